@@ -1,0 +1,2 @@
+"""Headwise: the Transformer family in one toolkit."""
+

@@ -1,0 +1,138 @@
+"""The one softmax attention: projections + what it sees + terms + kernel (B3-B6; Vaswani et al. 2017).
+
+Letters: B rows, T length, C width, H heads, D head_width, K beams of one source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from headwise.blocks.kernels import kernel_named
+from headwise.blocks.look import Look, Sight, Term
+from headwise.blocks.part import Part, Properties
+from headwise.blocks.stream import Context, Stream
+from headwise.blocks.terms import ALWAYS, Causal
+from headwise.errors import UserError
+
+Seen = tuple[Tensor, Tensor, Tensor, Sight]
+
+
+class Itself(nn.Module):
+    """Queries, keys and values from the stream itself, in one product."""
+
+    steppable = True
+
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True):
+        super().__init__()
+        self.heads, self.head_width = heads, head_width
+        self.project = nn.Linear(width, 3 * heads * head_width, bias)
+
+    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term]) -> Seen:
+        rows, length, _ = stream.x.shape
+        # (B, T, C) -> (B, T, 3, H, D) -> 3 x (B, H, T, D)
+        fused = self.project(stream.x).view(rows, length, 3, self.heads, self.head_width)
+        q, k, v = fused.permute(2, 0, 3, 1, 4).unbind(0)
+        for term in terms:
+            if "turn" in term.touches:  # before caching, so that a key is turned once
+                q, k = term.turn(q, stream.pos), term.turn(k, stream.pos)
+        k, v = ctx.cache.extend(ctx.place, 2, k, v)
+        return q, k, v, self._sight(stream, ctx, k.shape[2], any(term.needs_positions for term in terms))
+
+    def _sight(self, stream: Stream, ctx: Context, keys: int, positions: bool) -> Sight:
+        """The geometry of all keys so far; only what somebody needs is remembered."""
+        pos, keep, segment = stream.pos, stream.keep, stream.segment
+        if positions:
+            (pos,) = ctx.cache.extend((*ctx.place, "pos"), pos.dim() - 1, pos)
+        if keep is not None:
+            (keep,) = ctx.cache.extend((*ctx.place, "keep"), 1, keep)
+        if segment is not None:
+            (segment,) = ctx.cache.extend((*ctx.place, "segment"), segment.dim() - 1, segment)
+        return Sight(stream.x.shape[1], keys, stream.pos, pos, keep, stream.segment, segment)
+
+
+class Memory(nn.Module):
+    """Queries from the stream, keys and values from a stream in the context's memory, projected once per source."""
+
+    steppable = True
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_width: int,
+        bias: bool = True,
+        memory_width: int = 0,
+        name: str = "encoder",
+    ):
+        super().__init__()
+        self.heads, self.head_width, self.name = heads, head_width, name
+        self.query = nn.Linear(width, heads * head_width, bias)
+        self.project = nn.Linear(memory_width or width, 2 * heads * head_width, bias)
+
+    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term]) -> Seen:
+        memory = ctx.memory[self.name]
+        k, v = ctx.cache.once(ctx.place, lambda: self._keys_values(memory))
+        # Beams of one source are contiguous rows: as further queries they share its keys and values.
+        # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
+        q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
+        pos = stream.pos if q.shape[2] == stream.x.shape[1] else None
+        return q, k, v, Sight(q.shape[2], k.shape[2], pos, memory.pos, memory.keep)
+
+    def _keys_values(self, memory: Stream) -> tuple[Tensor, Tensor]:
+        rows, length, _ = memory.x.shape
+        # (B, S, C) -> (B, S, 2, H, D) -> 2 x (B, H, S, D)
+        fused = self.project(memory.x).view(rows, length, 2, self.heads, self.head_width)
+        k, v = fused.permute(2, 0, 3, 1, 4).unbind(0)
+        return k, v
+
+
+SEES = {"self": Itself, "memory": Memory}
+
+
+class Attention(Part):
+    """softmax(Q K^T / sqrt(D) + terms) V in several heads, then one output projection.
+
+    >>> import torch
+    >>> Attention(64, heads=4)(torch.zeros(2, 10, 64)).shape
+    torch.Size([2, 10, 64])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int = 8,
+        *,
+        see: nn.Module | None = None,
+        head_width: int = 0,
+        terms: Sequence[Term] = (),
+        kernel: str = "auto",
+        dropout: float = 0.0,
+        bias: bool = True,
+        scale: float = 0.0,
+    ):
+        super().__init__()
+        if not head_width and width % heads:
+            raise UserError(f"heads: a width of {width} cannot be divided among {heads} heads; choose a divisor")
+        head_width = head_width or width // heads
+        self.see = see if see is not None else Itself(width, heads, head_width, bias)
+        self.terms = nn.ModuleList(terms)
+        self.out = nn.Linear(heads * head_width, width, bias)
+        self.scale = scale or head_width**-0.5
+        self.dropout = dropout
+        self.kernel = kernel_named(kernel)
+        self.all_terms: tuple[Term, ...] = (*terms, *ALWAYS)
+
+    @property
+    def properties(self) -> Properties:
+        causal = isinstance(self.see, Memory) or any(isinstance(term, Causal) for term in self.terms)
+        return Properties(causal=causal, steppable=causal)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        q, k, v, sight = self.see(stream, ctx, self.all_terms)
+        dropout = self.dropout if self.training else 0.0
+        look = Look(q, k, v, self.scale, sight, self.all_terms, dropout, ctx.shared)
+        ctx.record.look(ctx.place, look)
+        mixed = self.kernel(look).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
+        return self.out(mixed.reshape(*stream.x.shape[:2], -1))

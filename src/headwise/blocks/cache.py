@@ -1,0 +1,112 @@
+"""The cache of step-by-step decoding: keys and values in preallocated buffers, by place in the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.blocks.stream import Cache, Made, Place
+
+
+class Growing:
+    """Tensors that grow along one dimension, in buffers twice as long whenever they are full."""
+
+    __slots__ = ("buffers", "dim", "length")
+
+    def __init__(self, dim: int):
+        self.dim = dim
+        self.length = 0
+        self.buffers: list[Tensor] = []
+
+    def extend(self, new: tuple[Tensor, ...], capacity: int) -> tuple[Tensor, ...]:
+        more = new[0].shape[self.dim]
+        end = self.length + more
+        if not self.buffers or end > self.buffers[0].shape[self.dim]:
+            self._grow(new, max(capacity, 2 * end))
+        for buffer, tensor in zip(self.buffers, new, strict=True):
+            buffer.narrow(self.dim, self.length, more).copy_(tensor)
+        self.length = end
+        return tuple(buffer.narrow(self.dim, 0, end) for buffer in self.buffers)
+
+    def _grow(self, new: tuple[Tensor, ...], capacity: int) -> None:
+        fresh = []
+        for tensor in new:
+            shape = list(tensor.shape)
+            shape[self.dim] = capacity
+            fresh.append(tensor.new_empty(shape))
+        for buffer, old in zip(fresh, self.buffers, strict=False):  # nothing to carry over the first time
+            buffer.narrow(self.dim, 0, self.length).copy_(old.narrow(self.dim, 0, self.length))
+        self.buffers = fresh
+
+    def select(self, rows: Tensor) -> None:
+        if self.dim == 0:
+            return  # shared by all rows
+        for number, buffer in enumerate(self.buffers):
+            used = buffer.narrow(self.dim, 0, self.length).index_select(0, rows)
+            if len(rows) < len(buffer):
+                self.buffers[number] = buffer = buffer[: len(rows)]
+            buffer.narrow(self.dim, 0, self.length).copy_(used)
+
+
+class DecodingCache(Cache):
+    """Remembers by place. Rows of one source are contiguous: source s has rows s*beams ... s*beams+beams-1."""
+
+    def __init__(self, rows: int, beams: int = 1, capacity: int = 32):
+        self.rows = rows
+        self.beams = beams
+        self.capacity = capacity
+        self.growing: dict[Place, Growing] = {}
+        self.states: dict[Place, Tensor] = {}
+        self.made: dict[Place, Any] = {}
+
+    def extend(self, place: Place, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
+        entry = self.growing.get(place)
+        if entry is None:
+            entry = self.growing[place] = Growing(dim)
+        return entry.extend(new, self.capacity)
+
+    def once(self, place: Place, make: Callable[[], Made]) -> Made:
+        if place not in self.made:
+            self.made[place] = make()
+        return self.made[place]
+
+    def state(self, place: Place, initial: Callable[[], Tensor]) -> Tensor:
+        return self.states[place] if place in self.states else initial()
+
+    def put(self, place: Place, value: Tensor) -> None:
+        self.states[place] = value
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order. What is kept once per source changes only when sources go."""
+        for entry in self.growing.values():
+            entry.select(rows)
+        self.states = {place: value.index_select(0, rows) for place, value in self.states.items()}
+        if len(rows) < self.rows:
+            sources = self.sources(rows)
+            self.made = {place: selected(value, sources) for place, value in self.made.items()}
+            self.rows = len(rows)
+
+    def sources(self, rows: Tensor) -> Tensor:
+        """The numbers of the sources that these rows belong to."""
+        return torch.div(rows[:: self.beams], self.beams, rounding_mode="floor")
+
+
+def selected(value: Any, rows: Tensor) -> Any:
+    """Rows of a tensor, or of every batched tensor inside a tuple, dict or dataclass."""
+    if isinstance(value, Tensor):
+        return value.index_select(0, rows)
+    if isinstance(value, tuple):
+        return tuple(selected(item, rows) for item in value)
+    if isinstance(value, dict):
+        return {key: selected(item, rows) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        batched = {f.name: getattr(value, f.name) for f in fields(value)}
+        changed = {
+            name: selected(item, rows) for name, item in batched.items() if isinstance(item, Tensor) and item.dim() > 1
+        }
+        return replace(value, **changed)
+    return value

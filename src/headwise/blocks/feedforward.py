@@ -1,0 +1,68 @@
+"""The position-wise feed-forward network, its activations and the gated family (F02-F12, Shazeer 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.part import Part, Properties
+from headwise.blocks.stream import Context, Stream
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """The tanh form of GELU that GPT-2 and T5 v1.1 use."""
+    return F.gelu(x, approximate="tanh")
+
+
+def identity(x: Tensor) -> Tensor:
+    return x
+
+
+PLAIN: dict[str, Activation] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "swish": F.silu,
+    "elu": F.elu,
+    "selu": F.selu,
+    "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
+    "tanh": torch.tanh,
+    "identity": identity,
+}
+GATED: dict[str, Activation] = {  # act(W1 x) * (W2 x)
+    "glu": torch.sigmoid,
+    "geglu": F.gelu,
+    "geglu_tanh": gelu_tanh,
+    "reglu": F.relu,
+    "swiglu": F.silu,
+    "liglu": identity,
+}
+
+
+class FeedForward(Part):
+    """W_out act(W_in x + b) + b, at every position alone; gated kinds take act(W1 x) * (W2 x) instead."""
+
+    def __init__(self, width: int, hidden: int, activation: str = "relu", bias: bool = True, dropout: float = 0.0):
+        super().__init__()
+        self.gated = activation in GATED
+        self.activation = (GATED if self.gated else PLAIN)[activation]
+        self.inner = nn.Linear(width, 2 * hidden if self.gated else hidden, bias)
+        self.outer = nn.Linear(hidden, width, bias)
+        self.drop = nn.Dropout(dropout) if dropout else nn.Identity()
+
+    @property
+    def properties(self) -> Properties:
+        return Properties(causal=True, steppable=True)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        hidden = self.inner(stream.x)
+        if self.gated:
+            gate, value = hidden.chunk(2, dim=-1)
+            return self.outer(self.drop(self.activation(gate) * value))
+        return self.outer(self.drop(self.activation(hidden)))

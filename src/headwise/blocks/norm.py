@@ -1,0 +1,32 @@
+"""Normalisation over the width (C9, F13)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class LayerNorm(nn.Module):
+    """(x - mean) / sqrt(variance + eps) * gain + shift, over the width (Ba et al. 2016)."""
+
+    def __init__(self, width: int, eps: float = 1e-5):
+        super().__init__()
+        self.shape = (width,)
+        self.eps = eps
+        self.gain = nn.Parameter(torch.ones(width))
+        self.shift = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.shape, self.gain, self.shift, self.eps)
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps) * gain (Zhang and Sennrich 2019)."""
+
+    def __init__(self, width: int, eps: float = 1e-6):
+        super().__init__()
+        self.shape = (width,)
+        self.eps = eps
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.shape, self.gain, self.eps)

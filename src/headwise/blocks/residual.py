@@ -1,0 +1,61 @@
+"""Wirings: how parts, norms and residual adds make a layer (C8, C10).
+
+A wiring is a layer, `layer(stream, ctx) -> stream`, that owns a tuple of parts with their norms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from headwise.blocks.stream import Context, Stream
+
+
+class Add(nn.Module):
+    """The residual add: x + dropout(f(x)) (He et al. 2016)."""
+
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.drop = nn.Dropout(dropout) if dropout else nn.Identity()
+
+    def forward(self, x: Tensor, branch: Tensor) -> Tensor:
+        return x + self.drop(branch)
+
+
+class Wiring(nn.Module):
+    """Parts in a row, each with a norm and an add of its own."""
+
+    closes = False  # whether a stack of such layers ends with one more norm
+
+    def __init__(
+        self,
+        parts: Sequence[nn.Module],
+        norm: Callable[[], nn.Module],
+        add: Callable[[], nn.Module] = Add,
+    ):
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.norms = nn.ModuleList(norm() for _ in parts)
+        self.adds = nn.ModuleList(add() for _ in parts)
+
+
+class Post(Wiring):
+    """norm(x + f(x)): the 2017 form."""
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
+            stream = stream.carrying(norm(add(stream.x, part(stream, ctx.at(place)))))
+        return stream
+
+
+class Pre(Wiring):
+    """x + f(norm(x)), with one norm after the last layer: gradients stay flat in depth (Xiong et al. 2020)."""
+
+    closes = True
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
+            branch = part(stream.carrying(norm(stream.x)), ctx.at(place))
+            stream = stream.carrying(add(stream.x, branch))
+        return stream

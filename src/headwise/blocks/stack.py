@@ -1,0 +1,108 @@
+"""Stacks of layers, and the three shapes of model that they make: encoder, decoder, encoder-decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from headwise.blocks.cache import DecodingCache, selected
+from headwise.blocks.embed import Embedding
+from headwise.blocks.heads import Loss, VocabularyHead
+from headwise.blocks.stream import Context, Stream
+
+
+class Stack(nn.Module):
+    """Layers one after the other. `order` may name a layer twice: its weights are shared, its cache is not."""
+
+    def __init__(self, layers: Sequence[nn.Module], final: nn.Module | None = None, order: Sequence[int] = ()):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.final = final if final is not None else nn.Identity()
+        self.order = tuple(order) or tuple(range(len(layers)))
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        for place, number in enumerate(self.order):
+            here = ctx.at(place)
+            stream = self.layers[number](stream, here)
+            ctx.side.add("layer", here.place, stream)
+        return stream.carrying(self.final(stream.x))
+
+
+class Encoder(nn.Module):
+    """ids -> a stream that others may attend to."""
+
+    def __init__(self, embed: Embedding, stack: Stack, pad: int = 0):
+        super().__init__()
+        self.embed, self.stack, self.pad = embed, stack, pad
+
+    def forward(self, ids: Tensor, ctx: Context) -> Stream:
+        return self.stack(self.embed(ids, ids != self.pad), ctx.at("encoder"))
+
+
+class Decoder(nn.Module):
+    """ids -> a stream of predictions of the next token. Padding stands on the right, behind the causal mask."""
+
+    def __init__(self, embed: Embedding, stack: Stack, head: VocabularyHead):
+        super().__init__()
+        self.embed, self.stack, self.head = embed, stack, head
+
+    def forward(self, ids: Tensor, ctx: Context, start: int = 0) -> Stream:
+        return self.stack(self.embed(ids, start=start), ctx.at("decoder"))
+
+
+@dataclass(slots=True)
+class DecodingState:
+    """What `step` carries on: the memory, the cache and how many tokens went before."""
+
+    memory: dict[str, Stream]
+    cache: DecodingCache
+    length: int = 0
+
+    def select(self, rows: Tensor) -> DecodingState:
+        """Keep these rows, in this order."""
+        if len(rows) < self.cache.rows:
+            self.memory = selected(self.memory, self.cache.sources(rows))
+        self.cache.select(rows)
+        return self
+
+
+class EncoderDecoder(nn.Module):
+    """p(target | source). Natural tensors in, outputs out."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, start_id: int = 1, end_id: int = 2):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.start_id, self.end_id = start_id, end_id
+
+    @property
+    def vocab(self) -> int:
+        return self.decoder.head.table.num_embeddings
+
+    def forward(
+        self, source: Tensor, target: Tensor, labels: Tensor | None = None, smoothing: float = 0.0
+    ) -> Tensor | Loss:
+        """Logits (B, T, V) for (B, S) and (B, T) ids; with labels (B, T) their loss instead."""
+        ctx = Context()
+        memory = {"encoder": self.encoder(source, ctx)}
+        # A context of its own for the decoder: the streams differ, and so do their masks.
+        x = self.decoder(target, Context(memory, record=ctx.record)).x
+        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, smoothing)
+
+    def start(self, source: Tensor, beams: int = 1) -> DecodingState:
+        """Read the sources (B, S); the state has `beams` rows for each."""
+        memory = {"encoder": self.encoder(source, Context())}
+        return DecodingState(memory, DecodingCache(len(source) * beams, beams))
+
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+        """One token for each row, (B * beams,) -> logits of the next, (B * beams, V)."""
+        ctx = Context(state.memory, state.cache)
+        x = self.decoder(tokens.unsqueeze(1), ctx, start=state.length).x
+        state.length += 1
+        return self.decoder.head(x[:, 0]), state
+
+
+def parameters(model: nn.Module) -> int:
+    """How many numbers the model learns; shared tensors count once."""
+    return sum(p.numel() for p in {id(p): p for p in model.parameters()}.values())

@@ -1,0 +1,96 @@
+"""What flows through a stack, and what one call carries beside it.
+
+Letters: B rows of a batch, T length, C width, H heads, D head_width.
+
+A `Stream` is a frozen value; a `Context` belongs to one call of a model. Nothing of a call is ever stored
+on a module, so a module may stand in a stack twice, be called from two threads, or be shared by two models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Place = tuple[int | str, ...]
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Vectors and where they stand."""
+
+    x: Tensor  # (B, T, C)
+    pos: Tensor  # (T,) or (B, T): places in the sequence, for terms that need distances
+    keep: Tensor | None = None  # (B, T) True = real token; None: all are real
+    grid: tuple[int, int] | None = None  # rows and columns of an image
+    segment: Tensor | None = None  # (B, T) number of the packed document
+
+    @classmethod
+    def of(cls, x: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:
+        """A stream of consecutive positions."""
+        return cls(x, torch.arange(start, start + x.shape[1], device=x.device), keep)
+
+    def carrying(self, x: Tensor) -> Stream:
+        """Other vectors at the same places."""
+        return Stream(x, self.pos, self.keep, self.grid, self.segment)
+
+
+class Cache:
+    """What earlier steps left behind. This one is the null cache: nothing went before.
+
+    Parts call it in training too, so no part asks whether it is decoding.
+    """
+
+    def extend(self, place: Place, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
+        """All of the tensors that grow along `dim`: what earlier calls left at `place`, then `new`."""
+        return new
+
+    def once(self, place: Place, make: Callable[[], Made]) -> Made:
+        """What the first call made at `place` (one row for each source, whatever the number of beams)."""
+        return make()
+
+    def state(self, place: Place, initial: Callable[[], Tensor]) -> Tensor:
+        """The state that `put` left at `place`, for parts that carry running sums or hidden states."""
+        return initial()
+
+    def put(self, place: Place, value: Tensor) -> None:
+        """Leave a state for the next call."""
+
+
+class Side:
+    """Named side outputs (router losses, layer outputs). This one is null: nobody collects them."""
+
+    def add(self, name: str, place: Place, value: Any) -> None:
+        """Take one value."""
+
+
+class Recorder:
+    """Sees every look of every attention. This one is null: nobody looks."""
+
+    def look(self, place: Place, look: Any) -> None:
+        """Take one look (`blocks.attention.Look`)."""
+
+
+NO_CACHE, NO_SIDE, NO_RECORD = Cache(), Side(), Recorder()
+RECORDER: ContextVar[Recorder] = ContextVar("recorder", default=NO_RECORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What one call carries: memory to attend to, cache, collectors, and the place in the stack."""
+
+    memory: Mapping[str, Stream] = field(default_factory=dict)
+    cache: Cache = NO_CACHE
+    side: Side = NO_SIDE
+    record: Recorder = field(default_factory=RECORDER.get)
+    place: Place = ()
+    shared: dict[Any, Any] = field(default_factory=dict)  # what layers of one call may reuse, such as masks
+
+    def at(self, step: int | str) -> Context:
+        """The same call, one step further down; cache entries belong to places, not to modules."""
+        return Context(self.memory, self.cache, self.side, self.record, (*self.place, step), self.shared)

@@ -1,0 +1,1 @@
+"""Experiments as frozen values; importable without torch."""

@@ -1,0 +1,159 @@
+"""Frozen, validated values, and the explicit tables from which `kind` picks.
+
+A config is a value one can print, compare and hash. It never holds a module and imports no torch;
+the only place where it meets a module is its `build` method, which imports what it needs.
+
+    >>> norms = Table("norm", default="layer")
+    >>> @norms.add
+    ... class Layer(Config):
+    ...     kind: Literal["layer"] = "layer"
+    ...     eps: float = 1e-5
+    >>> norms.parse("layer") == norms.parse({"eps": 1e-5}) == Layer()
+    True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar, cast  # noqa: F401  (Literal: for the example)
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from headwise.errors import UserError, nearest
+
+
+class Config(BaseModel):
+    """A frozen value with checked fields; an unknown key names the nearest valid ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            for key in data:
+                if key not in cls.model_fields:
+                    raise Problems([((str(key),), f"unknown key; {nearest(key, cls.model_fields)}")])
+        return data
+
+    def changed(self, **changes: Any) -> Any:
+        """A copy with some fields replaced, validated again."""
+        return type(self).model_validate({**dict(self), **changes})
+
+    def digest(self) -> str:
+        """A short hash of the value, equal wherever the config is equal."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Problems(ValueError):
+    """What is wrong inside a nested table: (path of keys, sentence) pairs."""
+
+    def __init__(self, found: list[tuple[tuple[str, ...], str]]):
+        super().__init__("; ".join(f"{'.'.join(path)}: {text}" for path, text in found))
+        self.found = found
+
+
+def problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
+    """pydantic's errors as (path, sentence), nested tables included, without its URLs."""
+    found: list[tuple[tuple[str, ...], str]] = []
+    for item in error.errors(include_url=False):
+        path = tuple(str(key) for key in item["loc"])
+        inner = item.get("ctx", {}).get("error")
+        if isinstance(inner, Problems):
+            found += [(path + deeper, text) for deeper, text in inner.found]
+        else:
+            text = item["msg"].removeprefix("Value error, ")
+            given = item.get("input")
+            shown = f" (it is {given!r})" if isinstance(given, str | int | float | bool) else ""
+            found.append((path, text[:1].lower() + text[1:] + shown))
+    return found
+
+
+Kind = TypeVar("Kind", bound=type[Config])
+
+
+class Table:
+    """An explicit table: name -> config class. A wrong name's error lists the near ones."""
+
+    def __init__(self, what: str, default: str):
+        self.what = what
+        self.default = default
+        self.kinds: dict[str, type[Config]] = {}
+
+    def add(self, cls: Kind) -> Kind:
+        """Enter a config class under the default of its `kind` field; works as a decorator."""
+        self.kinds[cls.model_fields["kind"].default] = cls
+        return cls
+
+    def __getitem__(self, name: str) -> type[Config]:
+        if name not in self.kinds:
+            raise Problems([(("kind",), f"no {self.what} is called '{name}'; {nearest(name, self.kinds)}")])
+        return self.kinds[name]
+
+    def parse(self, value: Any) -> Config:
+        """A config of this table from a config, a name, or a dict with or without `kind`."""
+        if isinstance(value, Config):
+            return value
+        if isinstance(value, str):
+            value = {"kind": value}
+        if not isinstance(value, Mapping):
+            raise ValueError(f"a {self.what} is a name or a table with `kind`, not {value!r}")
+        cls = self[str(value.get("kind", self.default))]
+        try:
+            return cls.model_validate(dict(value))
+        except ValidationError as error:
+            raise Problems(problems(error)) from None
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [cls.model_json_schema() for cls in self.kinds.values()]}
+
+
+def slot(table: Table) -> Any:
+    """The type of a field that holds any kind of `table`: `norm: slot(NORMS) = ...`."""
+    return Annotated[
+        Config,
+        PlainValidator(table.parse),
+        PlainSerializer(lambda value: value.model_dump(mode="json"), return_type=dict),
+        WithJsonSchema({"title": table.what, "type": ["object", "string"]}),
+    ]
+
+
+def validate(cls: type[Any], data: Mapping[str, Any], where: str = "") -> Any:
+    """Make a config from plain data; a problem becomes one sentence that names file and key."""
+    try:
+        return cls.model_validate(dict(data))
+    except ValidationError as error:
+        found = problems(error)
+    except Problems as error:
+        found = error.found
+    lines = [f"{where}{': ' if where else ''}{'.'.join(path)}: {text}" for path, text in found]
+    raise UserError("\n".join(lines))
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, table by table; another `kind` replaces its table whole.
+
+    >>> merge({"norm": {"kind": "layer", "eps": 1.0}}, {"norm": {"kind": "rms"}})
+    {'norm': {'kind': 'rms'}}
+    """
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        same_kind = (
+            isinstance(old, Mapping)
+            and isinstance(value, Mapping)
+            and ("kind" not in value or "kind" not in old or value["kind"] == old["kind"])
+        )
+        merged[key] = merge(cast(Mapping[str, Any], old), value) if same_kind else value
+    return merged

@@ -1,0 +1,138 @@
+"""What to learn from (`[data]`) and in which units (`[tokeniser]`).
+
+>>> TOKENISERS.parse({"kind": "characters", "target": {"kind": "words"}}).target.kind
+'words'
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from headwise.config.base import Config, Table, slot
+
+Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
+
+
+class DataConfig(Config):
+    """Pairs of texts: a corpus by `name`, or files.
+
+    Each of `train`, `valid` and `test` is one file that holds both sides or two files aligned line
+    by line, plain or gzip. Where `valid` is not given, it is held out of `train`.
+    """
+
+    name: str = ""
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    root: str = ""  # where names and relative files are looked for
+    cache: str = ""  # where tokenised examples are kept; empty: the user's cache folder
+    format: Literal["tsv", "dictionary"] = "tsv"  # how one file holds both sides
+    reverse: bool = False  # learn the second side -> the first
+    valid_share: float = Field(0.05, gt=0, lt=1)
+    valid_size: int = Field(2000, gt=0)  # the validation part has at most about this many pairs
+    test_share: float = Field(0.0, ge=0, lt=1)
+    max_length: int = Field(512, gt=0)  # tokens; pairs with a longer side are left out of training
+    lower: bool = False
+    normalise: Form = ""
+
+    @field_validator("train", "valid", "test", mode="before")
+    @classmethod
+    def _files(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) and value else value or ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DataConfig:
+        if self.name and (self.train or self.valid or self.test):
+            raise ValueError("give either the `name` of a corpus or files, not both")
+        for part in ("train", "valid", "test"):
+            if len(getattr(self, part)) > 2:
+                raise ValueError(f"`{part}` takes one file or two aligned files")
+        if self.valid_share + self.test_share >= 1:
+            raise ValueError("valid_share and test_share leave nothing to train on; make them smaller")
+        return self
+
+
+TOKENISERS = Table("tokeniser", default="characters")
+TARGETS = Table("target tokeniser", default="same")
+
+
+@TARGETS.add
+class SameTokeniser(Config):
+    """The target side is treated like the source side."""
+
+    kind: Literal["same"] = "same"
+
+
+class TokeniserConfig(Config):
+    """The units of the source side, and of the target side unless `target` says otherwise.
+
+    Each side has a vocabulary of its own; with `shared` there is one over both.
+    """
+
+    kind: str
+    shared: bool = False
+    target: slot(TARGETS) = SameTokeniser()  # type: ignore[valid-type]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TokeniserConfig:
+        if self.shared and self.target.kind != "same":
+            raise ValueError("a shared vocabulary needs the same kind on both sides; leave out `target`")
+        if isinstance(self.target, TokeniserConfig) and (
+            self.target.shared or self.target.target.kind != "same"
+        ):
+            raise ValueError("`target` is one side: it has no `shared` and no `target` of its own")
+        return self
+
+    @property
+    def target_side(self) -> TokeniserConfig:
+        """The config of the target side."""
+        return self.target if isinstance(self.target, TokeniserConfig) else self
+
+
+@TARGETS.add
+@TOKENISERS.add
+class CharactersConfig(TokeniserConfig):
+    """One token a character; the most frequent `size` of those seen `min_count` times (0: all)."""
+
+    kind: Literal["characters"] = "characters"
+    size: int = Field(0, ge=0)
+    min_count: int = Field(1, ge=1)
+
+
+@TARGETS.add
+@TOKENISERS.add
+class WordsConfig(TokeniserConfig):
+    """One token a word between spaces; the most frequent `size` of those seen `min_count` times."""
+
+    kind: Literal["words"] = "words"
+    size: int = Field(32_000, ge=0)
+    min_count: int = Field(1, ge=1)
+
+
+@TARGETS.add
+@TOKENISERS.add
+class BytesConfig(TokeniserConfig):
+    """One token a UTF-8 byte: 260 of them for any language."""
+
+    kind: Literal["bytes"] = "bytes"
+
+
+@TARGETS.add
+@TOKENISERS.add
+class BpeConfig(TokeniserConfig):
+    """Byte-level pair encoding (Sennrich et al. 2016; Radford et al. 2019), `size` tokens in all."""
+
+    kind: Literal["bpe"] = "bpe"
+    size: int = Field(8000, ge=260)
+    min_count: int = Field(2, ge=1)
+
+
+@TARGETS.add
+@TOKENISERS.add
+class UnigramConfig(TokeniserConfig):
+    """A byte-level unigram language model of pieces (Kudo 2018), `size` tokens in all."""
+
+    kind: Literal["unigram"] = "unigram"
+    size: int = Field(8000, ge=260)

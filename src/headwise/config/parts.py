@@ -1,0 +1,289 @@
+"""Parts as values: what an experiment file may put into a stack. No torch here; `build` imports what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.base import Config, Table, slot
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PARTS = Table("part", default="attention")
+TERMS = Table("score term", default="window")
+POSITIONS = Table("position", default="sinusoid")
+NORMS = Table("norm", default="layer")
+WIRINGS = Table("wiring", default="post")
+
+if TYPE_CHECKING:  # to a type checker, what a slot holds
+    AnyPart, AnyTerm, AnyPosition, AnyNorm, AnyWiring = Any, Any, Any, Any, Any
+else:
+    AnyPart, AnyTerm, AnyPosition = slot(PARTS), slot(TERMS), slot(POSITIONS)
+    AnyNorm, AnyWiring = slot(NORMS), slot(WIRINGS)
+
+Activation = Literal[
+    "relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh", "identity",
+    "glu", "geglu", "geglu_tanh", "reglu", "swiglu", "liglu",
+]  # fmt: skip
+
+
+def no_terms() -> tuple[Any, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a part is put: what it must fit, and the model's defaults for what it leaves open."""
+
+    width: int
+    heads: int
+    hidden: int
+    activation: Activation = "relu"
+    causal: bool = False
+    memory_width: int = 0  # 0: there is no memory to attend to
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    attention_bias: bool = True
+    mlp_bias: bool = True
+    terms: Callable[[], tuple[Any, ...]] = no_terms  # of the stack's positions, for each self-attention
+
+
+class PartConfig(Config):
+    """A part: `kind` and `build(site) -> module`."""
+
+    def build(self, site: Site) -> nn.Module:
+        raise TypeError(f"{type(self).__name__} has no build method")
+
+
+# ---- norms and wirings ----
+
+
+@NORMS.add
+class LayerNormConfig(Config):
+    kind: Literal["layer"] = "layer"
+    eps: float = 1e-5
+
+    def build(self, width: int) -> nn.Module:
+        from headwise.blocks.norm import LayerNorm
+
+        return LayerNorm(width, self.eps)
+
+
+@NORMS.add
+class RMSNormConfig(Config):
+    kind: Literal["rms"] = "rms"
+    eps: float = 1e-6
+
+    def build(self, width: int) -> nn.Module:
+        from headwise.blocks.norm import RMSNorm
+
+        return RMSNorm(width, self.eps)
+
+
+@WIRINGS.add
+class PostConfig(Config):
+    """norm(x + f(x))"""
+
+    kind: Literal["post"] = "post"
+
+    def build(self) -> type[nn.Module]:
+        from headwise.blocks.residual import Post
+
+        return Post
+
+
+@WIRINGS.add
+class PreConfig(Config):
+    """x + f(norm(x))"""
+
+    kind: Literal["pre"] = "pre"
+
+    def build(self) -> type[nn.Module]:
+        from headwise.blocks.residual import Pre
+
+        return Pre
+
+
+# ---- positions and score terms ----
+
+
+class PositionConfig(Config):
+    """Positions act on the embeddings, on the scores of every self-attention, or on neither."""
+
+    def embedding(self, width: int) -> nn.Module:
+        from headwise.blocks.position import NoPosition
+
+        return NoPosition()
+
+    def terms(self, site: Site) -> Callable[[], tuple[Any, ...]]:
+        """What makes the terms of each self-attention in a stack; called once for each."""
+        return no_terms
+
+
+@POSITIONS.add
+class NoPositionConfig(PositionConfig):
+    kind: Literal["none"] = "none"
+
+
+@POSITIONS.add
+class SinusoidConfig(PositionConfig):
+    kind: Literal["sinusoid"] = "sinusoid"
+    halves: bool = False
+
+    def embedding(self, width: int) -> nn.Module:
+        from headwise.blocks.position import Sinusoid
+
+        return Sinusoid(width, self.halves)
+
+
+@POSITIONS.add
+class LearnedConfig(PositionConfig):
+    kind: Literal["learned"] = "learned"
+    limit: int = Field(512, ge=1)
+
+    def embedding(self, width: int) -> nn.Module:
+        from headwise.blocks.position import Learned
+
+        return Learned(width, self.limit)
+
+
+class TermConfig(PositionConfig):
+    """A score term: usable in one attention (`terms`) or, as positions, in all of a stack."""
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        raise TypeError(f"{type(self).__name__} has no build method")
+
+    def terms(self, site: Site) -> Callable[[], tuple[Any, ...]]:
+        return lambda: (self.build(site, site.width // site.heads),)
+
+
+@TERMS.add
+class WindowConfig(TermConfig):
+    kind: Literal["window"] = "window"
+    left: int = Field(16, ge=0)
+    right: int = Field(16, ge=0)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import Window
+
+        return Window(self.left, self.right)
+
+
+@TERMS.add
+@POSITIONS.add
+class AlibiConfig(TermConfig):
+    kind: Literal["alibi"] = "alibi"
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import Alibi
+
+        return Alibi(site.heads)
+
+
+@TERMS.add
+@POSITIONS.add
+class BucketsConfig(TermConfig):
+    """T5's relative bias. As the positions of a stack, all its layers share one table."""
+
+    kind: Literal["t5"] = "t5"
+    buckets: int = Field(32, ge=4)
+    furthest: int = Field(128, ge=2)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import BucketBias
+
+        return BucketBias(site.heads, self.buckets, self.furthest, both_ways=not site.causal)
+
+    def terms(self, site: Site) -> Callable[[], tuple[Any, ...]]:
+        shared = self.build(site, 0)
+        return lambda: (shared,)
+
+
+@TERMS.add
+@POSITIONS.add
+class ShawConfig(TermConfig):
+    kind: Literal["shaw"] = "shaw"
+    furthest: int = Field(16, ge=1)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import Shaw
+
+        return Shaw(head_width, self.furthest)
+
+
+@TERMS.add
+@POSITIONS.add
+class RotaryConfig(TermConfig):
+    kind: Literal["rotary"] = "rotary"
+    base: float = Field(10_000.0, gt=1)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import Rotary
+
+        if head_width % 2:
+            raise UserError(f"rotary: pairs of channels need an even head_width, not {head_width}")
+        return Rotary(head_width, self.base)
+
+
+# ---- parts ----
+
+
+@PARTS.add
+class AttentionConfig(PartConfig):
+    """Softmax attention. 0 leaves a number to the model."""
+
+    kind: Literal["attention"] = "attention"
+    see: Literal["self", "memory"] = "self"
+    heads: int = Field(0, ge=0)
+    head_width: int = Field(0, ge=0)
+    terms: tuple[AnyTerm, ...] = ()
+    kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.attention import Attention, Itself, Memory
+        from headwise.blocks.terms import Causal
+
+        heads = self.heads or site.heads
+        if not self.head_width and site.width % heads:
+            raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
+        head_width = self.head_width or site.width // heads
+        chosen = tuple(term.build(site, head_width) for term in self.terms)
+        see: nn.Module
+        if self.see == "memory":
+            if not site.memory_width:
+                raise UserError("see: there is no memory to attend to in this stack; use see = 'self'")
+            see = Memory(site.width, heads, head_width, site.attention_bias, site.memory_width)
+        else:
+            see = Itself(site.width, heads, head_width, site.attention_bias)
+            chosen += site.terms() + ((Causal(),) if site.causal else ())
+        return Attention(
+            site.width,
+            heads,
+            see=see,
+            head_width=head_width,
+            terms=chosen,
+            kernel=self.kernel,
+            dropout=site.attention_dropout,
+            bias=site.attention_bias,
+        )
+
+
+@PARTS.add
+class MlpConfig(PartConfig):
+    """The feed-forward network: `hidden` channels, or `expand` times the width; 0 leaves it to the model."""
+
+    kind: Literal["mlp"] = "mlp"
+    expand: float = Field(0.0, ge=0)
+    hidden: int = Field(0, ge=0)
+    activation: Activation | Literal[""] = ""
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.feedforward import FeedForward
+
+        hidden = self.hidden or round(self.expand * site.width) or site.hidden
+        return FeedForward(site.width, hidden, self.activation or site.activation, site.mlp_bias)

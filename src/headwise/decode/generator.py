@@ -1,0 +1,115 @@
+"""What a search asks of a model, and the one step all searches share.
+
+Letters: B sources, K rows of a source, R = B * K rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from headwise.config.decode import DecodeConfig
+from headwise.text import BOS, PAD
+
+
+class State(Protocol):
+    """What a model remembers between steps."""
+
+    def select(self, rows: Tensor) -> State:
+        """The state of `rows`, in that order; a source that stays keeps all its K rows."""
+        ...
+
+
+class Generator(Protocol):
+    """A model that can be decoded step by step: Transformer, recurrent network, n-gram, ensemble."""
+
+    @property
+    def start_id(self) -> int: ...
+    @property
+    def end_id(self) -> int: ...
+    @property
+    def vocab(self) -> int: ...
+
+    def start(self, source: Tensor, beams: int = 1) -> Any:
+        """(B, S) -> the state of B * beams rows; rows of a source are contiguous."""
+        ...
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The last tokens (R,) -> logits of the next ones (R, V), and the new state."""
+        ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """A batch of sources to decode: token ids without marks, as a tokeniser gives them."""
+
+    sources: Sequence[Sequence[int]]
+    config: DecodeConfig
+    device: torch.device
+
+    @property
+    def limits(self) -> list[int]:
+        return [self.config.limit(len(source)) for source in self.sources]
+
+
+class Stepper:
+    """log P of the next tokens: padding and start are never produced, the end is due at the limit.
+
+    Both rules only close ways; the numbers stay the model's own log P. Every hypothesis is thus a whole
+    sentence, its end included, and hypotheses can be compared however they came to an end.
+    """
+
+    def __init__(self, model: Generator, request: Request):
+        self.model = model
+        never = sorted({PAD, BOS, model.start_id} - {model.end_id})
+        self.never = torch.tensor(never, device=request.device)
+        self.choices = model.vocab - len(never)
+        limits = request.limits
+        due = torch.tensor(limits, device=request.device)
+        self.limits = due.repeat_interleave(request.config.rows)  # (B,) -> (R,)
+        self.first_limit = min(limits)
+        self.longest = max(limits)
+
+    def __call__(self, tokens: Tensor, state: Any, done: int) -> tuple[Tensor, Any]:
+        """Tokens (R,) -> log P (R, V) after `done` tokens, and the new state."""
+        logits, state = self.model.step(tokens, state)
+        # One fused pass: on CPU it is as fast as logsumexp, and its result is ours to write on.
+        log_probs = logits.log_softmax(-1, dtype=torch.float32)
+        log_probs.index_fill_(1, self.never, -torch.inf)
+        if done >= self.first_limit:
+            due = self.limits <= done
+            end = log_probs[:, self.model.end_id].clone()
+            log_probs.masked_fill_(due[:, None], -torch.inf)
+            log_probs[:, self.model.end_id] = end
+        return log_probs, state
+
+    def select(self, rows: Tensor) -> None:
+        self.limits = self.limits[rows]
+
+
+def best(scores: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row and where they are, as `topk`, several times faster on long rows.
+
+    The largest `count` lie in the `count` blocks with the largest maxima, so only those are sorted.
+
+        >>> values, places = best(torch.arange(10000.0)[None], 3)
+        >>> places.tolist()
+        [[9999, 9998, 9997]]
+    """
+    vocab = scores.shape[1]
+    blocks = vocab // block
+    if count * 32 > blocks:
+        return scores.topk(count)
+    inside = blocks * block
+    maxima = scores[:, :inside].unflatten(1, (blocks, block)).amax(2)  # (R, V) -> (R, blocks)
+    offsets = torch.arange(block, device=scores.device)
+    places = (maxima.topk(count)[1][:, :, None] * block + offsets).flatten(1)  # (R, count * block)
+    if inside < vocab:
+        tail = torch.arange(inside, vocab, device=scores.device).expand(len(scores), -1)
+        places = torch.cat((places, tail), dim=1)
+    values, order = scores.gather(1, places).topk(count)
+    return values, places.gather(1, order)

@@ -1,0 +1,21 @@
+"""Greedy decoding: the most probable token at every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from headwise.decode.generator import Generator, Request, best
+from headwise.decode.hypothesis import Hypothesis
+from headwise.decode.walk import walk
+
+
+def most_probable(log_probs: Tensor, step: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+    gains, tokens = best(log_probs, 1)
+    return gains[:, 0], tokens[:, 0]
+
+
+def greedy(model: Generator, state: Any, request: Request) -> list[list[Hypothesis]]:
+    """One hypothesis a source."""
+    return walk(model, state, request, most_probable)

@@ -1,0 +1,34 @@
+"""An output of a search, with its score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """Token ids without start and end marks; `score` ranks, `log_prob` is the model's log P, end included."""
+
+    ids: tuple[int, ...]
+    score: float
+    log_prob: float
+
+
+def length_penalty(length: float, alpha: float) -> float:
+    """((5 + |Y|) / 6)^alpha of Wu et al. (2016), eq. 14; |Y| counts the end mark.
+
+    >>> length_penalty(1, 0.6), length_penalty(7, 1.0)
+    (1.0, 2.0)
+    """
+    return float(((5 + length) / 6) ** alpha)
+
+
+def scored(ids: Sequence[int], log_prob: float, alpha: float) -> Hypothesis:
+    """The hypothesis of `ids` (without the end mark) whose log P, end included, is known."""
+    return Hypothesis(tuple(ids), log_prob / length_penalty(len(ids) + 1, alpha), log_prob)
+
+
+def ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
+    """The `count` best, best first."""
+    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]

@@ -1,0 +1,80 @@
+"""One path per row, one token at a time: the loop that greedy decoding and sampling share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import fsum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.decode.generator import Generator, Request, Stepper
+from headwise.decode.hypothesis import Hypothesis, ranked, scored
+
+# (log P (R, V), tokens so far, numbers of the rows (R,)) -> log P and id of each row's next token
+Pick = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor]]
+
+
+def walk(model: Generator, state: Any, request: Request, pick: Pick) -> list[list[Hypothesis]]:
+    """Follow `pick` from `state`, which has `config.rows` rows a source, until every row has ended."""
+    stepper = Stepper(model, request)
+    paths = Paths(model, request, stepper.longest + 1)
+    # A look at what has ended makes the host wait for the device: dear on a GPU, free on a CPU.
+    patience = 1 if request.device.type == "cpu" else 8
+    for step in range(stepper.longest + 1):
+        log_probs, state = stepper(paths.tokens, state, step)
+        gains, tokens = pick(log_probs, step, paths.rows)
+        paths.extend(gains, tokens, step, ended=tokens == model.end_id)
+        if step % patience == 0 or step == stepper.longest:
+            rows = paths.drop_ended(step)
+            if not len(rows):
+                break
+            if len(rows) < len(tokens):
+                state = state.select(rows)
+                stepper.select(rows)
+    return paths.hypotheses(model.end_id, request.config.length_penalty)
+
+
+class Paths:
+    """What every row has produced so far; sources whose rows have all ended leave."""
+
+    def __init__(self, model: Generator, request: Request, length: int):
+        device = request.device
+        self.sources = len(request.sources)
+        self.copies = request.config.rows
+        count = self.sources * self.copies
+        self.rows = torch.arange(count, device=device)  # (R,) numbers in the batch as it was at the start
+        self.tokens = torch.full((count,), model.start_id, device=device)
+        self.over = torch.zeros(count, dtype=torch.bool, device=device)
+        self.ids = torch.empty(count, length, dtype=torch.long, device=device)
+        self.gains = torch.empty(count, length, device=device)
+        self.gone: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def extend(self, gains: Tensor, tokens: Tensor, step: int, ended: Tensor) -> None:
+        self.tokens = tokens
+        self.ids[:, step] = tokens
+        self.gains[:, step] = gains
+        self.over |= ended
+
+    def drop_ended(self, step: int) -> Tensor:
+        """Take out the sources that are through; the numbers of the rows that stay."""
+        over = self.over.view(-1, self.copies).all(1).repeat_interleave(self.copies)  # (R,) -> (B,) -> (R,)
+        staying = (~over).nonzero()[:, 0]
+        if len(staying) < len(over):
+            leaving = over.nonzero()[:, 0]
+            produced = slice(step + 1)
+            self.gone.append((self.rows[leaving], self.ids[leaving, produced], self.gains[leaving, produced]))
+            self.rows, self.tokens, self.over, self.ids, self.gains = (
+                kept[staying] for kept in (self.rows, self.tokens, self.over, self.ids, self.gains)
+            )
+        return staying
+
+    def hypotheses(self, end: int, alpha: float) -> list[list[Hypothesis]]:
+        found: list[list[Hypothesis]] = [[] for _ in range(self.sources)]
+        for rows, ids, gains in self.gone:
+            for row, path, steps in zip(rows.tolist(), ids.tolist(), gains.tolist(), strict=True):
+                length = path.index(end)
+                log_prob = fsum(steps[: length + 1])
+                found[row // self.copies].append(scored(path[:length], log_prob, alpha))
+        return [ranked(hypotheses, self.copies) for hypotheses in found]

@@ -1,0 +1,18 @@
+"""Scores of texts, each with a 95 % bootstrap interval; pure functions, no model in sight."""
+
+from headwise.evaluate.accuracy import accuracy
+from headwise.evaluate.bleu import bleu, tokenised_bleu
+from headwise.evaluate.errors import edit_distance, phoneme_error_rate, word_error_rate
+from headwise.evaluate.perplexity import perplexity
+from headwise.evaluate.score import Score
+
+__all__ = [
+    "Score",
+    "accuracy",
+    "bleu",
+    "edit_distance",
+    "perplexity",
+    "phoneme_error_rate",
+    "tokenised_bleu",
+    "word_error_rate",
+]

@@ -1,0 +1,24 @@
+"""The share of items that are right."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from headwise.evaluate.bootstrap import check_paired, interval
+from headwise.evaluate.score import Score
+
+
+def accuracy(
+    outputs: Sequence[Hashable], references: Sequence[Hashable], resamples: int = 1000, seed: int = 0
+) -> Score:
+    """Percentage of outputs equal to their reference.
+
+    >>> accuracy([1, 2, 3, 4], [1, 2, 3, 5]).value
+    75.0
+    """
+    check_paired(outputs, references)
+    right = np.array([a == b for a, b in zip(outputs, references, strict=True)], dtype=float)
+    low, high = interval(right[:, None], lambda sums: 100 * sums[:, 0] / len(right), resamples, seed)
+    return Score("accuracy", float(100 * right.mean()), low, high, f"{len(right)} items", unit="%")

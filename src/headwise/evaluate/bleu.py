@@ -1,0 +1,88 @@
+"""Corpus BLEU (Papineni et al. 2002) by sacreBLEU (Post 2018), raw and tokenised, with both signatures.
+
+Raw scores are the comparable ones: sacreBLEU tokenises (13a) and keeps the case. Older papers report text
+that was tokenised by Moses and lower-cased; `tokenised` reproduces those and says so in its detail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from headwise.evaluate.bootstrap import Floats, check_listed, interval
+from headwise.evaluate.score import Score
+
+ORDERS = 4
+
+
+def bleu(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
+) -> Score:
+    """sacreBLEU of plain text, several references per sentence allowed."""
+    return _score("BLEU", "", outputs, references, resamples, seed, tokenize="13a")
+
+
+def tokenised_bleu(
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    language: str = "en",
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Score:
+    """BLEU of Moses-tokenised, lower-cased text: comparable with papers that did so, not with `bleu`."""
+    from sacremoses import MosesTokenizer
+
+    moses = MosesTokenizer(lang=language)
+
+    def prepared(text: str) -> str:
+        return str(moses.tokenize(text, escape=False, return_str=True))
+
+    outputs = [prepared(text) for text in outputs]
+    references = [[prepared(text) for text in listed] for listed in references]
+    how = f"Moses {language}, "
+    return _score(
+        "BLEU tokenised", how, outputs, references, resamples, seed, tokenize="none", lowercase=True
+    )
+
+
+def _score(
+    name: str,
+    how: str,
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    resamples: int,
+    seed: int,
+    **options: Any,
+) -> Score:
+    from sacrebleu.metrics import BLEU
+
+    check_listed(outputs, references)
+    metric = BLEU(force=True, **options)
+    # sacreBLEU wants streams: everyone's first reference, everyone's second, ...; None where there is none
+    streams: list[Any] = [list(stream) for stream in zip_longest(*references)]
+    value = metric.corpus_score(list(outputs), streams).score
+    # same n-grams, sentence by sentence; the effective order only silences a remark, the counts stay
+    single = BLEU(force=True, effective_order=True, **options)
+    scores = [single.sentence_score(o, list(r)) for o, r in zip(outputs, references, strict=True)]
+    statistics = [[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in scores]
+    low, high = interval(statistics, from_statistics, resamples, seed)
+    return Score(name, value, low, high, how + str(metric.get_signature()))
+
+
+def from_statistics(sums: Floats) -> Floats:
+    """BLEU of each row of summed statistics: 4 matches, 4 totals, output length, reference length.
+
+    Missing matches are smoothed as in mteval-v13a (`smooth:exp`): the k-th order without a match counts 2^-k.
+    """
+    matches, totals = sums[:, :ORDERS], sums[:, ORDERS : 2 * ORDERS]  # (resamples, 4) each
+    output, reference = sums[:, -2], sums[:, -1]
+    missing = matches == 0
+    smoothed = np.where(missing, 0.5 ** np.cumsum(missing, axis=1), matches)
+    precision = smoothed / np.maximum(totals, 1)
+    brevity = np.exp(np.minimum(0, 1 - reference / np.maximum(output, 1)))
+    score = 100 * brevity * np.exp(np.log(precision).mean(axis=1))
+    # without any match, or with outputs too short for the highest order, there is no score
+    return np.where(missing.all(axis=1) | (totals == 0).any(axis=1), 0.0, score)

@@ -1,0 +1,60 @@
+"""Bootstrap intervals over items (Efron 1979; for translation: Koehn 2004).
+
+A corpus score is a function of sums over items: errors and lengths, or matched and total n-grams.
+Resampling items therefore only re-adds rows of those statistics; no text is looked at twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Sized
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headwise.errors import UserError
+
+Floats = NDArray[np.float64]
+
+
+def interval(
+    statistics: ArrayLike,
+    score: Callable[[Floats], Floats],
+    resamples: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """The percentile interval of `score` when the items are drawn again with replacement.
+
+    `statistics` holds one row per item; `score` maps sums of rows (resamples, k) to (resamples,).
+
+    >>> interval([[1.0], [1.0], [1.0]], lambda sums: sums[:, 0] / 3)
+    (1.0, 1.0)
+    """
+    rows = np.asarray(statistics, dtype=np.float64)  # (items, k)
+    items = len(rows)
+    random = np.random.default_rng(seed)
+    # how often each item was drawn, times its row: one small product a resample, no (resamples, items) array
+    sums = np.stack(
+        [np.bincount(random.integers(items, size=items), minlength=items) @ rows for _ in range(resamples)]
+    )  # (resamples, k)
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(score(sums), [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def check_paired(outputs: Sized, references: Sized) -> None:
+    """Refuse to score nothing, or outputs that do not line up with their references."""
+    if len(outputs) != len(references):
+        raise UserError(
+            f"there are {len(outputs)} outputs but {len(references)} references; give one entry per item"
+        )
+    if len(outputs) == 0:
+        raise UserError("there is nothing to score: the test set is empty")
+
+
+def check_listed(outputs: Sized, references: Sequence[Sized]) -> None:
+    """The same for items that list several references each."""
+    check_paired(outputs, references)
+    for number, listed in enumerate(references, 1):
+        if len(listed) == 0:
+            raise UserError(f"item {number} has no reference; give at least one")

@@ -1,0 +1,94 @@
+"""Word and phoneme error rates; any listed reference counts as right.
+
+WER is the share of items whose output equals none of their references. PER is the total edit distance to the
+nearest reference over the total length of those nearest references, as usual for grapheme-to-phoneme models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from headwise.evaluate.bootstrap import check_listed, interval
+from headwise.evaluate.score import Score
+
+
+def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
+    """Levenshtein distance: the fewest insertions, deletions and substitutions.
+
+    Myers' bit-parallel algorithm (1999) as simplified by Hyyrö (2003): a whole column of the table is kept as
+    two integers, bit i saying whether the value rises (or falls) from row i to row i + 1.
+
+    >>> edit_distance("kitten", "sitting")
+    3
+    """
+    if not first:
+        return len(second)
+    places: dict[Hashable, int] = {}
+    for row, token in enumerate(first):
+        places[token] = places.get(token, 0) | 1 << row
+    every, last = (1 << len(first)) - 1, 1 << (len(first) - 1)
+    rises, falls, distance = every, 0, len(first)
+    for token in second:
+        equal = places.get(token, 0)
+        diagonal = (((equal & rises) + rises) ^ rises) | equal | falls
+        grows = falls | (every & ~(diagonal | rises))
+        shrinks = rises & diagonal
+        distance += bool(grows & last) - bool(shrinks & last)
+        grows, shrinks = grows << 1 | 1, shrinks << 1
+        rises = every & (shrinks | ~(diagonal | grows))
+        falls = every & grows & diagonal
+    return distance
+
+
+def word_error_rate(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
+) -> Score:
+    """The share of outputs that equal none of their references, up to white space.
+
+    >>> print(word_error_rate(["a b", "c"], [["a b", "a d"], ["e"]], resamples=10))
+    WER 50.0 % [0.0, 100.0] (2 items)
+    """
+    check_listed(outputs, references)
+    wrong = [
+        output.split() not in [each.split() for each in listed]
+        for output, listed in zip(outputs, references, strict=True)
+    ]
+    statistics = np.column_stack([wrong, np.ones(len(wrong))])
+    return _rate("WER", statistics, resamples, seed)
+
+
+def phoneme_error_rate(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
+) -> Score:
+    """Edit distance over reference length, both summed, each item against its nearest reference.
+
+    Units are separated by white space; of equally near references the one listed first is taken.
+    """
+    check_listed(outputs, references)
+    statistics = np.array(
+        [_nearest(output, listed) for output, listed in zip(outputs, references, strict=True)], dtype=float
+    )
+    return _rate("PER", statistics, resamples, seed)
+
+
+def _nearest(output: str, listed: Sequence[str]) -> tuple[int, int]:
+    """(distance, length) of the nearest reference."""
+    units = output.split()
+    candidates = [each.split() for each in listed]
+    return min(
+        ((edit_distance(units, candidate), len(candidate)) for candidate in candidates),
+        key=lambda pair: pair[0],
+    )
+
+
+def _rate(name: str, statistics: np.ndarray, resamples: int, seed: int) -> Score:
+    """100 * errors / length from rows of (errors, length)."""
+
+    def rate(sums: np.ndarray) -> np.ndarray:
+        return 100 * sums[:, 0] / np.maximum(sums[:, 1], 1)
+
+    low, high = interval(statistics, rate, resamples, seed)
+    value = float(rate(statistics.sum(axis=0, keepdims=True))[0])
+    return Score(name, value, low, high, f"{len(statistics)} items", unit="%")

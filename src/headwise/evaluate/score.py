@@ -1,0 +1,33 @@
+"""One number with its 95 % interval, as it is printed and as it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score over a test set, in the unit in which it is printed.
+
+    >>> print(Score("WER", 42.8, 41.9, 43.7, unit="%"))
+    WER 42.8 % [41.9, 43.7]
+    >>> print(Score("BLEU", 41.02, 40.1, 41.9, detail="tok:13a"))
+    BLEU 41.0 [40.1, 41.9] (tok:13a)
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    detail: str = ""  # how it was computed: sacreBLEU's signature, the number of items
+    unit: str = ""
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.name} {self.value:.1f}{unit} [{self.low:.1f}, {self.high:.1f}]{detail}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict for `json.dumps`; `Score(**score.to_json())` restores the value."""
+        return asdict(self)

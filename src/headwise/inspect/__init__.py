@@ -1,0 +1,9 @@
+"""Looking inside: attention maps as pictures and pages."""
+
+from headwise.inspect.files import save
+from headwise.inspect.maps import Maps
+from headwise.inspect.page import page
+from headwise.inspect.pictures import alignment, head_grid
+from headwise.inspect.svg import Drawing
+
+__all__ = ["Drawing", "Maps", "alignment", "head_grid", "page", "save"]

@@ -1,0 +1,55 @@
+"""Recorded attention maps with the tokens they belong to: what every picture takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = ("encoder", "decoder", "cross")
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Attention weights of one source and one target, per kind of attention.
+
+    `weights[kind]` is (layers, heads, queries, keys), rows summing to one (or to zero where all is masked).
+    `target_tokens` are the tokens as they were written; at each of them the decoder had read one token less,
+    so the columns of its self-attention are `start` and all but the last.
+
+    >>> maps = Maps({"cross": np.full((1, 2, 1, 2), 0.5)}, ("h", "i"), ("HH",))
+    >>> maps.rows("cross"), maps.columns("cross"), maps.matrix("cross").tolist()
+    (('HH',), ('h', 'i'), [[0.5, 0.5]])
+    """
+
+    weights: Mapping[str, NDArray[np.floating]]
+    source_tokens: tuple[str, ...] = ()
+    target_tokens: tuple[str, ...] = ()
+    start: str = "<bos>"
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise ValueError("no attention was recorded")
+        for kind, array in self.weights.items():
+            if kind not in KINDS:
+                raise ValueError(f"no attention is called '{kind}'; known: {', '.join(KINDS)}")
+            expected = (len(self.rows(kind)), len(self.columns(kind)))
+            if array.ndim != 4 or array.shape[2:] != expected:
+                raise ValueError(f"{kind}: expected (layers, heads, {expected}), got {array.shape}")
+
+    def rows(self, kind: str) -> tuple[str, ...]:
+        """The tokens that ask (queries)."""
+        return self.source_tokens if kind == "encoder" else self.target_tokens
+
+    def columns(self, kind: str) -> tuple[str, ...]:
+        """The tokens that are looked at (keys)."""
+        return (self.start, *self.target_tokens[:-1]) if kind == "decoder" else self.source_tokens
+
+    def matrix(self, kind: str, layer: int | None = None, head: int | None = None) -> NDArray[np.floating]:
+        """One map (queries, keys): of one head, or the mean over the layers or heads not named."""
+        chosen = self.weights[kind]
+        chosen = chosen if layer is None else chosen[[layer]]
+        chosen = chosen if head is None else chosen[:, [head]]
+        return chosen.mean(axis=(0, 1))  # (layers, heads, T, S) -> (T, S)

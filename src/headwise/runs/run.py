@@ -1,0 +1,224 @@
+"""The run folder: everything that came out of one training, and all that is needed to go on.
+
+    runs/NAME/
+      config.toml       the resolved experiment
+      info.json         versions, time, hash of the config
+      tokenizer.json    (written by the tokenisers)
+      metrics.jsonl     one row a line
+      checkpoints/step-N/   model, optimizer, ema (safetensors), state.json, manifest.json
+      best, last        each names a checkpoint
+      lock              held by the process that trains
+
+Nothing here imports torch; tensors are the business of `checkpoint.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+import tomli_w
+
+from headwise.errors import UserError
+from headwise.runs.files import Stage, appearing, discard, recover, unheard, write_text, writing
+from headwise.runs.metrics import Metrics
+
+
+class Run:
+    """One run folder. `stage` hears the steps of a save, for those who test by killing it."""
+
+    def __init__(self, path: Path, stage: Stage = unheard):
+        self.path = path
+        self.stage = stage
+        self.tokenizer = path / "tokenizer.json"
+        self.checkpoints = path / "checkpoints"
+        self.metrics = Metrics(path / "metrics.jsonl")
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """An existing run."""
+        path = Path(path)
+        if not (path / "config.toml").is_file():
+            raise UserError(f"{path} is not a run: it has no config.toml; name a folder that training wrote")
+        return cls(path)
+
+    @classmethod
+    def create(cls, path: Path | str, config: Mapping[str, Any]) -> Run:
+        """A new run with its resolved config; refuses a folder that exists."""
+        path = Path(path)
+        if os.path.lexists(path):
+            raise UserError(f"{path} exists already; choose another name, or resume it")
+        with appearing(path) as aside:
+            (aside / "checkpoints").mkdir()
+            (aside / "config.toml").write_text(tomli_w.dumps(dict(config)), encoding="utf-8")
+            (aside / "info.json").write_text(json.dumps(_info(config), indent=1), encoding="utf-8")
+        return cls(path)
+
+    @classmethod
+    def fresh(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
+        """A new run `folder/name`, or `name-2`, `name-3`, ... where that is taken."""
+        for number in count(1):
+            path = Path(folder) / (name if number == 1 else f"{name}-{number}")
+            if not os.path.lexists(path):
+                return cls.create(path, config)
+        raise AssertionError
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        path = self.path / "config.toml"
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read: {error}") from error
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return _read_json(self.path / "info.json")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Where training stood at the newest checkpoint; empty before the first."""
+        steps = self.steps()
+        return _read_json(self.checkpoint(steps[-1]) / "state.json") if steps else {}
+
+    def steps(self) -> list[int]:
+        """The steps of which there is a checkpoint, ascending."""
+        names = (path.name.removeprefix("step-") for path in self.checkpoints.glob("step-*"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step}"
+
+    def pointed(self, name: str) -> int | None:
+        """The step that the small file `best` or `last` names, where that checkpoint exists."""
+        try:
+            step = (self.path / name).read_text(encoding="utf-8").strip().removeprefix("step-")
+        except (OSError, ValueError):
+            return None
+        return int(step) if step.isdecimal() and self.checkpoint(int(step)).is_dir() else None
+
+    def point(self, name: str, step: int) -> None:
+        if self.pointed(name) != step:
+            write_text(self.path / name, f"step-{step}\n")
+
+    def prune(self, keep: int) -> None:
+        """Delete all checkpoints but the last `keep` and the best."""
+        best = self.pointed("best")
+        with writing(self.checkpoints):
+            for step in self.steps()[:-keep]:
+                if step != best:
+                    self.stage("prune")
+                    discard(self.checkpoint(step))
+
+    def rewind(self, step: int) -> None:
+        """Go back to a checkpoint: later rows are dropped, later checkpoints (damaged ones) set aside."""
+        self.metrics.rewind(step)
+        with writing(self.checkpoints):
+            for later in (found for found in self.steps() if found > step):
+                with_name = self.checkpoints / f"damaged-{later}-{os.urandom(2).hex()}"
+                os.rename(self.checkpoint(later), with_name)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the run's only writer. The kernel lets go of the lock however the process ends."""
+        with writing(self.path), (self.path / "lock").open("a+") as file:
+            if not _locked(file):
+                file.seek(0)
+                raise UserError(
+                    f"{self.path} is being trained by process {file.read().strip() or 'unknown'}; "
+                    "wait for it, stop it, or start another run"
+                )
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            recover(self.path)
+            recover(self.checkpoints)
+            yield
+
+    @property
+    def busy(self) -> bool:
+        """Whether some process trains it now."""
+        try:
+            with (self.path / "lock").open() as file:
+                return not _locked(file)
+        except OSError:
+            return False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in one line of a table."""
+
+    name: str
+    steps: int
+    epochs: int
+    minutes: float
+    score: str  # the watched score's name; empty without validation
+    best: float | None
+    created: str
+    busy: bool
+
+
+def summary(run: Run) -> Summary:
+    state = run.state
+    best = state.get("best") or {}
+    return Summary(
+        name=run.name,
+        steps=state.get("step", 0),
+        epochs=state.get("epoch", 0),
+        minutes=state.get("minutes", 0.0),
+        score=best.get("name", ""),
+        best=best.get("value"),
+        created=run.info.get("created", ""),
+        busy=run.busy,
+    )
+
+
+def find(folder: Path | str) -> list[Run]:
+    """All runs directly inside a folder, the oldest first."""
+    runs = [Run(path.parent) for path in Path(folder).glob("*/config.toml")]
+    return sorted(runs, key=lambda run: (run.info.get("created", ""), run.name))
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _info(config: Mapping[str, Any]) -> dict[str, Any]:
+    text = json.dumps(config, sort_keys=True)
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "versions": {name: version(name) for name in ("headwise", "torch", "numpy", "safetensors")}
+        | {"python": platform.python_version()},
+        "platform": platform.platform(),
+    }
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A small file of facts for people to see; what cannot be read is empty."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

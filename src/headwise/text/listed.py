@@ -1,0 +1,125 @@
+"""Tokenisers whose vocabulary is a list: characters, words, and the 256 bytes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from headwise.config.base import Config
+from headwise.config.data import CharactersConfig, WordsConfig
+from headwise.text import EOS, SPECIALS, UNK
+from headwise.text.base import Tokeniser
+from headwise.text.normalise import PLAIN, Normaliser
+
+
+class Listed(Tokeniser):
+    """Units cut from the text by a fixed rule; those not in the list become UNK."""
+
+    glue: ClassVar[str]
+    unknown: ClassVar[str]
+
+    @staticmethod
+    @abstractmethod
+    def cut(text: str) -> Iterable[str]: ...
+
+    def __init__(self, units: Iterable[str], normalise: Normaliser = PLAIN):
+        self.normalise = normalise
+        self.vocabulary = [*SPECIALS, *units]
+        self._id = {unit: number for number, unit in enumerate(self.vocabulary) if number > UNK}
+        if len(self._id) != len(self.vocabulary) - len(SPECIALS):
+            raise ValueError("the vocabulary has duplicates")
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> Listed:
+        assert isinstance(config, CharactersConfig | WordsConfig)
+        counts = Counter(unit for text in texts for unit in cls.cut(normalise(text)))
+        often = [(-n, unit) for unit, n in counts.items() if n >= config.min_count and unit not in SPECIALS]
+        room = max(config.size - len(SPECIALS), 0) if config.size else len(often)
+        return cls([unit for _, unit in sorted(often)[:room]], normalise)
+
+    def encode(self, text: str) -> list[int]:
+        find = self._id.get
+        return [find(unit, UNK) for unit in self.cut(self.normalise(text))]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.glue.join(self.unknown if i == UNK else self.vocabulary[i] for i in ids if i > EOS)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.vocabulary[i] for i in ids]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"vocabulary": self.vocabulary[len(SPECIALS) :]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> Listed:
+        return cls(map(str, data["vocabulary"]), normalise)
+
+
+class Characters(Listed):
+    """One token a character.
+
+    >>> letters = Characters("abc")
+    >>> letters.encode("cab!"), letters.decode([6, 4, 5, 2])
+    ([6, 4, 5, 3], 'cab')
+    """
+
+    kind = "characters"
+    glue = ""
+    unknown = "\ufffd"
+
+    @staticmethod
+    def cut(text: str) -> Iterable[str]:
+        return text
+
+
+class Words(Listed):
+    """One token a word; runs of white space count as one space.
+
+    >>> Words(["K", "AE", "T"]).decode([4, 5, 6])
+    'K AE T'
+    """
+
+    kind = "words"
+    glue = " "
+    unknown = SPECIALS[UNK]
+
+    @staticmethod
+    def cut(text: str) -> Iterable[str]:
+        return text.split()
+
+
+class Bytes(Tokeniser):
+    """One token a byte of UTF-8 (ByT5, Xue et al. 2022): nothing is ever unknown.
+
+    >>> Bytes().decode(Bytes().encode("naïve"))
+    'naïve'
+    """
+
+    kind = "bytes"
+    vocabulary = [*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256))]  # noqa: RUF012
+
+    def __init__(self, normalise: Normaliser = PLAIN):
+        self.normalise = normalise
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> Bytes:
+        return cls(normalise)
+
+    def encode(self, text: str) -> list[int]:
+        return [byte + len(SPECIALS) for byte in self.normalise(text).encode()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return bytes(i - len(SPECIALS) for i in ids if i > UNK).decode(errors="replace")
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        readable = range(0x21, 0x7F)
+        return [chr(i - len(SPECIALS)) if i - len(SPECIALS) in readable else self.vocabulary[i] for i in ids]
+
+    def to_json(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> Bytes:
+        return cls(normalise)
