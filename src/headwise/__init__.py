@@ -1,2 +1,53 @@
-"""Headwise: the Transformer family in one toolkit."""
+"""Headwise: the Transformer family in one toolkit.
 
+    import headwise
+
+    model = headwise.build("transformer-small", vocab=8000)      # a torch.nn.Module
+    run = headwise.fit("pairs.tsv", minutes=10)                  # look at the file, choose, train, score
+    headwise.load(run.path).translate(["hello"])                 # use it
+    with headwise.record() as maps:                              # look inside
+        model(source, target)
+
+Names resolve when they are used, so that importing the package stays quick and has no effects.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwise.blocks.record import record
+    from headwise.building import build
+    from headwise.errors import UserError
+    from headwise.fitting import fit
+    from headwise.interop import from_hf, to_hf
+    from headwise.loaded import load
+    from headwise.workflow import resume, train_experiment
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "UserError": "headwise.errors",
+    "build": "headwise.building",
+    "fit": "headwise.fitting",
+    "from_hf": "headwise.interop",
+    "load": "headwise.loaded",
+    "record": "headwise.blocks.record",
+    "resume": "headwise.workflow",
+    "to_hf": "headwise.interop",
+    "train_experiment": "headwise.workflow",
+}
+__all__ = [
+    "UserError", "build", "fit", "from_hf", "load", "record", "resume", "to_hf", "train_experiment",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headwise' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

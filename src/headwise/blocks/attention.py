@@ -73,22 +73,33 @@ class Memory(nn.Module):
 
     def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term]) -> Seen:
         memory = ctx.memory[self.name]
-        k, v = ctx.cache.once(ctx.place, lambda: self._keys_values(memory))
+        k, v = ctx.cache.once(ctx.place, lambda: self._keys_values(memory, terms))
         # Beams of one source are contiguous rows: as further queries they share its keys and values.
         # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
         q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
-        pos = stream.pos if q.shape[2] == stream.x.shape[1] else None
+        for term in terms:
+            if "turn" in term.touches:
+                q = term.turn(q, folded(stream.pos, q.shape[2]))
+        # None where nobody asks, so that all layers of a step share one mask.
+        pos = folded(stream.pos, q.shape[2]) if any(term.needs_positions for term in terms) else None
         return q, k, v, Sight(q.shape[2], k.shape[2], pos, memory.pos, memory.keep)
 
-    def _keys_values(self, memory: Stream) -> tuple[Tensor, Tensor]:
+    def _keys_values(self, memory: Stream, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
         rows, length, _ = memory.x.shape
         # (B, S, C) -> (B, S, 2, H, D) -> 2 x (B, H, S, D)
         fused = self.project(memory.x).view(rows, length, 2, self.heads, self.head_width)
         k, v = fused.permute(2, 0, 3, 1, 4).unbind(0)
+        for term in terms:
+            if "turn" in term.touches:
+                k = term.turn(k, memory.pos)
         return k, v
 
 
-SEES = {"self": Itself, "memory": Memory}
+def folded(pos: Tensor, queries: int) -> Tensor:
+    """Positions of the beams' queries in a row: (T,) -> (K*T,) or (B*K, T) -> (B, K*T)."""
+    if pos.shape[-1] == queries:
+        return pos
+    return pos.repeat(queries // len(pos)) if pos.dim() == 1 else pos.reshape(-1, queries)
 
 
 class Attention(Part):
@@ -132,7 +143,8 @@ class Attention(Part):
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         q, k, v, sight = self.see(stream, ctx, self.all_terms)
         dropout = self.dropout if self.training else 0.0
-        look = Look(q, k, v, self.scale, sight, self.all_terms, dropout, ctx.shared)
+        across = isinstance(self.see, Memory)
+        look = Look(q, k, v, self.scale, sight, self.all_terms, dropout, ctx.shared, across)
         ctx.record.look(ctx.place, look)
         mixed = self.kernel(look).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
         return self.out(mixed.reshape(*stream.x.shape[:2], -1))

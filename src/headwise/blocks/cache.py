@@ -85,10 +85,14 @@ class DecodingCache(Cache):
         for entry in self.growing.values():
             entry.select(rows)
         self.states = {place: value.index_select(0, rows) for place, value in self.states.items()}
-        if len(rows) < self.rows:
+        if self.moves_sources(rows):
             sources = self.sources(rows)
             self.made = {place: selected(value, sources) for place, value in self.made.items()}
             self.rows = len(rows)
+
+    def moves_sources(self, rows: Tensor) -> bool:
+        """Whether sources go or, where each has one row, may change places; beams of one only move within it."""
+        return len(rows) < self.rows or self.beams == 1
 
     def sources(self, rows: Tensor) -> Tensor:
         """The numbers of the sources that these rows belong to."""

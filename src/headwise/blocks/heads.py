@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class ChunkedLoss(torch.autograd.Function):
     """sum_t [logsumexp(z_t) - (1-e) z_t[y_t] - e mean(z_t)] with z = x W^T + b, some rows at a time.
 
     The gradient softmax(z) - (1-e) onehot(y) - e/V is taken at once while a chunk's logits are at hand, so neither
-    the logits nor their softmax are ever stored whole: a few passes less over memory, and far less of it.
+    the logits nor their softmax are ever stored whole: a few passes less over memory, and far less of it. Under
+    autocast only the matrix products are in low precision.
     """
 
     @staticmethod
@@ -37,16 +39,18 @@ class ChunkedLoss(torch.autograd.Function):
         smoothing: float,
         rows: int,
     ) -> tuple[Tensor, Tensor]:
-        vocab = len(weight)
-        real = (labels != pad).to(x.dtype).unsqueeze(-1)  # (N, 1)
-        learning = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        total, nll = x.new_zeros(()), x.new_zeros(())
+        low = product_dtype(weight)
+        table, shift = weight.to(low), None if bias is None else bias.to(low)
+        exact = torch.promote_types(x.dtype, torch.float32)
+        real = (labels != pad).to(exact).unsqueeze(-1)  # (N, 1)
+        learning = any(ctx.needs_input_grad[:3])
+        total, nll = x.new_zeros((), dtype=exact), x.new_zeros((), dtype=exact)
         grad_x = torch.empty_like(x) if learning else None
         grad_weight = torch.zeros_like(weight) if learning else None
         grad_bias = torch.zeros_like(bias) if learning and bias is not None else None
         for start in range(0, len(x), rows):
             part = slice(start, start + rows)
-            logits = F.linear(x[part], weight, bias)  # (n, V)
+            logits = F.linear(x[part].to(low), table, shift).to(exact)  # (n, V)
             label = labels[part].unsqueeze(-1)
             lse = logits.logsumexp(-1, keepdim=True)
             plain = lse - logits.gather(-1, label)
@@ -54,22 +58,41 @@ class ChunkedLoss(torch.autograd.Function):
             nll += (plain * real[part]).sum()
             total += (((1 - smoothing) * plain + smoothing * smooth) * real[part]).sum()
             if grad_x is not None and grad_weight is not None:
-                grad = logits.sub_(lse).exp_()
-                if smoothing:
-                    grad.sub_(smoothing / vocab)
-                grad.scatter_add_(-1, label, torch.full_like(lse, smoothing - 1).to(grad.dtype))
-                grad_x[part] = (grad @ weight) * real[part]
-                grad_weight.addmm_(grad.t(), x[part] * real[part])
+                grad = slope_(logits, lse, label, smoothing)
                 if grad_bias is not None:
                     grad_bias += (grad * real[part]).sum(0)
+                grad = grad.to(low)
+                grad_x[part] = ((grad @ table) * real[part]).to(x.dtype)
+                seen = (x[part] * real[part]).to(low)
+                if low == weight.dtype:
+                    grad_weight.addmm_(grad.t(), seen)
+                else:  # chunks add up in the weight's precision
+                    grad_weight += grad.t() @ seen
         ctx.save_for_backward(*(g for g in (grad_x, grad_weight, grad_bias) if g is not None))
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_total: Tensor, _: Any) -> Any:
         grad_x, grad_weight, *grad_bias = (grad * grad_total for grad in ctx.saved_tensors)
         return grad_x, grad_weight, (grad_bias[0] if grad_bias else None), None, None, None, None
+
+
+def slope_(logits: Tensor, lse: Tensor, label: Tensor, smoothing: float) -> Tensor:
+    """softmax(z) - (1-e) onehot(y) - e/V, written over the logits z."""
+    grad = logits.sub_(lse).exp_()
+    if smoothing:
+        grad.sub_(smoothing / logits.shape[-1])
+    return grad.scatter_add_(-1, label, torch.full_like(lse, smoothing - 1))
+
+
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """What matrix products with a weight are computed in: its own type, or autocast's."""
+    kind = weight.device.type
+    if kind == "meta":  # where only shapes are counted
+        return weight.dtype
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
 class VocabularyHead(nn.Module):
@@ -87,8 +110,10 @@ class VocabularyHead(nn.Module):
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
         """The loss of (B, T, C) against (B, T) labels; places whose label is the padding do not count."""
         flat, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)
-        weight = self.table.weight
+        given: list[Tensor | None] = [flat, self.table.weight, self.bias]
+        if not torch.is_grad_enabled():  # a Function cannot see this, and would work out gradients for nobody
+            given = [None if tensor is None else tensor.detach() for tensor in given]
         # Chunks of about 16 MB stay near the caches; fewer rows would starve the matrix products.
-        rows = max(128, 4_194_304 // len(weight))
-        total, nll = ChunkedLoss.apply(flat, weight, self.bias, labels, self.pad, smoothing, rows)
+        rows = max(128, 4_194_304 // self.table.num_embeddings)
+        total, nll = ChunkedLoss.apply(*given, labels, self.pad, smoothing, rows)
         return Loss(total, nll, (labels != self.pad).sum())

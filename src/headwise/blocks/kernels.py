@@ -33,7 +33,7 @@ def weights(look: Look) -> Tensor:
         # A finite fill and a second one after the softmax: rows that see nothing become zeros, not NaN.
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
     mixed = scores.softmax(dim=-1)
-    if hidden is not None and look.sight.keep is not None:
+    if hidden is not None and any(term.blinds for term in look.hiding()):
         mixed = mixed.masked_fill(hidden, 0.0)
     for term in look.touching("reweigh"):
         mixed = term.reweigh(mixed)
@@ -57,7 +57,7 @@ def sdpa(look: Look) -> Tensor:
         names = ", ".join(type(term).__name__ for term in look.touching(*CONTENT))
         raise UserError(f"kernel: 'sdpa' cannot take {names}; use kernel = 'plain', 'chunked' or 'auto'")
     bias = look.biases()
-    masks = [term for term in look.touching("hide") if term.hide(look.sight) is not None]
+    masks = look.hiding()
     # The flag aligns at the top left, so it is right only where the queries are all of the keys.
     causal = bias is None and len(masks) == 1 and isinstance(masks[0], Causal) and look.sight.offset == 0
     mask: Tensor | None = None

@@ -51,6 +51,7 @@ class Term(nn.Module):
 
     touches: ClassVar[frozenset[str]] = frozenset()
     needs_positions: ClassVar[bool] = False
+    blinds: ClassVar[bool] = True  # whether its mask may hide all keys of a query
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -98,9 +99,14 @@ class Look:
     terms: tuple[Term, ...] = ()
     dropout: float = 0.0
     shared: dict[Any, Any] = field(default_factory=dict)
+    across: bool = False  # queries of one stream at keys of another
 
     def touching(self, *hooks: str) -> list[Term]:
         return [term for term in self.terms if not term.touches.isdisjoint(hooks)]
+
+    def hiding(self) -> list[Term]:
+        """The terms that hide something here."""
+        return self._shared("hiding", self.touching("hide"), self._hiding)
 
     def hidden(self) -> Tensor | None:
         """All masks as one: True = hidden, broadcastable with (B, H, Tq, Tk). Made once for all layers of a call."""
@@ -110,6 +116,9 @@ class Look:
         """All content-free biases summed, or None."""
         return self._shared("biases", self.touching("bias"), self._biases)
 
+    def _hiding(self, terms: list[Term]) -> list[Term]:
+        return [term for term in terms if term.hide(self.sight) is not None]
+
     def _hidden(self, terms: list[Term]) -> Tensor | None:
         masks = [mask for term in terms if (mask := term.hide(self.sight)) is not None]
         return None if not masks else masks[0] if len(masks) == 1 else _any(masks)
@@ -117,7 +126,7 @@ class Look:
     def _biases(self, terms: list[Term]) -> Tensor | None:
         return sum((term.bias(self.sight) for term in terms), torch.zeros((), device=self.q.device)) if terms else None
 
-    def _shared(self, what: str, terms: list[Term], make: Any) -> Tensor | None:
+    def _shared(self, what: str, terms: list[Term], make: Any) -> Any:
         # The ids stay valid as keys because the entry keeps the sight, and so its tensors, alive.
         sight = self.sight
         places = (sight.keep, sight.query_pos, sight.key_pos, sight.query_segment, sight.key_segment)

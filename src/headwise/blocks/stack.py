@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from headwise.blocks.cache import DecodingCache, selected
 from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import Loss, VocabularyHead
+from headwise.blocks.part import Part
 from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
 
 
 class Stack(nn.Module):
@@ -47,6 +49,9 @@ class Decoder(nn.Module):
     def __init__(self, embed: Embedding, stack: Stack, head: VocabularyHead):
         super().__init__()
         self.embed, self.stack, self.head = embed, stack, head
+        for part in (part for layer in stack.layers for part in getattr(layer, "parts", ())):
+            if isinstance(part, Part) and not part.properties.causal:
+                raise UserError(f"decoder: {type(part).__name__} is not causal and would see the future; use another")
 
     def forward(self, ids: Tensor, ctx: Context, start: int = 0) -> Stream:
         return self.stack(self.embed(ids, start=start), ctx.at("decoder"))
@@ -62,7 +67,7 @@ class DecodingState:
 
     def select(self, rows: Tensor) -> DecodingState:
         """Keep these rows, in this order."""
-        if len(rows) < self.cache.rows:
+        if self.cache.moves_sources(rows):
             self.memory = selected(self.memory, self.cache.sources(rows))
         self.cache.select(rows)
         return self

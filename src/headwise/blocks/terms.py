@@ -17,6 +17,8 @@ from headwise.blocks.look import Look, Sight, Term
 class Causal(Term):
     """Hide later keys, j > i; a token always sees itself (B5)."""
 
+    blinds = False
+
     def key(self) -> Any:
         return "causal"
 
@@ -58,6 +60,8 @@ class Padding(Term):
 
 class Segments(Term):
     """Hide keys of other documents packed into the same row."""
+
+    blinds = False
 
     def key(self) -> Any:
         return "segments"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -21,7 +22,11 @@ NORMS = Table("norm", default="layer")
 WIRINGS = Table("wiring", default="post")
 
 if TYPE_CHECKING:  # to a type checker, what a slot holds
-    AnyPart, AnyTerm, AnyPosition, AnyNorm, AnyWiring = Any, Any, Any, Any, Any
+    AnyPart: TypeAlias = Any
+    AnyTerm: TypeAlias = Any
+    AnyPosition: TypeAlias = Any
+    AnyNorm: TypeAlias = Any
+    AnyWiring: TypeAlias = Any
 else:
     AnyPart, AnyTerm, AnyPosition = slot(PARTS), slot(TERMS), slot(POSITIONS)
     AnyNorm, AnyWiring = slot(NORMS), slot(WIRINGS)
@@ -32,7 +37,10 @@ Activation = Literal[
 ]  # fmt: skip
 
 
-def no_terms() -> tuple[Any, ...]:
+Terms: TypeAlias = Callable[[int, int], tuple[Any, ...]]  # (heads, head_width) of an attention -> its terms
+
+
+def no_terms(heads: int, head_width: int) -> tuple[Any, ...]:
     return ()
 
 
@@ -50,7 +58,7 @@ class Site:
     attention_dropout: float = 0.0
     attention_bias: bool = True
     mlp_bias: bool = True
-    terms: Callable[[], tuple[Any, ...]] = no_terms  # of the stack's positions, for each self-attention
+    terms: Terms = no_terms  # of the stack's positions, for each self-attention
 
 
 class PartConfig(Config):
@@ -120,7 +128,7 @@ class PositionConfig(Config):
 
         return NoPosition()
 
-    def terms(self, site: Site) -> Callable[[], tuple[Any, ...]]:
+    def terms(self, site: Site) -> Terms:
         """What makes the terms of each self-attention in a stack; called once for each."""
         return no_terms
 
@@ -158,8 +166,8 @@ class TermConfig(PositionConfig):
     def build(self, site: Site, head_width: int) -> nn.Module:
         raise TypeError(f"{type(self).__name__} has no build method")
 
-    def terms(self, site: Site) -> Callable[[], tuple[Any, ...]]:
-        return lambda: (self.build(site, site.width // site.heads),)
+    def terms(self, site: Site) -> Terms:
+        return lambda heads, head_width: (self.build(replace(site, heads=heads), head_width),)
 
 
 @TERMS.add
@@ -188,7 +196,7 @@ class AlibiConfig(TermConfig):
 @TERMS.add
 @POSITIONS.add
 class BucketsConfig(TermConfig):
-    """T5's relative bias. As the positions of a stack, all its layers share one table."""
+    """T5's relative bias. As the positions of a stack, all its layers (of as many heads) share one table."""
 
     kind: Literal["t5"] = "t5"
     buckets: int = Field(32, ge=4)
@@ -199,9 +207,9 @@ class BucketsConfig(TermConfig):
 
         return BucketBias(site.heads, self.buckets, self.furthest, both_ways=not site.causal)
 
-    def terms(self, site: Site) -> Callable[[], tuple[Any, ...]]:
-        shared = self.build(site, 0)
-        return lambda: (shared,)
+    def terms(self, site: Site) -> Terms:
+        shared = cache(lambda heads: (self.build(replace(site, heads=heads), 0),))
+        return lambda heads, head_width: shared(heads)
 
 
 @TERMS.add
@@ -252,7 +260,7 @@ class AttentionConfig(PartConfig):
         if not self.head_width and site.width % heads:
             raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
         head_width = self.head_width or site.width // heads
-        chosen = tuple(term.build(site, head_width) for term in self.terms)
+        chosen = tuple(term.build(replace(site, heads=heads), head_width) for term in self.terms)
         see: nn.Module
         if self.see == "memory":
             if not site.memory_width:
@@ -260,7 +268,7 @@ class AttentionConfig(PartConfig):
             see = Memory(site.width, heads, head_width, site.attention_bias, site.memory_width)
         else:
             see = Itself(site.width, heads, head_width, site.attention_bias)
-            chosen += site.terms() + ((Causal(),) if site.causal else ())
+            chosen += site.terms(heads, head_width) + ((Causal(),) if site.causal else ())
         return Attention(
             site.width,
             heads,

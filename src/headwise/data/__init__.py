@@ -1,0 +1,1 @@
+"""From files and named corpora to examples and padded batches."""

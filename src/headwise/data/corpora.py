@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from headwise.config.data import DataConfig
 from headwise.data.read import Pair, read_pairs
 from headwise.errors import UserError, nearest
 
-ALL = range(2**64)
+IN_MEMORY = 2**26  # bytes; larger files are read anew whenever they are needed
 
 
 @dataclass(frozen=True)
@@ -57,22 +58,31 @@ class Pairs:
     files: tuple[Path, ...]
     format: str = "tsv"
     reverse: bool = False
-    kept: range = field(default=ALL, repr=False)  # fingerprints of the sources that belong here
 
     def __iter__(self) -> Iterator[Pair]:
-        for first, second in read_pairs(self.files, self.format):
-            pair = (second, first) if self.reverse else (first, second)
-            if self.kept is ALL or fingerprint(pair[0]) in self.kept:
-                yield pair
+        for first, second in read_pairs(self.files, self.format) if self.files else ():
+            yield (second, first) if self.reverse else (first, second)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The pairs whose sources have fingerprints within a range."""
+
+    pairs: Iterable[Pair]
+    prints: range
+
+    def __iter__(self) -> Iterator[Pair]:
+        return (pair for pair in self.pairs if fingerprint(pair[0]) in self.prints)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Training pairs, streamed from the files, and the small parts for validation and test."""
+    """Training pairs, which can be iterated anew, and the small parts for validation and test."""
 
-    train: Pairs
+    train: Iterable[Pair]
     valid: list[Pair]
     test: list[Pair]
+    files: tuple[Path, ...]  # all that was read
 
 
 def load_corpus(data: DataConfig) -> Corpus:
@@ -82,18 +92,24 @@ def load_corpus(data: DataConfig) -> Corpus:
     of one source go together: no held-out source is ever seen in training.
     """
     data = resolve(data)
-    train, valid, test = (
-        Pairs(_paths(data, files), data.format, data.reverse) for files in (data.train, data.valid, data.test)
-    )
-    held_test: list[Pair] = []
-    held_valid: list[Pair] = []
-    if not data.valid or (data.test_share and not data.test):
-        train, held_test, held_valid = _hold_out(train, data)
+    parts = [_pairs(data, files) for files in (data.train, data.valid, data.test)]
+    files = tuple(path for part in parts for path in part.files)
+    train, valid, test = (list(part) if _fits(part) else part for part in parts)
+    if data.valid and (data.test or not data.test_share):
+        return Corpus(train, list(valid), list(test), files)
+    test_prints, valid_prints, train_prints = _hold_out(train, data)
     return Corpus(
-        train,
-        list(valid) if data.valid else held_valid,
-        list(test) if data.test else held_test,
+        train=Part(train, train_prints),
+        valid=list(valid if data.valid else Part(train, valid_prints)),
+        test=list(test if data.test else Part(train, test_prints)),
+        files=files,
     )
+
+
+def training_pairs(data: DataConfig) -> Pairs:
+    """All pairs to train on, with those that `load_corpus` would hold out."""
+    data = resolve(data)
+    return _pairs(data, data.train)
 
 
 def references(pairs: Iterable[Pair]) -> dict[str, list[str]]:
@@ -131,36 +147,32 @@ def fingerprint(source: str) -> int:
     return int.from_bytes(blake2b(source.casefold().encode(), digest_size=8).digest(), "little")
 
 
-def _hold_out(pairs: Pairs, data: DataConfig) -> tuple[Pairs, list[Pair], list[Pair]]:
+def _hold_out(pairs: Iterable[Pair], data: DataConfig) -> list[range]:
     """Cut the range of fingerprints in three: test lowest, then valid, then the rest to train on."""
     prints = np.sort(np.fromiter((fingerprint(source) for source, _ in pairs), np.uint64))
     test_size = 0 if data.test else math.ceil(data.test_share * len(prints))
     valid_size = 0 if data.valid else min(math.ceil(data.valid_share * len(prints)), data.valid_size)
     cuts, start = [0], 0
     for size in (test_size, valid_size):
-        if size:
-            # A part ends with the last pair of a source, so it may be a little larger than asked for.
-            last = prints[min(start + size, len(prints)) - 1]
-            start = int(np.searchsorted(prints, last, side="right"))
-            cuts.append(int(last) + 1)
-        else:
-            cuts.append(cuts[-1])
+        # A part ends with the last pair of a source, so it may be a little larger than asked for.
+        last = prints[min(start + size, len(prints)) - 1]
+        start = int(np.searchsorted(prints, last, side="right")) if size else start
+        cuts.append(int(last) + 1 if size else cuts[-1])
     if start == len(prints):
         raise UserError(
-            f"{' and '.join(map(str, pairs.files))}: too few different sources to hold some out for validation; "
-            "add pairs or name files for data.valid"
+            f"{' and '.join(data.train)}: too few different sources to hold some out; "
+            "add pairs, or name other files in data.valid"
         )
-    test, valid, rest = range(cuts[1]), range(cuts[1], cuts[2]), range(cuts[2], 2**64)
-    held = [(fingerprint(pair[0]), pair) for pair in replace(pairs, kept=range(cuts[2]))]
-    return (
-        replace(pairs, kept=rest),
-        [pair for number, pair in held if number in test],
-        [pair for number, pair in held if number in valid],
-    )
+    return [range(*ends) for ends in pairwise([*cuts, 2**64])]
 
 
-def _paths(data: DataConfig, files: tuple[str, ...]) -> tuple[Path, ...]:
-    return tuple(Path(data.root).expanduser() / Path(file).expanduser() for file in files)
+def _fits(pairs: Pairs) -> bool:
+    return sum(path.stat().st_size for path in pairs.files if path.exists()) <= IN_MEMORY
+
+
+def _pairs(data: DataConfig, files: tuple[str, ...]) -> Pairs:
+    paths = tuple(Path(data.root).expanduser() / Path(file).expanduser() for file in files)
+    return Pairs(paths, data.format, data.reverse)
 
 
 def _package_root(package: str) -> str:

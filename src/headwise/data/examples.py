@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shutil
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, chain, islice
@@ -69,11 +70,8 @@ class Examples:
         for name, digest in meta["sha256"].items():
             if _sha256(folder / name) != digest:
                 raise ValueError(f"{name} has changed")
-        arrays = [
-            np.memmap(folder / name, dtype, mode="r")
-            for name, dtype in (("tokens.bin", meta["dtype"]), ("bounds.bin", "int64"))
-        ]
-        return cls(arrays[0], arrays[1], meta["dropped"])
+        tokens = _map(folder / "tokens.bin", meta["dtype"])
+        return cls(tokens, _map(folder / "bounds.bin", "int64"), meta["dropped"])
 
 
 def tokenise(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:
@@ -81,26 +79,24 @@ def tokenise(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:
     stream = iter(pairs)
     while chunk := list(islice(stream, CHUNK)):
         sources, targets = zip(*chunk, strict=True)
-        yield from zip(
-            tokenisers.source.encode_batch(sources), tokenisers.target.encode_batch(targets), strict=True
-        )
+        yield from zip(tokenisers.source.encode_batch(sources), tokenisers.target.encode_batch(targets), strict=True)
 
 
 def write(folder: Path, rows: Iterable[Row], vocab: int, max_length: int) -> None:
     """Stream rows into a folder, leaving out those with a side longer than `max_length`."""
-    dtype = np.dtype(np.uint16 if vocab <= 2**16 else np.int32)
+    dtype, code = ("uint16", "H") if vocab <= 2**16 else ("int32", "i")
     end, dropped = 0, 0
     with open(folder / "tokens.bin", "wb") as tokens, open(folder / "bounds.bin", "wb") as bounds:
-        bounds.write(np.int64(0).tobytes())
+        array("q", [0]).tofile(bounds)
         for source, target in rows:
             if max(len(source), len(target)) > max_length:
                 dropped += 1
                 continue
-            tokens.write(np.array([*source, *target], dtype).tobytes())
             middle = end + len(source)
             end = middle + len(target)
-            bounds.write(np.array([middle, end], np.int64).tobytes())
-    meta: dict[str, Any] = {"dtype": dtype.name, "dropped": dropped}
+            array(code, [*source, *target]).tofile(tokens)
+            array("q", [middle, end]).tofile(bounds)
+    meta: dict[str, Any] = {"dtype": dtype, "dropped": dropped}
     meta["sha256"] = {name: _sha256(folder / name) for name in ("tokens.bin", "bounds.bin")}
     (folder / "meta.json").write_text(json.dumps(meta))
 
@@ -137,6 +133,11 @@ def cache_root(setting: str) -> Path:
     if setting:
         return Path(setting).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwise"
+
+
+def _map(path: Path, dtype: str) -> np.ndarray:
+    # An empty file cannot be mapped; a plain view of the mapped array is quicker to index.
+    return np.asarray(np.memmap(path, dtype, mode="r")) if path.stat().st_size else np.empty(0, dtype)
 
 
 def _sha256(path: Path) -> str:

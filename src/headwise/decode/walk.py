@@ -58,16 +58,17 @@ class Paths:
         self.over |= ended
 
     def drop_ended(self, step: int) -> Tensor:
-        """Take out the sources that are through; the numbers of the rows that stay."""
-        over = self.over.view(-1, self.copies).all(1).repeat_interleave(self.copies)  # (R,) -> (B,) -> (R,)
-        staying = (~over).nonzero()[:, 0]
-        if len(staying) < len(over):
-            leaving = over.nonzero()[:, 0]
-            produced = slice(step + 1)
-            self.gone.append((self.rows[leaving], self.ids[leaving, produced], self.gains[leaving, produced]))
-            self.rows, self.tokens, self.over, self.ids, self.gains = (
-                kept[staying] for kept in (self.rows, self.tokens, self.over, self.ids, self.gains)
-            )
+        """Take out the sources that are through; the places of the rows that stay."""
+        through = self.over.view(-1, self.copies).all(1)  # (R,) -> (B,)
+        if not through.any():
+            return self.rows
+        over = through.repeat_interleave(self.copies)  # (B,) -> (R,)
+        leaving, staying = over.nonzero()[:, 0], (~over).nonzero()[:, 0]
+        produced = slice(step + 1)
+        self.gone.append((self.rows[leaving], self.ids[leaving, produced], self.gains[leaving, produced]))
+        self.rows, self.tokens, self.over, self.ids, self.gains = (
+            kept[staying] for kept in (self.rows, self.tokens, self.over, self.ids, self.gains)
+        )
         return staying
 
     def hypotheses(self, end: int, alpha: float) -> list[list[Hypothesis]]:

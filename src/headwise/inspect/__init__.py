@@ -1,9 +1,10 @@
 """Looking inside: attention maps as pictures and pages."""
 
+from headwise.inspect.export import export
 from headwise.inspect.files import save
 from headwise.inspect.maps import Maps
 from headwise.inspect.page import page
 from headwise.inspect.pictures import alignment, head_grid
 from headwise.inspect.svg import Drawing
 
-__all__ = ["Drawing", "Maps", "alignment", "head_grid", "page", "save"]
+__all__ = ["Drawing", "Maps", "alignment", "export", "head_grid", "page", "save"]

@@ -21,7 +21,7 @@ import os
 import platform
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -32,8 +32,12 @@ from typing import IO, Any
 import tomli_w
 
 from headwise.errors import UserError
-from headwise.runs.files import Stage, appearing, discard, recover, unheard, write_text, writing
+from headwise.runs.files import Stage, discard, recover, remove, unheard, write_text, writing
 from headwise.runs.metrics import Metrics
+
+
+class Taken(UserError):
+    """The name of a new run is in use."""
 
 
 class Run:
@@ -57,23 +61,32 @@ class Run:
     @classmethod
     def create(cls, path: Path | str, config: Mapping[str, Any]) -> Run:
         """A new run with its resolved config; refuses a folder that exists."""
-        path = Path(path)
-        if os.path.lexists(path):
-            raise UserError(f"{path} exists already; choose another name, or resume it")
-        with appearing(path) as aside:
-            (aside / "checkpoints").mkdir()
-            (aside / "config.toml").write_text(tomli_w.dumps(dict(config)), encoding="utf-8")
-            (aside / "info.json").write_text(json.dumps(_info(config), indent=1), encoding="utf-8")
-        return cls(path)
+        run = cls(Path(path))
+        with writing(run.path):
+            run.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                run.path.mkdir()  # atomic: of two processes that want the name, one gets it
+            except FileExistsError:
+                raise Taken(f"{path} exists already; choose another name, or resume it") from None
+            try:
+                run.checkpoints.mkdir()
+                write_text(run.path / "info.json", json.dumps(_info(config), indent=1))
+                write_text(run.path / "config.toml", tomli_w.dumps(dict(config)))
+            except BaseException:
+                remove(run.path)
+                raise
+        return run
 
     @classmethod
     def fresh(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
         """A new run `folder/name`, or `name-2`, `name-3`, ... where that is taken."""
-        for number in count(1):
-            path = Path(folder) / (name if number == 1 else f"{name}-{number}")
-            if not os.path.lexists(path):
+        path = Path(folder) / name
+        for number in count(2):
+            try:
                 return cls.create(path, config)
-        raise AssertionError
+            except Taken:
+                path = Path(folder) / f"{name}-{number}"
+        raise AssertionError("count never ends")
 
     @property
     def name(self) -> str:
@@ -131,24 +144,27 @@ class Run:
         self.metrics.rewind(step)
         with writing(self.checkpoints):
             for later in (found for found in self.steps() if found > step):
-                with_name = self.checkpoints / f"damaged-{later}-{os.urandom(2).hex()}"
-                os.rename(self.checkpoint(later), with_name)
+                aside = self.checkpoints / f"damaged-{later}"
+                remove(aside)
+                os.rename(self.checkpoint(later), aside)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the run's only writer. The kernel lets go of the lock however the process ends."""
-        with writing(self.path), (self.path / "lock").open("a+") as file:
-            if not _locked(file):
-                file.seek(0)
-                raise UserError(
-                    f"{self.path} is being trained by process {file.read().strip() or 'unknown'}; "
-                    "wait for it, stop it, or start another run"
-                )
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
-            recover(self.path)
-            recover(self.checkpoints)
+        with ExitStack() as stack:
+            with writing(self.path):
+                file = stack.enter_context((self.path / "lock").open("a+"))
+                if not _locked(file):
+                    file.seek(0)
+                    owner = file.read().strip() or "unknown"
+                    raise UserError(
+                        f"{self.path} is being trained by process {owner}; wait for it, stop it, or start another run"
+                    )
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n")
+                file.flush()
+                recover(self.path)
+                recover(self.checkpoints)
             yield
 
     @property

@@ -20,6 +20,8 @@ class Normaliser:
     lower: bool = False
 
     def __call__(self, text: str) -> str:
+        if text.isascii():
+            return text.lower() if self.lower else text
         # A lone surrogate is no character: neither UTF-8 nor the tokenizers library can hold it.
         text = _LONE_SURROGATE.sub("\ufffd", text)
         text = self._formed(text)

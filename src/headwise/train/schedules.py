@@ -34,9 +34,7 @@ def linear(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
 
 def cosine(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
     """Loshchilov & Hutter 2017 without restarts."""
-    return lambda step, progress: (
-        lr * _ramp(step, warmup) * (floor + (1 - floor) * (1 + cos(pi * progress)) / 2)
-    )
+    return lambda step, progress: lr * _ramp(step, warmup) * (floor + (1 - floor) * (1 + cos(pi * progress)) / 2)
 
 
 def _ramp(step: int, warmup: int) -> float:

@@ -1,0 +1,63 @@
+"""Looking inside: attention maps of every head, whatever kernel computed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwise.blocks.kernels import weights
+from headwise.blocks.look import Look
+from headwise.blocks.stream import RECORDER, Place, Recorder
+
+
+class AttentionRecord(Recorder):
+    """Attention weights by place in the model, (B, H, Tq, Tk), in the order in which they were computed.
+
+    Fused kernels never form the weights, so they are computed again by the plain kernel, from the same queries,
+    keys and terms.
+    """
+
+    def __init__(self) -> None:
+        self.weights: dict[Place, list[Tensor]] = {}
+        self.kinds: dict[Place, str] = {}
+
+    def look(self, place: Place, look: Look) -> None:
+        self.kinds[place] = "cross" if look.across else str(place[0]) if place else ""
+        with torch.no_grad():
+            self.weights.setdefault(place, []).append(weights(look))
+
+    def of(self, *start: int | str) -> dict[Place, Tensor]:
+        """The maps whose place begins with `start`; the steps of a decoding are not joined, the last one counts."""
+        return {place: maps[-1] for place, maps in self.weights.items() if place[: len(start)] == start}
+
+
+    def by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
+        """The maps of one row of the batch as (layers, heads, queries, keys), for `encoder`, `decoder` and `cross`."""
+        found: dict[str, list[Tensor]] = {}
+        for place, kind in self.kinds.items():
+            found.setdefault(kind, []).append(self.weights[place][-1][row])
+        return {kind: torch.stack(maps).float().cpu().numpy() for kind, maps in found.items()}
+
+
+@contextmanager
+def record() -> Iterator[AttentionRecord]:
+    """Record the attention of every model that is called inside the block.
+
+    >>> from headwise import build
+    >>> model = build("transformer-tiny", vocab=20).eval()
+    >>> ids = torch.tensor([[5, 6, 7, 2]])
+    >>> with record() as maps:
+    ...     _ = model(ids, ids)
+    >>> [(place, tuple(w.shape)) for place, w in maps.of("decoder", 0).items()]
+    [(('decoder', 0, 0), (1, 4, 4, 4)), (('decoder', 0, 1), (1, 4, 4, 4))]
+    """
+    maps = AttentionRecord()
+    token = RECORDER.set(maps)
+    try:
+        yield maps
+    finally:
+        RECORDER.reset(token)

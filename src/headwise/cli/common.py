@@ -1,0 +1,49 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON on stdout.")]
+Changes = Annotated[
+    list[str] | None,
+    Parameter(name="--set", negative="", help="Change a key of the experiment: --set train.steps=1000"),
+]
+With = Annotated[
+    list[Path] | None, Parameter(name="--with", negative="", help="A Python file that adds parts of your own.")
+]
+Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps; auto takes the best there is.")]
+Threads = Annotated[int, Parameter(help="Threads for torch; 0 leaves the choice to torch.")]
+Checkpoint = Annotated[str, Parameter(help="Which weights: best, last, average or step-N.")]
+
+
+def say(text: str = "") -> None:
+    """A line for people, on stderr: results alone go to stdout."""
+    print(text, file=sys.stderr)
+
+
+def warnings_to_stderr() -> None:
+    """Show the library's warnings as plain lines."""
+    logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)
+
+
+def torch_device(name: str, threads: int = 0) -> str:
+    """The device that a name means here."""
+    import torch
+
+    from headwise.errors import UserError
+
+    if threads:
+        torch.set_num_threads(threads)
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"--device {name}: cannot be used here ({str(error).splitlines()[0]})") from None
+    return name

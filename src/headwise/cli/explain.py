@@ -1,0 +1,97 @@
+"""`headwise explain`: worked examples with numbers, as text, picture or JSON."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import App
+
+if TYPE_CHECKING:
+    from headwise.explain.story import Story
+
+app = App(name="explain", help="Walk through attention, positions and masks with real numbers.")
+
+
+@app.command
+def attention(*, file: Path | None = None, out: Path | None = None, json: bool = False) -> None:
+    """Self-attention from inputs to outputs: Q, K, V, scores, weights, unscaled, rounded and scaled.
+
+    Parameters
+    ----------
+    file
+        A TOML file with your own inputs, query, key and value matrices.
+    out
+        Also write a picture: a name that ends in .svg or .png.
+    json
+        Print all numbers as one JSON object instead of text.
+    """
+    from headwise.explain import attention as topic
+    from headwise.explain.source import read, shipped
+
+    example = read(topic.AttentionExample, file) if file else shipped(topic.AttentionExample, "attention.toml")
+    _show(lambda: topic.story(example), lambda: topic.to_json(example), out, json)
+
+
+@app.command
+def positions(*, width: int = 8, length: int = 10, shift: int = 3, out: Path | None = None, json: bool = False) -> None:
+    """The sinusoid table, why a shift is a rotation, and why simpler encodings fail.
+
+    Parameters
+    ----------
+    width
+        Columns of the table.
+    length
+        Rows of the table.
+    shift
+        The shift whose rotation matrix is shown.
+    out
+        Also write a picture: a name that ends in .svg or .png.
+    json
+        Print all numbers as one JSON object instead of text.
+    """
+    from headwise.explain import positions as topic
+
+    given = topic.Positions(width, length, shift)
+    _show(lambda: topic.story(given), lambda: topic.to_json(given), out, json)
+
+
+@app.command
+def mask(*, file: Path | None = None, out: Path | None = None, json: bool = False) -> None:
+    """Causal and padding masks before and after the softmax, and a row that may see nothing.
+
+    Parameters
+    ----------
+    file
+        A TOML file with your own scores, and optionally tokens and keep.
+    out
+        Also write a picture: a name that ends in .svg or .png.
+    json
+        Print all numbers as one JSON object instead of text.
+    """
+    from headwise.explain import mask as topic
+    from headwise.explain.source import read, shipped
+
+    example = read(topic.MaskExample, file) if file else shipped(topic.MaskExample, "mask.toml")
+    _show(lambda: topic.story(example), lambda: topic.to_json(example), out, json)
+
+
+def _show(story: Callable[[], Story], data: Callable[[], Any], out: Path | None, json: bool) -> None:
+    """The picture first, so that a wrong file name is told before a page of text."""
+    if out is not None:
+        from headwise.explain.picture import draw
+        from headwise.inspect.files import save
+
+        print(f"wrote {save(draw(story()), out)}", file=sys.stderr)
+    if json:
+        print(json_format.dumps(data(), allow_nan=False))
+        return
+    from rich.console import Console
+
+    from headwise.explain.story import tell
+
+    console = Console(highlight=False)
+    console.print(tell(story(), console.width), soft_wrap=True)

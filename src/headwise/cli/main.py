@@ -1,0 +1,68 @@
+"""The command line: `headwise COMMAND`. Every command lives in a module of its own and is imported when called."""
+
+from __future__ import annotations
+
+import sys
+
+from cyclopts import App, CycloptsError, Group
+
+from headwise import __version__
+from headwise.errors import UserError
+
+# group -> name -> (where it lives, what --help says before it is imported)
+COMMANDS = {
+    "Start": {
+        "demo": ("headwise.cli.demo:demo", "Train a small Transformer in three minutes and look inside."),
+        "fit": ("headwise.cli.fit:fit", "Train on your own pairs: no configuration, a time limit."),
+        "explain": ("headwise.cli.explain:app", "Walk through attention, positions or masks with numbers."),
+    },
+    "Build and train": {
+        "list": ("headwise.cli.models:list_models", "Every model: paper, year, task, exact parameter counts."),
+        "show": ("headwise.cli.models:show", "One model: its tree, shapes, parameters, FLOPs and memory."),
+        "train": ("headwise.cli.train:train", "Train an experiment file, or resume a run."),
+        "runs": ("headwise.cli.runs:runs", "List, compare and plot runs."),
+    },
+    "Use": {
+        "translate": ("headwise.cli.translate:translate", "Turn texts into outputs with a trained run."),
+        "evaluate": ("headwise.cli.evaluate:evaluate", "Score a run on its test part or on your pairs."),
+        "inspect": ("headwise.cli.inspect:inspect", "Draw a run's attention: alignment, every head, a page."),
+    },
+    "Deploy and compare": {
+        "import": ("headwise.cli.interop:import_folder", "Make a run of a Hugging Face Marian folder."),
+        "export": ("headwise.cli.interop:export", "Write a run as a Hugging Face or CTranslate2 folder."),
+        "bench": ("headwise.cli.bench:app", "Speed beside installed peers, in one run."),
+    },
+}
+
+app = App(
+    name="headwise",
+    help="The Transformer family in one toolkit: build, train, compare, inspect and serve.",
+    version=__version__,
+    help_epilogue="Try `headwise demo`, then `headwise translate runs/demo`. Each command has its own --help.",
+)
+for _order, (_title, _commands) in enumerate(COMMANDS.items()):
+    _group = Group(_title, sort_key=_order)
+    for _name, (_home, _help) in _commands.items():
+        app.command(_home, name=_name, help=_help, group=_group)
+_options = Group("Options", sort_key=len(COMMANDS))
+app["--help"].group = app["--version"].group = _options
+app.register_install_completion_command(add_to_startup=False, group=_options)
+
+
+def main() -> None:
+    """Run a command; a user's mistake is one sentence on stderr and exit status 2."""
+    try:
+        app(exit_on_error=False)
+    except UserError as error:
+        for line in str(error).splitlines():
+            print(f"headwise: {line}", file=sys.stderr)
+        sys.exit(2)
+    except CycloptsError:
+        sys.exit(2)  # already said
+    except BrokenPipeError:
+        # The reader of our output has gone, as `| head` does; Python must not complain about it on exit.
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        print("headwise: stopped", file=sys.stderr)
+        sys.exit(130)

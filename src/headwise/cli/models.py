@@ -1,0 +1,160 @@
+"""`headwise list` and `headwise show`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from headwise.inspect.cost import Node
+
+
+def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+    """List every model of the catalogue.
+
+    Parameter counts are taken from the assembled model, which is built without allocating it.
+
+    Examples:
+        headwise list
+        headwise list --json | jq -r '.[].name'
+
+    Parameters
+    ----------
+    json_
+        Print one JSON array instead of a table.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from headwise.blocks.stack import parameters
+    from headwise.building import build
+    from headwise.catalog import CATALOG
+
+    rows = [
+        {
+            "name": f"{entry.name}-{size}",
+            "paper": entry.paper,
+            "year": entry.year,
+            "family": entry.family,
+            "task": entry.task,
+            "vocab": entry.vocab,
+            "parameters": parameters(build(f"{entry.name}-{size}", device="meta")),
+            "published": entry.published.get(size, ""),
+            "oracle": entry.oracle,
+        }
+        for entry in CATALOG.values()
+        for size in entry.sizes
+    ]
+    if json_:
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(box=None, header_style="bold")
+    for title in ("name", "year", "family", "task"):
+        table.add_column(title)
+    for title in ("parameters", "published", "vocab"):
+        table.add_column(title, justify="right")
+    table.add_column("paper")
+    for row in rows:
+        table.add_row(
+            f"[cyan]{row['name']}[/]", str(row["year"]), str(row["family"]), str(row["task"]),
+            f"{row['parameters']:,}", str(row["published"]), f"{row['vocab']:,}", str(row["paper"]),
+        )  # fmt: skip
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def show(
+    name: str,
+    *,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    vocab: int = 0,
+    length: int = 64,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Show one model: the assembled tree with shapes, parameters, FLOPs per token and memory.
+
+    Examples:
+        headwise show transformer-base
+        headwise show transformer-small --set positions=rotary --set activation=swiglu
+
+    Parameters
+    ----------
+    name
+        A name that `headwise list` prints, with or without a size.
+    set_
+        Change a key of the model, as in an experiment file's [model] table: --set wiring=pre
+    vocab
+        Words in the vocabulary; 0 takes the published number.
+    length
+        Tokens of source and target for which FLOPs and activations are counted.
+    json_
+        Print one JSON object.
+    """
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from headwise import catalog
+    from headwise.building import build
+    from headwise.config.experiment import parse_changes
+    from headwise.inspect.cost import cost, tree
+
+    entry, size = catalog.find(name)
+    model: Any = build(name, vocab=vocab, device="meta", **parse_changes(set_ or ()))
+    top = tree(model, f"{entry.name}-{size}")
+    costs = cost(model, vocab or entry.vocab, length)
+    if json_:
+        print(json.dumps({"name": top.name, "paper": entry.paper, "cost": asdict(costs), "tree": top.to_json()}, indent=1))
+        return
+    console = Console()
+    console.print(_drawn(top))
+    console.print(
+        f"\n{entry.paper} ({entry.year})\n"
+        f"parameters       {costs.parameters:,} with {vocab or entry.vocab:,} words\n"
+        f"FLOPs            {_scaled(costs.flops_per_token)} forward for a source and a target token ({length} of each)\n"
+        f"training memory  {_bytes(costs.training_bytes)} weights, gradients and Adam"
+        f" + {_bytes(costs.activation_bytes)} for each pair of {length} tokens\n"
+        f"decoding memory  {_bytes(costs.decoding_bytes)} weights + {_bytes(costs.cache_bytes_per_token)} cache a token",
+        highlight=False,
+    )
+
+
+def _drawn(node: Node) -> Tree:
+    from rich.markup import escape
+    from rich.tree import Tree
+
+    drawn = Tree(_label(node))
+
+    def add(branch: Tree, below: Node) -> None:
+        for name, shape in below.tensors.items():
+            branch.add(f"[dim]{escape(name)} {' x '.join(map(str, shape))}[/]")
+        for child in below.children:
+            add(branch.add(_label(child)), child)
+
+    add(drawn, node)
+    return drawn
+
+
+def _label(node: Node) -> str:
+    times = f"[bold]{node.repeats} x[/] " if node.repeats > 1 else ""
+    return f"{times}{node.name} [cyan]{node.kind}[/] [green]{node.parameters:,}[/]"
+
+
+def _scaled(number: float) -> str:
+    for unit in ("", "k", "M", "G", "T"):
+        if number < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}P"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.3g} {unit}"
+        number /= 1024
+    return f"{number:.3g} TiB"

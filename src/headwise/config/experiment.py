@@ -1,0 +1,99 @@
+"""An experiment: everything a run depends on, as one value that a TOML file can hold."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import tomli_w
+from pydantic import Field
+
+from headwise.catalog import MODELS
+from headwise.config.base import Config, Table, merge, slot, validate
+from headwise.config.data import TOKENISERS, CharactersConfig, DataConfig
+from headwise.config.decode import DecodeConfig
+from headwise.config.train import TrainConfig
+from headwise.errors import UserError
+from headwise.models.transformer import TransformerConfig
+
+TASKS = Table("task", default="transduce")
+
+
+@TASKS.add
+class TransduceConfig(Config):
+    """Learn to turn one sequence into another. `auto` scores sub-word outputs with BLEU and others with WER and PER."""
+
+    kind: Literal["transduce"] = "transduce"
+    score: Literal["auto", "bleu", "wer"] = "auto"
+    sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
+
+
+if TYPE_CHECKING:
+    AnyTask: TypeAlias = Any
+    AnyTokeniser: TypeAlias = Any
+    AnyModel: TypeAlias = Any
+else:
+    AnyTask, AnyTokeniser, AnyModel = slot(TASKS), slot(TOKENISERS), slot(MODELS)
+
+
+class Experiment(Config):
+    """What is learnt, from which data, by which model, how, and how it is decoded."""
+
+    name: str = ""  # of the run; empty: the file's name
+    seed: int = Field(1, ge=0)
+    task: AnyTask = TransduceConfig()
+    data: DataConfig
+    tokeniser: AnyTokeniser = CharactersConfig()
+    model: AnyModel = TransformerConfig()
+    train: TrainConfig
+    decode: DecodeConfig = DecodeConfig()
+
+    @classmethod
+    def read(cls, file: str | Path, changes: Iterable[str] = ()) -> Experiment:
+        """A file, with `a.b=c` changes laid over it before anything is checked."""
+        path = Path(file)
+        found = merge(read_toml(path), parse_changes(changes))
+        return validate(cls, merge({"name": path.stem}, found), str(path))
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.model_dump(mode="json"))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file; what is wrong with it is said with its line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder, not an experiment file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid TOML: {error}") from None
+
+
+def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
+    """`a.b=c` assignments as nested tables; the value is TOML where it can be, else plain text.
+
+    >>> parse_changes(["train.steps=20", "model.wiring=pre"])
+    {'train': {'steps': 20}, 'model': {'wiring': 'pre'}}
+    """
+    tables: dict[str, Any] = {}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set {change}: write it as key=value, for example train.steps=1000")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        for part in reversed(key.strip().split(".")):
+            value = {part: value}
+        tables = merge(tables, value)
+    return tables
+
+
+def resolved(data: Mapping[str, Any], where: str = "") -> Experiment:
+    """An experiment from plain tables, such as a run folder's config.toml."""
+    return validate(Experiment, data, where)

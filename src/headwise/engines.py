@@ -1,0 +1,42 @@
+"""Which engine decodes: our own loop, its 8-bit form, or CTranslate2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from torch import nn
+
+from headwise.errors import UserError
+from headwise.loaded import Loaded
+
+Engine = Literal["auto", "native", "ctranslate2"]
+
+
+def choose(loaded: Loaded, engine: Engine = "auto", int8: bool = False, threads: int = 1) -> Loaded:
+    """The same model on another engine. `auto` takes CTranslate2 where it is installed and can express the model."""
+    reason = obstacle(loaded)
+    if engine == "ctranslate2" and reason:
+        raise UserError(f"--engine ctranslate2: {reason}; use --engine native")
+    if engine != "native" and not reason:
+        from headwise.interop.ctranslate2 import CTranslate2Engine
+
+        return replace(loaded, model=CTranslate2Engine.of(loaded, int8=int8, threads=threads))
+    if int8:
+        from headwise.decode.int8 import quantised
+
+        return replace(loaded, model=quantised(loaded.model))
+    return loaded
+
+
+def obstacle(loaded: Loaded) -> str:
+    """Why CTranslate2 cannot run this model; empty if it can."""
+    try:
+        import ctranslate2  # noqa: F401
+    except ImportError:
+        return "CTranslate2 is not installed (pip install headwise[deploy])"
+    from headwise.interop.ctranslate2 import can_express
+
+    if not isinstance(loaded.model, nn.Module):
+        return "it runs single models, not this one"
+    return can_express(loaded.experiment.model)

@@ -1,0 +1,239 @@
+"""Scaled dot-product attention by hand (Vaswani et al. 2017, equation 1): softmax(Q Kᵀ / √d) V.
+
+The shipped example is the three-token one of the lectures; `rounded` holds the weights as their slides
+show them. DISCREPANCY: the slides print 0.063 as 0.0, so those rows are no honest rounding to one decimal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from headwise.config.base import Config
+from headwise.explain.source import Numbers, expect, matrix
+from headwise.explain.story import Matrix, Step, Story, number
+
+Floats = NDArray[np.float64]
+
+
+class AttentionExample(Config):
+    """Inputs (tokens × width) and the three learnt projections (width × head_width)."""
+
+    inputs: Numbers
+    query: Numbers
+    key: Numbers
+    value: Numbers
+    tokens: tuple[str, ...] = ()
+    rounded: Numbers = ()
+
+    @model_validator(mode="after")
+    def _shapes_fit(self) -> AttentionExample:
+        inputs, query, key, value = (matrix(name, getattr(self, name)) for name in ("inputs", "query", "key", "value"))
+        length, width = inputs.shape
+        for name, weights in (("query", query), ("key", key), ("value", value)):
+            expect(name, "rows", len(weights), width, "one for each column of inputs")
+        expect("key", "columns", key.shape[1], query.shape[1], "as many as query, to be compared with it")
+        if self.tokens:
+            expect("tokens", "entries", len(self.tokens), length, "one for each row of inputs")
+        if self.rounded:
+            shape = matrix("rounded", self.rounded).shape
+            expect("rounded", "rows", shape[0], length, "one for each row of inputs")
+            expect("rounded", "columns", shape[1], length, "one for each row of inputs")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.tokens or tuple(f"x{i + 1}" for i in range(len(self.inputs)))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Every intermediate value of one head."""
+
+    inputs: Floats
+    queries: Floats
+    keys: Floats
+    values: Floats
+    scores: Floats
+    weights: Floats
+    outputs: Floats
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: array.tolist() for name, array in vars(self).items()}
+
+
+def softmax(scores: Floats) -> Floats:
+    """Rows of positive weights that sum to one."""
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def attend(example: AttentionExample, scaled: bool = True) -> Attention:
+    """One head of self-attention with everything on the way."""
+    inputs = np.array(example.inputs)
+    queries, keys, values = (inputs @ np.array(w) for w in (example.query, example.key, example.value))
+    scores = queries @ keys.T / (np.sqrt(queries.shape[1]) if scaled else 1.0)  # (T, D) @ (D, T) -> (T, T)
+    weights = softmax(scores)
+    return Attention(inputs, queries, keys, values, scores, weights, weights @ values)
+
+
+def to_json(example: AttentionExample) -> dict[str, Any]:
+    """Everything `story` tells, as plain data."""
+    plain = attend(example, scaled=False)
+    rounded = {"weights": example.rounded, "outputs": (np.array(example.rounded) @ plain.values).tolist()}
+    return {
+        "tokens": example.names,
+        "unscaled": plain.to_json(),
+        "scaled": attend(example).to_json(),
+        **({"rounded": rounded} if example.rounded else {}),
+    }
+
+
+def story(example: AttentionExample) -> Story:
+    """The walk from inputs to outputs."""
+    plain = attend(example, scaled=False)
+    steps = [_projections(example, plain), _scores(example, plain), _weights(example, plain)]
+    steps += [_outputs(example, plain)]
+    if example.rounded:
+        steps.append(_by_hand(example, plain))
+    return Story(
+        "Self-attention with numbers",
+        f"{len(example.inputs)} tokens of width {len(example.inputs[0])} go through one attention head of width "
+        f"{plain.queries.shape[1]}. Each token asks a question (query), each offers an answer to it (key) and "
+        "something to say (value). The three projection matrices are learnt; everything else follows.",
+        (*steps, _scaled(example, attend(example))),
+    )
+
+
+def _projections(example: AttentionExample, head: Attention) -> Step:
+    def row(letter: str, weights: Numbers, result: Floats) -> tuple[Matrix | str, ...]:
+        given = Matrix("X", head.inputs, example.names)
+        return given, "×", Matrix(f"W_{letter}", weights), "=", Matrix(letter, result, example.names)
+
+    first = " + ".join(f"{_short(x)}·{_short(w[0])}" for x, w in zip(head.inputs[0], example.query, strict=True))
+    return Step(
+        "Project every input three times",
+        "Queries, keys and values are the same inputs seen through three matrices: Q = X W_Q, K = X W_K, "
+        "V = X W_V. Row i belongs to token i.",
+        (
+            row("Q", example.query, head.queries),
+            row("K", example.key, head.keys),
+            row("V", example.value, head.values),
+        ),
+        (f"first entry of Q:  {first} = {_short(head.queries[0, 0])}",),
+    )
+
+
+def _scores(example: AttentionExample, head: Attention) -> Step:
+    names = example.names
+    last = len(names) - 1
+    product = " + ".join(f"{_short(q)}·{_short(k)}" for q, k in zip(head.queries[0], head.keys[last], strict=True))
+    return Step(
+        "Compare every query with every key",
+        "The score of two tokens is the dot product of the one's query with the other's key: S = Q Kᵀ. "
+        "Row i holds what token i thinks of all tokens, itself included.",
+        (
+            (
+                Matrix("Q", head.queries, names),
+                "×",
+                Matrix("Kᵀ", head.keys.T, columns=names),
+                "=",
+                Matrix("S", head.scores, names, names),
+            ),
+        ),
+        (f"{names[0]} about {names[last]}:  {product} = {_short(head.scores[0, last])}",),
+    )
+
+
+def _weights(example: AttentionExample, head: Attention) -> Step:
+    row = head.scores[0]
+    powers = np.exp(row - row.max())  # relative to the largest: the same shares, and nothing overflows
+    shares = ", ".join(f"{power:.4f}" for power in powers)
+    return Step(
+        "Turn each row of scores into weights",
+        "Softmax makes every row positive with sum one: a_j = exp(s_j) / Σ exp(s_k). A difference of a few "
+        "points is already decisive. No weight is ever exactly 0.",
+        (
+            (
+                Matrix("S", head.scores, example.names, example.names),
+                "→",
+                Matrix("A = softmax(S)", head.weights, example.names, example.names, 6, "weights"),
+            ),
+        ),
+        (
+            f"{example.names[0]}:  exp(s − {_short(row.max())}) = {shares}, which sum to {powers.sum():.4f}",
+            f"{example.names[0]} about {example.names[0]}:  "
+            f"{powers[0]:.4f} / {powers.sum():.4f} = {head.weights[0, 0]:.6f}",
+        ),
+    )
+
+
+def _outputs(example: AttentionExample, head: Attention) -> Step:
+    first = " + ".join(f"{w:.6f}·{_short(v)}" for w, v in zip(head.weights[0], head.values[:, 0], strict=True))
+    return Step(
+        "Average the values with these weights",
+        "Each output is a weighted mean of the rows of V, Y = A V, so it lies between the smallest and the "
+        "largest value of each column: for fixed weights attention is linear in V.",
+        (
+            (
+                Matrix("A", head.weights, example.names, digits=6, look="weights"),
+                "×",
+                Matrix("V", head.values),
+                "=",
+                Matrix("Y", head.outputs, example.names, digits=6),
+            ),
+        ),
+        (f"first entry of Y:  {first} = {head.outputs[0, 0]:.6f}",),
+    )
+
+
+def _by_hand(example: AttentionExample, head: Attention) -> Step:
+    rounded = np.array(example.rounded)
+    return Step(
+        "As on the slides: weights rounded by hand",
+        "On slides one calculates with rounded weights. They are not always an honest rounding (the largest "
+        f"change here is {np.abs(rounded - head.weights).max():.3f}), and the outputs move by up to "
+        f"{np.abs(rounded @ head.values - head.outputs).max():.3f}.",
+        (
+            (
+                Matrix("A rounded", rounded, example.names, digits=1, look="weights"),
+                "×",
+                Matrix("V", head.values),
+                "=",
+                Matrix("Y rounded", rounded @ head.values, example.names, digits=1),
+            ),
+        ),
+    )
+
+
+def _scaled(example: AttentionExample, head: Attention) -> Step:
+    width = head.queries.shape[1]
+    return Step(
+        f"Divide by √{width} first, as the Transformer does",
+        f"A dot product of {width} unit-normal pairs has variance {width}; divided by √{width} = "
+        f"{np.sqrt(width):.4f} it has variance 1 whatever the width, so softmax neither saturates nor loses its "
+        "gradient in wide heads. The weights become softer.",
+        (
+            (
+                Matrix(f"S / √{width}", head.scores, example.names, digits=4),
+                "→",
+                Matrix("A scaled", head.weights, example.names, digits=6, look="weights"),
+            ),
+            (
+                Matrix("A scaled", head.weights, example.names, digits=6, look="weights"),
+                "×",
+                Matrix("V", head.values),
+                "=",
+                Matrix("Y scaled", head.outputs, example.names, digits=6),
+            ),
+        ),
+    )
+
+
+def _short(value: float) -> str:
+    """A number in a worked line: whole if it is whole."""
+    return number(value, 0 if float(value).is_integer() else 4)

@@ -1,0 +1,180 @@
+"""What an explanation is made of: steps of prose and rows of matrices, told as text by `tell`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headwise.inspect import colour
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+SCALES = {"plain": (), "weights": colour.WEIGHTS, "signed": colour.SIGNED}
+SHADES = " ░▒▓█"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A named matrix; `look` picks its colours, `dense` shows shades instead of numbers."""
+
+    name: str
+    values: ArrayLike
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    digits: int = 2
+    look: str = "plain"  # plain, weights (0 to 1), signed (-1 to 1)
+    dense: bool = False
+
+    @property
+    def array(self) -> NDArray[np.float64]:
+        return np.atleast_2d(np.asarray(self.values, dtype=np.float64))
+
+    def cells(self) -> list[list[str]]:
+        """Every number as it is printed; whole numbers stay whole when all of them are."""
+        finite = self.array[np.isfinite(self.array)]
+        digits = 0 if np.array_equal(finite, finite.round()) else self.digits
+        return [[number(value, digits) for value in row] for row in self.array]
+
+    def pixels(self) -> colour.Pixels | None:
+        """Cell colours, or None for a plain matrix."""
+        low = -1.0 if self.look == "signed" else 0.0
+        scale = SCALES[self.look]
+        return colour.paint(np.nan_to_num(self.array, neginf=0.0), low, 1.0, scale) if scale else None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A heading, what to understand, lines worked by hand, and rows of matrices with signs between them."""
+
+    title: str
+    prose: str
+    rows: tuple[tuple[Matrix | str, ...], ...] = ()
+    worked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Story:
+    title: str
+    intro: str
+    steps: tuple[Step, ...]
+
+
+def number(value: float, digits: int) -> str:
+    """A number for a table.
+
+    >>> number(-0.5, 2), number(float("-inf"), 2), number(float("nan"), 2), number(-0.0001, 2)
+    ('−0.50', '−∞', 'NaN', '0.00')
+    """
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    rounded = round(float(value), digits) + 0.0  # + 0.0 turns -0.0 into 0.0
+    return f"{rounded:.{digits}f}".replace("-", "−")
+
+
+def tell(story: Story, width: int = 80) -> Text:
+    """The story as text with colours; a console that is no terminal prints it plain."""
+    from rich.text import Text
+
+    text = Text()
+    text.append(f"{story.title}\n", "bold underline")
+    text.append(f"{_wrapped(story.intro, width)}\n")
+    for count, step in enumerate(story.steps, 1):
+        text.append(f"\n{count}. {step.title}\n", "bold cyan")
+        text.append(f"{_wrapped(step.prose, width)}\n")
+        for row in step.rows:
+            for line in _row(row, width):
+                text.append("\n").append_text(line)
+            text.append("\n")
+        if step.worked:
+            text.append("\n" + "".join(f"   {line}\n" for line in step.worked), "italic")
+    return text
+
+
+def _wrapped(prose: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(prose, min(width, 96)))
+
+
+def _row(items: Sequence[Matrix | str], width: int) -> list[Text]:
+    """Matrices and signs side by side; what does not fit in the width goes on below."""
+    from rich.text import Text
+
+    lines: list[Text] = []
+    headed = any(isinstance(item, Matrix) and item.columns for item in items)
+    blocks = [_block(item, headed) if isinstance(item, Matrix) else [Text(item, "bold")] for item in items]
+    while blocks:
+        used = taken = 0
+        while taken < len(blocks) and (taken == 0 or used + blocks[taken][0].cell_len + 2 <= width - 3):
+            used += blocks[taken][0].cell_len + 2
+            taken += 1
+        lines += ([Text("")] if lines else []) + _beside(blocks[:taken])
+        blocks = blocks[taken:]
+    return lines
+
+
+def _beside(blocks: Sequence[Sequence[Text]]) -> list[Text]:
+    from rich.text import Text
+
+    height = max(len(block) for block in blocks)
+    lines = [Text("   ") for _ in range(height)]
+    for block in blocks:
+        wide = max(line.cell_len for line in block)
+        offset = (height + 1) // 2 if len(block) == 1 else 0  # a sign stands at half the height of the numbers
+        for i, line in enumerate(lines):
+            shown = block[i - offset].copy() if 0 <= i - offset < len(block) else Text("")
+            shown.pad_right(wide - shown.cell_len + 2)
+            line.append_text(shown)
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def _block(matrix: Matrix, headed: bool) -> list[Text]:
+    """A matrix as lines of equal width: its name, a line of column labels if `headed`, its bracketed rows."""
+    from rich.style import Style
+    from rich.text import Text
+
+    cells, pixels = matrix.cells(), matrix.pixels()
+    labelled = [*cells, matrix.columns] if matrix.columns else cells
+    wide = [max(len(text) for text in column) for column in zip(*labelled, strict=True)]
+    margin = max((len(label) for label in matrix.rows), default=-1) + 1
+    lines = []
+    if headed:
+        heads = " ".join(label.rjust(wide[j]) for j, label in enumerate(matrix.columns))
+        lines.append(Text(" " * (margin + 2) + heads + "  ", "dim"))
+    for i, row in enumerate(cells):
+        label = matrix.rows[i] if matrix.rows else ""
+        line = Text(label.rjust(margin - 1) + " " if margin else "", "dim")
+        line.append(_bracket(i, len(cells), left=True) + ("" if matrix.dense else " "), "dim")
+        for j, cell in enumerate(row):
+            shown = _shade(matrix, i, j) if matrix.dense else cell.rjust(wide[j])
+            style = Style()
+            if pixels is not None:
+                style = Style(color=colour.ink_on(pixels[i, j]), bgcolor=colour.name(pixels[i, j]))
+            line.append(shown, style)
+            line.append("" if matrix.dense else " ")
+        lines.append(line.append(_bracket(i, len(cells), left=False), "dim"))
+    span = max([line.cell_len for line in lines] + [len(matrix.name)])
+    for line in lines:
+        line.pad_right(span - line.cell_len)
+    return [Text(matrix.name.center(span), "bold"), *lines]
+
+
+def _shade(matrix: Matrix, i: int, j: int) -> str:
+    low, span = (-1.0, 2.0) if matrix.look == "signed" else (0.0, 1.0)
+    where = (float(matrix.array[i, j]) - low) / span
+    return SHADES[round(min(max(where, 0.0), 1.0) * (len(SHADES) - 1))]
+
+
+def _bracket(row: int, rows: int, left: bool) -> str:
+    if rows == 1:
+        return "[" if left else "]"
+    place = 0 if row == 0 else 2 if row == rows - 1 else 1
+    return ("⎡⎢⎣" if left else "⎤⎥⎦")[place]

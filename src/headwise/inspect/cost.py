@@ -1,0 +1,120 @@
+"""What a model costs: parameters, FLOPs and memory, counted on the model itself without allocating it.
+
+The model is built on torch's meta device, where tensors have shapes but no contents. A forward pass there runs every
+operation, so FLOPs and the bytes that autograd keeps are counted, not estimated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from headwise.blocks.stack import EncoderDecoder, parameters
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes and floating-point operations for one length of source and target."""
+
+    parameters: int
+    length: int
+    flops_per_token: int  # forward, for one source and one target token
+    training_bytes: int  # weights, gradients and two Adam moments
+    activation_bytes: int  # kept for the backward pass, for each pair of `length` tokens
+    decoding_bytes: int  # weights
+    cache_bytes_per_token: int  # keys and values of one more target token
+
+
+@dataclass
+class Node:
+    """One module of the tree: what it is, its own tensors, all parameters below it."""
+
+    name: str
+    kind: str
+    parameters: int
+    tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    children: list[Node] = field(default_factory=list)
+    repeats: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {"name": self.name, "kind": self.kind, "parameters": self.parameters}
+        if self.repeats > 1:
+            shown["repeats"] = self.repeats
+        if self.tensors:
+            shown["tensors"] = {name: list(shape) for name, shape in self.tensors.items()}
+        if self.children:
+            shown["children"] = [child.to_json() for child in self.children]
+        return shown
+
+
+def cost(model: EncoderDecoder, vocab: int, length: int = 64) -> Cost:
+    """Count a model that lives on the meta device."""
+    ids = torch.zeros(1, length, dtype=torch.long, device="meta")
+    model.eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(ids, ids)
+    kept: dict[int, Tensor] = {}
+    own = {id(p) for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if id(tensor) not in own:
+            kept[id(tensor)] = tensor
+        return tensor
+
+    model.train()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(ids, ids, labels=ids)
+    count = parameters(model)
+    return Cost(
+        parameters=count,
+        length=length,
+        flops_per_token=counter.get_total_flops() // length,
+        training_bytes=16 * count,
+        activation_bytes=sum(t.numel() * t.element_size() for t in _storages(kept.values())),
+        decoding_bytes=4 * count,
+        cache_bytes_per_token=_cache_bytes(model),
+    )
+
+
+def _storages(tensors: Any) -> list[Tensor]:
+    """One tensor for each storage: views share theirs."""
+    found: dict[int, Tensor] = {}
+    for tensor in tensors:
+        key = tensor.untyped_storage()._cdata
+        if key not in found or tensor.numel() > found[key].numel():
+            found[key] = tensor
+    return list(found.values())
+
+
+def _cache_bytes(model: EncoderDecoder) -> int:
+    with torch.no_grad():
+        state = model.eval().start(torch.zeros(1, 4, dtype=torch.long, device="meta"))
+        model.step(torch.zeros(1, dtype=torch.long, device="meta"), state)
+    buffers = (buffer for entry in state.cache.growing.values() for buffer in entry.buffers)
+    return sum(buffer.narrow(2, 0, 1).numel() * buffer.element_size() for buffer in buffers if buffer.dim() == 4)
+
+
+def tree(module: nn.Module, name: str = "model") -> Node:
+    """The modules as assembled; equal neighbours in a list are shown once with a count."""
+    node = Node(name, type(module).__name__, parameters(module))
+    node.tensors = {key: tuple(p.shape) for key, p in module.named_parameters(recurse=False)}
+    for child_name, child in module.named_children():
+        below = tree(child, child_name)
+        if not below.parameters:
+            continue
+        last = node.children[-1] if node.children else None
+        if last is not None and isinstance(module, nn.ModuleList) and _same(last, below):
+            last.repeats += 1
+        else:
+            node.children.append(below)
+    return node
+
+
+def _same(one: Node, other: Node) -> bool:
+    return (one.kind, one.parameters, one.tensors) == (other.kind, other.parameters, other.tensors) and all(
+        _same(a, b) for a, b in zip(one.children, other.children, strict=False)
+    )

@@ -1,0 +1,177 @@
+"""Weights of Hugging Face Marian <-> ours: key maps as tables.
+
+Letters: V vocab, C width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from headwise.blocks.position import sinusoid
+from headwise.errors import UserError
+from headwise.interop.marian_config import SHARED, MarianConfig
+from headwise.interop.plain import plain_stack
+from headwise.models.transformer import TransformerConfig
+
+State = Mapping[str, Tensor]
+
+# Our leaf -> (their leaf, the axis that lies along the residual stream).
+READS = {"weight": ("weight", 1), "bias": ("bias", None)}
+WRITES = {"weight": ("weight", 0), "bias": ("bias", 0)}
+NORM = {"gain": ("weight", 0), "shift": ("bias", 0)}
+
+# Our module in a layer -> (their modules, in the order in which ours fuses them; their leaves).
+LAYERS = {
+    "encoder": {
+        "parts.0.see.project": (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), READS),
+        "parts.0.out": (("self_attn.out_proj",), WRITES),
+        "parts.1.inner": (("fc1",), READS),
+        "parts.1.outer": (("fc2",), WRITES),
+        "norms.0": (("self_attn_layer_norm",), NORM),
+        "norms.1": (("final_layer_norm",), NORM),
+    },
+    "decoder": {
+        "parts.0.see.project": (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), READS),
+        "parts.0.out": (("self_attn.out_proj",), WRITES),
+        "parts.1.see.query": (("encoder_attn.q_proj",), READS),
+        "parts.1.see.project": (("encoder_attn.k_proj", "encoder_attn.v_proj"), READS),
+        "parts.1.out": (("encoder_attn.out_proj",), WRITES),
+        "parts.2.inner": (("fc1",), READS),
+        "parts.2.outer": (("fc2",), WRITES),
+        "norms.0": (("self_attn_layer_norm",), NORM),
+        "norms.1": (("encoder_attn_layer_norm",), NORM),
+        "norms.2": (("final_layer_norm",), NORM),
+    },
+}
+SOURCE, TARGET, HEAD = "encoder.embed.table.weight", "decoder.embed.table.weight", "decoder.head.table.weight"
+BIAS = "final_logits_bias"
+# Tied tables are stored once: the first name that a file has holds the table.
+SHARED_NAMES = ("model.shared.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+OWN_NAMES = {
+    SOURCE: ("model.encoder.embed_tokens.weight",),
+    TARGET: ("model.decoder.embed_tokens.weight", "lm_head.weight"),
+    HEAD: ("model.decoder.embed_tokens.weight", "lm_head.weight"),
+}
+NEVER = -100.0  # added to the logit of a copied start row: P below e^-100 changes no other P
+
+
+class Rows(NamedTuple):
+    """Which row of Marian's tables each of our ids has.
+
+    Marian puts the end mark first and the padding last, and starts from the padding. Ours are PAD, BOS, EOS, UNK,
+    then the rest in Marian's order. BOS gets a copy of the row that Marian starts from, where that row has
+    another use already.
+
+    >>> Rows.arranged(6, pad=5, start=5, eos=0, unk=1)
+    Rows(order=[5, 5, 0, 1, 2, 3, 4], copied=True)
+    """
+
+    order: list[int]
+    copied: bool
+
+    @classmethod
+    def arranged(cls, vocab: int, pad: int, start: int, eos: int, unk: int | None = None) -> Rows:
+        marks = [pad, eos, *([] if unk is None else [unk])]
+        if len(set(marks)) < len(marks) or not all(0 <= mark < vocab for mark in (*marks, start)):
+            raise UserError(
+                f"config.json: pad {pad}, eos {eos}, unk {unk} and start {start} must be ids below {vocab}, "
+                "the first three different; correct them"
+            )
+        rest = [row for row in range(vocab) if row not in {*marks, start}]
+        return cls([pad, start, *marks[1:], *rest], start in marks)
+
+
+class Link(NamedTuple):
+    """One tensor of ours, and those of theirs that it fuses along its first axis."""
+
+    ours: str
+    theirs: list[str]
+    residual: int | None
+
+
+def links(config: TransformerConfig) -> Iterator[Link]:
+    """All tensors but the tables, layer by layer; layers that share our weights get copies."""
+    for side, modules in LAYERS.items():
+        stack = plain_stack(config, side)  # type: ignore[arg-type]
+        for layer in range(stack.depth):
+            ours, theirs = f"{side}.stack.layers.{layer % stack.own}", f"model.{side}.layers.{layer}"
+            for module, (names, leaves) in modules.items():
+                for leaf, (their_leaf, residual) in leaves.items():
+                    fused = [f"{theirs}.{name}.{their_leaf}" for name in names]
+                    yield Link(f"{ours}.{module}.{leaf}", fused, residual)
+
+
+def weights_from_hf(
+    state: State, theirs: MarianConfig, config: TransformerConfig, source: Rows, target: Rows
+) -> dict[str, Tensor]:
+    """Our state dict from theirs; `config` is `config_from_hf` of `theirs`."""
+    _check_positions(state, theirs)
+    ours = {link.ours: torch.cat([_get(state, name) for name in link.theirs]).float() for link in links(config)}
+    rows = {SOURCE: source, TARGET: target, HEAD: target}
+    unscaled = 1.0 if theirs.scale_embedding else theirs.d_model**-0.5
+    for key, scale in ((SOURCE, unscaled), (TARGET, unscaled), (HEAD, 1.0)):
+        vocab = theirs.vocab_size if key == SOURCE else theirs.decoder_vocab_size or theirs.vocab_size
+        name = _table_name(state, key, theirs)
+        table = _get(state, name)
+        if table.shape != (vocab, theirs.d_model):
+            raise UserError(f"model.safetensors: {name} is {tuple(table.shape)}, config.json says {vocab} words")
+        ours[key] = table[rows[key].order].float() * scale  # (their V, C) -> (our V, C)
+    vocab = len(_get(state, _table_name(state, HEAD, theirs)))
+    bias = state.get(BIAS, torch.zeros(1, vocab)).flatten()  # (1, V) -> (V,)
+    ours["decoder.head.bias"] = bias[target.order].float()
+    if target.copied:
+        ours["decoder.head.bias"][1] += NEVER
+    return ours
+
+
+def weights_to_hf(state: State, config: TransformerConfig, theirs: MarianConfig) -> dict[str, Tensor]:
+    """Their state dict from ours; the rows keep our order, which their config can tell.
+
+    Interleaved sinusoids become sines first by reordering the channels of the whole residual stream, which
+    changes nothing that leaves it.
+    """
+    channels = torch.arange(config.width)
+    if not config.positions.halves:
+        channels = torch.cat((channels[0::2], channels[1::2]))
+    found: dict[str, Tensor] = {}
+    for link in links(config):
+        for name, part in zip(link.theirs, state[link.ours].cpu().chunk(len(link.theirs)), strict=True):
+            chosen = part if link.residual is None else part.index_select(link.residual, channels)
+            found[name] = chosen.clone()  # safetensors refuses views of one another
+    tables: dict[str, Sequence[str]] = {SOURCE: SHARED_NAMES[:1]} if SHARED[theirs.tie] else OWN_NAMES
+    for key, names in tables.items():
+        untied = key == HEAD and not theirs.tie_word_embeddings
+        found[names[-1 if untied else 0]] = state[key].cpu()[:, channels].clone()
+    bias = state.get("decoder.head.bias")
+    vocab = len(state[HEAD])
+    found[BIAS] = torch.zeros(1, vocab) if bias is None else bias.detach().cpu().view(1, vocab).clone()
+    return found
+
+
+def _get(state: State, name: str) -> Tensor:
+    if name not in state:
+        raise UserError(f"model.safetensors: has no {name}; it is not the model that config.json describes")
+    return state[name]
+
+
+def _table_name(state: State, key: str, theirs: MarianConfig) -> str:
+    names: Sequence[str] = OWN_NAMES[key]
+    if key == HEAD and not theirs.tie_word_embeddings:
+        names = ("lm_head.weight",)
+    elif theirs.share_encoder_decoder_embeddings:
+        names = SHARED_NAMES
+    return next((name for name in names if name in state), names[0])
+
+
+def _check_positions(state: State, theirs: MarianConfig) -> None:
+    for side in ("encoder", "decoder"):
+        table = state.get(f"model.{side}.embed_positions.weight")
+        if table is None:
+            continue
+        expected = sinusoid(torch.arange(len(table)), theirs.d_model, halves=True)
+        if table.shape != expected.shape or (table - expected).abs().max() > 1e-2:
+            raise UserError(f"model.safetensors: positions of the {side} are no sinusoids, which is not supported")

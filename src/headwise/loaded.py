@@ -1,0 +1,127 @@
+"""A trained model, ready to use: `headwise.load("runs/demo").translate(["transformer"])`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from headwise.blocks.record import record
+from headwise.config.decode import DecodeConfig
+from headwise.config.experiment import Experiment, resolved
+from headwise.data.corpora import load_corpus
+from headwise.data.read import Pair
+from headwise.decode.driver import decode
+from headwise.decode.ensemble import Ensemble
+from headwise.errors import UserError
+from headwise.runs import Run
+from headwise.runs.checkpoint import restore, weights
+from headwise.tasks.transduce import Evaluation, Transduce, device_of
+from headwise.text import EOS
+from headwise.text.tokenisers import Tokenisers
+
+if TYPE_CHECKING:
+    from headwise.inspect.maps import Maps
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One output of a source, with its scores."""
+
+    text: str
+    score: float
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A generator with the tokenisers and the experiment that it came from."""
+
+    model: Any  # an nn.Module, an ensemble of them, or a deployment engine
+    tokenisers: Tokenisers
+    experiment: Experiment
+
+    @property
+    def task(self) -> Transduce:
+        return Transduce(self.experiment.task, self.tokenisers)
+
+    def translate(self, texts: Iterable[str], **settings: Any) -> list[str]:
+        """The best output of each text. Settings are those of `[decode]`: beams, temperature, ..."""
+        return [found[0].text for found in self.candidates(texts, **settings)]
+
+    def candidates(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
+        """The `nbest` outputs of each text, best first."""
+        sources = self.tokenisers.source.encode_batch(list(texts))
+        found = decode(self.model, sources, self.decoding(**settings), device_of(self.model))
+        target = self.tokenisers.target
+        return [[Translation(target.decode(h.ids), h.score, h.log_prob) for h in each] for each in found]
+
+    def decoding(self, **settings: Any) -> DecodeConfig:
+        """The run's own way of decoding, with some settings changed."""
+        return self.experiment.decode.changed(**settings)
+
+    def evaluate(self, pairs: Sequence[Pair] = (), **settings: Any) -> Evaluation:
+        """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
+        if not pairs:
+            corpus = load_corpus(self.experiment.data)
+            pairs = corpus.test or corpus.valid
+        return self.task.evaluate(self.model, pairs, self.decoding(**settings))
+
+    @torch.inference_mode()
+    def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
+        """The attention of every layer and head while reading `text` and writing `target` (its own output if empty)."""
+        from headwise.inspect.maps import Maps
+
+        if not isinstance(self.model, nn.Module):
+            raise UserError("only a single run can be inspected, not an ensemble or a deployment engine")
+        source_ids = [*self.tokenisers.source.encode(text), EOS]
+        if target:
+            target_ids = [*self.tokenisers.target.encode(target), EOS]
+        else:
+            best = decode(self.model, [source_ids[:-1]], self.decoding(**settings), device_of(self.model))[0][0]
+            target_ids = [*best.ids, EOS]
+        device = device_of(self.model)
+        target_in = torch.tensor([[self.model.start_id, *target_ids[:-1]]], device=device)
+        with record() as maps:
+            self.model(torch.tensor([source_ids], device=device), target_in)
+        return Maps(
+            maps.by_kind(),
+            tuple(self.tokenisers.source.tokens(source_ids)),
+            tuple(self.tokenisers.target.tokens(target_ids)),
+        )
+
+
+def load(
+    source: str | Path | Sequence[str | Path], *, which: str = "best", device: str | torch.device = "cpu"
+) -> Loaded:
+    """A run folder, a Hugging Face folder, or several runs as one ensemble.
+
+    `which` names the checkpoint: best, last, average (of the last few) or step-N.
+    """
+    if not isinstance(source, str | Path):
+        members = [load(each, which=which, device=device) for each in source]
+        first = members[0]
+        if len(members) == 1:
+            return first
+        if any(member.tokenisers.to_json() != first.tokenisers.to_json() for member in members):
+            raise UserError("the runs of an ensemble must have the same tokenisers; train them from the same data")
+        return Loaded(Ensemble([member.model for member in members]), first.tokenisers, first.experiment)
+    path = Path(source)
+    if not path.is_dir():
+        raise UserError(f"{path}: there is no such folder; name a run (see `headwise runs`)")
+    run = Run.open(path)
+    experiment = resolved(run.config, str(path / "config.toml"))
+    tokenisers = Tokenisers.load(run.tokenizer)
+    model = build_for(experiment, tokenisers)
+    restore(model, weights(run, which), str(path))
+    return Loaded(model.to(device).eval(), tokenisers, experiment)
+
+
+def build_for(experiment: Experiment, tokenisers: Tokenisers) -> nn.Module:
+    """The experiment's model for these vocabularies."""
+    target = 0 if tokenisers.shared else tokenisers.target.size
+    return experiment.model.build(tokenisers.source.size, target)

@@ -1,0 +1,133 @@
+"""Turn one sequence into another: loss on pairs, decoding, and the scores that fit the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headwise.blocks.heads import Loss
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.config.experiment import TransduceConfig
+from headwise.data.batches import Batches
+from headwise.data.collate import PairBatch, collate
+from headwise.data.corpora import references
+from headwise.data.examples import Examples, tokenise
+from headwise.data.read import Pair
+from headwise.decode.driver import decode
+from headwise.evaluate.bleu import bleu, tokenised_bleu
+from headwise.evaluate.errors import phoneme_error_rate, word_error_rate
+from headwise.evaluate.perplexity import perplexity
+from headwise.evaluate.score import Score
+from headwise.text.subword import Bpe, Unigram
+from headwise.text.tokenisers import Tokenisers
+from headwise.train.loop import Watch
+
+
+class PairData:
+    """Examples in batches, for the training loop: order by epoch, tensors by numbers."""
+
+    def __init__(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0):
+        self.examples = examples
+        self.batches = Batches(examples.lengths, seed, 0 if batch_size else tokens_per_batch, batch_size)
+
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        return self.batches.plan(epoch)
+
+    def batch(self, numbers: np.ndarray) -> PairBatch:
+        return collate(self.examples, numbers)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model made of a test set: each source once, with all its references."""
+
+    sources: list[str]
+    outputs: list[str]
+    references: list[list[str]]
+    scores: list[Score]
+
+
+class Transduce:
+    """The task: knows pairs and scores, not what kind of model learns them."""
+
+    def __init__(self, config: TransduceConfig, tokenisers: Tokenisers, smoothing: float = 0.0):
+        self.config, self.tokenisers, self.smoothing = config, tokenisers, smoothing
+        subwords = isinstance(tokenisers.target, Bpe | Unigram)
+        self.score = ("bleu" if subwords else "wer") if config.score == "auto" else config.score
+
+    @property
+    def watch(self) -> Watch:
+        """The score that decides which checkpoint is best."""
+        if not self.config.sample:
+            return Watch("nll", lower=True)
+        return Watch("wer", lower=True) if self.score == "wer" else Watch("bleu", lower=False)
+
+    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+        return model(batch.source, batch.target_in, labels=batch.target_out, smoothing=self.smoothing)
+
+    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        """Loss per token on all examples, and the score of a greedy decoding of some of them."""
+        nll, counts = self.likelihoods(model, examples)
+        found = {"nll": float(nll.sum() / counts.sum())}
+        if self.config.sample:
+            sample = list(references(pairs).items())[: self.config.sample]
+            outputs = self.outputs(model, [source for source, _ in sample], GREEDY)
+            for score in self.scores(outputs, [listed for _, listed in sample], resamples=0):
+                found[score.name.lower().replace(" ", "_")] = score.value
+        return found
+
+    def evaluate(
+        self, model: nn.Module, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        """Decode every source once and score it against all its references, with intervals."""
+        listed = references(pairs)
+        sources, targets = list(listed), list(listed.values())
+        outputs = self.outputs(model, sources, config)
+        scores = self.scores(outputs, targets, language=language)
+        if isinstance(model, nn.Module):
+            examples = Examples.of(tokenise(pairs, self.tokenisers))
+            scores.append(perplexity(*self.likelihoods(model, examples)))
+        return Evaluation(sources, outputs, targets, scores)
+
+    def outputs(self, model: Any, sources: Sequence[str], config: DecodeConfig) -> list[str]:
+        ids = self.tokenisers.source.encode_batch(sources)
+        found = decode(model, ids, config, device=device_of(model))
+        return [self.tokenisers.target.decode(hypotheses[0].ids) for hypotheses in found]
+
+    def scores(
+        self, outputs: Sequence[str], listed: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
+    ) -> list[Score]:
+        if self.score == "bleu":
+            scores = [bleu(outputs, listed, resamples=resamples)]
+            if resamples:  # a score to print beside older papers, not one to steer by
+                scores.append(tokenised_bleu(outputs, listed, language, resamples=resamples))
+            return scores
+        rates = (word_error_rate, phoneme_error_rate)
+        return [rate(outputs, listed, resamples=resamples) for rate in rates]
+
+    @torch.inference_mode()
+    def likelihoods(self, model: nn.Module, examples: Examples, tokens: int = 16_384) -> tuple[np.ndarray, np.ndarray]:
+        """Summed negative log-likelihood and number of tokens of each batch of examples."""
+        training = model.training
+        model.eval()
+        data = PairData(examples, seed=0, tokens_per_batch=tokens)
+        device = device_of(model)
+        found = []
+        for numbers in data.plan(0):
+            loss = self.loss(model, data.batch(numbers).to(device))
+            found.append((loss.nll, loss.count))
+        model.train(training)
+        nll, counts = zip(*found, strict=True)
+        return torch.stack(nll).double().cpu().numpy(), torch.stack(counts).cpu().numpy()
+
+
+def device_of(model: Any) -> torch.device:
+    """Where a model's weights are; engines without weights in torch run on the CPU."""
+    if isinstance(model, nn.Module):
+        return next(model.parameters()).device
+    return torch.device("cpu")

@@ -1,0 +1,27 @@
+"""The rows of a run in TensorBoard."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from headwise.errors import UserError
+from headwise.runs import Run
+
+
+@contextmanager
+def board(run: Run, step: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """An observer that writes rows to the run's `tensorboard` folder, from `step` on."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise UserError("train.tensorboard needs the package tensorboard; install headwise[tensorboard]") from error
+
+    def observe(row: Mapping[str, Any]) -> None:
+        valid = {f"valid/{name}": value for name, value in row.get("valid", {}).items()}
+        train = {f"train/{name}": row[name] for name in ("loss", "nll", "rate", "norm") if name in row}
+        for name, value in (valid | train).items():
+            writer.add_scalar(name, value, row["step"])
+
+    # purge_step: what a killed process wrote beyond its checkpoint is hidden
+    with SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1) as writer:
+        yield observe

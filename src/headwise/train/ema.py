@@ -1,0 +1,51 @@
+"""The exponential moving average of a model's weights."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class Ema:
+    """shadow <- d · shadow + (1 - d) · weight, d = min(decay, (1 + step) / (10 + step)).
+
+    The early, smaller d lets short runs forget their random beginning. Decay 0 averages nothing.
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.decay = decay
+        self.weights = dict(model.named_parameters()) if decay else {}
+        self.shadow = {name: weight.detach().clone() for name, weight in self.weights.items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        if self.shadow:
+            decay = min(self.decay, (1 + step) / (10 + step))
+            torch._foreach_lerp_(list(self.shadow.values()), list(self.weights.values()), 1 - decay)
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """The model with the averaged weights, for validation."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def dump(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A model's `tensors` with the averages in place of the weights; empty without averaging."""
+        return {name: self.shadow.get(name, tensor) for name, tensor in tensors.items()} if self.shadow else {}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, shadow in self.shadow.items():
+            # a run that switches averaging on later begins it at the weights it has
+            shadow.copy_(tensors.get(name, self.weights[name].detach()))
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, shadow in self.shadow.items():
+            weight = self.weights[name]
+            kept = weight.clone()
+            weight.copy_(shadow)
+            shadow.copy_(kept)

@@ -1,0 +1,48 @@
+"""Where and how precisely to compute: device, threads, precision."""
+
+from contextlib import AbstractContextManager
+
+import torch
+
+from headwise.config.train import TrainConfig
+from headwise.errors import UserError
+
+
+def prepare(config: TrainConfig) -> torch.device:
+    """Set threads, flush denormals, and choose the device."""
+    # a saturated softmax is full of denormals, and each costs about a hundred normal operations
+    torch.set_flush_denormal(True)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    return device(config.device)
+
+
+def device(name: str) -> torch.device:
+    """A device that is really there; `auto` is the accelerator, else the CPU."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if name == "auto":
+        return accelerator or torch.device("cpu")
+    try:
+        chosen = torch.device(name)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        there = f"cpu or {accelerator}" if accelerator else "cpu"
+        raise UserError(f"train.device: '{name}' is not available here; use {there}") from error
+    return chosen
+
+
+def autocast(precision: str, where: torch.device) -> AbstractContextManager[object]:
+    """Mixed precision for forward passes; refused where the hardware would only emulate it."""
+    wanted = precision == "bfloat16"
+    if wanted and not _has_bfloat16(where):
+        raise UserError(f"train.precision: {where.type} here has no bfloat16 arithmetic; use float32")
+    return torch.autocast(where.type, dtype=torch.bfloat16, enabled=wanted)
+
+
+def _has_bfloat16(where: torch.device) -> bool:
+    if where.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if where.type == "cpu":
+        can = torch.cpu.get_capabilities()
+        return any(can.get(unit, False) for unit in ("avx512_bf16", "amx_bf16", "bf16"))
+    return True

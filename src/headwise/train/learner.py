@@ -1,0 +1,92 @@
+"""A model that learns: losses in, updates out. It knows nothing of files, epochs and clocks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.config.train import TrainConfig
+from headwise.runs.checkpoint import Checkpoint, restore, unique
+from headwise.train import hardware, optim
+from headwise.train.ema import Ema
+from headwise.train.state import State, Task
+
+
+class Learner:
+    """Model, optimiser, schedule and moving average, with the sums of what was learnt since `reset`."""
+
+    def __init__(self, model: nn.Module, task: Task, config: TrainConfig, seed: int):
+        self.task, self.seed, self.clip = task, seed, config.clip
+        self.device = hardware.prepare(config)
+        self.autocast = hardware.autocast(config.precision, self.device)
+        self.schedule = config.schedule.build()
+        self.model = model.to(self.device)
+        self.optimizer = config.optimizer.build(model)
+        self.ema = Ema(model, config.ema)
+        self.rate = 0.0
+        if config.compile:
+            model.compile()
+        model.train()
+        self.reset()
+
+    def learn(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
+        """One update from a group of batches; returns the gradient's norm, not yet read."""
+        # Seeding each step makes the random numbers a function of the step, like the order of the
+        # data: there is no generator state to save, and validation may draw as many as it likes.
+        reseed(self.seed, step, self.device)
+        sums = torch.zeros(3, device=self.device)
+        tokens = 0
+        for batch in batches:
+            with self.autocast:
+                loss = self.task.loss(self.model, batch.to(self.device))
+            loss.total.backward()
+            sums += torch.stack([part.detach().float() for part in (loss.total, loss.nll, loss.count)])
+            tokens += batch.tokens
+        self.rate = self.schedule(step, progress)
+        norm = optim.update(self.optimizer, sums[2], self.rate, self.clip)
+        self.ema.update(step)
+        self.sums += sums.where(norm.isfinite(), 0.0)
+        self.tokens += tokens
+        return norm
+
+    def forget(self) -> None:
+        """Drop the gradient of a group that was broken off."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def reset(self) -> None:
+        self.sums = torch.zeros(3, device=self.device)  # loss, nll, count: read only when logged
+        self.tokens = 0
+
+    @contextmanager
+    def judged(self) -> Iterator[nn.Module]:
+        """The model as it will be used: averaged weights, no dropout, no gradients."""
+        self.model.eval()
+        try:
+            with self.ema.swapped(), torch.no_grad(), self.autocast:
+                yield self.model
+        finally:
+            self.model.train()
+
+    def checkpoint(self, state: dict[str, Any]) -> Checkpoint:
+        weights = unique(self.model)
+        return Checkpoint(state, weights, optim.dump(self.optimizer, self.model), self.ema.dump(weights))
+
+    def load(self, checkpoint: Checkpoint, where: str) -> State:
+        restore(self.model, checkpoint.model, where)
+        optim.load(self.optimizer, self.model, checkpoint.optimizer)
+        self.ema.load(checkpoint.ema)
+        return State(**checkpoint.state)
+
+
+def reseed(seed: int, step: int, device: torch.device) -> None:
+    """Set the generators to a number mixed from seed and step."""
+    number = int.from_bytes(hashlib.blake2b(f"{seed} {step}".encode(), digest_size=8).digest()) >> 1
+    # torch.manual_seed also queues a seed for each accelerator that is not there, 200 µs a call
+    torch.default_generator.manual_seed(number)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(number)

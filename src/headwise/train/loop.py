@@ -1,0 +1,249 @@
+"""The one training loop. It knows no model: loss, data and validation are arguments.
+
+What a step does is a function of the checkpoint before it, the seed and its number, so a run
+that is killed and resumed ends with the same bits as one that never was. (Under a budget of
+steps or epochs; a budget of minutes bends the schedule by the clock.)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from math import isfinite, nan
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from headwise.config.train import TrainConfig
+from headwise.errors import UserError, nearest
+from headwise.runs.checkpoint import latest, save
+from headwise.runs.run import Run
+from headwise.train.board import board
+from headwise.train.learner import Learner
+from headwise.train.progress import Progress, progress
+from headwise.train.signals import Interrupted, Signals
+from headwise.train.state import Data, Observer, Result, Row, State, Task, Validate, Watch
+
+MOST_SKIPS = 10  # in a row, under nan = "skip": beyond that the weights themselves are lost
+
+
+def train(
+    run: Run,
+    model: nn.Module,
+    task: Task,
+    data: Data,
+    config: TrainConfig,
+    seed: int = 0,
+    *,
+    validate: Validate | None = None,
+    watch: Watch = Watch(),  # noqa: B008  (a frozen value)
+    observers: Sequence[Observer] = (),
+    show: Progress | None = None,
+) -> Result:
+    """Train `model` in `run` until the budget is spent, from its newest checkpoint where there is one.
+
+    So resuming is calling it again. `validate(model)` returns scores, of which `watch` names the
+    decisive one; `observers` hear each row of metrics.jsonl.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(run.lock())
+        signals = stack.enter_context(Signals())
+        loop = Loop(run, Learner(model, task, config, seed), data, config, signals)
+        loop.validate, loop.watch = validate, watch
+        shown = stack.enter_context(show or progress())
+        loop.observers = [run.metrics.append, shown.hear, *observers]
+        if config.tensorboard:
+            loop.observers.append(stack.enter_context(board(run, loop.state.step)))
+        result = loop.go(shown)
+    if result.interrupted:
+        print(
+            f"{result.reason}: stopped at step {result.step}; go on with: headwise train --resume {run.path}",
+            file=sys.stderr,
+        )
+    return result
+
+
+class Loop:
+    """One process's share of a run: when to step, validate, log, save and stop."""
+
+    validate: Validate | None = None
+    watch: Watch = Watch()
+    observers: Sequence[Observer] = ()
+
+    def __init__(self, run: Run, learner: Learner, data: Data, config: TrainConfig, signals: Signals):
+        self.run, self.learner, self.data = run, learner, data
+        self.config, self.signals = config, signals
+        found = latest(run)
+        self.state = learner.load(found, f"{run.path}") if found else State()
+        run.rewind(self.state.step)
+        self.saved = self.state.timeless() if found else {}
+        self.plan = self._planned()
+        # steps whose gradient norm is not read yet; waiting for it would stall an accelerator
+        self.norms: deque[tuple[int, list[int], Tensor]] = deque()
+        self.norm = nan
+        self.lag = 0 if learner.device.type == "cpu" else 1
+        self.start = monotonic() - 60 * self.state.minutes
+        self.saved_at = self.logged_at = monotonic()
+
+    def go(self, shown: Progress) -> Result:
+        while True:
+            shares = self._shares()
+            shown.show(max(shares.values()), self.state.step, self.state.epoch)
+            reason = self.signals.asked or self._end(shares)
+            if not self.signals.asked and self._validation_due(bool(reason)):
+                self._validate()
+                continue
+            if reason:
+                break
+            if self._checkpoint_due():
+                self._save()
+            self._step(max(shares.values()))
+        self._save()
+        state = self.state
+        return Result(reason, state.step, state.epoch, state.minutes, state.best)
+
+    def _shares(self) -> Mapping[str, float]:
+        """How much of each budget is spent."""
+        self.state.minutes = (monotonic() - self.start) / 60
+        spent = {
+            "steps": self.state.step,
+            "epochs": self.state.epoch + self.state.index / len(self.plan),
+            "minutes": self.state.minutes,
+        }
+        budgets = {name: getattr(self.config, name) for name in spent}
+        return {name: min(1.0, spent[name] / budget) for name, budget in budgets.items() if budget}
+
+    def _end(self, shares: Mapping[str, float]) -> str:
+        """Why training is over; empty while it is not."""
+        if self.config.patience and self.state.stale >= self.config.patience:
+            return "patience"
+        return next((name for name, share in shares.items() if share >= 1.0), "")
+
+    def _planned(self) -> Sequence[np.ndarray]:
+        plan = self.data.plan(self.state.epoch)
+        if not len(plan):
+            raise UserError("the training data gives no batch; add examples or raise train.tokens_per_batch")
+        return plan
+
+    def _step(self, share: float) -> None:
+        state = self.state
+        group = self.plan[state.index : state.index + self.config.accumulate]
+        try:
+            norm = self.learner.learn(self._batches(group), state.step + 1, share)
+        except Interrupted:
+            self.learner.forget()
+            return
+        state.step += 1
+        state.index += len(group)
+        if state.index >= len(self.plan):
+            state.epoch, state.index = state.epoch + 1, 0
+            self.plan = self._planned()
+        self.norms.append((state.step, [int(i) for numbers in group for i in numbers], norm))
+        self._check_norms(self.lag)
+        if state.step % self.config.log_every == 0:
+            self._log()
+
+    def _batches(self, group: Sequence[np.ndarray]) -> Iterator[Any]:
+        for numbers in group:
+            if self.signals.asked:  # a long group is broken off and done again after resuming
+                raise Interrupted
+            yield self.data.batch(numbers)
+
+    def _check_norms(self, lag: int) -> None:
+        """Report updates that were refused because the gradient was not finite."""
+        while len(self.norms) > lag:
+            step, examples, norm = self.norms.popleft()
+            self.norm = norm.item()
+            if isfinite(self.norm):
+                self.state.skips = 0
+                continue
+            self.state.skips += 1
+            self._tell({"step": step, "skipped": examples})
+            if self.config.nan == "stop" or self.state.skips > MOST_SKIPS:
+                self._save()
+                raise UserError(
+                    f"step {step}: the gradient is not finite (examples {_some(examples)}); the update was not "
+                    f"made and {self.run.checkpoint(self.state.step)} is good: lower the learning rate, mend "
+                    'the examples, or set train.nan = "skip"'
+                )
+
+    def _log(self) -> None:
+        """Write the means since the last row."""
+        if not self.learner.tokens:
+            return
+        now = monotonic()
+        loss, nll, count = self.learner.sums.tolist()
+        self.state.tokens += self.learner.tokens
+        self._tell(
+            {
+                "loss": loss / count if count else nan,
+                "nll": nll / count if count else nan,
+                "rate": self.learner.rate,
+                "norm": self.norm,
+                "tokens": self.state.tokens,
+                "tokens_per_second": self.learner.tokens / (now - self.logged_at),
+            }
+        )
+        self.learner.reset()
+        self.logged_at = now
+
+    def _tell(self, row: Row) -> None:
+        state = self.state
+        where = {"step": state.step, "epoch": state.epoch, "minutes": round(state.minutes, 4)}
+        for observer in self.observers:
+            observer({**where, **row})
+
+    def _validation_due(self, final: bool) -> bool:
+        state, every = self.state, self.config.validate_every
+        if self.validate is None or state.step <= state.validated:
+            return False
+        return final or (state.step % every == 0 if every else state.index == 0)
+
+    def _validate(self) -> None:
+        assert self.validate is not None
+        self._log()
+        try:
+            with self.learner.judged() as model, self.signals.abandoning():
+                scores = dict(self.validate(model))
+        except Interrupted:
+            return  # not validated: it is done again after resuming
+        self._judge(scores)
+        self._tell({"valid": scores})
+        self._save()
+        self.logged_at = monotonic()
+
+    def _judge(self, scores: Mapping[str, float]) -> None:
+        state, name = self.state, self.watch.name
+        if name not in scores:
+            raise UserError(f"the validation has no score '{name}' to watch; {nearest(name, scores)}")
+        state.validated = state.step
+        value = float(scores[name])
+        if isfinite(value) and (not state.best or self.watch.better(value, state.best["value"])):
+            state.best, state.stale = {"name": name, "value": value, "step": state.step}, 0
+        else:
+            state.stale += 1
+
+    def _checkpoint_due(self) -> bool:
+        every, minutes = self.config.checkpoint_every, self.config.checkpoint_minutes
+        by_step = every and self.state.step % every == 0
+        by_clock = minutes and monotonic() - self.saved_at >= 60 * minutes
+        return self.state.step > 0 and bool(by_step or by_clock)
+
+    def _save(self) -> None:
+        """Save a checkpoint, unless the last one is of this very state."""
+        self._check_norms(0)
+        self._log()
+        if self.saved == self.state.timeless():
+            return
+        self.run.metrics.sync()
+        save(self.run, self.learner.checkpoint(asdict(self.state)), max(self.config.keep, self.config.average))
+        self.saved, self.saved_at = self.state.timeless(), monotonic()
+
+
+def _some(numbers: Sequence[int], most: int = 20) -> str:
+    return ", ".join(map(str, numbers[:most])) + (", ..." if len(numbers) > most else "")

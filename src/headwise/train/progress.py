@@ -1,0 +1,130 @@
+"""How a training shows itself: a bar on a terminal, now and then a line elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any, Protocol
+
+Row = Mapping[str, Any]
+
+
+class Progress(Protocol):
+    """Entered for the length of a training; `show` is called at every step."""
+
+    def __enter__(self) -> Progress: ...
+    def __exit__(self, *_: object) -> None: ...
+    def show(self, share: float, step: int, epoch: int) -> None: ...
+    def hear(self, row: Row) -> None: ...
+
+
+def progress() -> Progress:
+    """A bar where stderr is a terminal, lines where it is not."""
+    return Bar() if sys.stderr.isatty() else Lines()
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(59.2), duration(3661)
+    ('0:59', '1:01:01')
+    """
+    minutes, second = divmod(int(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+
+
+def describe(row: Row) -> str:
+    """The figures of a training row, or the scores of a validation row, in words.
+
+    >>> describe({"loss": 2.5, "rate": 0.001, "tokens_per_second": 8123.4})
+    'loss 2.500  rate 1.0e-03  8,123 tokens/s'
+    >>> describe({"valid": {"wer": 0.42}})
+    'valid wer 0.42'
+    """
+    if "valid" in row:
+        return "valid " + "  ".join(f"{name} {value:.4g}" for name, value in row["valid"].items())
+    if "loss" not in row:
+        return ""
+    return f"loss {row['loss']:.3f}  rate {row['rate']:.1e}  {row['tokens_per_second']:,.0f} tokens/s"
+
+
+class _Clock:
+    """Time left, from the share of the budget that this process has spent."""
+
+    def __init__(self) -> None:
+        self.start = monotonic()
+        self.first: float | None = None
+
+    def left(self, share: float) -> str:
+        if self.first is None:
+            self.first = share
+        done = share - self.first
+        return duration((monotonic() - self.start) * (1 - share) / done) if done > 0 else "?"
+
+
+class Lines:
+    """A line at most every `seconds`, and one for each validation."""
+
+    def __init__(self, seconds: float = 30.0):
+        self.seconds = seconds
+        self.clock = _Clock()
+        self.last = monotonic()
+        self.text = ""
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def show(self, share: float, step: int, epoch: int) -> None:
+        if monotonic() - self.last >= self.seconds:
+            self.last = monotonic()
+            self._print(f"{share:4.0%}  step {step}  epoch {epoch}  {self.text}  {self.clock.left(share)} left")
+
+    def hear(self, row: Row) -> None:
+        if "valid" in row:
+            self._print(f"step {row['step']}  {describe(row)}")
+        else:
+            self.text = describe(row) or self.text
+
+    def _print(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
+class Bar:
+    """A rich progress bar on stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        self.clock = _Clock()
+        self.bar = RichProgress(
+            TextColumn("step {task.fields[step]}  epoch {task.fields[epoch]}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]} left"),
+            console=Console(stderr=True),
+            refresh_per_second=4,
+        )
+        self.task = self.bar.add_task("", total=1.0, step=0, epoch=0, text="", left="?")
+
+    def __enter__(self) -> Bar:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def show(self, share: float, step: int, epoch: int) -> None:
+        self.bar.update(self.task, completed=share, step=step, epoch=epoch, left=self.clock.left(share))
+
+    def hear(self, row: Row) -> None:
+        if "valid" in row:
+            self.bar.console.print(f"step {row['step']}  {describe(row)}", markup=False, highlight=False)
+        elif text := describe(row):
+            self.bar.update(self.task, text=text)

@@ -1,0 +1,72 @@
+"""What the loop is given, where it stands, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from torch import nn
+
+Row = Mapping[str, Any]
+Observer = Callable[[Row], None]
+Validate = Callable[[nn.Module], Mapping[str, float]]
+
+
+class Data(Protocol):
+    """Batches in an order that is a pure function of the epoch."""
+
+    def plan(self, epoch: int) -> Sequence[np.ndarray]: ...
+    def batch(self, numbers: np.ndarray) -> Any: ...
+
+
+class Task(Protocol):
+    """`loss` returns sums over tokens: `total` to differentiate, `nll`, and their `count`."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Which of the validation's scores decides what is best."""
+
+    name: str = "nll"
+    lower: bool = True
+
+    def better(self, new: float, old: float) -> bool:
+        return new < old if self.lower else new > old
+
+
+@dataclass
+class State:
+    """Where a run stands; stored as a checkpoint's state.json."""
+
+    step: int = 0
+    epoch: int = 0
+    index: int = 0  # batches of the epoch that are done
+    minutes: float = 0.0
+    tokens: int = 0
+    validated: int = 0  # the last step that was validated
+    best: dict[str, Any] = field(default_factory=dict)  # name, value, step
+    stale: int = 0  # validations since the best
+    skips: int = 0  # updates refused in a row
+
+    def timeless(self) -> dict[str, Any]:
+        """All of it that does not depend on the clock."""
+        return {key: value for key, value in asdict(self).items() if key != "minutes"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a training ended. `reason`: steps, epochs, minutes, patience, or the name of a signal."""
+
+    reason: str
+    step: int
+    epoch: int
+    minutes: float
+    best: Mapping[str, Any]
+
+    @property
+    def interrupted(self) -> bool:
+        return self.reason.startswith("SIG")

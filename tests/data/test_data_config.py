@@ -1,0 +1,42 @@
+import pytest
+
+from headwise.config.base import Config, slot, validate
+from headwise.config.data import TOKENISERS, CharactersConfig, DataConfig
+from headwise.errors import UserError
+
+
+class Experiment(Config):
+    data: DataConfig = DataConfig()
+    tokeniser: slot(TOKENISERS) = CharactersConfig()
+
+
+def test_experiment_as_designed():
+    table = {"data": {"name": "cmudict"}, "tokeniser": {"kind": "characters", "target": {"kind": "words"}}}
+    experiment = validate(Experiment, table)
+    assert experiment.tokeniser.target_side.kind == "words"
+    assert validate(Experiment, experiment.model_dump(mode="json")) == experiment
+
+
+def test_short_forms():
+    assert DataConfig(train="pairs.tsv") == DataConfig(train=("pairs.tsv",))
+    assert validate(Experiment, {"tokeniser": "bpe"}).tokeniser.target_side.kind == "bpe"
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ({"data": {"trian": "x"}}, "data.trian: unknown key; did you mean train"),
+        ({"data": {"name": "cmudict", "train": "x"}}, "either the `name` of a corpus or files"),
+        ({"data": {"train": ["a", "b", "c"]}}, "`train` takes one file or two"),
+        ({"data": {"normalise": "NFX"}}, "data.normalise"),
+        ({"data": {"valid_share": 0.6, "test_share": 0.5}}, "leave nothing to train on"),
+        ({"tokeniser": {"kind": "bpee"}}, "tokeniser.kind: no tokeniser is called 'bpee'; did you mean bpe"),
+        ({"tokeniser": {"target": {"kind": "wrods"}}}, "tokeniser.target.kind: .* did you mean words"),
+        ({"tokeniser": {"kind": "bpe", "size": 100}}, "tokeniser.size"),
+        ({"tokeniser": {"shared": True, "target": "words"}}, "the same kind on both sides"),
+        ({"tokeniser": {"target": {"kind": "words", "target": "bytes"}}}, "`target` is one side"),
+    ],
+)
+def test_mistakes_name_the_key(table, complaint):
+    with pytest.raises(UserError, match=complaint):
+        validate(Experiment, table)

@@ -1,0 +1,95 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from headwise.config.decode import DecodeConfig
+from headwise.decode import decode, decode_batches, stream
+from headwise.decode.driver import batches, step_threads, threads
+from headwise.errors import UserError
+
+SEARCHES = [
+    DecodeConfig(max_length=8),
+    DecodeConfig(max_length=8, beams=3, nbest=2),
+    DecodeConfig(max_length=8, temperature=1.2, top_k=4, nbest=2),
+    DecodeConfig(extra=2, max_ratio=1.5, temperature=1.0, top_p=0.9),
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    sources=st.lists(st.lists(st.integers(3, 8), max_size=6), min_size=1, max_size=8),
+    config=st.sampled_from(SEARCHES),
+    tokens_per_batch=st.integers(1, 60),
+)
+def test_a_source_does_not_depend_on_the_others(table_model, sources, config, tokens_per_batch):
+    model = table_model(vocab=9, spread=2.5)
+    together = decode(model, sources, config.changed(tokens_per_batch=tokens_per_batch))
+    assert together == [decode(model, [source], config)[0] for source in sources]
+
+
+@pytest.mark.parametrize("config", SEARCHES)
+def test_no_output_is_longer_than_its_limit(table_model, config):
+    model = table_model(vocab=9, spread=1.0)
+    model.table[:, 2] -= 3  # ends are rare
+    sources = [[3] * length for length in range(6)]
+    found = decode(model, sources, config)
+    longest = [max(len(hypothesis.ids) for hypothesis in hypotheses) for hypotheses in found]
+    limits = [config.limit(len(source)) for source in sources]
+    assert all(length <= limit for length, limit in zip(longest, limits, strict=True))
+    assert any(length == limit for length, limit in zip(longest, limits, strict=True))
+
+
+@pytest.mark.parametrize("config", [SEARCHES[0], SEARCHES[3]])
+def test_a_stream_gives_the_same_tokens(table_model, config):
+    model = table_model(vocab=9)
+    for source in ([], [4], [5, 3, 8]):
+        ((found,),) = decode(model, [source], config)
+        assert tuple(stream(model, source, config)) == found.ids
+
+
+def test_a_stream_follows_one_hypothesis(table_model):
+    with pytest.raises(UserError, match="set beams and nbest to 1"):
+        next(stream(table_model(), [3], DecodeConfig(beams=2)))
+
+
+def test_no_sources_no_hypotheses(table_model):
+    assert decode(table_model(), []) == []
+
+
+def test_batches_come_as_they_get_ready(table_model):
+    model, sources = table_model(), [[3], [4] * 9, [5, 5]]
+    config = DecodeConfig(tokens_per_batch=10)
+    ready = list(decode_batches(model, sources, config))
+    assert [numbers for numbers, _ in ready] == [[1], [2, 0]]
+    assert ready[1][1][1] == decode(model, [sources[0]], config)[0]
+
+
+@given(lengths=st.lists(st.integers(1, 40)), tokens=st.integers(0, 100))
+def test_batches_are_bounded_and_hold_everything_once(lengths, tokens):
+    plan = list(batches(lengths, tokens))
+    assert sorted(number for batch in plan for number in batch) == list(range(len(lengths)))
+    assert all(len(b) == 1 or len(b) * max(lengths[number] for number in b) <= tokens for b in plan)
+
+
+def test_the_model_and_the_threads_are_left_as_they_were(table_model):
+    model, before = table_model(), torch.get_num_threads()
+    model.train()
+    modes = []
+    step = model.step
+    model.step = lambda tokens, state: (modes.append(model.training), step(tokens, state))[1]
+    decode(model, [[3]])
+    assert modes == [False] * len(modes)
+    assert model.training
+    with threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+
+
+def test_large_steps_take_all_threads():
+    cpu = torch.device("cpu")
+    small, large = nn.Linear(8, 8), nn.Linear(4096, 4096, device="meta")
+    with threads(2):
+        assert step_threads(small, 4, cpu) == 1
+        assert step_threads(large, 64, cpu) == 2
