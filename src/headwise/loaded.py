@@ -64,12 +64,12 @@ class Loaded:
         """The run's own way of decoding, with some settings changed."""
         return self.experiment.decode.changed(**settings)
 
-    def evaluate(self, pairs: Sequence[Pair] = (), **settings: Any) -> Evaluation:
+    def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
         if not pairs:
             corpus = load_corpus(self.experiment.data)
             pairs = corpus.test or corpus.valid
-        return self.task.evaluate(self.model, pairs, self.decoding(**settings))
+        return self.task.evaluate(self.model, pairs, self.decoding(**settings), language)
 
     @torch.inference_mode()
     def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:

@@ -56,8 +56,8 @@ def test_bad_tsv(write, content, complaint):
 @pytest.mark.parametrize(
     ("left", "right", "complaint"),
     [
-        ("a\nb\nc\n", "x\ny\n", r"a.en, line 3: .*a.de has only 2 lines"),
-        ("a\n", "x\ny\nz\n", r"a.de, line 2: .*a.en has only 1 lines"),
+        ("a\nb\nc\n", "x\ny\n", r"a.en, line 3: .*a.de ends after line 2"),
+        ("a\n", "x\ny\nz\n", r"a.de, line 2: .*a.en ends after line 1"),
         ("a\n \n", "x\ny\n", r"a.en, line 2: the source is empty"),
         ("a\nb\n", b"x\n\xff\n", r"a.de, line 2: not UTF-8"),
         ("a\nb\n", "x\n\n", r"a.de, line 2: the target is empty"),

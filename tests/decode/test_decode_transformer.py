@@ -5,6 +5,7 @@ import torch
 
 from headwise.config.decode import DecodeConfig
 from headwise.decode import Ensemble, decode
+from headwise.decode.driver import threads
 from headwise.models.transformer import TransformerConfig
 
 START, END = 1, 2
@@ -21,7 +22,8 @@ def transformer():
     torch.manual_seed(5)
     small = {"depth": 2}
     config = TransformerConfig(width=32, heads=4, encoder=small, decoder=small)
-    return config.build(16).eval()
+    with threads(1):  # the steps are tiny
+        yield config.build(16).eval()
 
 
 def log_prob(model, source, ids):

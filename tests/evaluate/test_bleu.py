@@ -32,9 +32,7 @@ def test_raw_score_and_signature_are_sacrebleus() -> None:
 
 
 def test_sentences_may_differ_in_their_number_of_references() -> None:
-    score = bleu(
-        ["the cat sat on the mat", "a dog ran over there"], [["x", "the cat sat on the mat"], ["a dog"]]
-    )
+    score = bleu(["the cat sat on the mat", "a dog ran over there"], [["x", "the cat sat on the mat"], ["a dog"]])
     assert 0 < score.value < 100
     assert "nrefs:var" in score.detail
 

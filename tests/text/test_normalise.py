@@ -1,7 +1,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwise.text.normalise import Normaliser
@@ -10,6 +10,7 @@ ANY_TEXT = st.text(st.characters(categories=None), max_size=60)  # lone surrogat
 
 
 @pytest.mark.parametrize("form", ["", "NFC", "NFD", "NFKC", "NFKD"])
+@settings(deadline=None)
 @given(text=ANY_TEXT)
 def test_result_has_the_form_and_can_be_encoded(form, text):
     result = Normaliser(form)(text)
@@ -17,6 +18,7 @@ def test_result_has_the_form_and_can_be_encoded(form, text):
     assert not form or unicodedata.is_normalized(form, result)
 
 
+@settings(deadline=None)
 @given(text=ANY_TEXT)
 def test_twice_is_once(text):
     normalise = Normaliser("NFKC", lower=True)

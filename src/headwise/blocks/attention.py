@@ -22,8 +22,6 @@ Seen = tuple[Tensor, Tensor, Tensor, Sight]
 class Itself(nn.Module):
     """Queries, keys and values from the stream itself, in one product."""
 
-    steppable = True
-
     def __init__(self, width: int, heads: int, head_width: int, bias: bool = True):
         super().__init__()
         self.heads, self.head_width = heads, head_width
@@ -54,8 +52,6 @@ class Itself(nn.Module):
 
 class Memory(nn.Module):
     """Queries from the stream, keys and values from a stream in the context's memory, projected once per source."""
-
-    steppable = True
 
     def __init__(
         self,

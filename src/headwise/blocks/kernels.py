@@ -42,7 +42,7 @@ def weights(look: Look) -> Tensor:
 
 def plain(look: Look) -> Tensor:
     """Written out; any term."""
-    mixed = weights(look)
+    mixed = weights(look).to(look.v.dtype)  # float32 where a bias is
     if look.dropout:
         mixed = F.dropout(mixed, look.dropout)
     out = mixed @ look.v

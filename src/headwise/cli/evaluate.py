@@ -40,8 +40,7 @@ def evaluate(
     """
     warnings_to_stderr()
     from headwise.cli.common import torch_device
-    from headwise.config.data import DataConfig
-    from headwise.data.corpora import load_pairs
+    from headwise.data.read import read_pairs
     from headwise.loaded import load
     from headwise.plugins import add_parts
 
@@ -50,14 +49,14 @@ def evaluate(
     settings: dict[str, Any] = {
         key: value for key, value in (("beams", beams), ("length_penalty", length_penalty)) if value is not None
     }
-    pairs = load_pairs(DataConfig(test=tuple(data)), "test") if data else ()
+    pairs = list(read_pairs(tuple(Path(file) for file in data))) if data else ()
     found = loaded.evaluate(pairs, language=language, **settings)
     if outputs:
-        from headwise.files import write_atomically
+        from headwise.runs.files import write_text
 
         rows = zip(found.sources, found.outputs, found.references, strict=True)
         text = "".join("\t".join([source, output, *listed]) + "\n" for source, output, listed in rows)
-        write_atomically(outputs, text)
+        write_text(outputs, text)
         say(f"outputs are in {outputs}")
     if show and not json_:
         for source, output, listed in list(zip(found.sources, found.outputs, found.references, strict=True))[:show]:

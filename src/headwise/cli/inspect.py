@@ -20,7 +20,7 @@ def inspect(
         Literal["alignment", "heads"], Parameter(help="For pictures: one matrix, or every head.")
     ] = "alignment",
     kind: Annotated[Literal["encoder", "decoder", "cross"], Parameter(help="Which attention.")] = "cross",
-    layer: Annotated[int | None, Parameter(help="From 1; without it, the mean over layers.")] = None,
+    layer: Annotated[int | None, Parameter(help="From 1; without it, the last.")] = None,
     head: Annotated[int | None, Parameter(help="From 1; without it, the mean over heads.")] = None,
     checkpoint: Checkpoint = "best",
     with_: With = None,
@@ -35,12 +35,14 @@ def inspect(
         headwise inspect runs/demo transformer --out attention.html
     """
     warnings_to_stderr()
-    from headwise.inspect.export import save
+    from headwise.inspect.export import export
     from headwise.loaded import load
     from headwise.plugins import add_parts
 
     add_parts(with_ or ())
     maps = load(run, which=checkpoint).inspect(text, target)
-    save(maps, out, view=view, kind=kind, layer=layer, head=head)
+    numbers = {"layer": layer, "head": head}
+    chosen = {name: number - 1 for name, number in numbers.items() if number is not None}
+    export(maps, out, text, view, kind, **chosen)
     say(" ".join(maps.source_tokens) + "  ->  " + " ".join(maps.target_tokens))
     print(out)

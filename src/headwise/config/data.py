@@ -79,9 +79,7 @@ class TokeniserConfig(Config):
     def _consistent(self) -> TokeniserConfig:
         if self.shared and self.target.kind != "same":
             raise ValueError("a shared vocabulary needs the same kind on both sides; leave out `target`")
-        if isinstance(self.target, TokeniserConfig) and (
-            self.target.shared or self.target.target.kind != "same"
-        ):
+        if isinstance(self.target, TokeniserConfig) and (self.target.shared or self.target.target.kind != "same"):
             raise ValueError("`target` is one side: it has no `shared` and no `target` of its own")
         return self
 
@@ -94,7 +92,7 @@ class TokeniserConfig(Config):
 @TARGETS.add
 @TOKENISERS.add
 class CharactersConfig(TokeniserConfig):
-    """One token a character; the most frequent `size` of those seen `min_count` times (0: all)."""
+    """One token a character seen `min_count` times; the most frequent, `size` tokens in all (0: no limit)."""
 
     kind: Literal["characters"] = "characters"
     size: int = Field(0, ge=0)
@@ -104,7 +102,7 @@ class CharactersConfig(TokeniserConfig):
 @TARGETS.add
 @TOKENISERS.add
 class WordsConfig(TokeniserConfig):
-    """One token a word between spaces; the most frequent `size` of those seen `min_count` times."""
+    """One token a word between spaces, otherwise as characters."""
 
     kind: Literal["words"] = "words"
     size: int = Field(32_000, ge=0)

@@ -40,7 +40,7 @@ class Batches:
     @property
     def padding(self) -> float:
         """The share of padding among all the tokens of an epoch."""
-        return 1 - self._real / max(self._padded, 1)
+        return 1 - self._real / self._padded if self._padded else 0.0
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The example numbers of each batch of an epoch, in order."""

@@ -103,29 +103,34 @@ def write(folder: Path, rows: Iterable[Row], vocab: int, max_length: int) -> Non
 
 def cached(folder: Path, build: Callable[[Path], None]) -> Examples:
     """The examples in `folder`, built there first if it is missing or damaged."""
-    if folder.exists():
-        try:
-            return Examples.open(folder)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("the cache %s is damaged (%s) and is built again", folder, error)
-            shutil.rmtree(folder)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
-        try:
-            build(aside)
-            aside.rename(folder)
-        except OSError:
-            if not folder.exists():  # otherwise another process was quicker and wrote the same
-                raise
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+        if folder.exists():
+            try:
+                return Examples.open(folder)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.warning("the cache %s is damaged (%s) and is built again", folder, error)
+                shutil.rmtree(folder)
+        _build_aside(folder, build)
         return Examples.open(folder)
     except OSError as error:
         raise UserError(
             f"{folder.parent}: the cache cannot be written ({error.strerror}); "
             "make room there or name another folder in data.cache"
         ) from None
+
+
+def _build_aside(folder: Path, build: Callable[[Path], None]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    try:
+        aside.chmod(0o755)  # a cache may be shared between users
+        build(aside)
+        aside.rename(folder)
+    except OSError:
+        if not folder.exists():  # otherwise another process was quicker and wrote the same
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def cache_root(setting: str) -> Path:

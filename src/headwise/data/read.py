@@ -89,7 +89,7 @@ def _aligned(first: Path, second: Path) -> Iterator[tuple[int, str, str]]:
         if left is None or right is None:
             number, longer, shorter = (left[0], first, second) if left else (right[0], second, first)
             raise UserError(
-                f"{longer}, line {number}: {shorter} has only {number - 1} lines; "
+                f"{longer}, line {number}: {shorter} ends after line {number - 1}; "
                 "the two files must be aligned line by line"
             )
         yield left[0], left[1], right[1]

@@ -102,7 +102,10 @@ def best(scores: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:
     """
     vocab = scores.shape[1]
     blocks = vocab // block
-    if count * 16 > blocks:  # by the vocabulary alone, so that ties fall the same way in any batch
+    # The way is chosen by the vocabulary alone, so that ties fall the same way in any batch.
+    if count == 1 and blocks < 256:
+        return scores.max(1, keepdim=True)
+    if blocks < count * 16:
         return scores.topk(count)
     inside = blocks * block
     maxima = scores[:, :inside].unflatten(1, (blocks, block)).amax(2)  # (R, V) -> (R, blocks)

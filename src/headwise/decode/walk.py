@@ -28,11 +28,12 @@ def walk(model: Generator, state: Any, request: Request, pick: Pick) -> list[lis
         paths.extend(gains, tokens, step, ended=tokens == model.end_id)
         if step % patience == 0 or step == stepper.longest:
             rows = paths.drop_ended(step)
+            if rows is None:
+                continue
             if not len(rows):
                 break
-            if len(rows) < len(tokens):
-                state = state.select(rows)
-                stepper.select(rows)
+            state = state.select(rows)
+            stepper.select(rows)
     return paths.hypotheses(model.end_id, request.config.length_penalty)
 
 
@@ -57,11 +58,11 @@ class Paths:
         self.gains[:, step] = gains
         self.over |= ended
 
-    def drop_ended(self, step: int) -> Tensor:
-        """Take out the sources that are through; the places of the rows that stay."""
+    def drop_ended(self, step: int) -> Tensor | None:
+        """Take out the sources that are through; the rows that stay, or None if all do."""
         through = self.over.view(-1, self.copies).all(1)  # (R,) -> (B,)
         if not through.any():
-            return self.rows
+            return None
         over = through.repeat_interleave(self.copies)  # (B,) -> (R,)
         leaving, staying = over.nonzero()[:, 0], (~over).nonzero()[:, 0]
         produced = slice(step + 1)

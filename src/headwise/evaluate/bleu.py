@@ -18,9 +18,7 @@ from headwise.evaluate.score import Score
 ORDERS = 4
 
 
-def bleu(
-    outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
-) -> Score:
+def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0) -> Score:
     """sacreBLEU of plain text, several references per sentence allowed."""
     return _score("BLEU", "", outputs, references, resamples, seed, tokenize="13a")
 
@@ -43,9 +41,7 @@ def tokenised_bleu(
     outputs = [prepared(text) for text in outputs]
     references = [[prepared(text) for text in listed] for listed in references]
     how = f"Moses {language}, "
-    return _score(
-        "BLEU tokenised", how, outputs, references, resamples, seed, tokenize="none", lowercase=True
-    )
+    return _score("BLEU tokenised", how, outputs, references, resamples, seed, tokenize="none", lowercase=True)
 
 
 def _score(

@@ -30,6 +30,8 @@ def interval(
     >>> interval([[1.0], [1.0], [1.0]], lambda sums: sums[:, 0] / 3)
     (1.0, 1.0)
     """
+    if not resamples:  # nobody asked
+        return float("nan"), float("nan")
     rows = np.asarray(statistics, dtype=np.float64)  # (items, k)
     items = len(rows)
     random = np.random.default_rng(seed)
@@ -45,9 +47,7 @@ def interval(
 def check_paired(outputs: Sized, references: Sized) -> None:
     """Refuse to score nothing, or outputs that do not line up with their references."""
     if len(outputs) != len(references):
-        raise UserError(
-            f"there are {len(outputs)} outputs but {len(references)} references; give one entry per item"
-        )
+        raise UserError(f"there are {len(outputs)} outputs but {len(references)} references; give one entry per item")
     if len(outputs) == 0:
         raise UserError("there is nothing to score: the test set is empty")
 

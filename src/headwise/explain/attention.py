@@ -50,7 +50,7 @@ class AttentionExample(Config):
         return self.tokens or tuple(f"x{i + 1}" for i in range(len(self.inputs)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attention:
     """Every intermediate value of one head."""
 
@@ -84,13 +84,11 @@ def attend(example: AttentionExample, scaled: bool = True) -> Attention:
 def to_json(example: AttentionExample) -> dict[str, Any]:
     """Everything `story` tells, as plain data."""
     plain = attend(example, scaled=False)
-    rounded = {"weights": example.rounded, "outputs": (np.array(example.rounded) @ plain.values).tolist()}
-    return {
-        "tokens": example.names,
-        "unscaled": plain.to_json(),
-        "scaled": attend(example).to_json(),
-        **({"rounded": rounded} if example.rounded else {}),
-    }
+    found = {"tokens": example.names, "unscaled": plain.to_json(), "scaled": attend(example).to_json()}
+    if example.rounded:
+        outputs = np.array(example.rounded) @ plain.values
+        found["rounded"] = {"weights": example.rounded, "outputs": outputs.tolist()}
+    return found
 
 
 def story(example: AttentionExample) -> Story:
@@ -117,8 +115,8 @@ def _projections(example: AttentionExample, head: Attention) -> Step:
     first = " + ".join(f"{_short(x)}·{_short(w[0])}" for x, w in zip(head.inputs[0], example.query, strict=True))
     return Step(
         "Project every input three times",
-        "Queries, keys and values are the same inputs seen through three matrices: Q = X W_Q, K = X W_K, "
-        "V = X W_V. Row i belongs to token i.",
+        "Queries, keys and values are the same inputs seen through three matrices: Q~=~X~W_Q, K~=~X~W_K, "
+        "V~=~X~W_V. Row i belongs to token i.",
         (
             row("Q", example.query, head.queries),
             row("K", example.key, head.keys),
@@ -134,7 +132,7 @@ def _scores(example: AttentionExample, head: Attention) -> Step:
     product = " + ".join(f"{_short(q)}·{_short(k)}" for q, k in zip(head.queries[0], head.keys[last], strict=True))
     return Step(
         "Compare every query with every key",
-        "The score of two tokens is the dot product of the one's query with the other's key: S = Q Kᵀ. "
+        "The score of two tokens is the dot product of the one's query with the other's key: S~=~Q~Kᵀ. "
         "Row i holds what token i thinks of all tokens, itself included.",
         (
             (
@@ -155,7 +153,7 @@ def _weights(example: AttentionExample, head: Attention) -> Step:
     shares = ", ".join(f"{power:.4f}" for power in powers)
     return Step(
         "Turn each row of scores into weights",
-        "Softmax makes every row positive with sum one: a_j = exp(s_j) / Σ exp(s_k). A difference of a few "
+        "Softmax makes every row positive with sum one: a_j~=~exp(s_j)~/~Σ~exp(s_k). A difference of a few "
         "points is already decisive. No weight is ever exactly 0.",
         (
             (
@@ -176,7 +174,7 @@ def _outputs(example: AttentionExample, head: Attention) -> Step:
     first = " + ".join(f"{w:.6f}·{_short(v)}" for w, v in zip(head.weights[0], head.values[:, 0], strict=True))
     return Step(
         "Average the values with these weights",
-        "Each output is a weighted mean of the rows of V, Y = A V, so it lies between the smallest and the "
+        "Each output is a weighted mean of the rows of V, Y~=~A~V, so it lies between the smallest and the "
         "largest value of each column: for fixed weights attention is linear in V.",
         (
             (

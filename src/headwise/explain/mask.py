@@ -50,7 +50,7 @@ class MaskExample(Config):
         return {"none": np.ones_like(causal), "causal": causal, "padding": padding, "both": causal & padding}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Masked:
     """A score matrix under a mask, before and after the softmax."""
 

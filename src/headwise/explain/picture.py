@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwise.explain.story import Matrix, Step, Story
+from headwise.explain.story import Matrix, Step, Story, wrap
 from headwise.inspect import colour
 from headwise.inspect.svg import Drawing, Grid, Path, Rect, Shape, Text, text_width
 
@@ -14,7 +14,7 @@ PROSE, SMALL = 13.0, 12.0
 def draw(story: Story) -> Drawing:
     """The whole story on one page, as wide as its widest row of matrices."""
     widest = max(_row_width(row) for step in story.steps for row in step.rows)
-    inner = max(widest + 34, 640.0)
+    inner = max(widest + 34, 760.0)
     shapes: list[Shape] = [Text(MARGIN, 50, story.title, 24, bold=True)]
     y = _prose(shapes, story.intro, MARGIN, 80, inner)
     for count, step in enumerate(story.steps, 1):
@@ -37,15 +37,7 @@ def _step(shapes: list[Shape], step: Step, count: int, y: float, inner: float) -
 
 def _prose(shapes: list[Shape], prose: str, x: float, y: float, width: float, ink: str = colour.SOFT) -> float:
     """Lines broken to the width; returns the y below them."""
-    line = ""
-    lines = []
-    for word in prose.split(" "):
-        if line and text_width(f"{line} {word}", PROSE) > min(width, 780):
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    for text in [*lines, line]:
+    for text in wrap(prose, lambda line: text_width(line, PROSE) <= width):
         shapes.append(Text(x, y + 8, text, PROSE, ink))
         y += 20
     return y

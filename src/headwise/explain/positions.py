@@ -110,7 +110,7 @@ def _table(given: Positions) -> Step:
     waves = 2 * np.pi / frequencies(given.width)
     return Step(
         "Each pair of columns is a clock hand",
-        f"PE(p, 2i) = sin(p ω_i) and PE(p, 2i+1) = cos(p ω_i) with ω_i = 10000^(−2i/{given.width}), i from 0. The "
+        f"PE(p,~2i)~=~sin(p~ω_i) and PE(p,~2i+1)~=~cos(p~ω_i) with ω_i~=~10000^(−2i/{given.width}), i from 0. The "
         "first pair turns fast, the last hardly moves, like the hands of a clock.",
         (
             (
@@ -156,8 +156,8 @@ def _rotated(given: Positions) -> Step:
     error = np.abs(sinusoid(everywhere + k, width) - sinusoid(everywhere, width) @ turn.T).max()
     return Step(
         f"A shift by {k} is a rotation, the same everywhere",
-        f"PE(p + {k}) = R PE(p): each pair of columns turns by the angle {k} ω_i, whatever p is. So “{k} tokens "
-        "further” is one matrix, which a head can learn; and PE(p) · PE(q) depends on q − p alone.",
+        f"PE(p~+~{k})~=~R~PE(p): each pair of columns turns by the angle {k}~ω_i, whatever p is. So “{k} tokens "
+        "further” is one matrix, which a head can learn; and PE(p)~·~PE(q) depends on q~−~p alone.",
         (
             (
                 Matrix(f"R, shift {k}", turn, look="signed"),

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.config.base import Config, validate
+from headwise.config.base import Config, Problems, validate
 from headwise.errors import UserError
 
 Numbers = tuple[tuple[float, ...], ...]
@@ -46,19 +46,18 @@ def parse(cls: type[Example], text: str, where: str) -> Example:
 def matrix(key: str, rows: Numbers) -> NDArray[np.float64]:
     """Rows as an array, once they are rectangular and small enough to be read."""
     if not rows or not rows[0]:
-        raise ValueError(f"{key}: is empty; give at least one row of numbers")
+        raise Problems([((key,), "is empty; give at least one row of numbers")])
     for count, row in enumerate(rows, 1):
         if len(row) != len(rows[0]):
-            raise ValueError(
-                f"{key}: row {count} has {len(row)} numbers but row 1 has {len(rows[0])}; make them equally long"
-            )
+            sentence = f"row {count} has {len(row)} numbers but row 1 has {len(rows[0])}; make them equally long"
+            raise Problems([((key,), sentence)])
     if max(len(rows), len(rows[0])) > LARGEST:
         shape = f"{len(rows)}×{len(rows[0])}"
-        raise ValueError(f"{key}: is {shape}; an explanation takes at most {LARGEST} rows and columns")
+        raise Problems([((key,), f"is {shape}; an explanation takes at most {LARGEST} rows and columns")])
     return np.array(rows, dtype=np.float64)
 
 
 def expect(key: str, what: str, found: int, wanted: int, because: str) -> None:
     """One shape rule: `key` must have `wanted` rows (or columns, or entries)."""
     if found != wanted:
-        raise ValueError(f"{key}: has {found} {what} but needs {wanted}, {because}")
+        raise Problems([((key,), f"has {found} {what} but needs {wanted}, {because}")])

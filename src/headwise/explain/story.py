@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,8 +97,23 @@ def tell(story: Story, width: int = 80) -> Text:
     return text
 
 
+def wrap(prose: str, fits: Callable[[str], bool]) -> list[str]:
+    """Prose as lines that fit; `~` ties words of a formula together, as in TeX.
+
+    >>> wrap("so S~=~QK holds", lambda line: len(line) <= 8)
+    ['so', 'S = QK', 'holds']
+    """
+    lines: list[str] = []
+    for word in prose.split(" "):
+        if lines and fits(f"{lines[-1]} {word}"):
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [line.replace("~", " ") for line in lines]
+
+
 def _wrapped(prose: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(prose, min(width, 96)))
+    return "\n".join(wrap(prose, lambda line: len(line) <= min(width, 96)))
 
 
 def _row(items: Sequence[Matrix | str], width: int) -> list[Text]:

@@ -31,7 +31,7 @@ def export(
     if path.suffix.lower() == ".html":
         return write(path, page(maps, title).encode())
     if kind not in maps.weights:
-        raise UserError(f"no {kind} attention was recorded; {nearest(kind, maps.weights)}")
+        raise UserError(f"no {kind} attention was recorded; there is {' and '.join(sorted(maps.weights))}")
     if view not in VIEWS:
         raise UserError(f"no view is called '{view}'; {nearest(view, VIEWS)}")
     rows, columns = maps.rows(kind), maps.columns(kind)

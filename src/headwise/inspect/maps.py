@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 KINDS = ("encoder", "decoder", "cross")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Maps:
     """Attention weights of one source and one target, per kind of attention.
 

@@ -46,7 +46,7 @@ def _rect(shape: Rect, axes: Any, order: int) -> None:
     style = f"round,pad=0,rounding_size={shape.radius}" if shape.radius else "square,pad=0"
     box = FancyBboxPatch((shape.x, shape.y), shape.width, shape.height, boxstyle=style)
     box.set(facecolor=shape.fill, edgecolor=shape.stroke, linewidth=shape.line, zorder=order)
-    axes.add_patch(box)
+    axes.add_artist(box)
 
 
 @paint.register
@@ -75,7 +75,7 @@ def _path(shape: Path, axes: Any, order: int) -> None:
     closed = shape.fill != "none"
     line = Polygon(shape.points, closed=closed, fill=closed, joinstyle="round")
     line.set(facecolor=shape.fill, edgecolor=shape.stroke, linewidth=shape.line, zorder=order)
-    axes.add_patch(line)
+    axes.add_artist(line)
 
 
 @paint.register

@@ -51,7 +51,7 @@ class Path:
     fill: str = "none"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Grid:
     """Coloured cells: `pixels` is (rows, columns, 3), each cell `cell` pixels square."""
 

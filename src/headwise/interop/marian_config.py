@@ -27,7 +27,6 @@ ACTIVATIONS = {
     "tanh": ("tanh",),
 }
 OURS = {theirs: ours for ours, names in ACTIVATIONS.items() for theirs in names}
-SHARED = {"all": True, "target": False, "none": False}  # tie -> one table for source and target
 POSITIONS = 1024  # rows of the table that Hugging Face makes for its sinusoids
 
 
@@ -71,11 +70,16 @@ class MarianConfig(Config):
         return config
 
     @property
+    def one_table(self) -> bool:
+        """Hugging Face shares the source's and the target's table only where it ties at all."""
+        return self.share_encoder_decoder_embeddings and self.tie_word_embeddings
+
+    @property
     def tie(self) -> Literal["all", "target", "none"]:
         """Tables without Marian's usual scale become tables of their own: ours are always scaled."""
         if not (self.tie_word_embeddings and self.scale_embedding):
             return "none"
-        return "all" if self.share_encoder_decoder_embeddings else "target"
+        return "all" if self.one_table else "target"
 
 
 def config_from_hf(config: Mapping[str, Any]) -> TransformerConfig:
@@ -123,7 +127,7 @@ def config_to_hf(config: TransformerConfig, source_vocab: int, target_vocab: int
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
         scale_embedding=True,
-        share_encoder_decoder_embeddings=SHARED[tie],
+        share_encoder_decoder_embeddings=tie == "all",
         tie_word_embeddings=tie != "none",
         pad_token_id=PAD,
         eos_token_id=EOS,

@@ -5,7 +5,7 @@ Letters: V vocab, C width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -13,19 +13,19 @@ from torch import Tensor
 
 from headwise.blocks.position import sinusoid
 from headwise.errors import UserError
-from headwise.interop.marian_config import SHARED, MarianConfig
-from headwise.interop.plain import plain_stack
+from headwise.interop.marian_config import MarianConfig
+from headwise.interop.plain import Side, plain_stack
 from headwise.models.transformer import TransformerConfig
 
 State = Mapping[str, Tensor]
 
-# Our leaf -> (their leaf, the axis that lies along the residual stream).
-READS = {"weight": ("weight", 1), "bias": ("bias", None)}
-WRITES = {"weight": ("weight", 0), "bias": ("bias", 0)}
-NORM = {"gain": ("weight", 0), "shift": ("bias", 0)}
+Leaves = dict[str, tuple[str, int | None]]  # our leaf -> (their leaf, the axis along the residual stream)
+READS: Leaves = {"weight": ("weight", 1), "bias": ("bias", None)}
+WRITES: Leaves = {"weight": ("weight", 0), "bias": ("bias", 0)}
+NORM: Leaves = {"gain": ("weight", 0), "shift": ("bias", 0)}
 
 # Our module in a layer -> (their modules, in the order in which ours fuses them; their leaves).
-LAYERS = {
+LAYERS: dict[Side, dict[str, tuple[tuple[str, ...], Leaves]]] = {
     "encoder": {
         "parts.0.see.project": (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), READS),
         "parts.0.out": (("self_attn.out_proj",), WRITES),
@@ -49,12 +49,12 @@ LAYERS = {
 }
 SOURCE, TARGET, HEAD = "encoder.embed.table.weight", "decoder.embed.table.weight", "decoder.head.table.weight"
 BIAS = "final_logits_bias"
-# Tied tables are stored once: the first name that a file has holds the table.
+# Tied tables are stored once: the first name that a file has holds the table, and is written.
 SHARED_NAMES = ("model.shared.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
 OWN_NAMES = {
     SOURCE: ("model.encoder.embed_tokens.weight",),
     TARGET: ("model.decoder.embed_tokens.weight", "lm_head.weight"),
-    HEAD: ("model.decoder.embed_tokens.weight", "lm_head.weight"),
+    HEAD: ("lm_head.weight", "model.decoder.embed_tokens.weight"),
 }
 NEVER = -100.0  # added to the logit of a copied start row: P below e^-100 changes no other P
 
@@ -96,7 +96,7 @@ class Link(NamedTuple):
 def links(config: TransformerConfig) -> Iterator[Link]:
     """All tensors but the tables, layer by layer; layers that share our weights get copies."""
     for side, modules in LAYERS.items():
-        stack = plain_stack(config, side)  # type: ignore[arg-type]
+        stack = plain_stack(config, side)
         for layer in range(stack.depth):
             ours, theirs = f"{side}.stack.layers.{layer % stack.own}", f"model.{side}.layers.{layer}"
             for module, (names, leaves) in modules.items():
@@ -111,17 +111,12 @@ def weights_from_hf(
     """Our state dict from theirs; `config` is `config_from_hf` of `theirs`."""
     _check_positions(state, theirs)
     ours = {link.ours: torch.cat([_get(state, name) for name in link.theirs]).float() for link in links(config)}
-    rows = {SOURCE: source, TARGET: target, HEAD: target}
     unscaled = 1.0 if theirs.scale_embedding else theirs.d_model**-0.5
-    for key, scale in ((SOURCE, unscaled), (TARGET, unscaled), (HEAD, 1.0)):
-        vocab = theirs.vocab_size if key == SOURCE else theirs.decoder_vocab_size or theirs.vocab_size
-        name = _table_name(state, key, theirs)
-        table = _get(state, name)
-        if table.shape != (vocab, theirs.d_model):
-            raise UserError(f"model.safetensors: {name} is {tuple(table.shape)}, config.json says {vocab} words")
-        ours[key] = table[rows[key].order].float() * scale  # (their V, C) -> (our V, C)
-    vocab = len(_get(state, _table_name(state, HEAD, theirs)))
-    bias = state.get(BIAS, torch.zeros(1, vocab)).flatten()  # (1, V) -> (V,)
+    target_vocab = theirs.decoder_vocab_size or theirs.vocab_size
+    ours[SOURCE] = _table(state, SOURCE, theirs, theirs.vocab_size)[source.order] * unscaled
+    ours[TARGET] = _table(state, TARGET, theirs, target_vocab)[target.order] * unscaled
+    ours[HEAD] = _table(state, HEAD, theirs, target_vocab)[target.order]
+    bias = state.get(BIAS, torch.zeros(target_vocab)).flatten()  # (1, V) -> (V,)
     ours["decoder.head.bias"] = bias[target.order].float()
     if target.copied:
         ours["decoder.head.bias"][1] += NEVER
@@ -142,10 +137,8 @@ def weights_to_hf(state: State, config: TransformerConfig, theirs: MarianConfig)
         for name, part in zip(link.theirs, state[link.ours].cpu().chunk(len(link.theirs)), strict=True):
             chosen = part if link.residual is None else part.index_select(link.residual, channels)
             found[name] = chosen.clone()  # safetensors refuses views of one another
-    tables: dict[str, Sequence[str]] = {SOURCE: SHARED_NAMES[:1]} if SHARED[theirs.tie] else OWN_NAMES
-    for key, names in tables.items():
-        untied = key == HEAD and not theirs.tie_word_embeddings
-        found[names[-1 if untied else 0]] = state[key].cpu()[:, channels].clone()
+    for key in (SOURCE, TARGET, HEAD):
+        found[_table_names(key, theirs)[0]] = state[key].cpu()[:, channels]  # tied ones meet under one name
     bias = state.get("decoder.head.bias")
     vocab = len(state[HEAD])
     found[BIAS] = torch.zeros(1, vocab) if bias is None else bias.detach().cpu().view(1, vocab).clone()
@@ -158,13 +151,23 @@ def _get(state: State, name: str) -> Tensor:
     return state[name]
 
 
-def _table_name(state: State, key: str, theirs: MarianConfig) -> str:
-    names: Sequence[str] = OWN_NAMES[key]
-    if key == HEAD and not theirs.tie_word_embeddings:
-        names = ("lm_head.weight",)
-    elif theirs.share_encoder_decoder_embeddings:
-        names = SHARED_NAMES
-    return next((name for name in names if name in state), names[0])
+def _table(state: State, key: str, theirs: MarianConfig, vocab: int) -> Tensor:
+    names = _table_names(key, theirs)
+    name = next((name for name in names if name in state), names[0])
+    table = _get(state, name)
+    if table.shape != (vocab, theirs.d_model):
+        raise UserError(
+            f"model.safetensors: {name} is {tuple(table.shape)}, config.json says {(vocab, theirs.d_model)}; "
+            "take both files from one model"
+        )
+    return table.float()
+
+
+def _table_names(key: str, theirs: MarianConfig) -> tuple[str, ...]:
+    """Where a table may be; tied ones are in a file only once."""
+    if theirs.one_table:
+        return SHARED_NAMES
+    return OWN_NAMES[key][: None if theirs.tie_word_embeddings else 1] + SHARED_NAMES[:1]
 
 
 def _check_positions(state: State, theirs: MarianConfig) -> None:

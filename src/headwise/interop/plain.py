@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from headwise.config.parts import AttentionConfig, MlpConfig
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
 
+Side = Literal["encoder", "decoder"]
 ATTENTION, CROSS, MLP = AttentionConfig(), AttentionConfig(see="memory"), MlpConfig()
-PARTS = {"encoder": (ATTENTION, MLP), "decoder": (ATTENTION, CROSS, MLP)}
+PARTS: dict[Side, tuple[AttentionConfig | MlpConfig, ...]] = {
+    "encoder": (ATTENTION, MLP),
+    "decoder": (ATTENTION, CROSS, MLP),
+}
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,10 @@ class PlainStack:
     activation: str
 
 
-def plain_stack(config: TransformerConfig, name: Literal["encoder", "decoder"]) -> PlainStack:
+def plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
     """The numbers of a plain stack; any other is refused with the key that makes it special."""
     stack, usual = getattr(config, name), PARTS[name]
-    pattern = stack.layers or (usual,)
+    pattern: tuple[tuple[Any, ...], ...] = stack.layers or (usual,)
     parts = pattern[0]
     if any(layer != parts for layer in pattern):
         raise UserError(f"{name}.layers: layers that differ from each other cannot be exported")

@@ -58,13 +58,18 @@ def save(run: Run, checkpoint: Checkpoint, keep: int = 3) -> Path:
         (aside / "state.json").write_text(json.dumps(dict(checkpoint.state), indent=1), encoding="utf-8")
         run.stage("manifest")
         seal(aside)
+    settle(run, checkpoint, keep)
+    return target
+
+
+def settle(run: Run, checkpoint: Checkpoint, keep: int) -> None:
+    """What follows a save, and is made up for on resuming: `last` and `best` point, old ones go."""
     run.stage("last")
     run.point("last", checkpoint.step)
     if best := checkpoint.state.get("best"):
         run.stage("best")
         run.point("best", best["step"])
     run.prune(keep)
-    return target
 
 
 def read(folder: Path, parts: Iterable[str] = PARTS) -> Checkpoint:

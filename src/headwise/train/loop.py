@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from headwise.config.train import TrainConfig
 from headwise.errors import UserError, nearest
-from headwise.runs.checkpoint import latest, save
+from headwise.runs.checkpoint import latest, save, settle
 from headwise.runs.run import Run
 from headwise.train.board import board
 from headwise.train.learner import Learner
@@ -81,6 +81,9 @@ class Loop:
         found = latest(run)
         self.state = learner.load(found, f"{run.path}") if found else State()
         run.rewind(self.state.step)
+        self.keep = max(config.keep, config.average)
+        if found:
+            settle(run, found, self.keep)
         self.saved = self.state.timeless() if found else {}
         self.plan = self._planned()
         # steps whose gradient norm is not read yet; waiting for it would stall an accelerator
@@ -241,7 +244,7 @@ class Loop:
         if self.saved == self.state.timeless():
             return
         self.run.metrics.sync()
-        save(self.run, self.learner.checkpoint(asdict(self.state)), max(self.config.keep, self.config.average))
+        save(self.run, self.learner.checkpoint(asdict(self.state)), self.keep)
         self.saved, self.saved_at = self.state.timeless(), monotonic()
 
 

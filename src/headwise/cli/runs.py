@@ -1,0 +1,102 @@
+"""`headwise runs`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from headwise.cli.common import Json, say
+from headwise.errors import UserError
+
+
+def runs(
+    *paths: Path,
+    compare: Annotated[bool, Parameter(negative="", help="Show the settings in which the runs differ.")] = False,
+    plot: Annotated[Path | None, Parameter(help="Draw their curves to this .png or .svg.")] = None,
+    over: Annotated[Literal["step", "minutes", "epoch"], Parameter(help="The curves' horizontal axis.")] = "step",
+    json_: Json = False,
+) -> None:
+    """List, compare and plot runs.
+
+    Examples:
+        headwise runs
+        headwise runs runs/a runs/b --compare
+        headwise runs runs/* --plot curves.png --over minutes
+
+    Parameters
+    ----------
+    paths
+        Run folders, or folders that hold runs; `runs` by default.
+    """
+    from headwise.runs import Run, find, summary
+
+    found: list[Run] = []
+    for path in paths or (Path("runs"),):
+        if not path.is_dir():
+            raise UserError(f"{path}: there is no such folder; train something first, or name the folder of your runs")
+        found += [Run.open(path)] if (path / "config.toml").is_file() else find(path)
+    if not found:
+        raise UserError(f"{' '.join(map(str, paths)) or 'runs'}: no run is in there yet; try `headwise demo`")
+    summaries = [summary(run) for run in found]
+    if json_:
+        print(json.dumps([{**asdict(each), "path": str(run.path)} for each, run in zip(summaries, found, strict=True)]))
+    else:
+        _print_table(summaries)
+        if compare:
+            _print_differences(found)
+    if plot:
+        from headwise.runs.plot import plot as draw
+
+        say(f"curves are in {draw(found, plot, over)}")
+
+
+def _print_table(summaries: list[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold")
+    table.add_column("run", style="cyan")
+    for title in ("steps", "epochs", "minutes", "best", ""):
+        table.add_column(title, justify="right")
+    table.add_column("created")
+    for each in summaries:
+        best = "" if each.best is None else f"{each.best:.4g}"
+        state = "training" if each.busy else ""
+        table.add_row(
+            each.name, f"{each.steps:,}", str(each.epochs), f"{each.minutes:.1f}",
+            f"{each.score} {best}".strip(), state, each.created.replace("T", " ")[:16],
+        )  # fmt: skip
+    Console().print(table)
+
+
+def _print_differences(found: list[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    flat = [flattened(run.config) for run in found]
+    keys = sorted({key for each in flat for key in each})
+    table = Table(box=None, header_style="bold", title="settings that differ", title_justify="left")
+    table.add_column("key", style="cyan")
+    for run in found:
+        table.add_column(run.name)
+    for key in keys:
+        values = [each.get(key) for each in flat]
+        if any(value != values[0] for value in values):
+            table.add_row(key, *("-" if value is None else str(value) for value in values))
+    Console().print(table)
+
+
+def flattened(table: dict[str, Any], start: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys.
+
+    >>> flattened({"a": {"b": 1}, "c": 2})
+    {'a.b': 1, 'c': 2}
+    """
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= flattened(value, f"{start}{key}.") if isinstance(value, dict) else {f"{start}{key}": value}
+    return found

@@ -1,0 +1,183 @@
+"""A trained model as a CTranslate2 specification (Klein et al. 2020): key maps as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwise.errors import UserError
+from headwise.interop.plain import PlainStack, Side, plain_stack
+from headwise.models.transformer import TransformerConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from headwise.blocks.stack import EncoderDecoder
+
+SIDES: tuple[Side, Side] = ("encoder", "decoder")
+PLAIN = {
+    "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "swish": "SWISH", "tanh": "Tanh", "sigmoid": "Sigmoid",
+}  # fmt: skip
+GATED = {"reglu": "RELU", "geglu": "GELU", "geglu_tanh": "GELUTanh", "swiglu": "SWISH", "glu": "Sigmoid"}
+POSITIONS: dict[str, dict[str, Any]] = {  # what a stack's specification is told of its positions
+    "none": {},
+    "sinusoid": {},
+    "learned": {},
+    "shaw": {"relative_position": True},
+    "t5": {"relative_attention_bias": True},
+    "rotary": {"rotary_interleave": False},
+}
+ROWS = 4096  # positions written for sinusoids; CTranslate2's own formula differs from the paper's
+
+# Our module in a layer -> CTranslate2's, in the order in which ours fuses them.
+SELF = {"parts.0.see.project": "self_attention/linear_0", "parts.0.out": "self_attention/linear_1"}
+CROSS = {
+    "parts.1.see.query": "attention/linear_0",
+    "parts.1.see.project": "attention/linear_1",
+    "parts.1.out": "attention/linear_2",
+}
+LINEARS: dict[Side, dict[str, str]] = {
+    "encoder": {**SELF, "parts.1.inner": "ffn/linear_0", "parts.1.outer": "ffn/linear_1"},
+    "decoder": {**SELF, **CROSS, "parts.2.inner": "ffn/linear_0", "parts.2.outer": "ffn/linear_1"},
+}
+NORMS: dict[Side, tuple[str, ...]] = {
+    "encoder": ("self_attention/layer_norm", "ffn/layer_norm"),
+    "decoder": ("self_attention/layer_norm", "attention/layer_norm", "ffn/layer_norm"),
+}
+# The weights of score terms, beside the self-attention's other ones.
+TERMS = {
+    "shaw": {"keys": "relative_position_keys", "values": "relative_position_values"},
+    "t5": {"table.weight": "relative_attention_bias"},
+}
+
+
+def can_express(config: TransformerConfig) -> str:
+    """Why CTranslate2 cannot run such a model; empty if it can.
+
+    >>> can_express(TransformerConfig()), can_express(TransformerConfig(positions="alibi"))
+    ('', "positions: CTranslate2 has no 'alibi' in encoders")
+    """
+    try:
+        stacks = [plain_stack(config, side) for side in SIDES]
+    except UserError as error:
+        return str(error)
+    if config.positions.kind not in POSITIONS:
+        return f"positions: CTranslate2 has no '{config.positions.kind}' in encoders"
+    if config.norm.kind not in ("layer", "rms"):
+        return f"norm: CTranslate2 has no '{config.norm.kind}'"
+    if config.wiring.kind not in ("pre", "post"):
+        return f"wiring: CTranslate2 has no '{config.wiring.kind}'"
+    for stack in stacks:
+        if stack.activation not in {**PLAIN, **GATED}:
+            return f"activation: CTranslate2 has no '{stack.activation}'"
+        if stack.heads * stack.head_width != config.width:
+            return "layers: CTranslate2 needs heads that make up the width"
+    return ""
+
+
+def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
+    """The `TransformerSpec` with all weights set; vocabularies are still to be registered."""
+    if reason := can_express(config):
+        raise UserError(f"{reason}; this model runs on the native engine only")
+    try:
+        from ctranslate2.specs import TransformerSpec, model_spec
+        from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
+    except ImportError:
+        raise UserError("CTranslate2 is not installed; run: pip install 'headwise[deploy]'") from None
+
+    stacks = {side: plain_stack(config, side) for side in SIDES}
+    encoder = TransformerEncoderSpec(**_options(config, stacks["encoder"]))
+    decoder = TransformerDecoderSpec(**_options(config, stacks["decoder"]))
+    if config.positions.kind == "rotary":
+        del encoder.position_encodings  # there by default in encoders alone
+    spec = TransformerSpec(encoder, decoder)
+    weights = _weights({key: value.detach().cpu().float() for key, value in model.state_dict().items()}, config, stacks)
+    for path, value in weights.items():
+        scope, _, name = path.rpartition("/")
+        setattr(model_spec.index_spec(spec, scope), name, value)
+    return spec
+
+
+def _options(config: TransformerConfig, stack: PlainStack) -> dict[str, Any]:
+    """The arguments of a stack's specification."""
+    from ctranslate2.specs.common_spec import Activation
+
+    positions = dict(POSITIONS[config.positions.kind])
+    if config.positions.kind == "rotary":
+        positions |= {"rotary_dim": stack.head_width, "rotary_base": config.positions.base}
+    return {
+        "num_layers": stack.depth,
+        "num_heads": stack.heads,
+        "pre_norm": config.wiring.kind == "pre",
+        "activation": Activation[{**PLAIN, **GATED}[stack.activation]],
+        "ffn_glu": stack.activation in GATED,
+        "rms_norm": config.norm.kind == "rms",
+        **positions,
+    }
+
+
+def _weights(
+    state: Mapping[str, Tensor], config: TransformerConfig, stacks: Mapping[Side, PlainStack]
+) -> dict[str, Any]:
+    """CTranslate2's path of every weight -> its value."""
+    found: dict[str, Any] = {
+        "encoder/embeddings_0/weight": state["encoder.embed.table.weight"],
+        "decoder/embeddings/weight": state["decoder.embed.table.weight"],
+        "decoder/projection/weight": state["decoder.head.table.weight"],
+    }
+    if config.output_bias:
+        found["decoder/projection/bias"] = state["decoder.head.bias"]
+    for side, stack in stacks.items():
+        if (table := _position_table(state, config, side)) is not None:
+            found[f"{side}/position_encodings/encodings"] = table
+        if config.wiring.kind == "pre":
+            found |= _norm(state, f"{side}.stack.final", f"{side}/layer_norm")
+        for layer in range(stack.depth):
+            ours, theirs = f"{side}.stack.layers.{layer % stack.own}.", f"{side}/layer_{layer}/"
+            for module, path in LINEARS[side].items():
+                found |= _linear(state, ours + module, theirs + path, stack.activation)
+            for number, path in enumerate(NORMS[side]):
+                found |= _norm(state, f"{ours}norms.{number}", theirs + path)
+            found |= _terms(state, config, f"{ours}parts.0.terms.0.", f"{theirs}self_attention/")
+    return found
+
+
+def _linear(state: Mapping[str, Tensor], ours: str, theirs: str, activation: str) -> dict[str, Any]:
+    gated = ours.endswith("inner") and activation in GATED
+    found: dict[str, Any] = {}
+    for leaf in ("weight", "bias"):
+        if f"{ours}.{leaf}" not in state:
+            continue
+        value = state[f"{ours}.{leaf}"]
+        if gated:
+            value, found[f"{theirs}_noact/{leaf}"] = value.chunk(2)  # (2 hidden, ...) -> the gate and what it gates
+        found[f"{theirs}/{leaf}"] = value
+    return found
+
+
+def _norm(state: Mapping[str, Tensor], ours: str, theirs: str) -> dict[str, Any]:
+    leaves = {"gain": "gamma", "shift": "beta"}
+    return {f"{theirs}/{leaf}": state[f"{ours}.{own}"] for own, leaf in leaves.items() if f"{ours}.{own}" in state}
+
+
+def _terms(state: Mapping[str, Tensor], config: TransformerConfig, ours: str, theirs: str) -> dict[str, Any]:
+    import numpy as np
+
+    kind = config.positions.kind
+    found: dict[str, Any] = {theirs + leaf: state[ours + own] for own, leaf in TERMS.get(kind, {}).items()}
+    if kind == "t5":
+        found[f"{theirs}relative_attention_max_distance"] = np.int32(config.positions.furthest)
+    return found
+
+
+def _position_table(state: Mapping[str, Tensor], config: TransformerConfig, side: Side) -> Tensor | None:
+    import torch
+
+    from headwise.blocks.position import sinusoid
+
+    positions = config.positions
+    if positions.kind == "learned":
+        return state[f"{side}.embed.positions.table"]
+    if positions.kind == "sinusoid":
+        return sinusoid(torch.arange(ROWS), config.width, positions.halves).float()
+    return torch.zeros(ROWS, config.width) if positions.kind == "none" else None

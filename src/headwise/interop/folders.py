@@ -1,0 +1,33 @@
+"""Reading and writing the folders of other programs."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headwise.errors import UserError
+from headwise.runs.files import appearing
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); name a folder that has it") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path}: is not JSON; fetch it again") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: is not a JSON object; fetch it again")
+    return data
+
+
+@contextmanager
+def new_folder(path: Path | str) -> Iterator[Path]:
+    """A folder to fill that appears at `path` when it is whole. A folder with files is never replaced."""
+    path = Path(path)
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UserError(f"{path}: exists already; choose a new folder")
+    with appearing(path) as aside:
+        yield aside

@@ -1,0 +1,86 @@
+"""The tokeniser of Marian folders: SentencePiece (Kudo and Richardson 2018) cuts, `vocab.json` numbers.
+
+Needs the extra `marian` (sentencepiece) once text is to be encoded or decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from headwise.config.base import Config
+from headwise.errors import UserError
+from headwise.interop.folders import read_json
+from headwise.text import EOS, SPECIALS, UNK
+from headwise.text.base import Tokeniser
+from headwise.text.normalise import PLAIN, Normaliser
+
+_LANGUAGE = re.compile(r">>.*?<<")  # the target language that a multilingual model wants before the text
+
+
+class MarianTokeniser(Tokeniser):
+    """One side of a Marian folder, with our ids."""
+
+    kind = "marian"
+
+    def __init__(self, model: bytes, vocabulary: list[str], normalise: Normaliser = PLAIN):
+        self.model = model
+        self.vocabulary = vocabulary
+        self.normalise = normalise
+        self._id = {piece: number for number, piece in enumerate(vocabulary) if number > UNK}
+
+    @cached_property
+    def engine(self) -> Any:
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError:
+            raise UserError("Marian's tokeniser needs sentencepiece; run: pip install 'headwise[marian]'") from None
+        try:
+            return SentencePieceProcessor(model_proto=self.model)
+        except RuntimeError:
+            raise UserError("the SentencePiece model is damaged; fetch source.spm and target.spm again") from None
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> MarianTokeniser:
+        raise UserError("tokeniser: a Marian tokeniser is imported, not trained; use unigram")
+
+    def encode(self, text: str) -> list[int]:
+        text = self.normalise(text)
+        language = _LANGUAGE.match(text)
+        code = [language.group()] if language else []
+        pieces = self.engine.encode(text[language.end() :] if language else text, out_type=str)
+        return [self._id.get(piece, UNK) for piece in code + pieces]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return str(self.engine.decode_pieces([self.vocabulary[i] for i in ids if i > EOS])).strip()
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.vocabulary[i] for i in ids]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"vocabulary": self.vocabulary, "model": b64encode(self.model).decode()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> MarianTokeniser:
+        return cls(b64decode(data["model"], validate=True), list(map(str, data["vocabulary"])), normalise)
+
+
+def read_ids(path: Path) -> dict[str, int]:
+    """`vocab.json`: piece -> Marian's id."""
+    ids = read_json(path)
+    if any(type(number) is not int for number in ids.values()):
+        raise UserError(f"{path}: must map pieces to ids; fetch it again")
+    missing = [mark for mark in ("</s>", "<unk>") if mark not in ids]
+    if missing:
+        raise UserError(f"{path}: has no {missing[0]}; it is no vocabulary of Marian")
+    return ids
+
+
+def arranged_names(ids: dict[str, int], order: list[int]) -> list[str]:
+    """Marian's pieces by our ids. A row without a usable piece is named by its number."""
+    pieces = {number: piece for piece, number in ids.items() if piece not in SPECIALS}
+    return [*SPECIALS, *(pieces.get(row, f"<{row}>") for row in order[len(SPECIALS) :])]

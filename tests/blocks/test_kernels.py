@@ -1,0 +1,174 @@
+"""Kernels against the plain one, which is written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from headwise.blocks.attention import Attention
+from headwise.blocks.cache import DecodingCache
+from headwise.blocks.kernels import KERNELS, chunked, kernel_named, plain, sdpa, weights
+from headwise.blocks.look import Look, Sight, Term
+from headwise.blocks.stream import Context, Stream
+from headwise.blocks.terms import Alibi, BucketBias, Causal, Padding, Segments, Shaw, Window
+from headwise.errors import UserError
+
+ROWS, HEADS, HEAD_WIDTH = 2, 2, 4
+TERMS: dict[str, Callable[[], Term]] = {
+    "causal": Causal,
+    "window": lambda: Window(2, 1),
+    "alibi": lambda: Alibi(HEADS),
+    "t5": lambda: BucketBias(HEADS, buckets=8, furthest=16),
+    "shaw": lambda: Shaw(HEAD_WIDTH, furthest=3),
+}
+
+
+@st.composite
+def looks(draw: st.DrawFn, terms: list[str]) -> Look:
+    """Queries that stand at the end of the keys, as in decoding, with random masks and terms, in float64."""
+    queries, before = draw(st.integers(1, 9)), draw(st.integers(0, 40))
+    chosen = [TERMS[name]() for name in terms if draw(st.booleans())]
+    torch.manual_seed(draw(st.integers(0, 2**16)))
+    keys = queries + before
+    q, k, v = (
+        torch.randn(ROWS, HEADS, n, HEAD_WIDTH, dtype=torch.float64, requires_grad=True) for n in (queries, keys, keys)
+    )
+    pos = torch.arange(keys)
+    segment = torch.randint(0, 2, (ROWS, keys)).cumsum(1) if draw(st.booleans()) else None
+    sight = Sight(
+        queries,
+        keys,
+        pos[before:],
+        pos,
+        torch.rand(ROWS, keys) < 0.7 if draw(st.booleans()) else None,
+        None if segment is None else segment[:, before:],
+        segment,
+    )
+    return Look(q, k, v, 0.5, sight, (*(term.double() for term in chosen), Padding(), Segments()))
+
+
+def with_gradients(kernel: Callable[[Look], Tensor], look: Look) -> list[Tensor]:
+    """Output and gradients in queries, keys, values and the terms' own parameters."""
+    out = kernel(look)
+    leaves = [look.q, look.k, look.v, *(p for term in look.terms for p in term.parameters())]
+    return [out, *torch.autograd.grad(out.sin().sum(), leaves)]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(looks(["causal", "window", "alibi", "t5"]))
+def test_fused_kernel_gives_what_the_plain_one_gives(look: Look) -> None:
+    torch.testing.assert_close(with_gradients(sdpa, look), with_gradients(plain, look))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(looks([*TERMS]), st.integers(1, 5))
+def test_chunks_give_what_the_whole_gives(look: Look, rows: int) -> None:
+    whole = with_gradients(plain, look)
+    torch.testing.assert_close(with_gradients(lambda look: chunked(look, rows), look), whole)
+    torch.testing.assert_close(with_gradients(KERNELS["auto"], look), whole)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(looks([*TERMS]))
+def test_weights_are_a_distribution_over_what_may_be_seen(look: Look) -> None:
+    """Also the convex hull (B9): every output lies among the values, so within their smallest and largest."""
+    found, hidden = weights(look), look.hidden()
+    seen = torch.ones_like(found, dtype=torch.bool) if hidden is None else ~hidden.expand_as(found)
+    assert (found >= 0).all() and (found[~seen] == 0).all()
+    torch.testing.assert_close(found.sum(-1), seen.any(-1).double())
+    if not any(isinstance(term, Shaw) for term in look.terms):
+        out, lively = plain(look), seen.any(-1)
+        assert (out <= look.v.amax(2, keepdim=True) + 1e-9)[lively].all()
+        assert (out >= look.v.amin(2, keepdim=True) - 1e-9)[lively].all()
+
+
+BLIND = {
+    "padding": (Sight(6, 6, torch.arange(6), torch.arange(6), torch.zeros(2, 6, dtype=torch.bool)), (Padding(),)),
+    "padding and bias": (
+        Sight(6, 6, torch.arange(6), torch.arange(6), torch.zeros(2, 6, dtype=torch.bool)),
+        (Padding(), Alibi(HEADS)),
+    ),
+    "left padding and causal": (
+        Sight(6, 6, torch.arange(6), torch.arange(6), torch.tensor([[False] * 3 + [True] * 3] * 2)),
+        (Padding(), Causal()),
+    ),
+    "window out of reach": (Sight(6, 6, torch.arange(6) + 50, torch.arange(6)), (Window(1, 1),)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("case", BLIND)
+def test_a_query_that_sees_nothing_gives_zeros(case: str, kernel: Callable[[Look], Tensor], dtype: torch.dtype) -> None:
+    sight, terms = BLIND[case]
+    q, k, v = (torch.randn(2, HEADS, 6, HEAD_WIDTH, dtype=dtype, requires_grad=True) for _ in range(3))
+    out = kernel(Look(q, k, v, 0.5, sight, terms))
+    blind = slice(0, 3 if case == "left padding and causal" else 6)
+    assert (out[:, :, blind] == 0).all()
+    for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
+        assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("kernel", ["plain", "sdpa", "chunked"])
+def test_dropout_keeps_the_expectation_and_only_acts_in_training(kernel: str) -> None:
+    torch.manual_seed(0)
+    attention = Attention(8, heads=2, kernel=kernel, dropout=0.5)
+    x = torch.randn(1, 5, 8).expand(4000, 5, 8)
+    exact = attention.eval()(x[:1])
+    noisy = attention.train()(x)
+    assert not torch.allclose(noisy[0], noisy[1])
+    torch.testing.assert_close(noisy.mean(0, keepdim=True), exact, atol=0.03, rtol=0)
+
+
+def test_the_causal_flag_is_left_where_keys_went_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch aligns the flag at the top left: with a cache the first query would see the first key alone."""
+    flags = []
+    fused = F.scaled_dot_product_attention
+
+    def noted(*arguments: Tensor, is_causal: bool, **rest: float) -> Tensor:
+        flags.append(is_causal)
+        return fused(*arguments, is_causal=is_causal, **rest)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
+    attention = Attention(8, heads=2, terms=[Causal()], kernel="sdpa").eval()
+    x = torch.randn(2, 6, 8)
+    whole = attention(x)
+    ctx = Context(cache=DecodingCache(rows=2))
+    parts = [attention(Stream.of(x[:, start:end], start=start), ctx) for start, end in ((0, 2), (2, 5), (5, 6))]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+    assert flags == [True, True, False, False]
+
+
+def test_long_sequences_are_causal_to_the_last_bit_in_the_fused_kernel() -> None:
+    attention = Attention(16, heads=2, terms=[Causal()], kernel="sdpa").eval()
+    x = torch.randn(1, 300, 16)
+    edited = x.clone()
+    edited[:, 200] += 1
+    before, after = attention(x), attention(edited)
+    assert torch.equal(before[:, :200], after[:, :200]) and not torch.equal(before[:, 200:], after[:, 200:])
+
+
+def test_masks_are_made_once_for_all_layers_of_a_call() -> None:
+    made = []
+
+    class Counted(Causal):
+        def hide(self, sight: Sight) -> Tensor | None:
+            made.append(sight)
+            return super().hide(sight)
+
+    layers = [Attention(8, heads=2, terms=[Counted()], kernel=kernel) for kernel in ("plain", "sdpa", "plain")]
+    stream, ctx = Stream.of(torch.randn(1, 4, 8)), Context()
+    for layer in layers:
+        layer(stream, ctx)
+    assert len(made) == 2  # once to see whether it hides anything, once for the mask
+
+
+def test_a_wrong_name_lists_the_near_ones() -> None:
+    with pytest.raises(UserError, match="did you mean chunked"):
+        kernel_named("chunk")

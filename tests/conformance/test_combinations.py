@@ -1,0 +1,87 @@
+"""Every two values of the parts' settings meet in one of these models, and each keeps all promises."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checks import CHECKS, check_overfit, check_round_trip, ready
+from pairwise import covering, pairs
+
+import headwise
+from headwise import UserError
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "positions": ("none", "sinusoid", "learned", "rotary", "alibi", "t5", "shaw"),
+    "activation": ("relu", "gelu", "glu", "geglu", "reglu", "swiglu", "liglu"),
+    "kernel": ("auto", "plain", "sdpa", "chunked"),
+    "tie": ("all", "target", "none"),
+    "wiring": ("post", "pre"),
+    "norm": ("layer", "rms"),
+    "shared": (False, True),
+    "biases": (False, True),
+}
+
+
+def possible(row: dict[str, Any]) -> bool:
+    """The fused kernel never forms the scores that Shaw's term adds to."""
+    return not (row.get("positions") == "shaw" and row.get("kernel") == "sdpa")
+
+
+ROWS = covering(CHOICES, possible)
+
+
+def build(row: dict[str, Any], width: int = 8, depth: int = 2) -> Any:
+    attention, mlp = {"kind": "attention", "kernel": row["kernel"]}, {"kind": "mlp"}
+    torch.manual_seed(0)
+    return headwise.build(
+        "transformer-tiny",
+        vocab=11,
+        target_vocab=0 if row["tie"] == "all" else 13,
+        width=width,
+        heads=2,
+        hidden=width,
+        dropout=0.0,
+        encoder={"depth": depth, "shared": row["shared"], "layers": [[attention, mlp]]},
+        decoder={"depth": depth, "shared": row["shared"], "layers": [[attention, {**attention, "see": "memory"}, mlp]]},
+        attention_bias=row["biases"],
+        mlp_bias=row["biases"],
+        output_bias=row["biases"],
+        **{key: row[key] for key in ("positions", "activation", "tie", "wiring", "norm")},
+    )
+
+
+def name(row: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in row.values())
+
+
+def test_the_selection_covers_every_pair() -> None:
+    met = {pair for row in ROWS for pair in pairs(row)}
+    for (a, ones), (b, twos) in product(CHOICES.items(), repeat=2):
+        for one, two in product(ones, twos):
+            if a != b and possible({a: one, b: two}):
+                assert (a, one, b, two) in met or (b, two, a, one) in met
+    assert len(ROWS) < 1.3 * 49  # seven positions and seven activations alone need 49
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name)
+def test_keeps_all_promises(row: dict[str, Any], tmp_path: Path) -> None:
+    model = ready(build(row))
+    for check in CHECKS:
+        check(model)
+    check_round_trip(model, build(row).double().eval(), tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("row", covering({key: CHOICES[key] for key in ("positions", "wiring")}), ids=name)
+def test_learns_a_batch_by_heart(row: dict[str, Any]) -> None:
+    rest = {"activation": "swiglu", "kernel": "auto", "tie": "all", "norm": "rms", "shared": False, "biases": True}
+    check_overfit(build({**rest, **row}, width=16, depth=1))
+
+
+def test_fused_kernel_refuses_a_term_that_needs_the_scores() -> None:
+    model = build({**ROWS[0], "positions": "shaw", "kernel": "sdpa"})
+    with pytest.raises(UserError, match="'sdpa' cannot take Shaw"):
+        model(torch.tensor([[5]]), torch.tensor([[5]]))

@@ -1,0 +1,154 @@
+import logging
+import os
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headwise.config.data import TOKENISERS, DataConfig
+from headwise.data import examples
+from headwise.data.batches import Batches
+from headwise.data.collate import collate
+from headwise.data.examples import Examples
+from headwise.data.prepare import prepare
+from headwise.errors import UserError
+from headwise.text import BOS, EOS
+from headwise.text.tokenisers import Tokenisers
+
+LETTERS = TOKENISERS.parse({"kind": "characters", "target": "words"})
+
+
+@pytest.fixture
+def data(tmp_path):
+    lines = [f"Word{i}\t{' '.join('AB'[int(bit)] for bit in f'{i:b}')}\n" for i in range(100)]
+    (tmp_path / "pairs.tsv").write_text("".join(lines))
+    return DataConfig(root=str(tmp_path), train="pairs.tsv", cache=str(tmp_path / "cache"), lower=True)
+
+
+def cached(data):
+    """The files of the cache and when they were written."""
+    found = sorted(path for path in Path(data.cache).rglob("*") if path.is_file())
+    return {path: path.stat().st_mtime_ns for path in found}
+
+
+def test_from_files_to_batches_and_back(data):
+    prepared = prepare(data, LETTERS)
+    assert (len(prepared.train), len(prepared.valid), len(prepared.valid_pairs)) == (95, 5, 5)
+    found = set()
+    for numbers in Batches(prepared.train.lengths, seed=1, tokens_per_batch=100).plan(0):
+        batch = collate(prepared.train, numbers)
+        assert batch.target_in[:, 0].unique().tolist() == [BOS]
+        assert (batch.target_out == EOS).sum(1).unique().tolist() == [1]
+        for source, target in zip(batch.source.tolist(), batch.target_out.tolist(), strict=True):
+            found.add((prepared.tokenisers.source.decode(source), prepared.tokenisers.target.decode(target)))
+    assert ("word5", "b a b") in found
+    assert len(found) == 95
+
+
+def test_pairs_stay_as_in_the_file(data):
+    assert all(source.startswith("Word") for source, _ in prepare(data, LETTERS).valid_pairs)
+
+
+def test_cache_is_reused(data):
+    prepare(data, LETTERS)
+    before = cached(data)
+    assert len(before) == 6
+    prepare(data, LETTERS)
+    assert cached(data) == before
+
+
+def test_cache_follows_what_it_depends_on(data, tmp_path):
+    prepare(data, LETTERS)
+    assert len(cached(data)) == 6
+    prepare(data.changed(max_length=20), LETTERS)
+    prepare(data, TOKENISERS.parse("bytes"))
+    assert len(cached(data)) == 18
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(pairs.read_text().replace("Word7\t", "Ward7\t"))
+    os.utime(pairs, ns=(1, 1))
+    prepare(data, LETTERS)
+    assert len(cached(data)) == 24
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "meta"])
+def test_damaged_cache_is_noticed_and_rebuilt(data, damage, caplog):
+    good = prepare(data, LETTERS).train
+    tokens = np.array(good.tokens)
+    del good
+    path = next(path for path in cached(data) if "train" in str(path) and path.name == "tokens.bin")
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[17] ^= 1
+        path.write_bytes(content)
+    elif damage == "truncate":
+        path.write_bytes(content[:-2])
+    elif damage == "remove":
+        path.unlink()
+    else:
+        path.with_name("meta.json").write_text("[]")
+    assert np.array_equal(prepare(data, LETTERS).train.tokens, tokens)
+    assert "is damaged" in caplog.text
+
+
+def test_failed_build_leaves_nothing(data):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(UserError, match=r"File too large.*data.cache"):
+            prepare(data, LETTERS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert cached(data) == {}
+    assert list(Path(data.cache).iterdir()) == []
+
+
+def test_unusable_cache_folder(data, tmp_path):
+    with pytest.raises(UserError, match=r"data.cache"):
+        prepare(data.changed(cache=str(tmp_path / "pairs.tsv")), LETTERS)
+
+
+def test_given_tokenisers_decide(data, tmp_path):
+    first = prepare(data, LETTERS)
+    first.tokenisers.save(tmp_path / "tokenizer.json")
+    other = data.changed(lower=False)
+    again = prepare(other, Tokenisers.load(tmp_path / "tokenizer.json"))
+    assert np.array_equal(again.train.tokens, first.train.tokens)
+
+
+def test_overlong_pairs_are_left_out_and_counted(data, tmp_path, caplog):
+    with open(tmp_path / "pairs.tsv", "a") as file:
+        file.write(f"{'x' * 10_000}\tA\n")
+    with caplog.at_level(logging.WARNING):
+        prepared = prepare(data, LETTERS)
+    assert prepared.train.dropped + prepared.valid.dropped == 1
+    assert prepared.train.lengths.max() <= 512
+    assert "1 of" in caplog.text
+    assert "data.max_length = 512" in caplog.text
+    with pytest.raises(UserError, match=r"data.max_length: all \d+ pairs of the train part"):
+        prepare(data.changed(max_length=1), LETTERS)
+
+
+def test_large_vocabularies_get_wide_tokens(tmp_path):
+    rows = [([70_000, 4], [5])]
+    for folder, vocab, dtype in ((tmp_path / "a", 70_001, "int32"), (tmp_path / "b", 300, "uint16")):
+        folder.mkdir()
+        examples.write(folder, rows if vocab > 300 else [([299], [5])], vocab, 10)
+        assert Examples.open(folder).tokens.dtype == dtype
+    source, target = Examples.open(tmp_path / "a")[0]
+    assert (source.tolist(), target.tolist()) == ([70_000, 4], [5])
+
+
+def test_chunks_do_not_change_the_examples(data, monkeypatch, tmp_path):
+    whole = prepare(data, LETTERS).train
+    monkeypatch.setattr(examples, "CHUNK", 7)
+    pieces = prepare(data.changed(cache=str(tmp_path / "other")), LETTERS).train
+    assert np.array_equal(whole.tokens, pieces.tokens)
+    assert np.array_equal(whole.bounds, pieces.bounds)
+
+
+def test_number_out_of_range():
+    rows = Examples.of([([4], [5])])
+    assert len(list(rows)) == 1
+    with pytest.raises(IndexError):
+        rows[1]

@@ -1,0 +1,37 @@
+import pytest
+import torch
+from torch import nn
+
+from headwise.train.ema import Ema
+
+
+def test_the_average_follows_its_recursion():
+    model = nn.Linear(1, 1, bias=False)
+    model.weight.data.fill_(0.0)
+    ema, wanted = Ema(model, decay=0.9), 0.0
+    for step in range(1, 200):
+        model.weight.data.fill_(float(step))
+        ema.update(step)
+        decay = min(0.9, (1 + step) / (10 + step))
+        wanted = decay * wanted + (1 - decay) * step
+    assert ema.shadow["weight"].item() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_model_gets_its_own_weights_back_whatever_happens():
+    model = nn.Linear(2, 2)
+    ema = Ema(model, decay=0.5)
+    average = ema.shadow["weight"].clone()
+    model.weight.data.add_(1.0)
+    own = model.weight.detach().clone()
+    with pytest.raises(KeyboardInterrupt), ema.swapped():
+        assert torch.equal(model.weight, average)
+        raise KeyboardInterrupt
+    assert torch.equal(model.weight, own)
+    assert torch.equal(ema.shadow["weight"], average)
+
+
+def test_decay_zero_averages_nothing():
+    model = nn.Linear(2, 2)
+    ema = Ema(model, decay=0.0)
+    ema.update(1)
+    assert ema.dump(model.state_dict()) == {}

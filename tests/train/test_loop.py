@@ -1,0 +1,254 @@
+import os
+import signal
+import time
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from headwise.config.train import TrainConfig
+from headwise.errors import UserError
+from headwise.runs import Run
+from headwise.runs.checkpoint import latest, weights
+from headwise.train.loop import Watch, train
+
+CONFIG = TrainConfig(
+    threads=1, steps=24, log_every=4, validate_every=8, accumulate=2, ema=0.5, schedule={"kind": "constant", "lr": 0.01}
+)
+
+
+def same(one: Run, other: Run) -> bool:
+    """Equal to the last bit: model, optimiser and averages of the newest checkpoint."""
+    first, second = latest(one), latest(other)
+    assert first is not None
+    assert second is not None
+    return all(
+        torch.equal(tensor, getattr(second, part)[name])
+        for part in ("model", "optimizer", "ema")
+        for name, tensor in getattr(first, part).items()
+    )
+
+
+@pytest.fixture
+def fit(toy, tmp_path):
+    """Train a fresh toy model in the run of that name, anew or on."""
+
+    def fit(name="run", config=CONFIG, task=None, data=None, **how):
+        path = tmp_path / name
+        run = Run.open(path) if path.exists() else Run.create(path, {})
+        torch.manual_seed(0)
+        how.setdefault("validate", toy.validate)
+        return run, train(run, toy.Model(), task or toy.Task(), data or toy.Data(), config, seed=7, **how)
+
+    return fit
+
+
+def task_that(toy, act):
+    """The toy task, acting on the number of its call before each loss."""
+    calls = iter(range(1, 1_000_000))
+
+    def loss(model, batch):
+        found = toy.Task().loss(model, batch)
+        factor = act(next(calls), batch)
+        return SimpleNamespace(total=found.total * (factor or 1.0), nll=found.nll, count=found.count)
+
+    return SimpleNamespace(loss=loss)
+
+
+def test_training_learns_and_leaves_a_complete_run(fit):
+    heard = []
+    run, result = fit(config=CONFIG.changed(steps=80), observers=[heard.append])
+    assert (result.reason, result.step) == ("steps", 80)
+    rows = run.metrics.rows()
+    assert [row["step"] for row in rows if "loss" in row] == list(range(4, 81, 4))
+    valid = [row["valid"]["nll"] for row in rows if "valid" in row]
+    assert valid[-1] < 0.6 * valid[0]
+    assert result.best == {"name": "nll", "value": min(valid), "step": 80}
+    assert len(heard) == len(rows)
+    assert {"loss", "nll", "rate", "norm", "tokens_per_second", "minutes", "epoch"} <= rows[0].keys()
+
+
+def test_each_example_is_seen_once_an_epoch(fit, toy):
+    seen = Counter()
+
+    class Counting(toy.Data):
+        def batch(self, numbers):
+            seen.update(numbers.tolist())
+            return super().batch(numbers)
+
+    _, result = fit(config=CONFIG.changed(steps=0, epochs=3), data=Counting(), validate=None)
+    assert (result.reason, result.epoch) == ("epochs", 3)
+    assert seen == dict.fromkeys(range(toy.EXAMPLES), 3)
+
+
+def test_accumulated_batches_weigh_by_their_tokens(toy, tmp_path):
+    class Once(toy.Data):
+        """One epoch-wide group cut into uneven batches."""
+
+        def __init__(self, cuts):
+            self.cuts = cuts
+
+        def plan(self, epoch):
+            return np.split(np.arange(toy.EXAMPLES), self.cuts)
+
+    found = []
+    for cuts in ([], [5, 6, 40]):
+        torch.manual_seed(0)
+        model = toy.Model()
+        model.mix[2].p = 0.0
+        config = CONFIG.changed(epochs=3, steps=0, accumulate=len(cuts) + 1, clip=0.1)
+        train(Run.create(tmp_path / str(len(cuts)), {}), model, toy.Task(), Once(cuts), config)
+        found.append(model.embed.weight.detach())
+    torch.testing.assert_close(*found, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("call", [10, 11])  # the first batch of the sixth group, and its second
+def test_a_signal_saves_and_the_resumed_run_ends_with_the_same_bits(fit, toy, capsys, number, call):
+    whole, _ = fit("whole")
+
+    def stop(now, batch):
+        if now == call:
+            os.kill(os.getpid(), number)
+
+    start = time.monotonic()
+    run, result = fit("stopped", task=task_that(toy, stop))
+    assert time.monotonic() - start < 10
+    assert (result.interrupted, result.reason) == (True, number.name)
+    assert result.step == (5 if call == 10 else 6)
+    assert f"stopped at step {result.step}; go on with: headwise train --resume {run.path}" in capsys.readouterr().err
+    assert fit("stopped")[1].reason == "steps"
+    assert same(run, whole)
+    timed = ("minutes", "tokens_per_second")
+    rows = [[{k: v for k, v in row.items() if k not in timed} for row in r.metrics.rows()] for r in (run, whole)]
+    assert [row for row in rows[0] if row["step"] > 8] == [row for row in rows[1] if row["step"] > 8]
+
+
+def test_a_signal_breaks_off_a_long_validation_which_is_done_again_on_resuming(fit, toy):
+    whole, _ = fit("whole")
+
+    def long(model):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+
+    run, result = fit("stopped", validate=long)
+    assert (result.step, result.reason) == (8, "SIGTERM")
+    assert not any("valid" in row for row in run.metrics.rows())
+    fit("stopped")
+    assert [row["step"] for row in run.metrics.rows() if "valid" in row] == [8, 16, 24]
+    assert same(run, whole)
+
+
+def test_a_finished_run_stays_as_it_is(fit):
+    run, first = fit()
+    before = {path: path.stat().st_mtime_ns for path in run.checkpoints.rglob("*")}
+    _, again = fit()
+    assert (again.reason, again.step, again.best) == (first.reason, first.step, first.best)
+    assert {path: path.stat().st_mtime_ns for path in run.checkpoints.rglob("*")} == before
+
+
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(fit):
+    whole, _ = fit("whole")
+    run, _ = fit("damaged", CONFIG.changed(steps=16))
+    (run.checkpoint(16) / "optimizer.safetensors").write_bytes(b"")
+    fit("damaged")
+    assert same(run, whole)
+    assert [row["step"] for row in run.metrics.rows() if "valid" in row] == [8, 16, 24]
+
+
+def test_a_poisoned_batch_stops_training_at_that_step_and_names_its_examples(fit, toy):
+    task = task_that(toy, lambda call, batch: float("nan") if call == 20 else None)
+    with pytest.raises(UserError, match=r"step 11: the gradient is not finite \(examples \d+, ") as caught:
+        fit(task=task)
+    plan = toy.Data().plan(2)
+    listed = [number for numbers in plan[4:6] for number in numbers.tolist()]
+    assert f"({'examples ' + ', '.join(map(str, listed[:20]))}" in str(caught.value)
+    run, result = fit()
+    assert result.reason == "steps"
+    assert all(tensor.isfinite().all() for tensor in weights(run).values())
+    assert [row["skipped"] for row in run.metrics.rows() if "skipped" in row] == [listed]
+
+
+def test_poisoned_batches_can_be_skipped_but_not_forever(fit, toy):
+    skipping = CONFIG.changed(nan="skip")
+    task = task_that(toy, lambda call, batch: float("inf") if call in (6, 20) else None)
+    run, result = fit(config=skipping, task=task)
+    assert result.reason == "steps"
+    rows = run.metrics.rows()
+    assert [row["step"] for row in rows if "skipped" in row] == [3, 11]
+    assert all(np.isfinite(row["loss"]) for row in rows if "loss" in row)
+    with pytest.raises(UserError, match="step 11: the gradient is not finite"):
+        fit("lost", config=skipping, task=task_that(toy, lambda call, batch: float("nan")))
+
+
+def test_early_stopping_keeps_the_best_checkpoint(fit):
+    scores = iter([1.0, 3.0, 2.0, float("nan"), 3.0])
+    config = CONFIG.changed(validate_every=2, patience=3, keep=1)
+    run, result = fit(config=config, validate=lambda model: {"bleu": next(scores)}, watch=Watch("bleu", lower=False))
+    assert (result.reason, result.step) == ("patience", 10)
+    assert result.best == {"name": "bleu", "value": 3.0, "step": 4}
+    assert run.steps() == [4, 10]
+    assert run.pointed("best") == 4
+
+
+def test_a_score_that_does_not_exist_cannot_be_watched(fit):
+    with pytest.raises(UserError, match="no score 'bleu' to watch; known: nll"):
+        fit(watch=Watch("bleu"))
+
+
+def test_minutes_are_a_budget_that_the_schedule_follows(fit, toy):
+    task = toy.Task()
+    task.pause = 0.005
+    config = CONFIG.changed(steps=0, minutes=0.02, schedule={"kind": "linear", "warmup": 0}, log_every=1)
+    run, result = fit(config=config, task=task, validate=None)
+    assert result.reason == "minutes"
+    assert 0.02 <= result.minutes < 0.05
+    rates = [row["rate"] for row in run.metrics.rows()]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 0.9e-3
+    assert rates[-1] < 0.3e-3
+    _, again = fit(config=config, task=task, validate=None)
+    assert again.step == result.step
+
+
+def test_a_run_that_is_being_trained_refuses_a_second_trainer(fit, run):
+    with run.lock(), pytest.raises(UserError, match="is being trained by process"):
+        fit()
+
+
+def test_data_without_batches_is_refused(fit, toy):
+    with pytest.raises(UserError, match="gives no batch"):
+        fit(data=SimpleNamespace(plan=lambda epoch: [], batch=toy.Data().batch))
+
+
+def test_validation_sees_the_averaged_weights_without_dropout(fit, toy):
+    seen = []
+
+    def validate(model):
+        seen.append((model.training, torch.is_grad_enabled(), model.embed.weight.detach().clone()))
+        return toy.validate(model)
+
+    run, _ = fit(validate=validate)
+    assert all((training, grad) == (False, False) for training, grad, _ in seen)
+    newest = latest(run)
+    assert newest is not None
+    assert torch.equal(seen[-1][2], newest.ema["embed.weight"])
+    assert not torch.equal(seen[-1][2], newest.model["embed.weight"])
+
+
+def test_saving_leaks_no_file_descriptors(fit):
+    fit("first", CONFIG.changed(steps=4))
+    before = len(os.listdir("/proc/self/fd"))
+    fit("second", CONFIG.changed(steps=40, checkpoint_every=1))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_tensorboard_gets_the_rows(fit):
+    run, _ = fit(config=CONFIG.changed(tensorboard=True))
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    (file,) = (run.path / "tensorboard").iterdir()
+    tags = {value.tag for event in EventFileLoader(str(file)).Load() for value in event.summary.value}
+    assert {"train/loss", "train/rate", "valid/nll"} <= tags

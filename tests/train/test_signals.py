@@ -1,0 +1,37 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from headwise.train.signals import Interrupted, Signals
+
+TWICE = """
+import os, signal, time
+from headwise.train.signals import Signals
+with Signals() as signals:
+    os.kill(os.getpid(), signal.{first})
+    print(signals.asked, flush=True)
+    os.kill(os.getpid(), signal.{second})
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("first", "second"), [("SIGTERM", "SIGTERM"), ("SIGINT", "SIGTERM")])
+def test_the_second_signal_ends_the_process_at_once(first, second):
+    code = TWICE.format(first=first, second=second)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert ended.stdout == f"{first}\n"
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert "once more to quit at once" in ended.stderr
+
+
+def test_work_that_may_be_abandoned_is():
+    handler = signal.getsignal(signal.SIGTERM)
+    with Signals() as signals:
+        with pytest.raises(Interrupted), signals.abandoning():
+            os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted), signals.abandoning():
+            raise AssertionError("begun although asked to stop")
+    assert signal.getsignal(signal.SIGTERM) is handler

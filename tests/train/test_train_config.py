@@ -1,0 +1,38 @@
+import pytest
+
+from headwise.config.base import validate
+from headwise.config.train import AdamW, Cosine, Noam, TrainConfig
+from headwise.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({}, "e.toml: steps: training needs an end; set steps, epochs or minutes"),
+        ({"step": 3}, "did you mean steps?"),
+        ({"steps": -1}, "steps: input should be greater than or equal to 0"),
+        ({"steps": 1, "schedule": "cosin"}, "no schedule is called 'cosin'; did you mean cosine"),
+        ({"steps": 1, "schedule": {"kind": "noam", "lr": 1}}, "schedule.lr: unknown key"),
+        ({"steps": 1, "optimizer": {"kind": "adamw", "betas": [0.9, 1.5]}}, "optimizer.betas.1"),
+    ],
+)
+def test_a_wrong_setting_is_named(wrong, sentence):
+    with pytest.raises(UserError) as caught:
+        validate(TrainConfig, wrong, "e.toml")
+    assert sentence in str(caught.value)
+
+
+def test_slots_take_names_and_tables_and_survive_a_round_trip():
+    config = TrainConfig(minutes=1.5, optimizer={"kind": "adamw", "weight_decay": 0.1}, schedule="cosine")
+    assert config.optimizer == AdamW(weight_decay=0.1)
+    assert config.schedule == Cosine()
+    assert TrainConfig(**config.model_dump(mode="json")) == config
+
+
+def test_noam_learns_the_width_of_the_model():
+    config = TrainConfig(steps=1, schedule="noam")
+    with pytest.raises(UserError, match=r"train\.schedule\.width"):
+        config.schedule.build()
+    assert config.for_width(512).schedule == Noam(width=512)
+    assert config.for_width(512).for_width(64).schedule == Noam(width=512)
+    assert TrainConfig(steps=1).for_width(512) == TrainConfig(steps=1)
