@@ -28,5 +28,3 @@ def build(
     config = validate(entry.config, merge(entry.sizes[size], settings), name)
     with torch.device(device):
         return config.build(vocab or entry.vocab, target_vocab)
-
-

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from torch import nn
-
+from headwise.blocks.stack import EncoderDecoder
 from headwise.errors import UserError
 from headwise.loaded import Loaded
+from headwise.tasks.transduce import device_of
 
 Engine = Literal["auto", "native", "ctranslate2"]
 
 
-def choose(loaded: Loaded, engine: Engine = "auto", int8: bool = False, threads: int = 1) -> Loaded:
+def choose(
+    loaded: Loaded, engine: Engine = "auto", int8: bool = False, threads: int = 1, sampling: bool = False
+) -> Loaded:
     """The same model on another engine. `auto` takes CTranslate2 where it is installed and can express the model."""
-    reason = obstacle(loaded)
+    reason = "it cannot repeat our random draws" if sampling else obstacle(loaded)
     if engine == "ctranslate2" and reason:
         raise UserError(f"--engine ctranslate2: {reason}; use --engine native")
     if engine != "native" and not reason:
@@ -37,6 +39,8 @@ def obstacle(loaded: Loaded) -> str:
         return "CTranslate2 is not installed (pip install headwise[deploy])"
     from headwise.interop.ctranslate2 import can_express
 
-    if not isinstance(loaded.model, nn.Module):
+    if not isinstance(loaded.model, EncoderDecoder):
         return "it runs single models, not this one"
+    if device_of(loaded.model).type != "cpu":
+        return "it was given a model on another device than the CPU"
     return can_express(loaded.experiment.model)

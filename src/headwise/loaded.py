@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from headwise.blocks.record import record
+from headwise.blocks.stack import EncoderDecoder
+from headwise.config.base import validate
 from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import Experiment, resolved
 from headwise.data.corpora import load_corpus
@@ -45,6 +47,10 @@ class Loaded:
     tokenisers: Tokenisers
     experiment: Experiment
 
+    def on(self, device: str | torch.device) -> Loaded:
+        """The same on another device."""
+        return replace(self, model=self.model.to(device))
+
     @property
     def task(self) -> Transduce:
         return Transduce(self.experiment.task, self.tokenisers)
@@ -62,7 +68,7 @@ class Loaded:
 
     def decoding(self, **settings: Any) -> DecodeConfig:
         """The run's own way of decoding, with some settings changed."""
-        return self.experiment.decode.changed(**settings)
+        return validate(DecodeConfig, {**dict(self.experiment.decode), **settings}, "decode")
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
@@ -76,7 +82,7 @@ class Loaded:
         """The attention of every layer and head while reading `text` and writing `target` (its own output if empty)."""
         from headwise.inspect.maps import Maps
 
-        if not isinstance(self.model, nn.Module):
+        if not isinstance(self.model, EncoderDecoder):
             raise UserError("only a single run can be inspected, not an ensemble or a deployment engine")
         source_ids = [*self.tokenisers.source.encode(text), EOS]
         if target:
@@ -113,6 +119,10 @@ def load(
     path = Path(source)
     if not path.is_dir():
         raise UserError(f"{path}: there is no such folder; name a run (see `headwise runs`)")
+    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
+        from headwise.interop import from_hf
+
+        return from_hf(path).on(device)
     run = Run.open(path)
     experiment = resolved(run.config, str(path / "config.toml"))
     tokenisers = Tokenisers.load(run.tokenizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def looks(draw: st.DrawFn, terms: list[str]) -> Look:
 
 def with_gradients(kernel: Callable[[Look], Tensor], look: Look) -> list[Tensor]:
     """Output and gradients in queries, keys, values and the terms' own parameters."""
-    out = kernel(look)
+    out = kernel(replace(look, shared={}))
     leaves = [look.q, look.k, look.v, *(p for term in look.terms for p in term.parameters())]
     return [out, *torch.autograd.grad(out.sin().sum(), leaves)]
 

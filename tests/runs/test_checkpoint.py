@@ -49,6 +49,14 @@ def test_a_tied_tensor_is_stored_once_and_stays_tied(run):
     assert torch.equal(other.head.weight, model.embed.weight)
 
 
+def test_tensors_that_are_views_of_one_storage_are_saved(run):
+    table = torch.arange(12.0).reshape(4, 3)
+    save(run, Checkpoint({"step": 1}, {"first": table[:2], "rest": table[2:], "turned": table.T}))
+    found = weights(run)
+    assert torch.equal(found["rest"], table[2:])
+    assert torch.equal(found["turned"], table.T)
+
+
 def test_another_architecture_is_refused_and_the_tensors_named(run):
     save(run, checkpoint(1))
     model = Tied(vocab=8)

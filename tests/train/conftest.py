@@ -23,10 +23,13 @@ def toy() -> ModuleType:
     return module
 
 
-@pytest.fixture
-def model(toy):
-    torch.manual_seed(0)
-    return toy.Model()
+@pytest.fixture(autouse=True)
+def _settings_of_the_process():
+    """Training sets threads and denormals for its whole process."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)
 
 
 @pytest.fixture

@@ -23,9 +23,15 @@ def test_the_model_gets_its_own_weights_back_whatever_happens():
     average = ema.shadow["weight"].clone()
     model.weight.data.add_(1.0)
     own = model.weight.detach().clone()
-    with pytest.raises(KeyboardInterrupt), ema.swapped():
-        assert torch.equal(model.weight, average)
+    seen = []
+
+    def validate():
+        seen.append(model.weight.detach().clone())
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ema.swapped():
+        validate()
+    assert torch.equal(seen[0], average)
     assert torch.equal(model.weight, own)
     assert torch.equal(ema.shadow["weight"], average)
 

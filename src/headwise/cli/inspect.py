@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from headwise.cli.common import Checkpoint, With, say, warnings_to_stderr
+
+POSITIVE = validators.Number(gte=1)
 
 
 def inspect(
@@ -20,8 +22,8 @@ def inspect(
         Literal["alignment", "heads"], Parameter(help="For pictures: one matrix, or every head.")
     ] = "alignment",
     kind: Annotated[Literal["encoder", "decoder", "cross"], Parameter(help="Which attention.")] = "cross",
-    layer: Annotated[int | None, Parameter(help="From 1; without it, the last.")] = None,
-    head: Annotated[int | None, Parameter(help="From 1; without it, the mean over heads.")] = None,
+    layer: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, the last.")] = None,
+    head: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, their mean.")] = None,
     checkpoint: Checkpoint = "best",
     with_: With = None,
 ) -> None:

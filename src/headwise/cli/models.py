@@ -106,19 +106,21 @@ def show(
     entry, size = catalog.find(name)
     model: Any = build(name, vocab=vocab, device="meta", **parse_changes(set_ or ()))
     top = tree(model, f"{entry.name}-{size}")
-    costs = cost(model, vocab or entry.vocab, length)
+    costs = cost(model, length)
     if json_:
-        print(json.dumps({"name": top.name, "paper": entry.paper, "cost": asdict(costs), "tree": top.to_json()}, indent=1))
+        report = {"name": top.name, "paper": entry.paper, "cost": asdict(costs), "tree": top.to_json()}
+        print(json.dumps(report, indent=1))
         return
     console = Console()
     console.print(_drawn(top))
     console.print(
         f"\n{entry.paper} ({entry.year})\n"
         f"parameters       {costs.parameters:,} with {vocab or entry.vocab:,} words\n"
-        f"FLOPs            {_scaled(costs.flops_per_token)} forward for a source and a target token ({length} of each)\n"
-        f"training memory  {_bytes(costs.training_bytes)} weights, gradients and Adam"
-        f" + {_bytes(costs.activation_bytes)} for each pair of {length} tokens\n"
-        f"decoding memory  {_bytes(costs.decoding_bytes)} weights + {_bytes(costs.cache_bytes_per_token)} cache a token",
+        f"FLOPs            {_scaled(costs.flops_per_token)} forward for each pair of tokens ({length} a side)\n"
+        f"training memory  {_bytes(costs.training_bytes)} weights, gradients and Adam\n"
+        f"                 {_bytes(costs.activation_bytes)} activations for each pair of texts\n"
+        f"decoding memory  {_bytes(costs.decoding_bytes)} weights\n"
+        f"                 {_bytes(costs.cache_bytes_per_token)} cache for each target token",
         highlight=False,
     )
 

@@ -32,7 +32,7 @@ def translate(
     engine: Annotated[
         Literal["auto", "native", "ctranslate2"],
         Parameter(help="auto: CTranslate2 where it is installed and can express the model."),
-    ] = "native",
+    ] = "auto",
     int8: Annotated[bool, Parameter(negative="", help="8-bit weights: faster, almost as exact.")] = False,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
@@ -62,8 +62,8 @@ def translate(
         "top_k": top_k, "top_p": top_p, "seed": seed,
     }  # fmt: skip
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    loaded.decoding(**settings)  # a wrong setting is said before anything is read
-    loaded = choose(loaded, engine, int8, threads or 1)
+    search = loaded.decoding(**settings).search  # a wrong setting is said before anything is read
+    loaded = choose(loaded, engine, int8, threads or 1, sampling=search == "sample")
     lines = _lines(texts, file)
     while chunk := list(islice(lines, CHUNK if texts or file or not sys.stdin.isatty() else 1)):
         for text, found in zip(chunk, loaded.candidates(chunk, **settings), strict=True):

@@ -93,7 +93,8 @@ class Table:
 
     def add(self, cls: Kind) -> Kind:
         """Enter a config class under the default of its `kind` field; works as a decorator."""
-        self.kinds[cls.model_fields["kind"].default] = cls
+        config: type[Config] = cls
+        self.kinds[config.model_fields["kind"].default] = config
         return cls
 
     def __getitem__(self, name: str) -> type[Config]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isnan
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,15 @@ Search = Callable[[Generator, Any, Request], list[list[Hypothesis]]]
 SEARCHES: dict[str, Search] = {"greedy": greedy, "sample": sample, "beam": beam}
 
 
+@runtime_checkable
+class Engine(Protocol):
+    """Something that decodes by itself, such as a deployment library."""
+
+    def decode(self, sources: Sequence[Sequence[int]], config: DecodeConfig) -> list[list[Hypothesis]]: ...
+
+
 def decode(
-    model: Generator,
+    model: Generator | Engine,
     sources: Sequence[Sequence[int]],
     config: DecodeConfig = GREEDY,
     device: torch.device | str = "cpu",
@@ -35,6 +42,8 @@ def decode(
     Sources are token ids as a tokeniser gives them, without marks. What a source gets does not depend on
     the others.
     """
+    if isinstance(model, Engine):
+        return model.decode(sources, config)
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for numbers, hypotheses in decode_batches(model, sources, config, device):
         for number, own in zip(numbers, hypotheses, strict=True):

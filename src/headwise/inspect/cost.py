@@ -51,33 +51,37 @@ class Node:
         return shown
 
 
-def cost(model: EncoderDecoder, vocab: int, length: int = 64) -> Cost:
+def cost(model: EncoderDecoder, length: int = 64) -> Cost:
     """Count a model that lives on the meta device."""
     ids = torch.zeros(1, length, dtype=torch.long, device="meta")
     model.eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(ids, ids)
-    kept: dict[int, Tensor] = {}
-    own = {id(p) for p in model.parameters()}
-
-    def keep(tensor: Tensor) -> Tensor:
-        if id(tensor) not in own:
-            kept[id(tensor)] = tensor
-        return tensor
-
-    model.train()
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(ids, ids, labels=ids)
     count = parameters(model)
     return Cost(
         parameters=count,
         length=length,
         flops_per_token=counter.get_total_flops() // length,
         training_bytes=16 * count,
-        activation_bytes=sum(t.numel() * t.element_size() for t in _storages(kept.values())),
+        activation_bytes=_kept_bytes(model, 2, length) - _kept_bytes(model, 1, length),  # without what batches share
         decoding_bytes=4 * count,
         cache_bytes_per_token=_cache_bytes(model),
     )
+
+
+def _kept_bytes(model: EncoderDecoder, rows: int, length: int) -> int:
+    """What autograd keeps for the backward pass of one batch."""
+    kept: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    ids = torch.zeros(rows, length, dtype=torch.long, device="meta")
+    model.train()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(ids, ids, labels=ids)
+    return sum(tensor.numel() * tensor.element_size() for tensor in _storages(kept))
 
 
 def _storages(tensors: Any) -> list[Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.interop.plain import PlainStack, Side, plain_stack
 from headwise.models.transformer import TransformerConfig
@@ -19,6 +20,7 @@ PLAIN = {
     "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "swish": "SWISH", "tanh": "Tanh", "sigmoid": "Sigmoid",
 }  # fmt: skip
 GATED = {"reglu": "RELU", "geglu": "GELU", "geglu_tanh": "GELUTanh", "swiglu": "SWISH", "glu": "Sigmoid"}
+ACTIVATIONS = {**PLAIN, **GATED}
 POSITIONS: dict[str, dict[str, Any]] = {  # what a stack's specification is told of its positions
     "none": {},
     "sinusoid": {},
@@ -51,24 +53,29 @@ TERMS = {
 }
 
 
-def can_express(config: TransformerConfig) -> str:
+KNOWN = {"positions": tuple(POSITIONS), "norm": ("layer", "rms"), "wiring": ("pre", "post")}
+
+
+def can_express(config: Config) -> str:
     """Why CTranslate2 cannot run such a model; empty if it can.
 
-    >>> can_express(TransformerConfig()), can_express(TransformerConfig(positions="alibi"))
-    ('', "positions: CTranslate2 has no 'alibi' in encoders")
+    >>> can_express(TransformerConfig())
+    ''
+    >>> can_express(TransformerConfig(positions="alibi"))
+    "positions: CTranslate2 has no 'alibi' in an encoder and decoder"
     """
+    if not isinstance(config, TransformerConfig):
+        return "model: CTranslate2 export is for Transformers of the 2017 form"
+    for key, kinds in KNOWN.items():
+        kind = getattr(config, key).kind
+        if kind not in kinds:
+            return f"{key}: CTranslate2 has no '{kind}' in an encoder and decoder"
     try:
         stacks = [plain_stack(config, side) for side in SIDES]
     except UserError as error:
         return str(error)
-    if config.positions.kind not in POSITIONS:
-        return f"positions: CTranslate2 has no '{config.positions.kind}' in encoders"
-    if config.norm.kind not in ("layer", "rms"):
-        return f"norm: CTranslate2 has no '{config.norm.kind}'"
-    if config.wiring.kind not in ("pre", "post"):
-        return f"wiring: CTranslate2 has no '{config.wiring.kind}'"
     for stack in stacks:
-        if stack.activation not in {**PLAIN, **GATED}:
+        if stack.activation not in ACTIVATIONS:
             return f"activation: CTranslate2 has no '{stack.activation}'"
         if stack.heads * stack.head_width != config.width:
             return "layers: CTranslate2 needs heads that make up the width"
@@ -77,6 +84,8 @@ def can_express(config: TransformerConfig) -> str:
 
 def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
     """The `TransformerSpec` with all weights set; vocabularies are still to be registered."""
+    import torch
+
     if reason := can_express(config):
         raise UserError(f"{reason}; this model runs on the native engine only")
     try:
@@ -91,7 +100,9 @@ def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
     if config.positions.kind == "rotary":
         del encoder.position_encodings  # there by default in encoders alone
     spec = TransformerSpec(encoder, decoder)
-    weights = _weights({key: value.detach().cpu().float() for key, value in model.state_dict().items()}, config, stacks)
+    # Copies: quantising scales the weights where they are.
+    state = {key: value.detach().to("cpu", torch.float32, copy=True) for key, value in model.state_dict().items()}
+    weights = _weights(state, config, stacks)
     for path, value in weights.items():
         scope, _, name = path.rpartition("/")
         setattr(model_spec.index_spec(spec, scope), name, value)
@@ -109,7 +120,7 @@ def _options(config: TransformerConfig, stack: PlainStack) -> dict[str, Any]:
         "num_layers": stack.depth,
         "num_heads": stack.heads,
         "pre_norm": config.wiring.kind == "pre",
-        "activation": Activation[{**PLAIN, **GATED}[stack.activation]],
+        "activation": Activation[ACTIVATIONS[stack.activation]],
         "ffn_glu": stack.activation in GATED,
         "rms_norm": config.norm.kind == "rms",
         **positions,

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -168,6 +171,13 @@ def _used(checkpoint: Checkpoint) -> dict[str, Tensor]:
 
 def _write(path: Path, tensors: Tensors) -> None:
     try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+        save_file({name: _alone(tensor.detach()) for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
-        raise OSError(str(error)) from error
+        number = re.search(r"os error (\d+)", str(error))  # the library hides the system's error in words
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error)) from error
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """A tensor with a storage to itself: safetensors takes no views of a larger one."""
+    whole = tensor.untyped_storage().nbytes() == tensor.nbytes
+    return tensor.contiguous() if whole else tensor.clone(memory_format=torch.contiguous_format)

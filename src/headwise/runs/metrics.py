@@ -19,7 +19,7 @@ class Metrics:
 
     def append(self, row: Row) -> None:
         line = json.dumps(_plain(row)) + "\n"
-        with writing(self.path), self.path.open("ab", buffering=0) as file:
+        with writing(self.path), self.path.open("ab") as file:
             file.write(line.encode())
 
     def rows(self) -> list[Row]:

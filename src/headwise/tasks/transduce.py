@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from headwise.blocks.heads import Loss
+from headwise.blocks.stack import EncoderDecoder
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.experiment import TransduceConfig
 from headwise.data.batches import Batches
@@ -19,7 +20,6 @@ from headwise.data.corpora import references
 from headwise.data.examples import Examples, tokenise
 from headwise.data.read import Pair
 from headwise.decode.driver import decode
-from headwise.decode.ensemble import Ensemble
 from headwise.evaluate.bleu import bleu, tokenised_bleu
 from headwise.evaluate.errors import phoneme_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
@@ -90,7 +90,7 @@ class Transduce:
         sources, targets = list(listed), list(listed.values())
         outputs = self.outputs(model, sources, config)
         scores = self.scores(outputs, targets, language=language)
-        if not isinstance(model, Ensemble) and isinstance(model, nn.Module):
+        if isinstance(model, EncoderDecoder):  # an ensemble or an engine only decodes
             examples = Examples.of(tokenise(pairs, self.tokenisers))
             scores.append(perplexity(*self.likelihoods(model, examples)))
         return Evaluation(sources, outputs, targets, scores)

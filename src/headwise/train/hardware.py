@@ -9,7 +9,11 @@ from headwise.errors import UserError
 
 
 def prepare(config: TrainConfig) -> torch.device:
-    """Set threads, flush denormals, and choose the device."""
+    """Set threads, flush denormals, and choose the device.
+
+    Call it before the first tensor is made: the workers of torch's thread pool take the flag
+    over when they start, and never again.
+    """
     # a saturated softmax is full of denormals, and each costs about a hundred normal operations
     torch.set_flush_denormal(True)
     if config.threads:

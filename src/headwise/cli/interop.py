@@ -1,0 +1,83 @@
+"""`headwise import` and `headwise export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from headwise.cli.common import Checkpoint, With, say, warnings_to_stderr
+
+
+def import_folder(folder: Path, run: Path) -> None:
+    """Make a run of a Hugging Face Marian folder (config.json and safetensors).
+
+    Nothing in the folder is executed. The run can be translated with, inspected, evaluated and exported.
+
+    Examples:
+        headwise import opus-mt-en-de runs/opus-en-de
+
+    Parameters
+    ----------
+    folder
+        A folder as `save_pretrained` writes it.
+    run
+        The run folder to make.
+    """
+    warnings_to_stderr()
+    from headwise.interop import from_hf
+    from headwise.runs import Run
+    from headwise.runs.checkpoint import Checkpoint as Saved
+    from headwise.runs.checkpoint import save, unique
+
+    loaded = from_hf(folder)
+    made = Run.create(run, loaded.experiment.model_dump(mode="json"))
+    loaded.tokenisers.save(made.tokenizer)
+    save(made, Saved({"step": 0}, unique(loaded.model)))
+    say(f"to use it: headwise translate {run}")
+    print(run)
+
+
+def export(
+    run: Path,
+    folder: Path,
+    *,
+    to: Annotated[Literal["hf", "ctranslate2"], Parameter(help="What to write.")],
+    int8: Annotated[bool, Parameter(negative="", help="For CTranslate2: store 8-bit weights.")] = False,
+    checkpoint: Checkpoint = "best",
+    with_: With = None,
+) -> None:
+    """Write a run for other programs.
+
+    Examples:
+        headwise export runs/mine mine-hf --to hf
+        headwise export runs/mine mine-ct2 --to ctranslate2 --int8
+
+    Parameters
+    ----------
+    run
+        A run folder.
+    folder
+        The folder to write; it must not exist.
+    """
+    warnings_to_stderr()
+    from headwise.engines import obstacle
+    from headwise.errors import UserError
+    from headwise.interop import to_hf
+    from headwise.loaded import load
+    from headwise.plugins import add_parts
+
+    add_parts(with_ or ())
+    loaded = load(run, which=checkpoint)
+    if to == "hf":
+        if int8:
+            raise UserError("--int8 is for --to ctranslate2; a Hugging Face folder holds float weights")
+        to_hf(loaded, folder)
+    else:
+        if reason := obstacle(loaded):
+            raise UserError(f"--to ctranslate2: {reason}")
+        from headwise.interop.ctranslate2 import export_ctranslate2
+
+        export_ctranslate2(loaded.model, loaded.experiment.model, loaded.tokenisers, folder, int8)
+    print(folder)

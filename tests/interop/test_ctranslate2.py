@@ -1,0 +1,147 @@
+"""The exported model is the same model: equal probabilities, equal outputs."""
+
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import pytest
+import torch
+
+from headwise.config.decode import DecodeConfig
+from headwise.decode import decode
+from headwise.errors import UserError
+from headwise.interop.ctranslate2 import CTranslate2Engine, can_express, export_ctranslate2
+from headwise.models.transformer import TransformerConfig
+from headwise.text import BOS, EOS, SPECIALS
+
+SMALL = {"width": 32, "heads": 4, "encoder": {"depth": 2}, "decoder": {"depth": 2}}
+SOURCE, TARGET = [5, 6, 7, 8, 9, 12, 18, EOS], [7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 9, EOS]
+FEWER_HEADS = [[{"heads": 2}, {"see": "memory", "heads": 2}, {"kind": "mlp", "hidden": 20}]]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"wiring": "post", "activation": "relu"},
+        {"wiring": "pre", "activation": "gelu"},
+        {"positions": "none", "activation": "swish"},
+        {"positions": {"kind": "learned", "limit": 20}, "activation": "swiglu"},
+        {"positions": "rotary", "activation": "gelu_tanh", "norm": "rms"},
+        {"positions": {"kind": "shaw", "furthest": 3}, "activation": "glu", "wiring": "pre"},
+        {"positions": {"kind": "t5", "buckets": 8, "furthest": 6}, "activation": "geglu"},
+        {"norm": {"kind": "layer", "eps": 1e-3}, "output_bias": True, "tie": "none"},
+        {"attention_bias": False, "mlp_bias": False, "encoder": {"depth": 3, "shared": True}},
+        {"decoder": {"depth": 1, "layers": FEWER_HEADS}},
+    ],
+    ids=str,
+)
+def test_probabilities_are_equal(settings: dict[str, Any], tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    config = TransformerConfig.model_validate({**SMALL, **settings})
+    model = config.build(19).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))  # zero biases and unit gains would hide a wrong place
+        log_probs = model(torch.tensor([SOURCE]), torch.tensor([[BOS, *TARGET[:-1]]])).log_softmax(-1)
+    expected = log_probs[0].gather(1, torch.tensor(TARGET)[:, None])[:, 0]
+    export_ctranslate2(model, config, None, tmp_path / "out")
+    names = [*SPECIALS, *map(str, range(4, 19))]
+    translator = ctranslate2.Translator(str(tmp_path / "out"), intra_threads=1)
+    result = translator.score_batch([[names[i] for i in SOURCE]], [[names[i] for i in TARGET[:-1]]])[0]
+    assert (torch.tensor(result.log_probs) - expected).abs().max() < 1e-5
+
+
+@pytest.fixture(scope="module")
+def folder(reverser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exports") / "reverser"
+    export_ctranslate2(reverser.model, reverser.config, reverser.tokenisers, folder)
+    return folder
+
+
+def test_greedy_and_beam_outputs_are_equal(reverser: Any, folder: Path) -> None:
+    engine = CTranslate2Engine(folder)
+    for config in (DecodeConfig(), DecodeConfig(beams=4, length_penalty=0, tokens_per_batch=64)):
+        ours, theirs = decode(reverser.model, reverser.sources, config), engine.decode(reverser.sources, config)
+        assert [own[0].ids for own in theirs] == [own[0].ids for own in ours]
+        for own, other in zip(ours, theirs, strict=True):  # theirs is P among the tokens that may be written
+            assert other[0].log_prob == pytest.approx(
+                own[0].log_prob, abs=0.02
+            )  # theirs is over the tokens that may be written
+
+
+def test_nbest_are_distinct_and_ranked_by_our_score(reverser: Any, folder: Path) -> None:
+    config = DecodeConfig(beams=4, nbest=3)
+    for found in CTranslate2Engine(folder).decode(reverser.sources[:8], config):
+        assert len({hypothesis.ids for hypothesis in found}) == 3
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+
+
+def test_outputs_keep_to_their_own_limit(reverser: Any, folder: Path) -> None:
+    config = DecodeConfig(max_ratio=0.5, extra=0)
+    found = CTranslate2Engine(folder).decode(reverser.sources, config)
+    expected = decode(reverser.model, reverser.sources, config)
+    assert [own[0].ids for own in found] == [own[0].ids for own in expected]
+
+
+def test_eight_bits_agree_on_a_trained_model(reverser: Any, folder: Path, tmp_path: Path) -> None:
+    export_ctranslate2(reverser.model, reverser.config, reverser.tokenisers, tmp_path / "int8", int8=True)
+    exact = decode(reverser.model, reverser.sources)
+    for engine in (CTranslate2Engine(folder, int8=True), CTranslate2Engine(tmp_path / "int8")):
+        found = engine.decode(reverser.sources)
+        assert sum(a[0].ids == b[0].ids for a, b in zip(found, exact, strict=True)) >= 0.9 * len(exact)
+    assert (tmp_path / "int8" / "model.bin").stat().st_size < (folder / "model.bin").stat().st_size
+
+
+def test_separate_vocabularies(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = TransformerConfig.model_validate(SMALL)
+    model = config.build(12, 9).eval()
+    export_ctranslate2(model, config, None, tmp_path / "out")
+    sources, short = [[11, 4, 10], [7]], DecodeConfig(extra=4)
+    ours, theirs = decode(model, sources, short), CTranslate2Engine(tmp_path / "out").decode(sources, short)
+    assert [own[0].ids for own in theirs] == [own[0].ids for own in ours]
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"positions": "alibi"}, "positions"),
+        ({"activation": "selu"}, "activation"),
+        ({"encoder": {"layers": [[{"terms": ["window"]}, {"kind": "mlp"}]]}}, "encoder.layers"),
+        ({"encoder": {"layers": [[{"kind": "mlp"}, {"kind": "attention"}]]}}, "encoder.layers"),
+        ({"decoder": {"layers": [[{}, {"see": "memory", "heads": 2}, {"kind": "mlp"}]]}}, "decoder.layers"),
+    ],
+)
+def test_what_cannot_be_expressed_is_named(settings: dict[str, Any], key: str, tmp_path: Path) -> None:
+    config = TransformerConfig.model_validate({**SMALL, **settings})
+    assert can_express(config).startswith(f"{key}:")
+    with pytest.raises(UserError, match=key):
+        export_ctranslate2(config.build(10), config, None, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_files_is_never_replaced(reverser: Any, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(UserError, match="exists already"):
+        export_ctranslate2(reverser.model, reverser.config, reverser.tokenisers, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_random_draws_are_left_to_the_native_engine(folder: Path) -> None:
+    with pytest.raises(UserError, match="native"):
+        CTranslate2Engine(folder).decode([[4]], DecodeConfig(temperature=1.0))
+
+
+def test_sources_beyond_learned_positions_are_a_users_mistake(tmp_path: Path) -> None:
+    config = TransformerConfig.model_validate({**SMALL, "positions": {"kind": "learned", "limit": 6}})
+    export_ctranslate2(config.build(10), config, None, tmp_path / "out")
+    with pytest.raises(UserError, match="position"):
+        CTranslate2Engine(tmp_path / "out").decode([[4] * 10])
+
+
+def test_a_damaged_folder_is_a_users_mistake(reverser: Any, folder: Path, tmp_path: Path) -> None:
+    export_ctranslate2(reverser.model, reverser.config, reverser.tokenisers, tmp_path / "out")
+    with (tmp_path / "out" / "model.bin").open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(UserError, match="export the run again"):
+        CTranslate2Engine(tmp_path / "out")
