@@ -75,8 +75,8 @@ def test_sinusoids_break_the_symmetry() -> None:
 
 @pytest.mark.parametrize("head_width", [4, 64, 256])
 def test_products_have_the_variance_of_their_width_and_scaled_scores_one(head_width: int) -> None:
-    """B8, over 200,000 pairs: the estimate's deviation is below one percent."""
-    q, k = torch.randn(2, 200_000, head_width).unbind(0)
+    """B8, over so many pairs that the estimate is within a few percent."""
+    q, k = torch.randn(2, 30_000, head_width).unbind(0)
     variance = (q * k).sum(-1).var().item()
     assert variance == pytest.approx(head_width, rel=0.05)
     scale = Attention(2 * head_width, heads=2).scale

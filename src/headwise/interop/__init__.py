@@ -21,7 +21,7 @@ def from_hf(folder: Path | str) -> Loaded:
     config, model, tokenisers = import_marian(folder)
     if tokenisers is None:
         raise UserError(f"{folder}: has no source.spm, target.spm and vocab.json, so texts cannot be read; add them")
-    experiment = Experiment(name=Path(folder).name, data=DataConfig(), model=config, train=TrainConfig())
+    experiment = Experiment(name=Path(folder).name, data=DataConfig(), model=config, train=TrainConfig(epochs=1))
     return Loaded(model, tokenisers, experiment)
 
 

@@ -49,11 +49,15 @@ def sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Replace a small file atomically."""
     aside = path.with_name(f".tmp-{path.name}")
     with writing(path):
         try:
-            aside.write_text(text, encoding="utf-8")
+            aside.write_bytes(data)
             sync(aside)
             os.replace(aside, path)
             sync(path.parent)

@@ -1,13 +1,14 @@
 """Curves of several runs in one picture."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 from headwise.errors import UserError
-from headwise.runs.files import writing
+from headwise.runs.files import write_bytes, writing
 from headwise.runs.run import Run
 
-AXES = {"step": "step", "minutes": "minutes", "epoch": "epoch"}
+AXES = ("step", "minutes", "epoch")
 
 
 def plot(runs: Sequence[Run], out: Path | str, over: str = "step") -> Path:
@@ -38,9 +39,11 @@ def plot(runs: Sequence[Run], out: Path | str, over: str = "step") -> Path:
         axes.grid(alpha=0.3)
         if runs:
             axes.legend(fontsize="small")
+    picture = BytesIO()
+    figure.savefig(picture, format=out.suffix[1:])
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out)
+    write_bytes(out, picture.getvalue())
     return out
 
 

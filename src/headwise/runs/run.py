@@ -25,7 +25,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -81,12 +80,13 @@ class Run:
     def fresh(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
         """A new run `folder/name`, or `name-2`, `name-3`, ... where that is taken."""
         path = Path(folder) / name
-        for number in count(2):
+        number = 1
+        while True:
             try:
                 return cls.create(path, config)
             except Taken:
+                number += 1
                 path = Path(folder) / f"{name}-{number}"
-        raise AssertionError("count never ends")
 
     @property
     def name(self) -> str:

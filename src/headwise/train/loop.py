@@ -79,7 +79,7 @@ class Loop:
         self.run, self.learner, self.data = run, learner, data
         self.config, self.signals = config, signals
         found = latest(run)
-        self.state = learner.load(found, f"{run.path}") if found else State()
+        self.state = learner.load(found, str(run.path)) if found else State()
         run.rewind(self.state.step)
         self.keep = max(config.keep, config.average)
         if found:
