@@ -1,5 +1,6 @@
 """The exported model is the same model: equal probabilities, equal outputs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,14 @@ import ctranslate2
 import pytest
 import torch
 
+from headwise.config.data import DataConfig
 from headwise.config.decode import DecodeConfig
+from headwise.config.experiment import Experiment
+from headwise.config.train import TrainConfig
 from headwise.decode import decode
 from headwise.errors import UserError
 from headwise.interop.ctranslate2 import CTranslate2Engine, can_express, export_ctranslate2
+from headwise.loaded import Loaded
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, SPECIALS
 
@@ -67,6 +72,13 @@ def test_greedy_and_beam_outputs_are_equal(reverser: Any, folder: Path) -> None:
             assert other[0].log_prob == pytest.approx(
                 own[0].log_prob, abs=0.02
             )  # theirs is over the tokens that may be written
+
+
+def test_an_engine_takes_the_place_of_the_model(reverser: Any) -> None:
+    experiment = Experiment(data=DataConfig(), model=reverser.config, train=TrainConfig(epochs=1))
+    loaded = Loaded(reverser.model, reverser.tokenisers, experiment)
+    deployed = replace(loaded, model=CTranslate2Engine.of(loaded))
+    assert deployed.translate(["abcd", "hgf", ""], beams=2) == ["dcba", "fgh", ""]
 
 
 def test_nbest_are_distinct_and_ranked_by_our_score(reverser: Any, folder: Path) -> None:

@@ -10,33 +10,55 @@ import torch
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 from transformers.utils import logging
 
+from headwise.config.decode import DecodeConfig
+from headwise.decode import decode
 from headwise.errors import UserError
 from headwise.interop import from_hf, to_hf
 from headwise.interop.marian import export_marian, import_marian
 from headwise.interop.marian_config import config_to_hf
 from headwise.models.transformer import TransformerConfig
-from headwise.text import SPECIALS
+from headwise.text import BOS, EOS, SPECIALS
 
 logging.disable_progress_bar()
 TEXTS = ["the cat sat on the mat", "a dog", ">>deu<< cats and dogs"]
 
 
-@pytest.fixture(scope="module")
-def opus(pieces: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like those of OPUS-MT."""
+SIZES = {"layers": 1, "attention_heads": 2, "ffn_dim": 32}
+
+
+def write_opus(folder: Path, pieces: Any, source: dict[str, int], target: dict[str, int]) -> Path:
+    """A folder like those of OPUS-MT, with random weights."""
     torch.manual_seed(2)
-    folder, last = tmp_path_factory.mktemp("opus") / "opus-mt", len(pieces.ids) - 1
+    pad = target["<pad>"]
     sizes = {f"{side}_{key}": n for side in ("encoder", "decoder") for key, n in SIZES.items()}
-    ids = {"pad_token_id": last, "decoder_start_token_id": last, "eos_token_id": 0}
-    config = MarianConfig(vocab_size=last + 1, d_model=32, scale_embedding=True, init_std=0.4, **sizes, **ids)
+    ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0}
+    vocabularies = {"vocab_size": len(source), "decoder_vocab_size": len(target)}
+    separate = source is not target
+    config = MarianConfig(
+        d_model=32, scale_embedding=True, init_std=0.4, share_encoder_decoder_embeddings=not separate,
+        **sizes, **ids, **vocabularies,
+    )  # fmt: skip
     MarianMTModel(config).save_pretrained(folder)
-    (folder / "vocab.json").write_text(json.dumps(pieces.ids))
+    (folder / "vocab.json").write_text(json.dumps(source))
+    if separate:
+        (folder / "target_vocab.json").write_text(json.dumps(target))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"separate_vocabs": separate}))
     for side in ("source", "target"):
         (folder / f"{side}.spm").write_bytes(pieces.model)
     return folder
 
 
-SIZES = {"layers": 1, "attention_heads": 2, "ffn_dim": 32}
+@pytest.fixture(scope="module")
+def opus(pieces: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_opus(tmp_path_factory.mktemp("opus") / "opus-mt", pieces, pieces.ids, pieces.ids)
+
+
+@pytest.fixture(scope="module")
+def separate(pieces: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its target side has fewer words, in another order."""
+    words = sorted(set(pieces.ids) - {"</s>", "<unk>", "<pad>", ">>deu<<"}, reverse=True)
+    target = {piece: number for number, piece in enumerate(["</s>", "<unk>", *words, "<pad>"])}
+    return write_opus(tmp_path_factory.mktemp("opus") / "opus-separate", pieces, pieces.ids, target)
 
 
 @pytest.fixture
@@ -48,18 +70,21 @@ def generated(folder: Path) -> list[str]:
     """What `transformers` itself makes of the texts."""
     tokenizer, model = MarianTokenizer.from_pretrained(folder), MarianMTModel.from_pretrained(folder).eval()
     outputs = []
+    marks = {model.config.pad_token_id, model.config.eos_token_id, model.config.decoder_start_token_id}
     for text in TEXTS:
         batch = tokenizer([text], return_tensors="pt")
-        banned = [[tokenizer.pad_token_id]]
+        banned = [[model.config.pad_token_id]]
         ids = model.generate(**batch, num_beams=1, max_new_tokens=9, bad_words_ids=banned, do_sample=False)
-        outputs.append(tokenizer.decode(ids[0], skip_special_tokens=True))
+        outputs.append(tokenizer.decode([i for i in ids[0].tolist() if i not in marks]))
     return outputs
 
 
-def test_texts_are_translated_as_by_transformers(opus: Path, tmp_path: Path) -> None:
-    loaded = from_hf(opus)
+@pytest.mark.parametrize("name", ["opus", "separate"])
+def test_texts_are_translated_as_by_transformers(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(name)
+    loaded = from_hf(folder)
     ours = loaded.translate(TEXTS, max_ratio=0, extra=8)
-    assert ours == generated(opus) and all(ours)
+    assert ours == generated(folder) and len(set(ours)) > 1
     to_hf(loaded, tmp_path / "out")
     assert generated(tmp_path / "out") == ours
     assert from_hf(tmp_path / "out").translate(TEXTS, max_ratio=0, extra=8) == ours
@@ -74,9 +99,25 @@ def test_the_written_vocabulary_has_our_ids(opus: Path, tmp_path: Path) -> None:
         assert tokenizer(text).input_ids[:-1] == loaded.tokenisers.source.encode(text)
 
 
-def test_our_own_tokenisers_travel_along(reverser: Any, tmp_path: Path) -> None:
-    export_marian(reverser.model, reverser.config, reverser.tokenisers, tmp_path / "out")
-    assert from_hf(tmp_path / "out").translate(["abcd", "hgf"]) == ["dcba", "fgh"]
+@pytest.fixture(scope="module")
+def exported(reverser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "reverser"
+    export_marian(reverser.model, reverser.config, reverser.tokenisers, folder)
+    return folder
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_a_trained_model_writes_the_same_in_transformers(reverser: Any, exported: Path, beams: int) -> None:
+    theirs = MarianMTModel.from_pretrained(exported).eval()
+    ours = decode(reverser.model, reverser.sources, DecodeConfig(beams=beams, length_penalty=0))
+    for source, found in zip(reverser.sources[:12], ours, strict=False):
+        ids = torch.tensor([[*source, EOS]])
+        output = theirs.generate(ids, attention_mask=torch.ones_like(ids), num_beams=beams, length_penalty=0.0)
+        assert output[0].tolist() == [BOS, *found[0].ids, EOS]
+
+
+def test_our_own_tokenisers_travel_along(exported: Path) -> None:
+    assert from_hf(exported).translate(["abcd", "hgf"]) == ["dcba", "fgh"]
 
 
 def test_pickles_are_refused_with_the_way_out(copy: Path) -> None:
@@ -128,6 +169,7 @@ def test_damaged_files_are_named(copy: Path, name: str) -> None:
         ({"wiring": "pre"}, "wiring"),
         ({"positions": "learned"}, "positions"),
         ({"norm": "rms"}, "norm"),
+        ({"start_id": 0}, "start_id"),
         ({"activation": "swiglu"}, "activation"),
         ({"attention_bias": False}, "attention_bias"),
         ({"encoder": {"layers": [[{"heads": 2, "head_width": 5}, {"kind": "mlp"}]]}}, "layers"),

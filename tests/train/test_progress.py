@@ -12,13 +12,16 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_now_and_then(capsys):
         lines.hear(ROW)
         lines.show(0.25, 7, 1)
         lines.hear({"step": 7, "valid": {"wer": 0.5}})
-    with Lines(seconds=60.0) as silent:
-        silent.show(0.25, 7, 1)
+    with Lines(seconds=60.0) as patient:
+        patient.show(0.25, 7, 1)
+        patient.seconds = 0.0
+        patient.show(0.75, 9, 1)
     out = capsys.readouterr()
     assert out.out == ""
     assert out.err.splitlines() == [
         " 25%  step 7  epoch 1  loss 2.250  rate 1.0e-03  5,000 tokens/s  ? left",
         "step 7  valid wer 0.5",
+        " 75%  step 9  epoch 1    0:00 left",
     ]
 
 

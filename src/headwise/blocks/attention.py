@@ -69,7 +69,7 @@ class Memory(nn.Module):
 
     def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term]) -> Seen:
         memory = ctx.memory[self.name]
-        k, v = ctx.cache.once(ctx.place, lambda: self._keys_values(memory, terms))
+        k, v = ctx.cache.once(ctx.place, lambda: self.keys_values(memory, terms))
         # Beams of one source are contiguous rows: as further queries they share its keys and values.
         # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
         q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
@@ -80,7 +80,8 @@ class Memory(nn.Module):
         pos = folded(stream.pos, q.shape[2]) if any(term.needs_positions for term in terms) else None
         return q, k, v, Sight(q.shape[2], k.shape[2], pos, memory.pos, memory.keep)
 
-    def _keys_values(self, memory: Stream, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
+    def keys_values(self, memory: Stream, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
+        """What the queries look at: 2 x (B, H, S, D)."""
         rows, length, _ = memory.x.shape
         # (B, S, C) -> (B, S, 2, H, D) -> 2 x (B, H, S, D)
         fused = self.project(memory.x).view(rows, length, 2, self.heads, self.head_width)

@@ -87,7 +87,7 @@ class DecodingCache(Cache):
         self.states = {place: value.index_select(0, rows) for place, value in self.states.items()}
         if self.moves_sources(rows):
             sources = self.sources(rows)
-            self.made = {place: selected(value, sources) for place, value in self.made.items()}
+            self.made.update({place: selected(value, sources) for place, value in self.made.items()})
             self.rows = len(rows)
 
     def moves_sources(self, rows: Tensor) -> bool:

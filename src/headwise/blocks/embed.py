@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.dropout import make_dropout
 from headwise.blocks.stream import Stream
 
 
@@ -16,7 +17,7 @@ class Embedding(nn.Module):
         self.table = table
         self.positions = positions
         self.scale = scale
-        self.drop = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.drop = make_dropout(dropout)
 
     def forward(self, ids: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:
         """(B, T) ids -> a stream of (B, T, C) whose first token stands at position `start`."""

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.blocks.dropout import make_dropout
 from headwise.blocks.part import Part, Properties
 from headwise.blocks.stream import Context, Stream
 
@@ -54,7 +55,7 @@ class FeedForward(Part):
         self.activation = (GATED if self.gated else PLAIN)[activation]
         self.inner = nn.Linear(width, 2 * hidden if self.gated else hidden, bias)
         self.outer = nn.Linear(hidden, width, bias)
-        self.drop = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.drop = make_dropout(dropout)
 
     @property
     def properties(self) -> Properties:

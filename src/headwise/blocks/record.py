@@ -34,7 +34,6 @@ class AttentionRecord(Recorder):
         """The maps whose place begins with `start`; the steps of a decoding are not joined, the last one counts."""
         return {place: maps[-1] for place, maps in self.weights.items() if place[: len(start)] == start}
 
-
     def by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
         """The maps of one row of the batch as (layers, heads, queries, keys), for `encoder`, `decoder` and `cross`."""
         found: dict[str, list[Tensor]] = {}

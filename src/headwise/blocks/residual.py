@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
+from headwise.blocks.dropout import make_dropout
 from headwise.blocks.stream import Context, Stream
 
 
@@ -17,7 +18,7 @@ class Add(nn.Module):
 
     def __init__(self, dropout: float = 0.0):
         super().__init__()
-        self.drop = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.drop = make_dropout(dropout)
 
     def forward(self, x: Tensor, branch: Tensor) -> Tensor:
         return x + self.drop(branch)

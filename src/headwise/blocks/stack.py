@@ -11,7 +11,8 @@ from headwise.blocks.cache import DecodingCache, selected
 from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import Loss, VocabularyHead
 from headwise.blocks.part import Part
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.plan import Plan
+from headwise.blocks.stream import NO_RECORD, Context, Stream
 from headwise.errors import UserError
 
 
@@ -59,16 +60,17 @@ class Decoder(nn.Module):
 
 @dataclass(slots=True)
 class DecodingState:
-    """What `step` carries on: the memory, the cache and how many tokens went before."""
+    """What `step` carries on: the memory, the cache, the plan of a step and how many tokens went before."""
 
     memory: dict[str, Stream]
     cache: DecodingCache
+    plan: Plan
     length: int = 0
 
     def select(self, rows: Tensor) -> DecodingState:
         """Keep these rows, in this order."""
         if self.cache.moves_sources(rows):
-            self.memory = selected(self.memory, self.cache.sources(rows))
+            self.memory.update(selected(self.memory, self.cache.sources(rows)))
         self.cache.select(rows)
         return self
 
@@ -98,14 +100,18 @@ class EncoderDecoder(nn.Module):
     def start(self, source: Tensor, beams: int = 1) -> DecodingState:
         """Read the sources (B, S); the state has `beams` rows for each."""
         memory = {"encoder": self.encoder(source, Context())}
-        return DecodingState(memory, DecodingCache(len(source) * beams, beams))
+        cache = DecodingCache(len(source) * beams, beams)
+        return DecodingState(memory, cache, Plan(self.decoder, Context(memory, cache)))
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One token for each row, (B * beams,) -> logits of the next, (B * beams, V)."""
         ctx = Context(state.memory, state.cache)
-        x = self.decoder(tokens.unsqueeze(1), ctx, start=state.length).x
+        if self.training or ctx.record is not NO_RECORD:  # a plan knows no dropout and shows nothing
+            x = self.decoder(tokens.unsqueeze(1), ctx, start=state.length).x[:, 0]
+        else:
+            x = state.plan(tokens, state.length)
         state.length += 1
-        return self.decoder.head(x[:, 0]), state
+        return self.decoder.head(x), state
 
 
 def parameters(model: nn.Module) -> int:

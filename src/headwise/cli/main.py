@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Group
 
@@ -49,10 +50,10 @@ app["--help"].group = app["--version"].group = _options
 app.register_install_completion_command(add_to_startup=False, group=_options)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's mistake is one sentence on stderr and exit status 2."""
     try:
-        app(exit_on_error=False)
+        app(arguments, exit_on_error=False, result_action="return_value")
     except UserError as error:
         for line in str(error).splitlines():
             print(f"headwise: {line}", file=sys.stderr)

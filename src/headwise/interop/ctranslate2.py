@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -84,23 +84,16 @@ class CTranslate2Engine:
 
     def decode(self, sources: Sequence[Sequence[int]], config: DecodeConfig = GREEDY) -> list[list[Hypothesis]]:
         """The hypotheses of each source, best first."""
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-        for numbers, hypotheses in self.decode_batches(sources, config):
-            for number, own in zip(numbers, hypotheses, strict=True):
-                found[number] = own
-        return found
-
-    def decode_batches(
-        self, sources: Sequence[Sequence[int]], config: DecodeConfig = GREEDY
-    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
-        """As `decode`, batch by batch as they get ready: the sources' numbers and their hypotheses."""
         from headwise.decode.driver import batches
 
         if config.search == "sample":
             raise UserError("temperature: CTranslate2 cannot repeat our random draws; use --engine native")
+        found: list[list[Hypothesis]] = [[] for _ in sources]
         lengths = [len(source) + 1 for source in sources]
         for numbers in batches(lengths, config.tokens_per_batch // config.rows):
-            yield numbers, self._batch([sources[number] for number in numbers], config)
+            for number, own in zip(numbers, self._batch([sources[n] for n in numbers], config), strict=True):
+                found[number] = own
+        return found
 
     def _batch(self, sources: list[Sequence[int]], config: DecodeConfig) -> list[list[Hypothesis]]:
         limits = [config.limit(len(source)) for source in sources]

@@ -39,8 +39,7 @@ def import_marian(folder: Path | str) -> Imported:
     theirs = MarianConfig.read(data, str(folder / "config.json"))
     config = config_from_hf(data)
     source_ids, target_ids = _vocabularies(folder, theirs)
-    source = _rows(theirs, theirs.vocab_size, source_ids)
-    target = _rows(theirs, theirs.decoder_vocab_size or theirs.vocab_size, target_ids)
+    source, target = _rows(theirs, source_ids, target_ids)
     state = weights_from_hf(_weights(folder), theirs, config, source, target)
     model = config.build(len(source.order), len(target.order))
     try:
@@ -102,11 +101,22 @@ def _vocabularies(folder: Path, theirs: MarianConfig) -> tuple[Ids, Ids]:
     return source, read_ids(own) if separate else source
 
 
-def _rows(theirs: MarianConfig, vocab: int, ids: Ids) -> Rows:
+def _rows(theirs: MarianConfig, source_ids: Ids, target_ids: Ids) -> tuple[Rows, Rows]:
+    """The rows of both sides' tables; a vocabulary's own marks count, the config's where there is none."""
     from headwise.interop.marian_weights import Rows
 
-    pad, eos = ids.get("<pad>", theirs.pad_token_id), ids.get("</s>", theirs.eos_token_id)
-    return Rows.arranged(vocab, pad, theirs.decoder_start_token_id, eos, ids.get("<unk>"))
+    def arranged(vocab: int, ids: Ids, start: int) -> Rows:
+        pad, eos = ids.get("<pad>", theirs.pad_token_id), ids.get("</s>", theirs.eos_token_id)
+        return Rows.arranged(vocab, pad, start, eos, ids.get("<unk>"))
+
+    vocab = theirs.decoder_vocab_size or theirs.vocab_size
+    target = arranged(vocab, target_ids, theirs.decoder_start_token_id)
+    if source_ids is target_ids and vocab == theirs.vocab_size:
+        return target, target
+    # Nothing starts on the source side: BOS must only not be a word.
+    known = source_ids or {"<s>": theirs.decoder_start_token_id}
+    start = known.get("<s>", known.get("<pad>", theirs.pad_token_id))
+    return arranged(theirs.vocab_size, source_ids, start), target
 
 
 def _tokenisers(folder: Path, source_ids: Ids, target_ids: Ids, source: Rows, target: Rows) -> Tokenisers | None:

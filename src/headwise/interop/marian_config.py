@@ -131,7 +131,7 @@ def config_to_hf(config: TransformerConfig, source_vocab: int, target_vocab: int
         tie_word_embeddings=tie != "none",
         pad_token_id=PAD,
         eos_token_id=EOS,
-        decoder_start_token_id=config.start_id,
+        decoder_start_token_id=BOS,
     )
     others = {"architectures": ["MarianMTModel"], "bos_token_id": BOS, "forced_eos_token_id": EOS}
     return names.model_dump(mode="json") | others | {"is_encoder_decoder": True, "dtype": "float32"}
@@ -143,6 +143,7 @@ def _stacks(config: TransformerConfig) -> tuple[PlainStack, PlainStack]:
         "wiring: Marian has only 'post'": config.wiring.kind == "post",
         "positions: Marian has only 'sinusoid'": config.positions.kind == "sinusoid",
         "norm: Marian has only 'layer' with eps 1e-5": config.norm == LayerNormConfig(),
+        "start_id: a Marian folder of ours starts from 1": config.start_id == BOS,
         "attention_bias: Marian always has it": config.attention_bias,
         "mlp_bias: Marian always has it": config.mlp_bias,
         f"activation: Marian has only {', '.join(ACTIVATIONS)}, the same on both sides": (

@@ -16,6 +16,7 @@ from headwise.errors import UserError
 from headwise.interop.marian_config import MarianConfig
 from headwise.interop.plain import Side, plain_stack
 from headwise.models.transformer import TransformerConfig
+from headwise.text import BOS
 
 State = Mapping[str, Tensor]
 
@@ -48,7 +49,7 @@ LAYERS: dict[Side, dict[str, tuple[tuple[str, ...], Leaves]]] = {
     },
 }
 SOURCE, TARGET, HEAD = "encoder.embed.table.weight", "decoder.embed.table.weight", "decoder.head.table.weight"
-BIAS = "final_logits_bias"
+BIAS, OUR_BIAS = "final_logits_bias", "decoder.head.bias"
 # Tied tables are stored once: the first name that a file has holds the table, and is written.
 SHARED_NAMES = ("model.shared.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
 OWN_NAMES = {
@@ -81,7 +82,8 @@ class Rows(NamedTuple):
                 f"config.json: pad {pad}, eos {eos}, unk {unk} and start {start} must be ids below {vocab}, "
                 "the first three different; correct them"
             )
-        rest = [row for row in range(vocab) if row not in {*marks, start}]
+        taken = {*marks, start}
+        rest = [row for row in range(vocab) if row not in taken]
         return cls([pad, start, *marks[1:], *rest], start in marks)
 
 
@@ -116,10 +118,10 @@ def weights_from_hf(
     ours[SOURCE] = _table(state, SOURCE, theirs, theirs.vocab_size)[source.order] * unscaled
     ours[TARGET] = _table(state, TARGET, theirs, target_vocab)[target.order] * unscaled
     ours[HEAD] = _table(state, HEAD, theirs, target_vocab)[target.order]
-    bias = state.get(BIAS, torch.zeros(target_vocab)).flatten()  # (1, V) -> (V,)
-    ours["decoder.head.bias"] = bias[target.order].float()
+    bias = _shaped(state.get(BIAS, torch.zeros(1, target_vocab)), BIAS, (1, target_vocab))
+    ours[OUR_BIAS] = bias[0, target.order]
     if target.copied:
-        ours["decoder.head.bias"][1] += NEVER
+        ours[OUR_BIAS][BOS] += NEVER
     return ours
 
 
@@ -139,9 +141,7 @@ def weights_to_hf(state: State, config: TransformerConfig, theirs: MarianConfig)
             found[name] = chosen.clone()  # safetensors refuses views of one another
     for key in (SOURCE, TARGET, HEAD):
         found[_table_names(key, theirs)[0]] = state[key].cpu()[:, channels]  # tied ones meet under one name
-    bias = state.get("decoder.head.bias")
-    vocab = len(state[HEAD])
-    found[BIAS] = torch.zeros(1, vocab) if bias is None else bias.detach().cpu().view(1, vocab).clone()
+    found[BIAS] = state.get(OUR_BIAS, torch.zeros(len(state[HEAD]))).cpu()[None].clone()  # (V,) -> (1, V)
     return found
 
 
@@ -154,13 +154,15 @@ def _get(state: State, name: str) -> Tensor:
 def _table(state: State, key: str, theirs: MarianConfig, vocab: int) -> Tensor:
     names = _table_names(key, theirs)
     name = next((name for name in names if name in state), names[0])
-    table = _get(state, name)
-    if table.shape != (vocab, theirs.d_model):
+    return _shaped(_get(state, name), name, (vocab, theirs.d_model))
+
+
+def _shaped(tensor: Tensor, name: str, shape: tuple[int, int]) -> Tensor:
+    if tensor.shape != shape:
         raise UserError(
-            f"model.safetensors: {name} is {tuple(table.shape)}, config.json says {(vocab, theirs.d_model)}; "
-            "take both files from one model"
+            f"model.safetensors: {name} is {tuple(tensor.shape)}, config.json says {shape}; take both from one model"
         )
-    return table.float()
+    return tensor.float()
 
 
 def _table_names(key: str, theirs: MarianConfig) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Where and how precisely to compute: device, threads, precision."""
 
+import ctypes
 from contextlib import AbstractContextManager
 
 import torch
@@ -16,9 +17,26 @@ def prepare(config: TrainConfig) -> torch.device:
     """
     # a saturated softmax is full of denormals, and each costs about a hundred normal operations
     torch.set_flush_denormal(True)
+    keep_memory()
     if config.threads:
         torch.set_num_threads(config.threads)
     return device(config.device)
+
+
+def keep_memory() -> None:
+    """Ask glibc to keep freed memory for the next step instead of giving it back to the system.
+
+    Every step frees and takes the same large tensors; fetched anew, each page is cleared and mapped again, which
+    takes a tenth of a training step on a CPU (benchmarks/README.md). Other C libraries lack the call: nothing happens.
+    """
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # of <malloc.h>
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return
+    mallopt(mmap_max, 0)
+    mallopt(trim_threshold, 2**31 - 1)
+    mallopt(top_pad, 2**28)
 
 
 def device(name: str) -> torch.device:

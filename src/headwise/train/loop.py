@@ -7,7 +7,6 @@ steps or epochs; a budget of minutes bends the schedule by the clock.)
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -59,13 +58,7 @@ def train(
         loop.observers = [run.metrics.append, shown.hear, *observers]
         if config.tensorboard:
             loop.observers.append(stack.enter_context(board(run, loop.state.step)))
-        result = loop.go(shown)
-    if result.interrupted:
-        print(
-            f"{result.reason}: stopped at step {result.step}; go on with: headwise train --resume {run.path}",
-            file=sys.stderr,
-        )
-    return result
+        return loop.go(shown)
 
 
 class Loop:
@@ -87,7 +80,7 @@ class Loop:
         self.saved = self.state.timeless() if found else {}
         self.plan = self._planned()
         # steps whose gradient norm is not read yet; waiting for it would stall an accelerator
-        self.norms: deque[tuple[int, list[int], Tensor]] = deque()
+        self.norms: deque[tuple[int, Sequence[np.ndarray], Tensor]] = deque()
         self.norm = nan
         self.lag = 0 if learner.device.type == "cpu" else 1
         self.start = monotonic() - 60 * self.state.minutes
@@ -146,7 +139,7 @@ class Loop:
         if state.index >= len(self.plan):
             state.epoch, state.index = state.epoch + 1, 0
             self.plan = self._planned()
-        self.norms.append((state.step, [int(i) for numbers in group for i in numbers], norm))
+        self.norms.append((state.step, group, norm))
         self._check_norms(self.lag)
         if state.step % self.config.log_every == 0:
             self._log()
@@ -160,11 +153,12 @@ class Loop:
     def _check_norms(self, lag: int) -> None:
         """Report updates that were refused because the gradient was not finite."""
         while len(self.norms) > lag:
-            step, examples, norm = self.norms.popleft()
+            step, group, norm = self.norms.popleft()
             self.norm = norm.item()
             if isfinite(self.norm):
                 self.state.skips = 0
                 continue
+            examples = [int(number) for numbers in group for number in numbers]
             self.state.skips += 1
             self._tell({"step": step, "skipped": examples})
             if self.config.nan == "stop" or self.state.skips > MOST_SKIPS:

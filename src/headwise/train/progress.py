@@ -78,9 +78,10 @@ class Lines:
     def __exit__(self, *_: object) -> None: ...
 
     def show(self, share: float, step: int, epoch: int) -> None:
+        left = self.clock.left(share)
         if monotonic() - self.last >= self.seconds:
             self.last = monotonic()
-            self._print(f"{share:4.0%}  step {step}  epoch {epoch}  {self.text}  {self.clock.left(share)} left")
+            self._print(f"{share:4.0%}  step {step}  epoch {epoch}  {self.text}  {left} left")
 
     def hear(self, row: Row) -> None:
         if "valid" in row:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +46,8 @@ class Signals:
         if self.asked:
             os._exit(128 + number)
         self.asked = signal.Signals(number).name
-        sys.stderr.write(f"\n{self.asked}: saving a checkpoint; once more to quit at once\n")
+        # not through sys.stderr: the signal may have come while it was writing
+        os.write(2, f"\n{self.asked}: saving a checkpoint; once more to quit at once\n".encode())
         if self._abandon:
             self._abandon = False
             raise Interrupted

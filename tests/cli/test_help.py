@@ -1,0 +1,45 @@
+"""The command line before torch is needed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from headwise.cli.main import COMMANDS
+
+LATE = (
+    "import sys; sys.argv=['headwise', {arguments}]; from headwise.cli.main import main\n"
+    "try: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules, 'torch was imported'"
+)
+
+
+@pytest.mark.parametrize("arguments", ["'--help'", "'train', '--help'", "'train', 'no.toml'", "'--version'"])
+def test_torch_is_not_imported_for_help_and_config_errors(arguments):
+    subprocess.run([sys.executable, "-c", LATE.format(arguments=arguments)], check=True, capture_output=True)
+
+
+def test_every_command_has_help_with_an_example(headwise):
+    for name in (name for group in COMMANDS.values() for name in group):
+        shown = headwise(name, "--help")
+        assert shown.status == 0 and f"headwise {name}" in shown.out, name
+
+
+def test_list_counts_what_is_built(headwise):
+    rows = {row["name"]: row for row in json.loads(headwise("list", "--json").out)}
+    assert rows["transformer-base"]["parameters"] == 63_082_496
+    assert rows["transformer-big"]["parameters"] == 214_245_376
+    assert "transformer-base" in headwise("list").out
+
+
+def test_show_prints_tree_and_costs(headwise):
+    report = json.loads(headwise("show", "transformer-base", "--json").out)
+    cost = report["cost"]
+    assert cost["parameters"] == report["tree"]["parameters"] == 63_082_496
+    # two operations for each weight that a token meets: 6 encoder and 6 decoder layers and the head, attention beside
+    weights = 6 * (4 * 512**2 + 2 * 512 * 2048) + 6 * (8 * 512**2 + 2 * 512 * 2048) + 37_000 * 512
+    assert 2 * weights < cost["flops_per_token"] < 2.1 * weights
+    assert cost["training_bytes"] == 16 * 63_082_496
+    assert cost["cache_bytes_per_token"] == 6 * 2 * 512 * 4
+    shown = headwise("show", "transformer-base").out
+    assert "6 x" in shown and "63,082,496" in shown

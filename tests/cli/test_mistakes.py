@@ -1,0 +1,92 @@
+"""A user's mistake: one clear sentence, exit status 2, no traceback, nothing half-written."""
+
+import re
+
+import pytest
+
+CHANGES = [
+    ("model.widht=64", "reverse.toml: model.widht: unknown key; did you mean width?"),
+    ("model.encoder.layers=[[{kind='atention'}]]", "no part is called 'atention'; did you mean attention?"),
+    ("model.kind=transformr", "did you mean transformer"),
+    ("model.heads=5", "a width of 32 cannot be divided among 5 heads"),
+    ("train.steps=0", "training needs an end; set steps, epochs or minutes"),
+    ("train.schedule=nome", "no schedule is called 'nome'; did you mean noam?"),
+    ("data.train=missing.tsv", "missing.tsv: there is no such file"),
+    ("data.name=wmt", "give either the `name` of a corpus or files, not both"),
+    ("tokeniser.kind=wordz", "did you mean words?"),
+    ("train.device=cuda:99", "cuda"),
+    ("train.steps", "write it as key=value"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), CHANGES)
+def test_a_wrong_setting(headwise, experiment_file, tmp_path, change, sentence):
+    outcome = headwise("train", experiment_file(), "--set", change)
+    assert outcome.status == 2 and sentence in outcome.err
+    assert "Traceback" not in outcome.err and outcome.out == ""
+    assert not list(tmp_path.glob("runs/*/checkpoints/*"))
+
+
+FILES = [
+    (b"", "pairs.tsv"),
+    (b"abc\tC B A\nabc\n", "pairs.tsv, line 2"),
+    (b"abc\tC B A\nxyz\t\n", "pairs.tsv, line 2"),
+    (b"abc\tC B A\n\xff\xfe\tX\n", "pairs.tsv, line 2"),
+]
+
+
+@pytest.mark.parametrize(("content", "place"), FILES)
+def test_a_bad_corpus(headwise, experiment_file, tmp_path, content, place):
+    experiment = experiment_file()
+    (tmp_path / "pairs.tsv").write_bytes(content)
+    outcome = headwise("train", experiment)
+    assert outcome.status == 2 and place in outcome.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_mismatched_line_counts(headwise, tmp_path):
+    (tmp_path / "a").write_text("x\ny\n")
+    (tmp_path / "b").write_text("x\n")
+    outcome = headwise("fit", "a", "b")
+    assert outcome.status == 2 and re.search(r"\b(a|b)\b.*line", outcome.err)
+
+
+def test_a_word_of_ten_thousand_characters(headwise, trained):
+    outcome = headwise("translate", trained, "a" * 10_000, "--engine", "native", "--threads", 1)
+    assert outcome.status == 0 and outcome.out.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["translate", "nowhere", "a"], "nowhere: there is no such folder"),
+        (["train", "nowhere.toml"], "nowhere.toml: there is no such file"),
+        (["train"], "name an experiment file to train, or a run with --resume"),
+        (["show", "transformer-bse"], "did you mean transformer-base"),
+        (["fit"], "name one file"),
+        (["runs"], "there is no such folder"),
+        (["evaluate", "nowhere"], "there is no such folder"),
+        (["frobnicate"], "frobnicate"),
+        (["import", "nowhere", "runs/x"], "nowhere"),
+    ],
+)
+def test_a_wrong_command(headwise, command, sentence):
+    outcome = headwise(*command)
+    assert outcome.status == 2 and sentence in outcome.err and "Traceback" not in outcome.err
+
+
+def test_a_run_folder_that_cannot_be_written(headwise, experiment_file, tmp_path):
+    experiment = experiment_file(steps=2)
+    (tmp_path / "runs").write_text("a file stands where the folder should be")
+    outcome = headwise("train", experiment)
+    assert outcome.status == 2 and "runs" in outcome.err and "Traceback" not in outcome.err
+
+
+def test_a_checkpoint_of_another_architecture(headwise, trained, tmp_path):
+    import shutil
+
+    shutil.copytree(trained, tmp_path / "other")
+    config = tmp_path / "other/config.toml"
+    config.write_text(config.read_text().replace("width = 32", "width = 64", 1))
+    outcome = headwise("translate", "other", "abc")
+    assert outcome.status == 2 and "belongs to another architecture" in outcome.err

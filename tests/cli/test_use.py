@@ -1,0 +1,93 @@
+"""Using a trained run from the command line, as a newcomer would."""
+
+import json
+from io import StringIO
+from xml.etree import ElementTree
+
+import pytest
+
+import headwise as hw
+
+
+def test_translate_arguments(headwise, trained):
+    assert headwise("translate", trained, "abc", "hag").out == "C B A\nG A H\n"
+
+
+def test_translate_standard_input_keeps_the_order_of_lines(headwise, trained, monkeypatch):
+    stdin = StringIO("abcd\nab\nfed\n")
+    stdin.reconfigure = lambda **_: None
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert headwise("translate", trained).out == "D C B A\nB A\nD E F\n"
+
+
+def test_translate_a_file_with_another_engine(headwise, trained, tmp_path):
+    (tmp_path / "words").write_text("abc\nfed\n")
+    native = headwise("translate", trained, "--file", "words", "--engine", "native").out
+    assert (
+        headwise("translate", trained, "--file", "words", "--engine", "ctranslate2").out == native == "C B A\nD E F\n"
+    )
+
+
+def test_nbest_is_sorted_and_json_holds_scores(headwise, trained):
+    found = json.loads(headwise("translate", trained, "abc", "--beams", 4, "--nbest", 3, "--json").out)
+    scores = [each["score"] for each in found["outputs"]]
+    assert found["source"] == "abc" and len(scores) == 3 and scores == sorted(scores, reverse=True)
+
+
+def test_an_ensemble_of_a_run_with_itself_is_the_run(headwise, trained):
+    assert headwise("translate", trained, "abc", "--and", trained, "--engine", "native").out == "C B A\n"
+
+
+def test_evaluate_reports_intervals_and_writes_outputs(headwise, trained, tmp_path):
+    found = headwise("evaluate", trained, "--json", "--outputs", "out.tsv")
+    scores = {each["name"]: each for each in json.loads(found.out)["scores"]}
+    assert set(scores) == {"WER", "PER", "perplexity"}
+    assert scores["WER"]["low"] <= scores["WER"]["value"] <= scores["WER"]["high"]
+    assert scores["WER"]["value"] < 20
+    rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    assert all(len(row) == 3 for row in rows)
+
+
+def test_evaluate_takes_pairs_of_ones_own(headwise, trained, tmp_path):
+    (tmp_path / "mine.tsv").write_text("abc\tC B A\nabc\tX\nfed\tWRONG\n")
+    found = json.loads(headwise("evaluate", trained, "--data", "mine.tsv", "--json").out)
+    assert found["items"] == 2  # abc has two references, of which one is right
+    assert found["scores"][0]["value"] == pytest.approx(50)
+
+
+def test_inspect_draws_what_the_recorder_saw(headwise, trained, tmp_path):
+    assert headwise("inspect", trained, "abc", "--out", "a.svg").out == "a.svg\n"
+    drawn = "".join(ElementTree.parse(tmp_path / "a.svg").getroot().itertext())
+    assert all(token in drawn for token in ("a", "b", "c", "A", "B", "C"))
+    assert headwise("inspect", trained, "abc", "--out", "heads.png", "--view", "heads", "--kind", "encoder").status == 0
+    assert (tmp_path / "heads.png").read_bytes().startswith(b"\x89PNG")
+    assert headwise("inspect", trained, "abc", "--out", "page.html").status == 0
+
+
+def test_alignment_follows_the_reversal(trained):
+    maps = hw.load(trained).inspect("abcd")
+    assert maps.source_tokens[:4] == ("a", "b", "c", "d")
+    assert maps.target_tokens[:4] == ("D", "C", "B", "A")
+    for kind, weights in maps.weights.items():
+        assert weights.sum(-1) == pytest.approx(1.0, abs=1e-5), kind
+    first, last = maps.weights["cross"][..., 0, :4].max(), maps.weights["cross"][..., 3, :4].max()
+    assert first > 0.25 and last > 0.25
+
+
+def test_runs_lists_compares_and_plots(headwise, trained, tmp_path):
+    (row,) = json.loads(headwise("runs", trained.parent, "--json").out)
+    assert (row["name"], row["steps"], row["score"]) == ("reverse", 250, "wer")
+    assert "reverse" in headwise("runs", trained, trained, "--compare", "--plot", "c.png").out
+    assert (tmp_path / "c.png").stat().st_size > 1000
+
+
+def test_export_to_hugging_face_and_back(headwise, trained):
+    shared = headwise("export", trained, "hf", "--to", "hf")
+    assert shared.status in (0, 2)
+    if shared.status == 2:  # pre-norm is nothing that Marian knows: the refusal must say so
+        assert "pre" in shared.err
+
+
+def test_export_to_ctranslate2(headwise, trained, tmp_path):
+    assert headwise("export", trained, "ct2", "--to", "ctranslate2", "--int8").out == "ct2\n"
+    assert (tmp_path / "ct2" / "model.bin").stat().st_size > 1000
