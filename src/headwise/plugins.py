@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
+from zlib import crc32
 
 from headwise.errors import UserError
 
@@ -22,7 +23,7 @@ def add_parts(files: Iterable[str | Path] = ()) -> None:
         path = Path(file)
         if not path.is_file():
             raise UserError(f"--with {path}: there is no such file")
-        name = f"headwise_user_{path.stem}"
+        name = f"headwise_user_{path.stem}_{crc32(str(path.resolve()).encode()):08x}"  # two folders, two modules
         if name in sys.modules:
             continue
         spec = importlib.util.spec_from_file_location(name, path)

@@ -14,6 +14,7 @@ from headwise.loaded import build_for
 from headwise.runs import Run
 from headwise.tasks.transduce import PairData, Transduce
 from headwise.text.tokenisers import Tokenisers
+from headwise.train import hardware
 from headwise.train.loop import Result, train
 
 
@@ -36,6 +37,7 @@ def resume(path: str | Path, **options: Any) -> tuple[Run, Result]:
 
 
 def _train(run: Run, experiment: Experiment, prepared: Prepared, **options: Any) -> Result:
+    hardware.prepare(experiment.train)  # before the first tensor: worker threads take its flags when they start
     torch.manual_seed(experiment.seed)
     model = build_for(experiment, prepared.tokenisers)
     config = experiment.train.for_width(experiment.model.width)

@@ -131,8 +131,11 @@ def test_terms_between_a_target_and_its_memory(make: type[Term]) -> None:
     ctx = Context({"encoder": Stream.of(memory)}, DecodingCache(rows=6, beams=3))
     steps = [attention(Stream.of(x[:, t : t + 1], start=t), ctx) for t in range(4)]
     close(torch.cat(steps, dim=1), alone)
-    moved = attention(Stream.of(x, start=2), Context({"encoder": Stream.of(memory.repeat_interleave(3, 0))}))
+    repeated = memory.repeat_interleave(3, 0)
+    moved = attention(Stream.of(x, start=2), Context({"encoder": Stream.of(repeated)}))
     assert not torch.allclose(moved, alone)
+    both_moved = attention(Stream.of(x, start=2), Context({"encoder": Stream.of(repeated, start=2)}))
+    close(both_moved, alone, atol=1e-6, rtol=1e-6)  # rotary's rates are float32
 
 
 def test_rows_of_weights_sum_to_one() -> None:

@@ -36,10 +36,31 @@ def test_equals_torch_with_its_gradients(rows: int, bias: bool, smoothing: float
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_gradients_are_finite_differences(smoothing: float) -> None:
+    *inputs, labels = given(tokens=5)
+    step = 1e-6
+
+    def total() -> Tensor:
+        return ChunkedLoss.apply(*inputs, labels, PAD, smoothing, 2)[0]
+
+    for tensor, gradient in zip(inputs, torch.autograd.grad(total(), inputs), strict=True):
+        values, expected = tensor.detach().view(-1), torch.empty(tensor.numel(), dtype=torch.float64)
+        with torch.no_grad():
+            for place in range(len(values)):
+                values[place] += step
+                above = total()
+                values[place] -= 2 * step
+                expected[place] = (above - total()) / (2 * step)
+                values[place] += step
+        close(gradient.flatten(), expected, atol=1e-8, rtol=1e-6)
+
+
+def test_a_second_backward_is_refused_rather_than_wrong() -> None:
+    """The gradients are scaled where they lie."""
     x, weight, shift, labels = given()
-    assert torch.autograd.gradcheck(
-        lambda *inputs: ChunkedLoss.apply(*inputs, labels, PAD, smoothing, 4)[0], (x, weight, shift)
-    )
+    total, _ = ChunkedLoss.apply(x, weight, shift, labels, PAD, 0.0, 4)
+    (3 * total).backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (3 * total).backward()
 
 
 @pytest.mark.parametrize("wanted", range(3), ids=["x", "weight", "bias"])

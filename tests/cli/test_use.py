@@ -81,11 +81,18 @@ def test_runs_lists_compares_and_plots(headwise, trained, tmp_path):
     assert (tmp_path / "c.png").stat().st_size > 1000
 
 
-def test_export_to_hugging_face_and_back(headwise, trained):
-    shared = headwise("export", trained, "hf", "--to", "hf")
-    assert shared.status in (0, 2)
-    if shared.status == 2:  # pre-norm is nothing that Marian knows: the refusal must say so
-        assert "pre" in shared.err
+def test_a_run_that_hugging_face_cannot_express_is_refused(headwise, trained, tmp_path):
+    refused = headwise("export", trained, "hf", "--to", "hf")
+    assert refused.status == 2 and "Marian has only 'post'" in refused.err
+    assert not (tmp_path / "hf").exists()
+
+
+def test_export_to_hugging_face_and_back(headwise, experiment_file):
+    run = headwise("train", experiment_file(steps=30), "--set", "model.wiring=post").out.strip()
+    assert headwise("export", run, "hf", "--to", "hf").out == "hf\n"
+    assert headwise("import", "hf", "runs/back").status == 0
+    outputs = [headwise("translate", each, "abc", "hag", "--engine", "native").out for each in (run, "hf", "runs/back")]
+    assert outputs[0] == outputs[1] == outputs[2] != ""
 
 
 def test_export_to_ctranslate2(headwise, trained, tmp_path):

@@ -43,7 +43,7 @@ parts = st.one_of(
         terms=st.lists(kinds(TERMS), max_size=2).map(tuple),
         kernel=st.sampled_from(["auto", "plain", "sdpa", "chunked"]),
     ),
-    st.builds(MlpConfig, expand=st.floats(0, 8), activation=st.sampled_from(["", "swiglu", "relu"])),
+    st.builds(MlpConfig, expand=st.floats(0, 8, allow_subnormal=False), activation=st.sampled_from(["", "swiglu", "relu"])),
 )
 stacks = st.builds(
     StackConfig,
@@ -59,7 +59,7 @@ models = st.builds(
     positions=kinds(POSITIONS),
     norm=st.one_of(kinds(NORMS), st.builds(LayerNormConfig, eps=st.floats(1e-8, 1))),
     wiring=kinds(WIRINGS),
-    dropout=st.floats(0, 0.9),
+    dropout=st.floats(0, 0.9, allow_subnormal=False),
 )
 
 

@@ -9,6 +9,7 @@ Letters: B sources, K beams, S source length, T target length, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.func import functional_call
+
+import headwise
 
 PAD, FIRST = 0, 4  # ids below FIRST are special
 Model = Any  # of headwise.blocks.stack.EncoderDecoder's shape
@@ -83,10 +86,22 @@ def check_batch(model: Model) -> None:
 
 @torch.no_grad()
 def check_cached(model: Model) -> None:
-    """Fed one by one through the cache, tokens give what they give at once."""
-    source, target = ids(model, 2, 5), ids(model, 2, 9, seed=1)
-    source[1, 4:] = PAD
+    """Fed one by one through the cache, tokens give what they give at once; for an empty source, too."""
+    source, target = ids(model, 3, 5), ids(model, 3, 9, seed=1)
+    source[1, 4:] = source[2] = PAD
     close(stepped(model, model.start(source), target), model(source, target))
+
+
+@torch.no_grad()
+def check_recording(model: Model) -> None:
+    """Looking on changes nothing, also where somebody looks at some steps and not at others."""
+    source, target = ids(model, 2, 5), ids(model, 2, 6, seed=1)
+    state, logits = model.start(source), []
+    for number, tokens in enumerate(target.unbind(1)):
+        with headwise.record() if number % 2 else nullcontext():
+            out, state = model.step(tokens, state)
+        logits.append(out)
+    close(torch.stack(logits, dim=1), model(source, target))
 
 
 @torch.no_grad()
@@ -166,6 +181,7 @@ CHECKS: tuple[Callable[[Model], None], ...] = (
     check_padding,
     check_batch,
     check_cached,
+    check_recording,
     check_beams,
     check_select,
     check_sources_move,

@@ -26,7 +26,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(PARTS, "kinds", dict(PARTS.kinds))
     add_parts([FILE])
     yield
-    del sys.modules["headwise_user_moving_average"]
+    del sys.modules[next(name for name in sys.modules if name.startswith("headwise_user_moving_average"))]
 
 
 def hybrid(width: int = 8, **settings: Any) -> Model:

@@ -117,7 +117,7 @@ def test_export_refuses_what_is_not_there(maps: Maps, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"x.jpg: the file ends in '.jpg'; "):
         export(maps, tmp_path / "x.jpg", "t")
     (tmp_path / "taken").write_text("")
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match="cannot write"):
         export(maps, tmp_path / "taken" / "x.svg", "t")
 
 

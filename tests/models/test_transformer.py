@@ -11,6 +11,7 @@ from torch import nn
 
 import headwise
 from headwise import UserError
+from headwise.blocks.dropout import Dropout
 from headwise.blocks.stack import EncoderDecoder, parameters
 from headwise.config.parts import POSITIONS
 from headwise.models.transformer import TransformerConfig
@@ -104,7 +105,7 @@ def test_gradients_of_pre_are_flat_and_those_of_post_grow_to_the_output() -> Non
 def test_dropout_stands_where_the_paper_puts_it() -> None:
     """On embedding + position and on the output of each sublayer, nowhere else."""
     model = tiny(dropout=0.1)
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Dropout)]
+    names = [name for name, module in model.named_modules() if isinstance(module, Dropout)]
     assert len(names) == 2 + 2 * 2 + 2 * 3
     assert all(name.endswith(("embed.drop", *(f"adds.{i}.drop" for i in range(3)))) for name in names)
 
@@ -167,3 +168,14 @@ def test_config_defaults_are_the_paper_s() -> None:
     config = TransformerConfig()
     assert (config.width, config.heads, config.encoder.depth, config.dropout) == (512, 8, 6, 0.1)
     assert (config.wiring.kind, config.norm.kind, config.positions.kind) == ("post", "layer", "sinusoid")
+
+
+def test_settings_reach_their_parts() -> None:
+    wide, own = {"kind": "mlp", "expand": 1.5}, {"kind": "mlp", "hidden": 7, "activation": "swiglu"}
+    model = tiny(encoder={"depth": 3, "layers": [[wide], [own], ["mlp"]]}, attention_dropout=0.2, positions="t5")
+    assert [layer.parts[0].outer.in_features for layer in model.encoder.stack.layers] == [48, 7, 128]
+    assert [layer.parts[0].gated for layer in model.encoder.stack.layers] == [False, True, False]
+    looks = [part for layer in model.decoder.stack.layers for part in layer.parts[:2]]
+    assert all(part.dropout == 0.2 for part in looks)
+    assert not looks[0].terms[0].both_ways
+    assert tiny(positions="t5").encoder.stack.layers[0].parts[0].terms[0].both_ways

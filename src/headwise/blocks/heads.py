@@ -21,9 +21,9 @@ class Loss:
 
 
 class ChunkedLoss(torch.autograd.Function):
-    """sum_t [logsumexp(z_t) - (1-e) z_t[y_t] - e mean(z_t)] with z = x W^T + b, some rows at a time.
+    """-sum_t [(1-e) log p_t[y_t] + e mean(log p_t)] with p = softmax(x W^T + b), some rows at a time.
 
-    The gradient softmax(z) - (1-e) onehot(y) - e/V is taken at once while a chunk's logits are at hand, so neither
+    The gradient p - (1-e) onehot(y) - e/V is taken at once while a chunk's logits are at hand, so neither
     the logits nor their softmax are ever stored whole: a few passes less over memory, and far less of it. Under
     autocast only the matrix products are in low precision.
     """
@@ -50,15 +50,14 @@ class ChunkedLoss(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias) if learning and bias is not None else None
         for start in range(0, len(x), rows):
             part = slice(start, start + rows)
-            logits = F.linear(x[part].to(low), table, shift).to(exact)  # (n, V)
+            log_p = F.linear(x[part].to(low), table, shift).log_softmax(-1, dtype=exact)  # (n, V)
             label = labels[part].unsqueeze(-1)
-            lse = logits.logsumexp(-1, keepdim=True)
-            plain = lse - logits.gather(-1, label)
-            smooth = (lse - logits.mean(-1, keepdim=True)) if smoothing else plain
+            plain = -log_p.gather(-1, label)
+            smooth = -log_p.mean(-1, keepdim=True) if smoothing else plain
             nll += (plain * real[part]).sum()
             total += (((1 - smoothing) * plain + smoothing * smooth) * real[part]).sum()
             if grad_x is not None and grad_weight is not None:
-                grad = slope_(logits, lse, label, smoothing)
+                grad = slope_(log_p, label, smoothing)
                 if grad_bias is not None:
                     grad_bias += (grad * real[part]).sum(0)
                 grad = grad.to(low)
@@ -80,12 +79,12 @@ class ChunkedLoss(torch.autograd.Function):
         return grad_x, grad_weight, (grad_bias[0] if grad_bias else None), None, None, None, None
 
 
-def slope_(logits: Tensor, lse: Tensor, label: Tensor, smoothing: float) -> Tensor:
-    """softmax(z) - (1-e) onehot(y) - e/V, written over the logits z."""
-    grad = logits.sub_(lse).exp_()
+def slope_(log_p: Tensor, label: Tensor, smoothing: float) -> Tensor:
+    """p - (1-e) onehot(y) - e/V, written over log p."""
+    grad = log_p.exp_()
     if smoothing:
-        grad.sub_(smoothing / logits.shape[-1])
-    return grad.scatter_add_(-1, label, torch.full_like(lse, smoothing - 1))
+        grad.sub_(smoothing / grad.shape[-1])
+    return grad.scatter_add_(-1, label, grad.new_full(label.shape, smoothing - 1))
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:

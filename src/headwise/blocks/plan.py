@@ -21,7 +21,7 @@ from headwise.blocks.cache import DecodingCache
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.kernels import auto
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.residual import Add, Post, Pre
+from headwise.blocks.residual import Add, Post, Pre, Wiring
 from headwise.blocks.stream import Context, Stream
 from headwise.blocks.terms import Causal, Padding, Segments
 
@@ -54,12 +54,12 @@ def stack_steps(stack: Stack, ctx: Context) -> Iterator[Step]:
     for place, number in enumerate(stack.order):
         layer, here = stack.layers[number], ctx.at(place)
         wire = WIRINGS.get(type(layer))
-        if wire is None or any(type(add) is not Add for add in layer.adds):
+        if wire and isinstance(layer, Wiring) and all(type(add) is Add for add in layer.adds):
+            for inner, (part, norm) in enumerate(zip(layer.parts, layer.norms, strict=True)):
+                short = PARTS.get(type(part), whole)
+                yield wire(short(part, here.at(inner)), brief(norm))
+        else:
             yield whole(layer, here)
-            continue
-        for inner, (part, norm) in enumerate(zip(layer.parts, layer.norms, strict=True)):
-            short = PARTS.get(type(part), whole)
-            yield wire(short(part, here.at(inner)), brief(norm))
 
 
 def post(part: Step, norm: Function) -> Step:

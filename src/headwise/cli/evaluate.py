@@ -52,11 +52,11 @@ def evaluate(
     pairs = list(read_pairs(tuple(Path(file) for file in data))) if data else ()
     found = loaded.evaluate(pairs, language=language, **settings)
     if outputs:
-        from headwise.runs.files import write_text
+        from headwise.files import write
 
         rows = zip(found.sources, found.outputs, found.references, strict=True)
         text = "".join("\t".join([source, output, *listed]) + "\n" for source, output, listed in rows)
-        write_text(outputs, text)
+        write(outputs, text)
         say(f"outputs are in {outputs}")
     if show and not json_:
         for source, output, listed in list(zip(found.sources, found.outputs, found.references, strict=True))[:show]:

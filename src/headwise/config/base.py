@@ -147,10 +147,14 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> merge({"norm": {"kind": "layer", "eps": 1.0}}, {"norm": {"kind": "rms"}})
     {'norm': {'kind': 'rms'}}
+    >>> merge({"norm": "rms"}, {"norm": {"eps": 1.0}})
+    {'norm': {'kind': 'rms', 'eps': 1.0}}
     """
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
+        if isinstance(old, str) and isinstance(value, Mapping):
+            old = {"kind": old}  # a name stands for its table
         same_kind = (
             isinstance(old, Mapping)
             and isinstance(value, Mapping)

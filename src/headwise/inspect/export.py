@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from headwise.errors import UserError, nearest
-from headwise.inspect.files import check_ending, save, write
+from headwise.files import write
+from headwise.inspect.files import check_ending, save
 from headwise.inspect.maps import Maps
 from headwise.inspect.page import page
 from headwise.inspect.pictures import alignment, head_grid
@@ -29,7 +30,7 @@ def export(
     path = Path(path)
     check_ending(path, ".svg", ".png", ".html")
     if path.suffix.lower() == ".html":
-        return write(path, page(maps, title).encode())
+        return write(path, page(maps, title))
     if kind not in maps.weights:
         raise UserError(f"no {kind} attention was recorded; there is {' and '.join(sorted(maps.weights))}")
     if view not in VIEWS:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import UserError
-from headwise.runs.files import appearing
+from headwise.files import appearing
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from headwise.errors import UserError
-from headwise.runs.files import appearing
+from headwise.files import appearing
 from headwise.runs.manifest import Damaged, check, seal
 from headwise.runs.run import Run
 

@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from headwise.runs.files import sync, write_text, writing
+from headwise.files import sync, write, writing
 
 Row = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ class Metrics:
     def rewind(self, step: int) -> None:
         """Forget the rows after `step`: a resumed run will write them again."""
         kept = [line for line, row in self._lines() if row.get("step", 0) <= step]
-        write_text(self.path, "".join(kept))
+        write(self.path, "".join(kept))
 
     def sync(self) -> None:
         if self.path.exists():

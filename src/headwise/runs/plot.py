@@ -5,7 +5,7 @@ from io import BytesIO
 from pathlib import Path
 
 from headwise.errors import UserError
-from headwise.runs.files import write_bytes, writing
+from headwise.files import write, writing
 from headwise.runs.run import Run
 
 AXES = ("step", "minutes", "epoch")
@@ -43,7 +43,7 @@ def plot(runs: Sequence[Run], out: Path | str, over: str = "step") -> Path:
     figure.savefig(picture, format=out.suffix[1:])
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(out, picture.getvalue())
+    write(out, picture.getvalue())
     return out
 
 

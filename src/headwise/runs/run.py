@@ -31,7 +31,7 @@ from typing import IO, Any
 import tomli_w
 
 from headwise.errors import UserError
-from headwise.runs.files import Stage, discard, recover, remove, unheard, write_text, writing
+from headwise.files import Stage, discard, recover, remove, unheard, write, writing
 from headwise.runs.metrics import Metrics
 
 
@@ -69,8 +69,8 @@ class Run:
                 raise Taken(f"{path} exists already; choose another name, or resume it") from None
             try:
                 run.checkpoints.mkdir()
-                write_text(run.path / "info.json", json.dumps(_info(config), indent=1))
-                write_text(run.path / "config.toml", tomli_w.dumps(dict(config)))
+                write(run.path / "info.json", json.dumps(_info(config), indent=1))
+                write(run.path / "config.toml", tomli_w.dumps(dict(config)))
             except BaseException:
                 remove(run.path)
                 raise
@@ -128,7 +128,7 @@ class Run:
 
     def point(self, name: str, step: int) -> None:
         if self.pointed(name) != step:
-            write_text(self.path / name, f"step-{step}\n")
+            write(self.path / name, f"step-{step}\n")
 
     def prune(self, keep: int) -> None:
         """Delete all checkpoints but the last `keep` and the best."""

@@ -11,13 +11,14 @@ from typing import Any
 
 from headwise.config.data import TokeniserConfig
 from headwise.errors import UserError, nearest
-from headwise.text.atomic import write_atomically
+from headwise.files import write
+from headwise.interop.marian_text import MarianTokeniser
 from headwise.text.base import Tokeniser
 from headwise.text.listed import Bytes, Characters, Words
 from headwise.text.normalise import Normaliser
 from headwise.text.subword import Bpe, Unigram
 
-KINDS: dict[str, type[Tokeniser]] = {cls.kind: cls for cls in (Characters, Words, Bytes, Bpe, Unigram)}
+KINDS: dict[str, type[Tokeniser]] = {cls.kind: cls for cls in (Characters, Words, Bytes, Bpe, Unigram, MarianTokeniser)}
 FORMAT, VERSION = "headwise-tokenisers", 1
 
 
@@ -57,7 +58,7 @@ class Tokenisers:
         }
 
     def save(self, path: Path | str) -> None:
-        write_atomically(Path(path), json.dumps(self.to_json(), ensure_ascii=False, indent=1))
+        write(Path(path), json.dumps(self.to_json(), ensure_ascii=False, indent=1))
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenisers:

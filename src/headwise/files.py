@@ -48,21 +48,19 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_text(path: Path, text: str) -> None:
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a small file atomically."""
+def write(path: Path, content: str | bytes) -> Path:
+    """Write a file, or replace it, atomically; its folder is made where it is missing."""
     aside = path.with_name(f".tmp-{path.name}")
     with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            aside.write_bytes(data)
+            aside.write_bytes(content.encode() if isinstance(content, str) else content)
             sync(aside)
             os.replace(aside, path)
             sync(path.parent)
         finally:
             aside.unlink(missing_ok=True)
+    return path
 
 
 @contextmanager

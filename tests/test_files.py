@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from headwise.errors import UserError
+from headwise.files import appearing, recover, write
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, latest, save
-from headwise.runs.files import appearing, recover, write_text
 
 NOBODY = 65534
 BIG = {"weight": torch.zeros(50_000)}
@@ -97,9 +97,9 @@ def test_a_run_that_cannot_be_created_leaves_nothing(tmp_path):
 
 def test_a_small_file_is_replaced_or_left_as_it_was(tmp_path):
     path = tmp_path / "last"
-    write_text(path, "step-1")
+    write(path, "step-1")
     with small_files(3), pytest.raises(UserError):
-        write_text(path, "step-2" * 10)
+        write(path, "step-2" * 10)
     assert [file.name for file in tmp_path.iterdir()] == ["last"]
     assert path.read_text() == "step-1"
 

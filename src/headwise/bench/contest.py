@@ -1,0 +1,119 @@
+"""A contest: every engine in a process of its own, repeats in turn, so that a busy machine is busy for all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from headwise.bench.jobs import Job
+from headwise.errors import UserError, nearest
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Result:
+    """What one engine did. `ratio` is its speed over the peer's, repeat by repeat; above 1 it is faster."""
+
+    engine: str
+    tokens: int = 0
+    seconds: list[float] = field(default_factory=list)
+    outputs: list[list[int]] = field(default_factory=list)
+    missing: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second, by the median."""
+        return self.tokens / median(self.seconds) if self.seconds else 0.0
+
+    def ratio(self, peer: Result) -> float:
+        """The median over repeats of peer's time / own time: neighbours in time meet the same load."""
+        pairs = zip(peer.seconds, self.seconds, strict=True)
+        return median(theirs / own for theirs, own in pairs) if self.seconds and peer.seconds else 0.0
+
+    def agreement(self, peer: Result) -> float | None:
+        """The share of tokens equal to the peer's, for engines that write some."""
+        if not (self.outputs and peer.outputs):
+            return None
+        pairs = [
+            (a, b)
+            for own, theirs in zip(self.outputs, peer.outputs, strict=True)
+            for a, b in zip(own, theirs, strict=False)
+        ]
+        return sum(a == b for a, b in pairs) / max(len(pairs), self.tokens, peer.tokens)
+
+    def to_json(self, peer: Result) -> dict[str, Any]:
+        own = {key: value for key, value in asdict(self).items() if key != "outputs"}
+        return own | {"rate": self.rate, "ratio": self.ratio(peer), "agreement": self.agreement(peer)}
+
+
+class Worker:
+    """An engine's process."""
+
+    def __init__(self, job: Job, what: str):
+        self.engine = job.engine
+        threads = {"OMP_NUM_THREADS": str(job.threads), "HF_HUB_OFFLINE": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "headwise.bench.worker", what, job.model_dump_json()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | threads,
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None and self.process.stderr is not None
+        line = self.process.stdout.readline()
+        if not line:
+            last = (self.process.stderr.read().strip().splitlines() or ["no message"])[-1]
+            raise UserError(f"{self.engine}: its process failed ({last}); leave it out with --engines")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def repeat(self) -> float:
+        assert self.process.stdin is not None
+        self.process.stdin.write("again\n")
+        self.process.stdin.flush()
+        return float(self.answer()["seconds"])
+
+
+def contest(jobs: Sequence[Job], what: str, repeats: int, say: Say = lambda text: None) -> list[Result]:
+    """Time all jobs in turn; one whose engine is not installed has `missing` instead of seconds."""
+    results = []
+    with ExitStack() as running:
+        ready: list[tuple[Worker, Result]] = []
+        for job in jobs:  # one after the other, so that getting ready disturbs nobody's first repeat
+            say(f"{job.engine}: getting ready")
+            worker = running.enter_context(Worker(job, what))
+            result = Result(job.engine, **worker.answer())
+            results.append(result)
+            if not result.missing:
+                ready.append((worker, result))
+        for number in range(repeats):
+            say(f"repeat {number + 1} of {repeats}")
+            for worker, result in ready:
+                result.seconds.append(worker.repeat())
+    return results
+
+
+def chosen(names: Sequence[str], known: Sequence[str], peer: str) -> list[str]:
+    """The engines to run, in the table's order; the peer is always among them."""
+    for name in (*names, peer):
+        if name not in known:
+            raise UserError(f"--engines: there is no '{name}'; {nearest(name, known)}")
+    return [name for name in known if not names or name in names or name == peer]

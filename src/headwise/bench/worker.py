@@ -1,0 +1,55 @@
+"""The process of one engine: `python -m headwise.bench.worker WHAT JOB`.
+
+It gets ready, says so, then times one repeat for every line it reads. Answers are lines of JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+
+def main(what: str, text: str) -> None:
+    import torch
+
+    from headwise.bench.jobs import JOBS
+
+    warnings.simplefilter("ignore")  # peers' own
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # whatever a peer prints must not mix with the answers
+    job: Any = JOBS[what].model_validate_json(text)
+    torch.set_num_threads(job.threads)
+    try:
+        run = prepared(what, job)
+        first = run()
+    except ImportError as error:
+        print(json.dumps({"missing": f"{error.name or error} is not installed"}), file=answers, flush=True)
+        return
+    ready = {"tokens": first} if isinstance(first, int) else {"tokens": sum(map(len, first)), "outputs": first}
+    print(json.dumps(ready), file=answers, flush=True)
+    gc.disable()  # a collection in one engine's repeat and not in another's would be noise
+    for _ in sys.stdin:
+        begin = perf_counter()
+        run()
+        print(json.dumps({"seconds": perf_counter() - begin}), file=answers, flush=True)
+        gc.collect()
+
+
+def prepared(what: str, job: Any) -> Callable[[], Any]:
+    """The function to time."""
+    if what == "train":
+        from headwise.bench.training import timed
+
+        return timed(job)
+    from headwise.bench.decoding import ENGINES
+
+    return ENGINES[job.engine](job)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,169 @@
+"""`headwise bench`: speed beside installed peers, in one run."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from headwise.cli.common import Json, say
+
+if TYPE_CHECKING:
+    from headwise.bench.contest import Result
+    from headwise.bench.jobs import Job
+
+app = App(name="bench", help="Speed beside installed peers, in one run.")
+
+Shape = Annotated[str, Parameter(help="base (width 512, 6+6, 32,000 words), small (256, 3+3, 8,000) or tiny.")]
+Engines = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True, help="Only these, and the peer.")]
+Peer = Annotated[str, Parameter(help="Whose speed is 1 in the ratios.")]
+Repeats = Annotated[int, Parameter(help="How often each engine is timed; medians are shown.")]
+
+
+@app.command
+def decode(
+    *,
+    shape: Shape = "base",
+    rows: int = 1,
+    beams: int = 1,
+    length: int = 32,
+    threads: int = 1,
+    repeats: Repeats = 7,
+    engines: Engines = None,
+    peer: Peer = "marian",
+    json: Json = False,
+) -> None:
+    """Decode with one random model in every engine: outputs of exactly LENGTH tokens.
+
+    Examples:
+        headwise bench decode
+        headwise bench decode --shape small --rows 32 --beams 4
+        headwise bench decode --engines headwise --repeats 15 --json
+
+    Parameters
+    ----------
+    rows
+        Sentences at once.
+    beams
+        Hypotheses of each; 1 is greedy.
+    length
+        Tokens of each output.
+    threads
+        Threads of each engine.
+    """
+    from headwise.bench.contest import chosen
+    from headwise.bench.decoding import ENGINES
+    from headwise.bench.jobs import DecodeJob, shape_named
+
+    common = {"shape": shape_named(shape), "threads": threads, "rows": rows, "beams": beams, "length": length}
+    jobs = [DecodeJob(engine=name, **common) for name in chosen(engines or (), list(ENGINES), peer)]
+    search = f"beam {beams}" if beams > 1 else "greedy"
+    _run(jobs, "decode", repeats, peer, f"decoding, {search}, {rows} at once, {length} tokens", json)
+
+
+@app.command
+def train(
+    *,
+    shape: Shape = "base",
+    rows: int = 32,
+    length: int = 32,
+    dropout: float = 0.0,
+    threads: int = 2,
+    repeats: Repeats = 7,
+    engines: Engines = None,
+    peer: Peer = "marian",
+    json: Json = False,
+) -> None:
+    """Train one shape in every engine: forward, backward and a step of fused AdamW.
+
+    Examples:
+        headwise bench train
+        headwise bench train --dropout 0.1
+        headwise bench train --shape small --peer nn.Transformer
+
+    Parameters
+    ----------
+    rows
+        Pairs of sentences in a batch.
+    length
+        Tokens of each sentence; target tokens are counted.
+    dropout
+        Of embeddings and sublayers.
+    threads
+        Threads of each engine.
+    """
+    from headwise.bench.contest import chosen
+    from headwise.bench.jobs import TrainJob, shape_named
+    from headwise.bench.training import ENGINES
+
+    common = {"shape": shape_named(shape), "threads": threads, "rows": rows, "length": length, "dropout": dropout}
+    jobs = [TrainJob(engine=name, **common) for name in chosen(engines or (), list(ENGINES), peer)]
+    _run(jobs, "train", repeats, peer, f"training, {rows} x {length} tokens, dropout {dropout:g}", json)
+
+
+@app.command
+def attention(*, tokens: int = 1024, threads: int = 1, repeats: Repeats = 9, json: Json = False) -> None:
+    """Plain products against the fused kernel over length, forward and backward.
+
+    Parameters
+    ----------
+    tokens
+        In all: shorter sequences come in larger batches.
+    threads
+        Threads for torch.
+    """
+    import torch
+
+    from headwise.bench.attention import compare
+
+    torch.set_num_threads(threads)
+    found = compare(tokens=tokens, repeats=repeats)
+    if json:
+        print(json_format.dumps(found, indent=1))
+        return
+    rows = [[f"{r['length']:g}", f"{r['plain']:.2f}", f"{r['sdpa']:.2f}", f"{r['ratio']:.2f}"] for r in found]
+    title = f"causal attention, {tokens} tokens, 8 heads of 64, threads {threads}"
+    _table(title, ("length", "plain ms", "sdpa ms", "sdpa/plain"), rows)
+
+
+def _run(jobs: Sequence[Job], what: str, repeats: int, peer: str, title: str, json: bool) -> None:
+    from headwise.bench.contest import contest
+
+    results = contest(jobs, what, repeats, say)
+    (first,) = (result for result in results if result.engine == peer)
+    job = jobs[0]
+    if json:
+        setting = {"what": what, "peer": peer, "repeats": repeats} | job.model_dump(exclude={"engine", "what"})
+        print(json_format.dumps(setting | {"results": [result.to_json(first) for result in results]}, indent=1))
+        return
+    head = f"{title}; {job.shape}; threads {job.threads}; medians of {repeats}"
+    columns = ["engine", "ms", "tokens/s", f"x {peer}", *(["same tokens"] if what == "decode" else [])]
+    _table(head, columns, [_row(result, first) for result in results])
+
+
+def _row(result: Result, peer: Result) -> list[str]:
+    if result.missing:
+        return [result.engine, f"[dim]{result.missing}[/]"]
+    agreement = result.agreement(peer)
+    return [
+        f"[cyan]{result.engine}[/]",
+        f"{1e3 * result.tokens / result.rate:,.1f}",
+        f"{result.rate:,.0f}",
+        f"{result.ratio(peer):.2f}" if peer.seconds else "-",
+        *([] if agreement is None else [f"{agreement:.0%}"]),
+    ]
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    print(title)  # not the table's own title, which would be cut to its width
+    Console().print(table)
