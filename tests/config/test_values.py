@@ -43,7 +43,9 @@ parts = st.one_of(
         terms=st.lists(kinds(TERMS), max_size=2).map(tuple),
         kernel=st.sampled_from(["auto", "plain", "sdpa", "chunked"]),
     ),
-    st.builds(MlpConfig, expand=st.floats(0, 8, allow_subnormal=False), activation=st.sampled_from(["", "swiglu", "relu"])),
+    st.builds(
+        MlpConfig, expand=st.floats(0, 8, allow_subnormal=False), activation=st.sampled_from(["", "swiglu", "relu"])
+    ),
 )
 stacks = st.builds(
     StackConfig,
