@@ -25,7 +25,7 @@ types: install
 	$(BIN)/mypy
 
 unit: install browser
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # Debian's chromium for the tests of pages, where it is missing and may be installed.
 browser:

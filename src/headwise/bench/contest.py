@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from headwise.bench.jobs import Job
 from headwise.errors import UserError, nearest
@@ -20,11 +20,12 @@ Say = Callable[[str], None]
 
 @dataclass
 class Result:
-    """What one engine did. `ratio` is its speed over the peer's, repeat by repeat; above 1 it is faster."""
+    """What one engine did, in seconds of the clock and of the processor for each repeat."""
 
     engine: str
     tokens: int = 0
     seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
     outputs: list[list[int]] = field(default_factory=list)
     missing: str = ""
 
@@ -33,10 +34,13 @@ class Result:
         """Tokens a second, by the median."""
         return self.tokens / median(self.seconds) if self.seconds else 0.0
 
-    def ratio(self, peer: Result) -> float:
-        """The median over repeats of peer's time / own time: neighbours in time meet the same load."""
-        pairs = zip(peer.seconds, self.seconds, strict=True)
-        return median(theirs / own for theirs, own in pairs) if self.seconds and peer.seconds else 0.0
+    def ratio(self, peer: Result, clock: Literal["seconds", "cpu"] = "seconds") -> float:
+        """The median over repeats of peer's time / own time: neighbours in time meet the same load. Above 1 it is
+        the faster one. Processor time is less disturbed by other programs, but blind to idle threads."""
+        if not (self.seconds and peer.seconds):
+            return 0.0
+        pairs = zip(getattr(peer, clock), getattr(self, clock), strict=True)
+        return median(theirs / own for theirs, own in pairs)
 
     def agreement(self, peer: Result) -> float | None:
         """The share of tokens equal to the peer's, for engines that write some."""
@@ -51,7 +55,8 @@ class Result:
 
     def to_json(self, peer: Result) -> dict[str, Any]:
         own = {key: value for key, value in asdict(self).items() if key != "outputs"}
-        return own | {"rate": self.rate, "ratio": self.ratio(peer), "agreement": self.agreement(peer)}
+        ratios = {"ratio": self.ratio(peer), "cpu_ratio": self.ratio(peer, "cpu")}
+        return own | {"rate": self.rate, **ratios, "agreement": self.agreement(peer)}
 
 
 class Worker:
@@ -85,11 +90,11 @@ class Worker:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def repeat(self) -> float:
+    def repeat(self) -> dict[str, float]:
         assert self.process.stdin is not None
         self.process.stdin.write("again\n")
         self.process.stdin.flush()
-        return float(self.answer()["seconds"])
+        return self.answer()
 
 
 def contest(jobs: Sequence[Job], what: str, repeats: int, say: Say = lambda text: None) -> list[Result]:
@@ -107,7 +112,9 @@ def contest(jobs: Sequence[Job], what: str, repeats: int, say: Say = lambda text
         for number in range(repeats):
             say(f"repeat {number + 1} of {repeats}")
             for worker, result in ready:
-                result.seconds.append(worker.repeat())
+                times = worker.repeat()
+                result.seconds.append(times["seconds"])
+                result.cpu.append(times["cpu"])
     return results
 
 

@@ -10,7 +10,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 
@@ -34,10 +34,11 @@ def main(what: str, text: str) -> None:
     print(json.dumps(ready), file=answers, flush=True)
     gc.disable()  # a collection in one engine's repeat and not in another's would be noise
     for _ in sys.stdin:
-        begin = perf_counter()
+        gc.collect()  # now, and not after the answer, when it would disturb the next engine
+        begin, worked = perf_counter(), process_time()
         run()
-        print(json.dumps({"seconds": perf_counter() - begin}), file=answers, flush=True)
-        gc.collect()
+        times = {"seconds": perf_counter() - begin, "cpu": process_time() - worked}
+        print(json.dumps(times), file=answers, flush=True)
 
 
 def prepared(what: str, job: Any) -> Callable[[], Any]:

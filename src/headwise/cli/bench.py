@@ -139,7 +139,7 @@ def _run(jobs: Sequence[Job], what: str, repeats: int, peer: str, title: str, js
         print(json_format.dumps(setting | {"results": [result.to_json(first) for result in results]}, indent=1))
         return
     head = f"{title}; {job.shape}; threads {job.threads}; medians of {repeats}"
-    columns = ["engine", "ms", "tokens/s", f"x {peer}", *(["same tokens"] if what == "decode" else [])]
+    columns = ["engine", "ms", "tokens/s", f"x {peer}", "in CPU time", *(["same tokens"] if what == "decode" else [])]
     _table(head, columns, [_row(result, first) for result in results])
 
 
@@ -151,7 +151,7 @@ def _row(result: Result, peer: Result) -> list[str]:
         f"[cyan]{result.engine}[/]",
         f"{1e3 * result.tokens / result.rate:,.1f}",
         f"{result.rate:,.0f}",
-        f"{result.ratio(peer):.2f}" if peer.seconds else "-",
+        *([f"{result.ratio(peer):.2f}", f"{result.ratio(peer, 'cpu'):.2f}"] if peer.seconds else ["-", "-"]),
         *([] if agreement is None else [f"{agreement:.0%}"]),
     ]
 
