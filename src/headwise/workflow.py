@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from headwise.blocks.stack import parameters
 from headwise.config.experiment import Experiment, resolved
 from headwise.data.prepare import Prepared, prepare
 from headwise.errors import UserError
@@ -19,7 +21,8 @@ from headwise.train.loop import Result, train
 
 
 def train_experiment(experiment: Experiment, folder: str | Path = "runs", **options: Any) -> tuple[Run, Result]:
-    """Train an experiment in a new run folder `folder/name`."""
+    """Train an experiment in a new run folder `folder/name`. `announce` hears a line about data and model; further
+    options are those of `headwise.train.loop.train`."""
     prepared = prepare(experiment.data, experiment.tokeniser)
     run = Run.fresh(folder, experiment.name or "run", experiment.model_dump(mode="json"))
     prepared.tokenisers.save(run.tokenizer)
@@ -36,13 +39,27 @@ def resume(path: str | Path, **options: Any) -> tuple[Run, Result]:
     return run, _train(run, experiment, prepared, **options)
 
 
-def _train(run: Run, experiment: Experiment, prepared: Prepared, **options: Any) -> Result:
+def silent(text: str) -> None:
+    """Tell nobody."""
+
+
+def _train(
+    run: Run, experiment: Experiment, prepared: Prepared, announce: Callable[[str], None] = silent, **options: Any
+) -> Result:
     hardware.prepare(experiment.train)  # before the first tensor: worker threads take its flags when they start
     torch.manual_seed(experiment.seed)
     model = build_for(experiment, prepared.tokenisers)
     config = experiment.train.for_width(experiment.model.width)
     task = Transduce(experiment.task, prepared.tokenisers, config.smoothing)
     data = PairData(prepared.train, experiment.seed, config.tokens_per_batch, config.batch_size)
+    sizes = " + ".join(
+        f"{side.size:,}" for side in dict.fromkeys((prepared.tokenisers.source, prepared.tokenisers.target))
+    )
+    announce(
+        f"{len(prepared.train):,} pairs to train on, {len(prepared.valid):,} to validate; vocabulary {sizes}; "
+        f"{len(data.batches):,} batches an epoch, {100 * data.batches.padding:.1f} % padding; "
+        f"{parameters(model):,} parameters"
+    )
     return train(
         run,
         model,

@@ -15,14 +15,15 @@ from typing import Any
 
 
 def main(what: str, text: str) -> None:
-    import torch
-
     from headwise.bench.jobs import JOBS
+
+    job: Any = JOBS[what].model_validate_json(text)
+
+    import torch
 
     warnings.simplefilter("ignore")  # peers' own
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever a peer prints must not mix with the answers
-    job: Any = JOBS[what].model_validate_json(text)
     torch.set_num_threads(job.threads)
     try:
         run = prepared(what, job)

@@ -38,7 +38,7 @@ def demo(
     from headwise.workflow import train_experiment
 
     say(f"training a small Transformer on the CMU dictionary, spelling to phonemes, for {minutes:g} minutes")
-    run, result = train_experiment(experiment, runs)
+    run, result = train_experiment(experiment, runs, announce=say)
     if result.interrupted:
         say(f"stopped after {result.step} steps; to go on: headwise train --resume {run.path}")
         raise SystemExit(130)

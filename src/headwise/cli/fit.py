@@ -49,7 +49,7 @@ def fit(
     from headwise.loaded import load
     from headwise.workflow import train_experiment
 
-    run, result = train_experiment(chosen.experiment, runs)
+    run, result = train_experiment(chosen.experiment, runs, announce=say)
     if result.interrupted:
         say(f"stopped; to go on: headwise train --resume {run.path}")
         raise SystemExit(130)

@@ -17,6 +17,7 @@ def train(
     set_: Changes = None,
     resume: Annotated[Path | None, Parameter(help="Go on with this run instead.")] = None,
     runs: Annotated[Path, Parameter(help="Where run folders are made.")] = Path("runs"),
+    device: Annotated[str, Parameter(help="cpu, cuda, ...; instead of the experiment's train.device.")] = "",
     with_: With = None,
 ) -> None:
     """Train an experiment file in a new run folder, or resume a run.
@@ -46,16 +47,16 @@ def train(
             raise UserError("--set changes a new experiment; a resumed run goes on with its own config.toml")
         from headwise.workflow import resume as go_on
 
-        run, result = go_on(resume)
+        run, result = go_on(resume, announce=say)
     else:
         from headwise.config.experiment import Experiment
 
         assert experiment is not None
-        settings = Experiment.read(experiment, set_ or ())
+        settings = Experiment.read(experiment, [*(set_ or ()), *([f"train.device={device}"] if device else ())])
 
         from headwise.workflow import train_experiment
 
-        run, result = train_experiment(settings, runs)
+        run, result = train_experiment(settings, runs, announce=say)
     best = result.best
     scored = f", best {best['name']} {best['value']:.4g} at step {best['step']}" if best else ""
     say(f"stopped by {result.reason} after {result.step} steps, {result.minutes:.1f} minutes{scored}")

@@ -1,0 +1,62 @@
+"""A contest on the smallest shape, with real processes."""
+
+import json
+
+import pytest
+
+from headwise.bench.contest import Result, chosen, contest
+from headwise.bench.jobs import SHAPES, DecodeJob, TrainJob, shape_named
+from headwise.cli.bench import app
+from headwise.errors import UserError
+
+
+def test_the_command_times_every_engine_and_prints_json(capsys):
+    command = "decode --shape tiny --length 5 --repeats 2 --engines headwise-int8 --peer headwise --json"
+    app(command.split(), result_action="return_value")
+    found = json.loads(capsys.readouterr().out)
+    assert found["shape"]["width"] == 32 and found["threads"] == 1 and found["peer"] == "headwise"
+    first, second = found["results"]
+    assert first["engine"] == "headwise" and first["ratio"] == 1.0
+    assert first["tokens"] == second["tokens"] == 5  # never fewer: no engine may end early
+    assert len(first["seconds"]) == len(second["seconds"]) == 2 and min(first["seconds"]) > 0
+    assert second["agreement"] == 1
+
+
+def test_a_failing_engine_is_named():
+    with pytest.raises(UserError, match=r"headwise: its process failed \(KeyError.*leave it out"):
+        contest([DecodeJob(engine="headwise", shape=SHAPES["tiny"])], "nothing known", repeats=1)
+
+
+def test_a_missing_peer_is_reported(monkeypatch, tmp_path):
+    (tmp_path / "x_transformers.py").write_text("raise ModuleNotFoundError('no', name='x_transformers')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (result,) = contest([TrainJob(engine="x-transformers", shape=SHAPES["tiny"], rows=2, length=4)], "train", 1)
+    assert result.missing == "x_transformers is not installed" and not result.seconds
+
+
+def test_ratios_compare_neighbours_in_time():
+    peer = Result("peer", tokens=10, seconds=[2.0, 4.0, 2.0], cpu=[1.0, 1.0, 1.0])
+    fast = Result("fast", tokens=10, seconds=[1.0, 2.0, 2.0], cpu=[0.5, 0.25, 0.25])
+    assert fast.ratio(peer) == 2.0 and fast.ratio(peer, "cpu") == 4.0
+    assert fast.rate == 5.0
+    assert Result("gone", missing="x is not installed").ratio(peer) == 0.0
+
+
+def test_agreement_counts_what_one_side_lacks():
+    long, short = Result("a", 4, outputs=[[5, 6], [7, 8]]), Result("b", 3, outputs=[[5, 6], [9]])
+    assert short.agreement(long) == long.agreement(short) == 0.5
+
+
+def test_wrong_names_get_the_nearest():
+    with pytest.raises(UserError, match="did you mean small"):
+        shape_named("smal")
+    with pytest.raises(UserError, match="did you mean marian"):
+        chosen(["marien"], ["headwise", "marian"], "marian")
+    assert chosen(["headwise"], ["x", "headwise", "marian"], "marian") == ["headwise", "marian"]
+
+
+def test_attention_is_compared_over_length(capsys):
+    app(["attention", "--tokens", "64", "--repeats", "1"], result_action="return_value")
+    lines = capsys.readouterr().out.splitlines()
+    assert "64 tokens" in lines[0] and lines[1].split()[:2] == ["length", "plain"]
+    assert [line.split()[0] for line in lines[2:]] == ["8", "16", "24", "32", "48", "64", "96", "128", "256"]
