@@ -47,11 +47,15 @@ def test_agreement_counts_what_one_side_lacks():
     assert short.agreement(long) == long.agreement(short) == 0.5
 
 
-def test_wrong_names_get_the_nearest():
+def test_mistakes_are_one_sentence():
     with pytest.raises(UserError, match="did you mean small"):
         shape_named("smal")
     with pytest.raises(UserError, match="did you mean marian"):
         chosen(["marien"], ["headwise", "marian"], "marian")
+    with pytest.raises(UserError, match="rows: input should be greater"):
+        app(["decode", "--rows", "0", "--shape", "tiny"], result_action="return_value")
+    with pytest.raises(UserError, match="at least once"):
+        contest([], "decode", repeats=0)
     assert chosen(["headwise"], ["x", "headwise", "marian"], "marian") == ["headwise", "marian"]
 
 

@@ -1,7 +1,6 @@
 """8-bit and column-wise copies: the same model, faster or smaller."""
 
 import copy
-import warnings
 
 import pytest
 import torch
@@ -9,27 +8,27 @@ import torch
 from headwise.config.decode import DecodeConfig
 from headwise.decode import Ensemble, decode
 from headwise.decode.driver import threads
-from headwise.decode.int8 import LEAST, Int8Head, Int8Linear, quantised
+from headwise.decode.int8 import Int8Head, Int8Linear, quantised
 from headwise.decode.layout import columnwise
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
 
-WIDTH, VOCAB, START, END = 128, 1024, 1, 2  # wide enough that most matrices are worth 8 bits
+START, END, VOCAB = 1, 2, 12
+LEAST = 2048  # weights of a matrix; the model is small
 
 
 @pytest.fixture(scope="module")
 def reverser():
-    """Trained for a few seconds to write its source backwards, so that its choices are clear ones."""
+    """Trained for two seconds to write its source backwards, so that its choices are clear ones."""
     torch.manual_seed(3)
     stack = {"depth": 1}
-    config = TransformerConfig(width=WIDTH, heads=4, hidden=1024, encoder=stack, decoder=stack, dropout=0)
-    model = config.build(VOCAB)
-    adam = torch.optim.AdamW(model.parameters(), lr=2e-3, fused=True)
+    model = TransformerConfig(width=32, heads=4, encoder=stack, decoder=stack, wiring="pre", dropout=0).build(VOCAB)
+    adam = torch.optim.AdamW(model.parameters(), lr=4e-3, fused=True)
     with threads(1):
-        for _ in range(90):
-            ids = torch.randint(4, 12, (32, 4))
-            ends = torch.full((32, 1), END)
-            target_in = torch.cat((torch.full((32, 1), START), ids.flip(1)), dim=1)
+        for _ in range(180):
+            ids = torch.randint(4, VOCAB, (48, 3))
+            ends = torch.full((48, 1), END)
+            target_in = torch.cat((torch.full((48, 1), START), ids.flip(1)), dim=1)
             loss = model(torch.cat((ids, ends), 1), target_in, labels=torch.cat((ids.flip(1), ends), 1))
             (loss.total / loss.count).backward()
             adam.step()
@@ -37,7 +36,7 @@ def reverser():
         yield model.eval()
 
 
-SOURCES = [[4, 5, 6, 7], [9, 9, 10, 4], [11, 8, 5, 4], [6, 6, 6, 10]]
+SOURCES = [[4, 5, 6], [9, 9, 4], [8, 5, 4], [6, 6, 7]]
 
 
 def outputs(model, **settings):
@@ -51,30 +50,35 @@ def logits(model):
 
 
 def test_logits_are_close_and_outputs_equal(reverser):
-    small = quantised(reverser)
+    small = quantised(reverser, least=0)
     exact = logits(reverser)
-    assert (logits(small) - exact).norm() / exact.norm() < 0.02
+    assert 0 < (logits(small) - exact).norm() / exact.norm() < 0.02
     assert outputs(reverser) == [tuple(source[::-1]) for source in SOURCES]
     assert outputs(small) == outputs(reverser)
     assert outputs(small, beams=3) == outputs(reverser, beams=3)
 
 
 def test_large_matrices_shrink_and_small_ones_stay_exact(reverser):
-    small = quantised(reverser)
+    small = quantised(reverser, LEAST)
+    sizes = [module.weight.numel() for module in small.modules() if type(module) is torch.nn.Linear]
+    assert sizes and max(sizes) < LEAST
+    packed = [module for module in small.modules() if isinstance(module, Int8Linear)]
+    assert len(packed) == 7  # the fused projections of three attentions, the two matrices of both networks
+    before, after = (sum(weight.numel() for weight in model.parameters()) for model in (reverser, small))
+    moved = 2 * 32 * (3 * 32 + 2 * 128) + 32 * 2 * 32
+    assert before - after == moved + 2 * (3 * 32 + 128 + 32) + 2 * 32  # what is left is float, biases went along
+
+
+def test_a_tied_table_stays_for_lookups(reverser):
+    small = quantised(reverser, least=0)
     assert isinstance(small.decoder.head, Int8Head)
     assert small.decoder.head.table is small.decoder.embed.table is small.encoder.embed.table
-    kept = [module for module in small.modules() if type(module) is torch.nn.Linear]
-    assert kept and all(module.weight.numel() < LEAST for module in kept)
-    packed = sum(isinstance(module, Int8Linear) for module in small.modules())
-    assert packed == 5  # inner and outer of both feed-forward networks, and the head
-    before = sum(weight.numel() for weight in reverser.parameters())
-    after = sum(weight.numel() for weight in small.parameters())  # floats; the rest is a quarter of its size
-    assert after < before - 4 * 1024 * WIDTH
+    torch.testing.assert_close(small.decoder.embed.table.weight, reverser.decoder.embed.table.weight)
 
 
 def test_the_model_itself_stays_as_it_was(reverser):
     before = copy.deepcopy(reverser.state_dict())
-    quantised(reverser)
+    quantised(reverser, least=0)
     columnwise(reverser)
     for name, weight in reverser.state_dict().items():
         assert torch.equal(weight, before[name]) and weight.is_contiguous()
@@ -83,22 +87,16 @@ def test_the_model_itself_stays_as_it_was(reverser):
 def test_shared_layers_stay_shared():
     torch.manual_seed(0)
     shared = {"depth": 3, "shared": True}
-    config = TransformerConfig(width=WIDTH, heads=4, hidden=1024, encoder=shared, decoder=shared)
-    model = config.build(64).eval()
-    assert len(quantised(model).decoder.stack.layers) == 1
-    assert outputs(quantised(model)) and quantised(model).decoder.stack.order == (0, 0, 0)
+    model = TransformerConfig(width=32, heads=4, encoder=shared, decoder=shared).build(64).eval()
+    small = quantised(model, least=0)
+    assert len(small.decoder.stack.layers) == 1 and small.decoder.stack.order == (0, 0, 0)
+    assert outputs(small) == outputs(model)
 
 
 def test_an_ensemble_becomes_one_of_quantised_members(reverser):
-    small = quantised(Ensemble([reverser, reverser]))
+    small = quantised(Ensemble([reverser, reverser]), least=0)
     assert all(isinstance(member.decoder.head, Int8Head) for member in small.models)
     assert outputs(small) == outputs(reverser)
-
-
-def test_nothing_is_said_while_packing(reverser):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        quantised(reverser)
 
 
 def test_refusals_name_the_way_out(reverser):

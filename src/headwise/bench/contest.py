@@ -99,6 +99,8 @@ class Worker:
 
 def contest(jobs: Sequence[Job], what: str, repeats: int, say: Say = lambda text: None) -> list[Result]:
     """Time all jobs in turn; one whose engine is not installed has `missing` instead of seconds."""
+    if repeats < 1:
+        raise UserError(f"--repeats: each engine must be timed at least once, not {repeats} times")
     results = []
     with ExitStack() as running:
         ready: list[tuple[Worker, Result]] = []

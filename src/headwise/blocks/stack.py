@@ -101,7 +101,7 @@ class EncoderDecoder(nn.Module):
         """Read the sources (B, S); the state has `beams` rows for each."""
         memory = {"encoder": self.encoder(source, Context())}
         cache = DecodingCache(len(source) * beams, beams)
-        return DecodingState(memory, cache, Plan(self.decoder, Context(memory, cache)))
+        return DecodingState(memory, cache, Plan(self.decoder, Context(memory, cache, record=NO_RECORD)))
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One token for each row, (B * beams,) -> logits of the next, (B * beams, V)."""

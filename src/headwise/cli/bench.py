@@ -56,9 +56,10 @@ def decode(
     from headwise.bench.contest import chosen
     from headwise.bench.decoding import ENGINES
     from headwise.bench.jobs import DecodeJob, shape_named
+    from headwise.config.base import validate
 
     common = {"shape": shape_named(shape), "threads": threads, "rows": rows, "beams": beams, "length": length}
-    jobs = [DecodeJob(engine=name, **common) for name in chosen(engines or (), list(ENGINES), peer)]
+    jobs = [validate(DecodeJob, {"engine": name, **common}) for name in chosen(engines or (), list(ENGINES), peer)]
     search = f"beam {beams}" if beams > 1 else "greedy"
     _run(jobs, "decode", repeats, peer, f"decoding, {search}, {rows} at once, {length} tokens", json)
 
@@ -97,9 +98,10 @@ def train(
     from headwise.bench.contest import chosen
     from headwise.bench.jobs import TrainJob, shape_named
     from headwise.bench.training import ENGINES
+    from headwise.config.base import validate
 
     common = {"shape": shape_named(shape), "threads": threads, "rows": rows, "length": length, "dropout": dropout}
-    jobs = [TrainJob(engine=name, **common) for name in chosen(engines or (), list(ENGINES), peer)]
+    jobs = [validate(TrainJob, {"engine": name, **common}) for name in chosen(engines or (), list(ENGINES), peer)]
     _run(jobs, "train", repeats, peer, f"training, {rows} x {length} tokens, dropout {dropout:g}", json)
 
 

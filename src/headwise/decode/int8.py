@@ -43,8 +43,8 @@ class Int8Head(VocabularyHead):
         return self.product(x)
 
 
-def quantised(model: Model) -> Model:
-    """A copy for decoding whose large matrices have 8 bits; the small ones, norms and lookups stay exact.
+def quantised(model: Model, least: int = LEAST) -> Model:
+    """A copy for decoding whose matrices of at least `least` weights have 8 bits; norms and lookups stay exact.
 
     An ensemble becomes one of quantised members. The copy cannot be trained.
     """
@@ -54,15 +54,15 @@ def quantised(model: Model) -> Model:
     for parent in list(small.modules()):
         for name, child in list(parent.named_children()):
             if id(child) not in made:
-                made[id(child)] = in_8_bits(child)
+                made[id(child)] = in_8_bits(child, least)
             setattr(parent, name, made[id(child)])
     return small
 
 
-def in_8_bits(module: nn.Module) -> nn.Module:
-    if isinstance(module, VocabularyHead) and module.table.weight.numel() >= LEAST:
+def in_8_bits(module: nn.Module, least: int) -> nn.Module:
+    if isinstance(module, VocabularyHead) and module.table.weight.numel() >= least:
         return Int8Head(module)
-    if type(module) is nn.Linear and module.weight.numel() >= LEAST:
+    if type(module) is nn.Linear and module.weight.numel() >= least:
         return Int8Linear(module.weight, module.bias)
     return module
 

@@ -18,9 +18,15 @@ from headwise.evaluate.score import Score
 ORDERS = 4
 
 
-def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0) -> Score:
+def bleu(
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    resamples: int = 1000,
+    seed: int = 0,
+    lowercase: bool = False,
+) -> Score:
     """sacreBLEU of plain text, several references per sentence allowed."""
-    return _score("BLEU", "", outputs, references, resamples, seed, tokenize="13a")
+    return _score("BLEU", "", outputs, references, resamples, seed, tokenize="13a", lowercase=lowercase)
 
 
 def tokenised_bleu(

@@ -7,6 +7,7 @@ nearest reference over the total length of those nearest references, as usual fo
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -57,6 +58,20 @@ def word_error_rate(
     ]
     statistics = np.column_stack([wrong, np.ones(len(wrong))])
     return _rate("WER", statistics, resamples, seed)
+
+
+def character_error_rate(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
+) -> Score:
+    """As `phoneme_error_rate`, with every character a unit.
+
+    >>> print(character_error_rate(["kitten"], [["sitting"]], resamples=10))
+    CER 42.9 % [42.9, 42.9] (1 items)
+    """
+    # white space separates units there, so a space that is a unit itself goes by another name
+    spaced = [" ".join(output.replace(" ", "\u2581")) for output in outputs]
+    listed = [[" ".join(each.replace(" ", "\u2581")) for each in several] for several in references]
+    return replace(phoneme_error_rate(spaced, listed, resamples, seed), name="CER")
 
 
 def phoneme_error_rate(

@@ -21,9 +21,10 @@ from headwise.data.examples import Examples, tokenise
 from headwise.data.read import Pair
 from headwise.decode.driver import decode
 from headwise.evaluate.bleu import bleu, tokenised_bleu
-from headwise.evaluate.errors import phoneme_error_rate, word_error_rate
+from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
+from headwise.text.listed import Bytes, Characters
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.loop import Watch
@@ -103,12 +104,15 @@ class Transduce:
     def scores(
         self, outputs: Sequence[str], listed: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
     ) -> list[Score]:
+        normalise = self.tokenisers.target.normalise  # a model that never saw a capital is not asked for one
+        listed = [[normalise(each) for each in several] for several in listed]
         if self.score == "bleu":
-            scores = [bleu(outputs, listed, resamples=resamples)]
+            scores = [bleu(outputs, listed, resamples=resamples, lowercase=normalise.lower)]
             if resamples:  # a score to print beside older papers, not one to steer by
                 scores.append(tokenised_bleu(outputs, listed, language, resamples=resamples))
             return scores
-        rates = (word_error_rate, phoneme_error_rate)
+        letters = isinstance(self.tokenisers.target, Characters | Bytes)
+        rates = (word_error_rate, character_error_rate if letters else phoneme_error_rate)
         return [rate(outputs, listed, resamples=resamples) for rate in rates]
 
     @torch.inference_mode()
