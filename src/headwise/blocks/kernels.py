@@ -112,7 +112,7 @@ def auto(look: Look) -> Tensor:
     return sdpa(look)
 
 
-SHORT = 32  # keys below which plain products beat the fused kernel on CPUs (benchmarks/attention.py)
+SHORT = 32  # keys below which plain products beat the fused kernel on CPUs (`headwise bench attention`)
 KERNELS: dict[str, Kernel] = {"auto": auto, "plain": plain, "sdpa": sdpa, "chunked": chunked}
 
 

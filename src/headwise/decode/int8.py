@@ -1,7 +1,7 @@
 """Decoding with 8-bit weights on CPUs: a quarter of the memory to read, and integer dot products.
 
 Each output channel of a weight has a scale of its own, max |w| / 127; inputs are scaled when they come, all rows of a
-batch by one range (dynamic quantisation). Accumulation is exact, so a product errs by about half a per cent.
+batch by one range (dynamic quantisation). Accumulation is exact, so a product errs by half to one per cent.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ def columnwise(model: Model) -> Model:
 def by_columns(matrix: Tensor) -> Tensor:
     """Equal numbers with the stride of 1 in the first dimension.
 
+    >>> import torch
     >>> by_columns(torch.zeros(3, 5)).stride()
     (1, 3)
     """
