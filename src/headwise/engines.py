@@ -28,6 +28,10 @@ def choose(
         from headwise.decode.int8 import quantised
 
         return replace(loaded, model=quantised(loaded.model))
+    if device_of(loaded.model).type == "cpu":
+        from headwise.decode.layout import columnwise
+
+        return replace(loaded, model=columnwise(loaded.model))
     return loaded
 
 

@@ -1,4 +1,4 @@
-"""Plain products against the fused kernel over length: where `SHORT` in blocks/kernels.py belongs."""
+"""Plain products against the fused kernel over length: what `auto` in blocks/kernels.py rests on."""
 
 from __future__ import annotations
 

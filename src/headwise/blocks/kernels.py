@@ -103,16 +103,13 @@ def _queries(look: Look, start: int, end: int) -> Look:
 
 
 def auto(look: Look) -> Tensor:
-    """The fastest that can take the look's terms: plain products for short sequences, else the fused kernel."""
-    keys = look.sight.keys
+    """The fused kernel, which is the fastest at every length (`headwise bench attention`), wherever it can take the
+    look's terms; else plain products, in chunks where the score matrix would be large."""
     if look.touching(*CONTENT):
-        return (plain if look.sight.queries * keys <= 1024 * 1024 else chunked)(look)
-    if look.sight.queries > 1 and keys <= SHORT and look.q.device.type == "cpu":
-        return plain(look)
+        return (plain if look.sight.queries * look.sight.keys <= 1024 * 1024 else chunked)(look)
     return sdpa(look)
 
 
-SHORT = 32  # keys below which plain products beat the fused kernel on CPUs (`headwise bench attention`)
 KERNELS: dict[str, Kernel] = {"auto": auto, "plain": plain, "sdpa": sdpa, "chunked": chunked}
 
 
