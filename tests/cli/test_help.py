@@ -22,7 +22,14 @@ def test_torch_is_not_imported_for_help_and_config_errors(arguments):
 def test_every_command_has_help_with_an_example(headwise):
     for name in (name for group in COMMANDS.values() for name in group):
         shown = headwise(name, "--help")
-        assert shown.status == 0 and f"headwise {name}" in shown.out, name
+        assert shown.status == 0 and (
+            "For example:" in shown.out or "Usage: headwise " + name + " COMMAND" in shown.out
+        )
+
+
+@pytest.mark.parametrize("command", ["explain attention", "explain positions", "explain mask", "bench train"])
+def test_commands_of_a_group_have_examples_too(headwise, command):
+    assert f"headwise {command}" in headwise(*command.split(), "--help").out.split("For example:")[1]
 
 
 def test_list_counts_what_is_built(headwise):

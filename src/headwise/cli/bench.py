@@ -37,7 +37,8 @@ def decode(
 ) -> None:
     """Decode with one random model in every engine: outputs of exactly LENGTH tokens.
 
-    Examples:
+    For example:
+
         headwise bench decode
         headwise bench decode --shape small --rows 32 --beams 4
         headwise bench decode --engines headwise --repeats 15 --json
@@ -79,7 +80,8 @@ def train(
 ) -> None:
     """Train one shape in every engine: forward, backward and a step of fused AdamW.
 
-    Examples:
+    For example:
+
         headwise bench train
         headwise bench train --dropout 0.1
         headwise bench train --shape small --peer nn.Transformer

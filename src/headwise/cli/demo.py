@@ -23,7 +23,8 @@ def demo(
 
     It learns to pronounce English from spelling, is scored on words it never saw, and shows where it looked.
 
-    Examples:
+    For example:
+
         headwise demo
         headwise demo --minutes 10
     """

@@ -18,8 +18,8 @@ def evaluate(
         list[str] | None, Parameter(negative="", help="Your own pairs: one TSV, or two aligned files.")
     ] = None,
     and_: Annotated[list[Path] | None, Parameter(name="--and", negative="", help="More runs: an ensemble.")] = None,
-    beams: int | None = None,
-    length_penalty: float | None = None,
+    beams: Annotated[int | None, Parameter(help="Hypotheses to follow; 1 is greedy.")] = None,
+    length_penalty: Annotated[float | None, Parameter(help="Of beam search.")] = None,
     language: Annotated[str, Parameter(help="Of the outputs, for tokenised BLEU.")] = "en",
     outputs: Annotated[Path | None, Parameter(help="Write source, output and references to this TSV.")] = None,
     show: Annotated[int, Parameter(help="Print this many examples.")] = 0,
@@ -33,7 +33,8 @@ def evaluate(
 
     Without --data it takes the experiment's test part, or its validation part where there is no test part.
 
-    Examples:
+    For example:
+
         headwise evaluate runs/demo
         headwise evaluate runs/multi30k --beams 5 --language de --json
         headwise evaluate runs/mine --data held_out.tsv --show 10

@@ -20,6 +20,12 @@ app = App(name="explain", help="Walk through attention, positions and masks with
 def attention(*, file: Path | None = None, out: Path | None = None, json: bool = False) -> None:
     """Self-attention from inputs to outputs: Q, K, V, scores, weights, unscaled, rounded and scaled.
 
+    For example:
+
+        headwise explain attention
+        headwise explain attention --out attention.svg
+        headwise explain attention --file mine.toml --json
+
     Parameters
     ----------
     file
@@ -39,6 +45,11 @@ def attention(*, file: Path | None = None, out: Path | None = None, json: bool =
 @app.command
 def positions(*, width: int = 8, length: int = 10, shift: int = 3, out: Path | None = None, json: bool = False) -> None:
     """The sinusoid table, why a shift is a rotation, and why simpler encodings fail.
+
+    For example:
+
+        headwise explain positions
+        headwise explain positions --width 6 --length 12 --shift 2 --out positions.png
 
     Parameters
     ----------
@@ -62,6 +73,11 @@ def positions(*, width: int = 8, length: int = 10, shift: int = 3, out: Path | N
 @app.command
 def mask(*, file: Path | None = None, out: Path | None = None, json: bool = False) -> None:
     """Causal and padding masks before and after the softmax, and a row that may see nothing.
+
+    For example:
+
+        headwise explain mask
+        headwise explain mask --file mine.toml --out mask.svg
 
     Parameters
     ----------

@@ -22,7 +22,8 @@ def fit(
     Looks at the file, chooses tokeniser, size and schedule for the time given, holds out a validation part, trains,
     scores, and leaves a run to use, with an experiment file to refine.
 
-    Examples:
+    For example:
+
         headwise fit pairs.tsv --minutes 10
         headwise fit train.en train.de --minutes 60 --name en-de
         headwise fit pairs.tsv --dry-run > my.toml && headwise train my.toml

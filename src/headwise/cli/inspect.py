@@ -31,7 +31,8 @@ def inspect(
 
     A page shows every layer and head with the weights under the pointer; it is one file and needs no network.
 
-    Examples:
+    For example:
+
         headwise inspect runs/demo transformer --out alignment.svg
         headwise inspect runs/demo transformer --view heads --kind encoder --out heads.png
         headwise inspect runs/demo transformer --out attention.html

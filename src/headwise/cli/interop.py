@@ -15,7 +15,8 @@ def import_folder(folder: Path, run: Path) -> None:
 
     Nothing in the folder is executed. The run can be translated with, inspected, evaluated and exported.
 
-    Examples:
+    For example:
+
         headwise import opus-mt-en-de runs/opus-en-de
 
     Parameters
@@ -50,7 +51,8 @@ def export(
 ) -> None:
     """Write a run for other programs.
 
-    Examples:
+    For example:
+
         headwise export runs/mine mine-hf --to hf
         headwise export runs/mine mine-ct2 --to ctranslate2 --int8
 

@@ -35,25 +35,32 @@ COMMANDS = {
     },
 }
 
-app = App(
-    name="headwise",
-    help="The Transformer family in one toolkit: build, train, compare, inspect and serve.",
-    version=__version__,
-    help_epilogue="Try `headwise demo`, then `headwise translate runs/demo`. Each command has its own --help.",
-)
-for _order, (_title, _commands) in enumerate(COMMANDS.items()):
-    _group = Group(_title, sort_key=_order)
-    for _name, (_home, _help) in _commands.items():
-        app.command(_home, name=_name, help=_help, group=_group)
-_options = Group("Options", sort_key=len(COMMANDS))
-app["--help"].group = app["--version"].group = _options
-app.register_install_completion_command(add_to_startup=False, group=_options)
+
+def application(command: str = "") -> App:
+    """The command line for one call. The command that is called speaks for itself; the others show their line."""
+    app = App(
+        name="headwise",
+        help="The Transformer family in one toolkit: build, train, compare, inspect and serve.",
+        version=__version__,
+        help_epilogue="" if command else "Start with: headwise demo. Each command has its own --help with examples.",
+    )
+    for order, (title, commands) in enumerate(COMMANDS.items()):
+        group = Group(title, sort_key=order)
+        for name, (home, line) in commands.items():
+            app.command(home, name=name, help=None if name == command else line, group=group)
+    options = Group("Options", sort_key=len(COMMANDS))
+    app["--help"].group = app["--version"].group = options
+    app.register_install_completion_command(add_to_startup=False, group=options)
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's mistake is one sentence on stderr and exit status 2."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    known = {name for commands in COMMANDS.values() for name in commands}
+    app = application(given[0] if given and given[0] in known else "")
     try:
-        app(arguments, exit_on_error=False, result_action="return_value")
+        app(given, exit_on_error=False, result_action="return_value")
     except UserError as error:
         for line in str(error).splitlines():
             print(f"headwise: {line}", file=sys.stderr)

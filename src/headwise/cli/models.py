@@ -19,7 +19,8 @@ def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")]
 
     Parameter counts are taken from the assembled model, which is built without allocating it.
 
-    Examples:
+    For example:
+
         headwise list
         headwise list --json | jq -r '.[].name'
 
@@ -77,7 +78,8 @@ def show(
 ) -> None:
     """Show one model: the assembled tree with shapes, parameters, FLOPs per token and memory.
 
-    Examples:
+    For example:
+
         headwise show transformer-base
         headwise show transformer-small --set positions=rotary --set activation=swiglu
 

@@ -22,7 +22,8 @@ def runs(
 ) -> None:
     """List, compare and plot runs.
 
-    Examples:
+    For example:
+
         headwise runs
         headwise runs runs/a runs/b --compare
         headwise runs runs/* --plot curves.png --over minutes

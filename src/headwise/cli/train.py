@@ -25,7 +25,8 @@ def train(
     Ctrl-C stops at the next step, saves a checkpoint and leaves a run that can be resumed. The folder's path is
     printed on stdout.
 
-    Examples:
+    For example:
+
         headwise train experiments/cmudict.toml
         headwise train my.toml --set model.wiring=pre --set train.minutes=20
         headwise train --resume runs/my

@@ -23,12 +23,12 @@ def translate(
     file: Annotated[Path | None, Parameter(help="Read lines from a file instead of stdin.")] = None,
     and_: Annotated[list[Path] | None, Parameter(name="--and", negative="", help="More runs: an ensemble.")] = None,
     beams: Annotated[int | None, Parameter(help="Hypotheses to follow; 1 is greedy.")] = None,
-    length_penalty: float | None = None,
+    length_penalty: Annotated[float | None, Parameter(help="Of beam search; 0 favours short outputs.")] = None,
     nbest: Annotated[int | None, Parameter(help="Print this many outputs a line, with scores.")] = None,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int | None = None,
+    temperature: Annotated[float | None, Parameter(help="Above 0: draw at random.")] = None,
+    top_k: Annotated[int | None, Parameter(help="Draw among the k most probable tokens.")] = None,
+    top_p: Annotated[float | None, Parameter(help="Draw among the fewest tokens whose P adds up to p.")] = None,
+    seed: Annotated[int | None, Parameter(help="Of the draws.")] = None,
     engine: Annotated[
         Literal["auto", "native", "ctranslate2"],
         Parameter(help="auto: CTranslate2 where it is installed and can express the model."),
@@ -44,10 +44,18 @@ def translate(
 
     Texts are arguments, lines of --file, or lines of stdin; on a terminal without any of these it asks.
 
-    Examples:
+    For example:
+
         headwise translate runs/demo transformer attention
         headwise translate runs/multi30k --file test.en --beams 5 > test.de
         echo "zebra" | headwise translate runs/demo --nbest 3 --beams 5
+
+    Parameters
+    ----------
+    run
+        A run folder, or a Hugging Face Marian folder.
+    texts
+        What to translate.
     """
     warnings_to_stderr()
     from headwise.cli.common import torch_device
