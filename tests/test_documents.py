@@ -5,14 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_the_python_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    torch.set_num_threads(1)
+
     outcome = doctest.testfile(str(ROOT / "docs/python.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert outcome.attempted > 15 and outcome.failed == 0
 

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from headwise.cli.main import main
 
@@ -28,7 +27,6 @@ def headwise(capsys, monkeypatch, tmp_path):
     """Run a command in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    torch.set_num_threads(1)
 
     def run(*arguments) -> Outcome:
         capsys.readouterr()

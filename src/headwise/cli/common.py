@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    import torch
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON on stdout.")]
 Changes = Annotated[
@@ -32,18 +35,12 @@ def warnings_to_stderr() -> None:
     logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)
 
 
-def torch_device(name: str, threads: int = 0) -> str:
+def torch_device(name: str, threads: int = 0) -> torch.device:
     """The device that a name means here."""
     import torch
 
-    from headwise.errors import UserError
+    from headwise.train.hardware import device
 
     if threads:
         torch.set_num_threads(threads)
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"--device {name}: cannot be used here ({str(error).splitlines()[0]})") from None
-    return name
+    return device(name)

@@ -49,7 +49,7 @@ def device(name: str) -> torch.device:
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         there = f"cpu or {accelerator}" if accelerator else "cpu"
-        raise UserError(f"train.device: '{name}' is not available here; use {there}") from error
+        raise UserError(f"device: '{name}' is not available here; use {there}") from error
     return chosen
 
 

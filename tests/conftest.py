@@ -1,3 +1,5 @@
+"""For all tests."""
+
 from collections.abc import Iterator
 
 import pytest
