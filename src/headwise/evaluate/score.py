@@ -26,7 +26,8 @@ class Score:
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.name} {self.value:.1f}{unit} [{self.low:.1f}, {self.high:.1f}]{detail}"
+        digits = 1 if self.value >= 10 else 2
+        return f"{self.name} {self.value:.{digits}f}{unit} [{self.low:.{digits}f}, {self.high:.{digits}f}]{detail}"
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict for `json.dumps`; `Score(**score.to_json())` restores the value."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from headwise.blocks.heads import Loss
@@ -24,6 +25,7 @@ from headwise.evaluate.bleu import bleu, tokenised_bleu
 from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
+from headwise.text import PAD
 from headwise.text.listed import Bytes, Characters
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
@@ -116,19 +118,22 @@ class Transduce:
         return [rate(outputs, listed, resamples=resamples) for rate in rates]
 
     @torch.inference_mode()
-    def likelihoods(self, model: nn.Module, examples: Examples, tokens: int = 16_384) -> tuple[np.ndarray, np.ndarray]:
-        """Summed negative log-likelihood and number of tokens of each batch of examples."""
+    def likelihoods(self, model: nn.Module, examples: Examples, tokens: int = 4096) -> tuple[np.ndarray, np.ndarray]:
+        """Summed negative log-likelihood and number of tokens of each example."""
         training = model.training
         model.eval()
         data = PairData(examples, seed=0, tokens_per_batch=tokens)
         device = device_of(model)
-        found = []
+        nll, counts = np.zeros(len(examples)), np.zeros(len(examples))
         for numbers in data.plan(0):
-            loss = self.loss(model, data.batch(numbers).to(device))
-            found.append((loss.nll, loss.count))
+            batch = data.batch(numbers).to(device)
+            logits = model(batch.source, batch.target_in)
+            each = F.cross_entropy(logits.flatten(0, 1).float(), batch.target_out.flatten(), reduction="none")
+            real = batch.target_out != PAD
+            nll[numbers] = (each.view_as(real) * real).sum(1).cpu().numpy()
+            counts[numbers] = real.sum(1).cpu().numpy()
         model.train(training)
-        nll, counts = zip(*found, strict=True)
-        return torch.stack(nll).double().cpu().numpy(), torch.stack(counts).cpu().numpy()
+        return nll, counts
 
 
 def device_of(model: Any) -> torch.device:

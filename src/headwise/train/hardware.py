@@ -27,7 +27,7 @@ def keep_memory() -> None:
     """Ask glibc to keep freed memory for the next step instead of giving it back to the system.
 
     Every step frees and takes the same large tensors; fetched anew, each page is cleared and mapped again, which
-    takes a tenth of a training step on a CPU (benchmarks/README.md). Other C libraries lack the call: nothing happens.
+    takes a tenth of a step of the base size (benchmarks/README.md). Other C libraries lack the call: nothing happens.
     """
     trim_threshold, top_pad, mmap_max = -1, -2, -4  # of <malloc.h>
     try:
