@@ -22,6 +22,9 @@ With = Annotated[
 ]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps; auto takes the best there is.")]
 Threads = Annotated[int, Parameter(help="Threads for torch; 0 leaves the choice to torch.")]
+Ensemble = Annotated[list[Path] | None, Parameter(name="--and", negative="", help="More runs: an ensemble.")]
+Beams = Annotated[int | None, Parameter(help="Hypotheses to follow; 1 is greedy.")]
+LengthPenalty = Annotated[float | None, Parameter(help="Of beam search; 0 favours short outputs.")]
 Checkpoint = Annotated[str, Parameter(help="Which weights: best, last, average or step-N.")]
 
 

@@ -8,7 +8,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, With, say, warnings_to_stderr
+from headwise.cli.common import (
+    Beams,
+    Checkpoint,
+    Device,
+    Ensemble,
+    Json,
+    LengthPenalty,
+    Threads,
+    With,
+    say,
+    warnings_to_stderr,
+)
 
 
 def evaluate(
@@ -17,9 +28,9 @@ def evaluate(
     data: Annotated[
         list[str] | None, Parameter(negative="", help="Your own pairs: one TSV, or two aligned files.")
     ] = None,
-    and_: Annotated[list[Path] | None, Parameter(name="--and", negative="", help="More runs: an ensemble.")] = None,
-    beams: Annotated[int | None, Parameter(help="Hypotheses to follow; 1 is greedy.")] = None,
-    length_penalty: Annotated[float | None, Parameter(help="Of beam search.")] = None,
+    and_: Ensemble = None,
+    beams: Beams = None,
+    length_penalty: LengthPenalty = None,
     language: Annotated[str, Parameter(help="Of the outputs, for tokenised BLEU.")] = "en",
     outputs: Annotated[Path | None, Parameter(help="Write source, output and references to this TSV.")] = None,
     show: Annotated[int, Parameter(help="Print this many examples.")] = 0,

@@ -11,7 +11,18 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, With, say, warnings_to_stderr
+from headwise.cli.common import (
+    Beams,
+    Checkpoint,
+    Device,
+    Ensemble,
+    Json,
+    LengthPenalty,
+    Threads,
+    With,
+    say,
+    warnings_to_stderr,
+)
 from headwise.errors import UserError
 
 CHUNK = 4096  # lines decoded together: enough to sort by length, few enough to answer soon
@@ -21,9 +32,9 @@ def translate(
     run: Path,
     *texts: str,
     file: Annotated[Path | None, Parameter(help="Read lines from a file instead of stdin.")] = None,
-    and_: Annotated[list[Path] | None, Parameter(name="--and", negative="", help="More runs: an ensemble.")] = None,
-    beams: Annotated[int | None, Parameter(help="Hypotheses to follow; 1 is greedy.")] = None,
-    length_penalty: Annotated[float | None, Parameter(help="Of beam search; 0 favours short outputs.")] = None,
+    and_: Ensemble = None,
+    beams: Beams = None,
+    length_penalty: LengthPenalty = None,
     nbest: Annotated[int | None, Parameter(help="Print this many outputs a line, with scores.")] = None,
     temperature: Annotated[float | None, Parameter(help="Above 0: draw at random.")] = None,
     top_k: Annotated[int | None, Parameter(help="Draw among the k most probable tokens.")] = None,

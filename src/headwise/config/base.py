@@ -116,9 +116,6 @@ class Table:
         except ValidationError as error:
             raise Problems(problems(error)) from None
 
-    def schema(self) -> dict[str, Any]:
-        return {"anyOf": [cls.model_json_schema() for cls in self.kinds.values()]}
-
 
 def slot(table: Table) -> Any:
     """The type of a field that holds any kind of `table`: `norm: slot(NORMS) = ...`."""

@@ -54,7 +54,6 @@ class Site:
     activation: Activation = "relu"
     causal: bool = False
     memory_width: int = 0  # 0: there is no memory to attend to
-    dropout: float = 0.0
     attention_dropout: float = 0.0
     attention_bias: bool = True
     mlp_bias: bool = True
