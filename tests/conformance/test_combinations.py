@@ -17,36 +17,45 @@ from headwise import UserError
 CHOICES: dict[str, tuple[Any, ...]] = {
     "positions": ("none", "sinusoid", "learned", "rotary", "alibi", "t5", "shaw"),
     "activation": ("relu", "gelu", "glu", "geglu", "reglu", "swiglu", "liglu"),
+    "score": ("scaled", "dot", "general", "additive", "cosine", "location"),
     "kernel": ("auto", "plain", "sdpa", "chunked"),
     "tie": ("all", "target", "none"),
     "wiring": ("post", "pre"),
     "norm": ("layer", "rms"),
     "shared": (False, True),
     "biases": (False, True),
+    "recurrent": ("", "rnn", "lstm", "gru", "gru_cho"),  # before each self-attention; both ways in the encoder
 }
 
 
 def possible(row: dict[str, Any]) -> bool:
-    """The fused kernel never forms the scores that Shaw's term adds to."""
-    return not (row.get("positions") == "shaw" and row.get("kernel") == "sdpa")
+    """The fused kernel knows dot products alone and never forms the scores that Shaw's term adds to."""
+    unfused = row.get("positions") == "shaw" or row.get("score") in ("additive", "location")
+    return not (unfused and row.get("kernel") == "sdpa")
 
 
 ROWS = covering(CHOICES, possible)
 
 
 def build(row: dict[str, Any], width: int = 8, depth: int = 2) -> Any:
-    attention, mlp = {"kind": "attention", "kernel": row["kernel"]}, {"kind": "mlp"}
+    attention, mlp = {"kind": "attention", "kernel": row["kernel"], "score": row["score"]}, {"kind": "mlp"}
+    ahead = [{"kind": row["recurrent"], "hidden": 6}] if row["recurrent"] else []
+    both = [{**part, "bidirectional": True} for part in ahead]
     torch.manual_seed(0)
     return headwise.build(
         "transformer-tiny",
         vocab=11,
-        target_vocab=0 if row["tie"] == "all" else 13,
+        outputs=0 if row["tie"] == "all" else 13,
         width=width,
         heads=2,
         hidden=width,
         dropout=0.0,
-        encoder={"depth": depth, "shared": row["shared"], "layers": [[attention, mlp]]},
-        decoder={"depth": depth, "shared": row["shared"], "layers": [[attention, {**attention, "see": "memory"}, mlp]]},
+        encoder={"depth": depth, "shared": row["shared"], "layers": [[*both, attention, mlp]]},
+        decoder={
+            "depth": depth,
+            "shared": row["shared"],
+            "layers": [[*ahead, attention, {**attention, "see": "memory"}, mlp]],
+        },
         attention_bias=row["biases"],
         mlp_bias=row["biases"],
         output_bias=row["biases"],
@@ -77,11 +86,45 @@ def test_keeps_all_promises(row: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", covering({key: CHOICES[key] for key in ("positions", "wiring")}), ids=name)
 def test_learns_a_batch_by_heart(row: dict[str, Any]) -> None:
-    rest = {"activation": "swiglu", "kernel": "auto", "tie": "all", "norm": "rms", "shared": False, "biases": True}
-    check_overfit(build({**rest, **row}, width=16, depth=1))
+    rest = {
+        "activation": "swiglu",
+        "score": "scaled",
+        "kernel": "auto",
+        "tie": "all",
+        "norm": "rms",
+        "shared": False,
+        "biases": True,
+    }
+    check_overfit(build({**rest, "recurrent": "", **row}, width=16, depth=1))
+
+
+def chained(kind: str, width: int) -> Any:
+    """Recurrent layers without residuals or norms, as before 2015, and one look at the source from above them."""
+    torch.manual_seed(0)
+    ahead, above = {"kind": kind}, {"kind": "attention", "see": "memory"}
+    return headwise.build(
+        "transformer-tiny",
+        vocab=11,
+        width=width,
+        heads=2,
+        dropout=0.0,
+        wiring="chain",
+        positions="none",
+        encoder={"depth": 2, "layers": [[{**ahead, "bidirectional": True, "hidden": width // 2}], [ahead]]},
+        decoder={"depth": 2, "layers": [[ahead], [ahead, above]]},
+    )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CHOICES["recurrent"] if kind])
+def test_a_recurrent_chain_keeps_all_promises_and_learns(kind: str, tmp_path: Path) -> None:
+    model = ready(chained(kind, width=8))
+    for check in CHECKS:
+        check(model)
+    check_round_trip(model, chained(kind, width=8).double().eval(), tmp_path / "model.safetensors")
+    check_overfit(chained(kind, width=16))
 
 
 def test_fused_kernel_refuses_a_term_that_needs_the_scores() -> None:
-    model = build({**ROWS[0], "positions": "shaw", "kernel": "sdpa"})
+    model = build({**ROWS[0], "positions": "shaw", "kernel": "sdpa", "score": "scaled"})
     with pytest.raises(UserError, match="'sdpa' cannot take Shaw"):
         model(torch.tensor([[5]]), torch.tensor([[5]]))

@@ -1,4 +1,4 @@
-"""The one softmax attention: projections + what it sees + terms + kernel (B3-B6; Vaswani et al. 2017).
+"""The one softmax attention: projections + what it sees + score + terms + kernel (B3-B6; Vaswani et al. 2017).
 
 Letters: B rows, T length, C width, H heads, D head_width, K beams of one source.
 """
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headwise.blocks.kernels import kernel_named
 from headwise.blocks.look import Look, Sight, Term
 from headwise.blocks.part import Part, Properties
+from headwise.blocks.scores import Scaled, Score
 from headwise.blocks.stream import Context, Stream
 from headwise.blocks.terms import ALWAYS, Causal
 from headwise.errors import UserError
@@ -27,7 +28,7 @@ class Itself(nn.Module):
         self.heads, self.head_width = heads, head_width
         self.project = nn.Linear(width, 3 * heads * head_width, bias)
 
-    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term]) -> Seen:
+    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
         rows, length, _ = stream.x.shape
         # (B, T, C) -> (B, T, 3, H, D) -> 3 x (B, H, T, D)
         fused = self.project(stream.x).view(rows, length, 3, self.heads, self.head_width)
@@ -35,7 +36,7 @@ class Itself(nn.Module):
         for term in terms:
             if "turn" in term.touches:  # before caching, so that a key is turned once
                 q, k = term.turn(q, stream.pos), term.turn(k, stream.pos)
-        k, v = ctx.cache.extend(ctx.place, 2, k, v)
+        k, v = ctx.cache.extend(ctx.place, 2, score.project(k), v)
         return q, k, v, self._sight(stream, ctx, k.shape[2], any(term.needs_positions for term in terms))
 
     def _sight(self, stream: Stream, ctx: Context, keys: int, positions: bool) -> Sight:
@@ -67,9 +68,9 @@ class Memory(nn.Module):
         self.query = nn.Linear(width, heads * head_width, bias)
         self.project = nn.Linear(memory_width or width, 2 * heads * head_width, bias)
 
-    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term]) -> Seen:
+    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
         memory = ctx.memory[self.name]
-        k, v = ctx.cache.once(ctx.place, lambda: self.keys_values(memory, terms))
+        k, v = ctx.cache.once(ctx.place, lambda: self.keys_values(memory, terms, score))
         # Beams of one source are contiguous rows: as further queries they share its keys and values.
         # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
         q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
@@ -80,8 +81,8 @@ class Memory(nn.Module):
         pos = folded(stream.pos, q.shape[2]) if any(term.needs_positions for term in terms) else None
         return q, k, v, Sight(q.shape[2], k.shape[2], pos, memory.pos, memory.keep)
 
-    def keys_values(self, memory: Stream, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
-        """What the queries look at: 2 x (B, H, S, D)."""
+    def keys_values(self, memory: Stream, terms: Sequence[Term], score: Score) -> tuple[Tensor, Tensor]:
+        """What the queries look at, the keys as the score projects them: 2 x (B, H, S, D)."""
         rows, length, _ = memory.x.shape
         # (B, S, C) -> (B, S, 2, H, D) -> 2 x (B, H, S, D)
         fused = self.project(memory.x).view(rows, length, 2, self.heads, self.head_width)
@@ -89,7 +90,7 @@ class Memory(nn.Module):
         for term in terms:
             if "turn" in term.touches:
                 k = term.turn(k, memory.pos)
-        return k, v
+        return score.project(k), v
 
 
 def folded(pos: Tensor, queries: int) -> Tensor:
@@ -100,7 +101,8 @@ def folded(pos: Tensor, queries: int) -> Tensor:
 
 
 class Attention(Part):
-    """softmax(Q K^T / sqrt(D) + terms) V in several heads, then one output projection.
+    """softmax(score(Q, K) + terms) V in several heads, then one output projection; the score is Q K^T / sqrt(D)
+    unless another is given.
 
     >>> import torch
     >>> Attention(64, heads=4)(torch.zeros(2, 10, 64)).shape
@@ -114,6 +116,7 @@ class Attention(Part):
         *,
         see: nn.Module | None = None,
         head_width: int = 0,
+        score: Score | None = None,
         terms: Sequence[Term] = (),
         kernel: str = "auto",
         dropout: float = 0.0,
@@ -127,21 +130,25 @@ class Attention(Part):
         self.see = see if see is not None else Itself(width, heads, head_width, bias)
         self.terms = nn.ModuleList(terms)
         self.out = nn.Linear(heads * head_width, width, bias)
-        self.scale = scale or head_width**-0.5
+        self.score = score if score is not None else Scaled(head_width)
+        self.scale = scale or self.score.scale
         self.dropout = dropout
         self.kernel = kernel_named(kernel)
         self.all_terms: tuple[Term, ...] = (*terms, *ALWAYS)
 
     @property
     def properties(self) -> Properties:
-        causal = isinstance(self.see, Memory) or any(isinstance(term, Causal) for term in self.terms)
-        return Properties(causal=causal, steppable=causal)
+        masked = any(isinstance(term, Causal) for term in self.terms)
+        causal = isinstance(self.see, Memory) or (masked and not any(term.needs_end for term in self.all_terms))
+        return Properties(causal=causal, steppable=causal, length_free=self.score.length_free)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        q, k, v, sight = self.see(stream, ctx, self.all_terms)
+        q, k, v, sight = self.see(stream, ctx, self.all_terms, self.score)
         dropout = self.dropout if self.training else 0.0
         across = isinstance(self.see, Memory)
-        look = Look(q, k, v, self.scale, sight, self.all_terms, dropout, ctx.shared, across)
+        look = Look(
+            q, k, v, self.scale, sight, self.all_terms, dropout, ctx.shared, across, self.score, ctx.side, ctx.place
+        )
         ctx.record.look(ctx.place, look)
         mixed = self.kernel(look).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
         return self.out(mixed.reshape(*stream.x.shape[:2], -1))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.blocks.look import Look
 from headwise.blocks.terms import Causal
@@ -21,9 +21,14 @@ Kernel = Callable[[Look], Tensor]
 CONTENT = ("edit", "gather", "reweigh")  # what needs the score matrix itself
 
 
+def unfused(look: Look) -> list[nn.Module]:
+    """What a fused kernel cannot take: scores that are no dot products, and terms that need the score matrix."""
+    return [*([] if look.score.fused else [look.score]), *look.touching(*CONTENT)]
+
+
 def weights(look: Look) -> Tensor:
-    """The attention map: softmax(scale * q @ k^T + terms), (B, H, Tq, Tk)."""
-    scores = (look.q * look.scale) @ look.k.transpose(-2, -1)
+    """The attention map: softmax(score(q, k) + terms), (B, H, Tq, Tk)."""
+    scores = look.score.meet(look.score.ask(look.q) * look.scale, look.k)
     for term in look.touching("edit"):
         scores = term.edit(scores, look)
     bias, hidden = look.biases(), look.hidden()
@@ -36,12 +41,12 @@ def weights(look: Look) -> Tensor:
     if hidden is not None and any(term.blinds for term in look.hiding()):
         mixed = mixed.masked_fill(hidden, 0.0)
     for term in look.touching("reweigh"):
-        mixed = term.reweigh(mixed)
+        mixed = term.reweigh(mixed, look)
     return mixed
 
 
 def plain(look: Look) -> Tensor:
-    """Written out; any term."""
+    """Written out; any score and term."""
     mixed = weights(look).to(look.v.dtype)  # float32 where a bias is
     if look.dropout:
         mixed = F.dropout(mixed, look.dropout)
@@ -52,9 +57,9 @@ def plain(look: Look) -> Tensor:
 
 
 def sdpa(look: Look) -> Tensor:
-    """torch's fused kernel; masks and biases, no term that needs the score matrix itself."""
-    if look.touching(*CONTENT):
-        names = ", ".join(type(term).__name__ for term in look.touching(*CONTENT))
+    """torch's fused kernel; dot products, masks and biases, no term that needs the score matrix itself."""
+    if refused := unfused(look):
+        names = ", ".join(type(part).__name__ for part in refused)
         raise UserError(f"kernel: 'sdpa' cannot take {names}; use kernel = 'plain', 'chunked' or 'auto'")
     bias = look.biases()
     masks = look.hiding()
@@ -70,12 +75,12 @@ def sdpa(look: Look) -> Tensor:
     if mask is not None and mask.dim() == 3:
         mask = mask.unsqueeze(0)
     return F.scaled_dot_product_attention(
-        look.q, look.k, look.v, mask, look.dropout, is_causal=causal, scale=look.scale
+        look.score.ask(look.q), look.k, look.v, mask, look.dropout, is_causal=causal, scale=look.scale
     )
 
 
 def chunked(look: Look, rows: int = 256) -> Tensor:
-    """`plain` over blocks of queries: any term, memory linear in the length of the keys."""
+    """`plain` over blocks of queries: any score and term, memory linear in the length of the keys."""
     outs = []
     for start in range(0, look.sight.queries, rows):
         end = min(start + rows, look.sight.queries)
@@ -104,8 +109,8 @@ def _queries(look: Look, start: int, end: int) -> Look:
 
 def auto(look: Look) -> Tensor:
     """The fused kernel, which is the fastest at every length (`headwise bench attention`), wherever it can take the
-    look's terms; else plain products, in chunks where the score matrix would be large."""
-    if look.touching(*CONTENT):
+    look's score and terms; else plain products, in chunks where the score matrix would be large."""
+    if unfused(look):
         return (plain if look.sight.queries * look.sight.keys <= 1024 * 1024 else chunked)(look)
     return sdpa(look)
 

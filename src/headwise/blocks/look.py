@@ -7,7 +7,7 @@ A term may touch a look in five ways, and a kernel asks which:
     bias     scores to add that do not depend on content (ALiBi, T5, pair bias)    hook on the scores
     edit     the scores themselves (Shaw, DeBERTa, talking heads)                  hook on the scores
     gather   something to add to the mixed values (Shaw's value term)              hook on weights and values
-    reweigh  the weights after the softmax (talking heads)                         hook on weights and values
+    reweigh  the weights after the softmax (talking heads, hard attention)         hook on weights and values
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+
+from headwise.blocks.scores import DOT, Score
+from headwise.blocks.stream import NO_SIDE, Place, Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Term(nn.Module):
 
     touches: ClassVar[frozenset[str]] = frozenset()
     needs_positions: ClassVar[bool] = False
+    needs_end: ClassVar[bool] = False  # whether it asks how many keys there are in all, later ones included
     blinds: ClassVar[bool] = True  # whether its mask may hide all keys of a query
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -82,17 +86,17 @@ class Term(nn.Module):
         """Something to add to weights @ values: (B, H, Tq, D)."""
         return torch.zeros(())
 
-    def reweigh(self, weights: Tensor) -> Tensor:
+    def reweigh(self, weights: Tensor, look: Look) -> Tensor:
         """The weights after the softmax, changed."""
         return weights
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Everything a kernel needs: out = softmax(scale * q @ k^T + terms) @ v."""
+    """Everything a kernel needs: out = softmax(score(q, k) + terms) @ v, where a dot product is scale * q @ k^T."""
 
     q: Tensor  # (B, H, Tq, D)
-    k: Tensor  # (B, H, Tk, D)
+    k: Tensor  # (B, H, Tk, D), as the score projected them
     v: Tensor  # (B, H, Tk, D)
     scale: float
     sight: Sight
@@ -100,6 +104,9 @@ class Look:
     dropout: float = 0.0
     shared: dict[Any, Any] = field(default_factory=dict)
     across: bool = False  # queries of one stream at keys of another
+    score: Score = DOT
+    side: Side = NO_SIDE  # takes what terms report, at `place`
+    place: Place = ()
 
     def touching(self, *hooks: str) -> list[Term]:
         return [term for term in self.terms if not term.touches.isdisjoint(hooks)]

@@ -22,6 +22,7 @@ from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.kernels import auto
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.residual import Add, Post, Pre, Wiring
+from headwise.blocks.scores import Dot, Scaled
 from headwise.blocks.stream import Context, Stream
 from headwise.blocks.terms import Causal, Padding, Segments
 
@@ -91,9 +92,10 @@ def feedforward(part: FeedForward, ctx: Context) -> Step:
 
 
 def attention(part: Attention, ctx: Context) -> Step:
-    """The short form where the newest token sees all that is kept, and the kernel is left to us."""
+    """The short form where the newest token sees all that is kept, as it is, and the kernel is left to us."""
     short = SIGHTS.get(type(part.see))
-    plain = part.kernel is auto and all(type(term) in (Causal, Padding, Segments) for term in part.all_terms)
+    sees_all = all(type(term) in (Causal, Padding, Segments) for term in part.all_terms)
+    plain = part.kernel is auto and sees_all and type(part.score) in (Dot, Scaled)
     return short(part, part.see, ctx) if short and plain else whole(part, ctx)
 
 
@@ -115,7 +117,7 @@ def memory(part: Attention, see: Memory, ctx: Context) -> Step:
     heads, head_width, cache, place = see.heads, see.head_width, ctx.cache, ctx.place
     seen = ctx.memory[see.name]
     assert isinstance(cache, DecodingCache)
-    cache.once(place, lambda: see.keys_values(seen, part.all_terms))
+    cache.once(place, lambda: see.keys_values(seen, part.all_terms, part.score))
     hidden = ("hidden", see.name)  # one mask for all layers, additive as the kernel wants it
     cache.once(hidden, lambda: additive(seen))
     made = cache.made

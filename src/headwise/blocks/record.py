@@ -1,9 +1,11 @@
-"""Looking inside: attention maps of every head, whatever kernel computed them."""
+"""Looking inside: attention maps of every head, whatever kernel computed them, and what parts report beside."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from headwise.blocks.kernels import weights
 from headwise.blocks.look import Look
-from headwise.blocks.stream import RECORDER, Place, Recorder
+from headwise.blocks.stream import NO_SIDE, RECORDER, SIDE, Place, Recorder, Side
 
 
 class AttentionRecord(Recorder):
@@ -28,7 +30,7 @@ class AttentionRecord(Recorder):
     def look(self, place: Place, look: Look) -> None:
         self.kinds[place] = "cross" if look.across else str(place[0]) if place else ""
         with torch.no_grad():
-            self.weights.setdefault(place, []).append(weights(look))
+            self.weights.setdefault(place, []).append(weights(replace(look, side=NO_SIDE)))  # the kernel reports
 
     def of(self, *start: int | str) -> dict[Place, Tensor]:
         """The maps whose place begins with `start`; the steps of a decoding are not joined, the last one counts."""
@@ -60,3 +62,38 @@ def record() -> Iterator[AttentionRecord]:
         yield maps
     finally:
         RECORDER.reset(token)
+
+
+class Collector(Side):
+    """Side outputs by name and place, in the order in which they came; of all names unless some are given."""
+
+    def __init__(self, *names: str):
+        self.names = frozenset(names)
+        self.values: dict[str, dict[Place, list[Any]]] = {}
+
+    def add(self, name: str, place: Place, value: Any) -> None:
+        if not self.names or name in self.names:
+            self.values.setdefault(name, {}).setdefault(place, []).append(value)
+
+    def all(self, name: str) -> list[Any]:
+        """What was collected under a name, from all places."""
+        return [value for values in self.values.get(name, {}).values() for value in values]
+
+
+@contextmanager
+def collect(*names: str) -> Iterator[Collector]:
+    """Collect what the parts of every model that is called inside the block report.
+
+    >>> from headwise import build
+    >>> model, ids = build("transformer-tiny", vocab=20), torch.tensor([[5, 6, 7, 2]])
+    >>> with collect("layer") as side:
+    ...     _ = model(ids, ids)
+    >>> list(side.values["layer"])
+    [('encoder', 0), ('encoder', 1), ('decoder', 0), ('decoder', 1)]
+    """
+    side = Collector(*names)
+    token = SIDE.set(side)
+    try:
+        yield side
+    finally:
+        SIDE.reset(token)

@@ -60,3 +60,17 @@ class Pre(Wiring):
             branch = part(stream.carrying(norm(stream.x)), ctx.at(place))
             stream = stream.carrying(add(stream.x, branch))
         return stream
+
+
+class Chain(Wiring):
+    """dropout(f(x)), no residual and no norm: recurrent stacks before residuals (Zaremba et al. 2014)."""
+
+    def __init__(
+        self, parts: Sequence[nn.Module], norm: Callable[[], nn.Module] = nn.Identity, add: Callable[[], Add] = Add
+    ):
+        super().__init__(parts, nn.Identity, lambda: add().drop)
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        for place, (part, drop) in enumerate(zip(self.parts, self.adds, strict=True)):
+            stream = stream.carrying(drop(part(stream, ctx.at(place))))
+        return stream

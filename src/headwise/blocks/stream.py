@@ -78,6 +78,7 @@ class Recorder:
 
 NO_CACHE, NO_SIDE, NO_RECORD = Cache(), Side(), Recorder()
 RECORDER: ContextVar[Recorder] = ContextVar("recorder", default=NO_RECORD)
+SIDE: ContextVar[Side] = ContextVar("side", default=NO_SIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Context:
 
     memory: Mapping[str, Stream] = field(default_factory=dict)
     cache: Cache = NO_CACHE
-    side: Side = NO_SIDE
+    side: Side = field(default_factory=SIDE.get)
     record: Recorder = field(default_factory=RECORDER.get)
     place: Place = ()
     shared: dict[Any, Any] = field(default_factory=dict)  # what layers of one call may reuse, such as masks

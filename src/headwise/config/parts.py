@@ -15,7 +15,11 @@ from headwise.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
+    from headwise.blocks.mixers.recurrent import Recurrence
+    from headwise.blocks.scores import Score
+
 PARTS = Table("part", default="attention")
+SCORES = Table("score", default="scaled")
 TERMS = Table("score term", default="window")
 POSITIONS = Table("position", default="sinusoid")
 NORMS = Table("norm", default="layer")
@@ -23,13 +27,14 @@ WIRINGS = Table("wiring", default="post")
 
 if TYPE_CHECKING:  # to a type checker, what a slot holds
     AnyPart: TypeAlias = Any
+    AnyScore: TypeAlias = Any
     AnyTerm: TypeAlias = Any
     AnyPosition: TypeAlias = Any
     AnyNorm: TypeAlias = Any
     AnyWiring: TypeAlias = Any
 else:
     AnyPart, AnyTerm, AnyPosition = slot(PARTS), slot(TERMS), slot(POSITIONS)
-    AnyNorm, AnyWiring = slot(NORMS), slot(WIRINGS)
+    AnyScore, AnyNorm, AnyWiring = slot(SCORES), slot(NORMS), slot(WIRINGS)
 
 Activation = Literal[
     "relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh", "identity",
@@ -114,6 +119,18 @@ class PreConfig(Config):
         from headwise.blocks.residual import Pre
 
         return Pre
+
+
+@WIRINGS.add
+class ChainConfig(Config):
+    """f(x): no residual, no norm"""
+
+    kind: Literal["chain"] = "chain"
+
+    def build(self) -> type[nn.Module]:
+        from headwise.blocks.residual import Chain
+
+        return Chain
 
 
 # ---- positions and score terms ----
@@ -237,6 +254,133 @@ class RotaryConfig(TermConfig):
         return Rotary(head_width, self.base)
 
 
+@TERMS.add
+class HardConfig(TermConfig):
+    """One key for each query: sampled in training, the heaviest in evaluation."""
+
+    kind: Literal["hard"] = "hard"
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.hard import Hard
+
+        return Hard()
+
+
+@TERMS.add
+class LocalConfig(TermConfig):
+    """Luong's windows of a source: around the target's own position, or around a predicted place."""
+
+    kind: Literal["local"] = "local"
+    mode: Literal["monotonic", "predictive"] = "monotonic"
+    reach: int = Field(10, ge=1)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.hard import Local
+        from headwise.blocks.terms import Window
+
+        if self.mode == "monotonic":
+            return Window(self.reach, self.reach)
+        return Local(site.heads, head_width, self.reach)
+
+
+# ---- alignment scores ----
+
+
+class ScoreConfig(Config):
+    """How a query and a key are compared: `build(width_q, width_k, heads) -> Score`, the widths those of one head."""
+
+    kind: str
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        raise TypeError(f"{type(self).__name__} has no build method")
+
+    def width(self, width_q: int, width_k: int) -> int:
+        """The one width of both sides."""
+        if width_q != width_k:
+            raise UserError(
+                f"score: '{self.kind}' needs queries and keys of one width, not {width_q} and {width_k}; use 'general'"
+            )
+        return width_q
+
+
+@SCORES.add
+class ScaledConfig(ScoreConfig):
+    """q k / sqrt(D)"""
+
+    kind: Literal["scaled"] = "scaled"
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        from headwise.blocks.scores import Scaled
+
+        return Scaled(self.width(width_q, width_k))
+
+
+@SCORES.add
+class DotConfig(ScoreConfig):
+    """q k"""
+
+    kind: Literal["dot"] = "dot"
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        from headwise.blocks.scores import Dot
+
+        self.width(width_q, width_k)
+        return Dot()
+
+
+@SCORES.add
+class GeneralConfig(ScoreConfig):
+    """q W k"""
+
+    kind: Literal["general"] = "general"
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        from headwise.blocks.scores import General
+
+        return General(width_q, width_k, heads)
+
+
+@SCORES.add
+class AdditiveConfig(ScoreConfig):
+    """v tanh(W q + U k), each head with `hidden` channels; 0: as many as a query has."""
+
+    kind: Literal["additive"] = "additive"
+    hidden: int = Field(0, ge=0)
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        from headwise.blocks.scores import Additive
+
+        return Additive(width_q, width_k, heads, self.hidden or width_q)
+
+
+@SCORES.add
+class CosineConfig(ScoreConfig):
+    """beta cos(q, k)"""
+
+    kind: Literal["cosine"] = "cosine"
+    beta: float = Field(1.0, gt=0)
+    learned: bool = True
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        from headwise.blocks.scores import Cosine
+
+        self.width(width_q, width_k)
+        return Cosine(heads, self.beta, self.learned)
+
+
+@SCORES.add
+class LocationConfig(ScoreConfig):
+    """W q, one row for each place of a key; no key is looked at."""
+
+    kind: Literal["location"] = "location"
+    limit: int = Field(256, ge=1)
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        from headwise.blocks.scores import Location
+
+        return Location(width_q, heads, self.limit)
+
+
 # ---- parts ----
 
 
@@ -248,6 +392,7 @@ class AttentionConfig(PartConfig):
     see: Literal["self", "memory"] = "self"
     heads: int = Field(0, ge=0)
     head_width: int = Field(0, ge=0)
+    score: AnyScore = ScaledConfig()
     terms: tuple[AnyTerm, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
@@ -273,6 +418,7 @@ class AttentionConfig(PartConfig):
             heads,
             see=see,
             head_width=head_width,
+            score=self.score.build(head_width, head_width, heads),
             terms=chosen,
             kernel=self.kernel,
             dropout=site.attention_dropout,
@@ -294,3 +440,77 @@ class MlpConfig(PartConfig):
 
         hidden = self.hidden or round(self.expand * site.width) or site.hidden
         return FeedForward(site.width, hidden, self.activation or site.activation, site.mlp_bias)
+
+
+# ---- recurrent ----
+
+
+class RecurrentConfig(PartConfig):
+    """A recurrent network with `hidden` channels in each direction; 0: as many as the site is wide."""
+
+    hidden: int = Field(0, ge=0)
+    bidirectional: bool = False
+    begin: Literal["zeros", "memory"] = "zeros"  # memory: from the final states of another stack
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.mixers.recurrent import Recurrent
+
+        if self.bidirectional and site.causal:
+            raise UserError("bidirectional: this stack must not see the future; use bidirectional = false")
+        if self.bidirectional and self.begin == "memory":
+            raise UserError("begin: a bidirectional part reads a whole text from zeros; use begin = 'zeros'")
+        hidden = self.hidden or site.width
+        back = self.direction(site.width, hidden) if self.bidirectional else None
+        return Recurrent(site.width, self.direction(site.width, hidden), back, self.begin)
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        """The network of one direction."""
+        raise TypeError(f"{type(self).__name__} has no direction method")
+
+
+@PARTS.add
+class RnnConfig(RecurrentConfig):
+    """Elman's network."""
+
+    kind: Literal["rnn"] = "rnn"
+    activation: Literal["tanh", "relu"] = "tanh"
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        from headwise.blocks.mixers.recurrent import Elman
+
+        return Elman(width, hidden, self.activation)
+
+
+@PARTS.add
+class LstmConfig(RecurrentConfig):
+    kind: Literal["lstm"] = "lstm"
+    forget_bias: float = 1.0  # where the bias of the forget gate starts
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        from headwise.blocks.mixers.recurrent import Lstm
+
+        return Lstm(width, hidden, self.forget_bias)
+
+
+@PARTS.add
+class GruConfig(RecurrentConfig):
+    """The GRU in torch's form."""
+
+    kind: Literal["gru"] = "gru"
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        from headwise.blocks.mixers.recurrent import Gru
+
+        return Gru(width, hidden)
+
+
+@PARTS.add
+class ChoGruConfig(RecurrentConfig):
+    """The GRU as it was published: the state is reset before it is multiplied."""
+
+    kind: Literal["gru_cho"] = "gru_cho"
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        from headwise.blocks.mixers.recurrent import ChoGru
+
+        return ChoGru(width, hidden)

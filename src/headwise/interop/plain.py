@@ -45,6 +45,8 @@ def plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
     *attentions, mlp = parts
     if any(attention.terms for attention in attentions):
         raise UserError(f"{name}.layers: score terms of a single attention cannot be exported")
+    if any(attention.score.kind != "scaled" for attention in attentions):
+        raise UserError(f"{name}.layers: only attention with score = 'scaled' can be exported")
     shapes = {(a.heads or config.heads, a.head_width or config.width // (a.heads or config.heads)) for a in attentions}
     if len(shapes) > 1:
         raise UserError(f"{name}.layers: attentions of one layer with different heads cannot be exported")

@@ -1,0 +1,138 @@
+"""Alignment scores: how well a query fits a key (B1).
+
+Additive: Bahdanau et al. 2015; dot, general, concat and location: Luong et al. 2015; cosine: Graves et al. 2014
+(Neural Turing Machine); scaled: Vaswani et al. 2017. Each head has weights of its own.
+
+Letters: B rows, H heads, Tq queries, Tk keys, D head_width, A hidden width of the additive score.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.errors import UserError
+
+
+class Score(nn.Module):
+    """How well a query and a key fit together.
+
+    `ask` and `project` are made once of each query and each key; only `meet` sees both. A score that leaves `meet`
+    the dot product costs N + M calls instead of N * M, and fused kernels take it.
+    """
+
+    scale: float = 1.0  # apart from `ask`, because fused kernels scale for free
+    length_free: ClassVar[bool] = True
+
+    @property
+    def fused(self) -> bool:
+        """Whether it is a dot product of what `ask` and `project` make."""
+        return type(self).meet is Score.meet
+
+    def ask(self, q: Tensor) -> Tensor:
+        """(B, H, Tq, D) -> what meets the keys."""
+        return q
+
+    def project(self, k: Tensor) -> Tensor:
+        """(B, H, Tk, D) -> what is kept of the keys, once per source."""
+        return k
+
+    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+        """Asked queries and projected keys -> scores (B, H, Tq, Tk)."""
+        return asked @ keys.transpose(-2, -1)
+
+    def compare(self, q: Tensor, keys: Tensor) -> Tensor:
+        """Queries (B, H, Tq, D) and projected keys -> scores (B, H, Tq, Tk)."""
+        return self.meet(self.ask(q) * self.scale, keys)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return self.compare(q, self.project(k))
+
+
+class Dot(Score):
+    """q k"""
+
+
+DOT = Dot()
+
+
+class Scaled(Score):
+    """q k / sqrt(D)"""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.scale = width**-0.5
+
+
+class General(Score):
+    """q W k"""
+
+    def __init__(self, width_q: int, width_k: int, heads: int):
+        super().__init__()
+        self.weight = matrices(heads, width_k, width_q)
+
+    def project(self, k: Tensor) -> Tensor:
+        return k @ self.weight  # (B, H, Tk, Dk) -> (B, H, Tk, Dq)
+
+
+class Cosine(Score):
+    """beta * cos(q, k). DISCREPANCY: a Neural Turing Machine emits beta at each step; here each head has one."""
+
+    def __init__(self, heads: int, beta: float = 1.0, learned: bool = True):
+        super().__init__()
+        self.beta = nn.Parameter(torch.full((heads, 1, 1), float(beta)), requires_grad=learned)
+
+    def ask(self, q: Tensor) -> Tensor:
+        return self.beta * F.normalize(q, dim=-1)
+
+    def project(self, k: Tensor) -> Tensor:
+        return F.normalize(k, dim=-1)
+
+
+class Additive(Score):
+    """v tanh(W q + U k), which is Luong's concat v tanh(W [q; k]) with W cut in two."""
+
+    def __init__(self, width_q: int, width_k: int, heads: int, hidden: int):
+        super().__init__()
+        self.query = matrices(heads, width_q, hidden)
+        self.key = matrices(heads, width_k, hidden)
+        self.out = matrices(heads, hidden, 1)
+
+    def ask(self, q: Tensor) -> Tensor:
+        return q @ self.query  # (B, H, Tq, D) -> (B, H, Tq, A)
+
+    def project(self, k: Tensor) -> Tensor:
+        return k @ self.key  # (B, H, Tk, D) -> (B, H, Tk, A)
+
+    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+        both = (asked.unsqueeze(3) + keys.unsqueeze(2)).tanh()  # (B, H, Tq, Tk, A)
+        return (both @ self.out.unsqueeze(1)).squeeze(-1)  # by (H, 1, A, 1) -> (B, H, Tq, Tk)
+
+
+class Location(Score):
+    """Row j of W q for the key at place j, whatever stands there; for sources of up to `limit` keys."""
+
+    length_free = False
+
+    def __init__(self, width_q: int, heads: int, limit: int):
+        super().__init__()
+        self.limit = limit
+        self.weight = matrices(heads, width_q, limit)
+
+    def ask(self, q: Tensor) -> Tensor:
+        return q @ self.weight  # (B, H, Tq, D) -> (B, H, Tq, limit)
+
+    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+        length = keys.shape[2]
+        if length > self.limit:
+            raise UserError(f"score: 'location' has {self.limit} places, too few for {length} keys; raise its `limit`")
+        return asked[..., :length]
+
+
+def matrices(heads: int, inputs: int, outputs: int) -> nn.Parameter:
+    """One matrix for each head, drawn as a linear layer's: (H, inputs, outputs)."""
+    bound = inputs**-0.5
+    return nn.Parameter(torch.empty(heads, inputs, outputs).uniform_(-bound, bound))
