@@ -13,13 +13,18 @@ from pydantic import Field, field_validator, model_validator
 from headwise.config.base import Config, Table, slot
 
 Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
+Format = Literal["tsv", "dictionary", "conllu", "labelled-zip", "lines", "text", "codespell", "geonames"]
+Column = Literal["upos", "xpos", "deprel"]
+
+UNPAIRED = ("lines", "text")  # formats that have a target side alone: the source is empty
 
 
 class DataConfig(Config):
     """Pairs of texts: a corpus by `name`, or files.
 
     Each of `train`, `valid` and `test` is one file that holds both sides or two files aligned line
-    by line, plain or gzip. Where `valid` is not given, it is held out of `train`.
+    by line, plain or gzip. Where `valid` is not given, it is held out of `train`. Plain text (`lines`,
+    `text`) makes pairs with an empty source.
     """
 
     name: str = ""
@@ -28,10 +33,12 @@ class DataConfig(Config):
     test: tuple[str, ...] = ()
     root: str = ""  # where names and relative files are looked for
     cache: str = ""  # where tokenised examples are kept; empty: the user's cache folder
-    format: Literal["tsv", "dictionary"] = "tsv"  # how one file holds both sides
+    format: Format = "tsv"  # how one file holds both sides
+    column: Column = "upos"  # which column of a CoNLL-U file has the tags
+    one_to_one: bool = False  # the targets are tags, one for each word of the source; the tagging task sets it
     reverse: bool = False  # learn the second side -> the first
     valid_share: float = Field(0.05, gt=0, lt=1)
-    valid_size: int = Field(2000, gt=0)  # the validation part has at most about this many pairs
+    valid_size: int = Field(2000, gt=0)  # a held-out validation part has at most about this many pairs
     test_share: float = Field(0.0, ge=0, lt=1)
     max_length: int = Field(512, gt=0)  # tokens; pairs with a longer side are left out of training
     lower: bool = False
@@ -49,6 +56,10 @@ class DataConfig(Config):
         for part in ("train", "valid", "test"):
             if len(getattr(self, part)) > 2:
                 raise ValueError(f"`{part}` takes one file or two aligned files")
+            if len(getattr(self, part)) == 2 and self.format in UNPAIRED:
+                raise ValueError(f"`{part}` takes one file where the format is '{self.format}'")
+        if self.reverse and self.format in UNPAIRED:
+            raise ValueError(f"the format '{self.format}' has one side, which nothing can `reverse`; leave it out")
         if self.valid_share + self.test_share >= 1:
             raise ValueError("valid_share and test_share leave nothing to train on; make them smaller")
         return self
@@ -106,6 +117,16 @@ class WordsConfig(TokeniserConfig):
 
     kind: Literal["words"] = "words"
     size: int = Field(32_000, ge=0)
+    min_count: int = Field(1, ge=1)
+    classes: bool = False  # rare words are not all alike: they are classed by capitals, digits and their last letters
+
+
+@TARGETS.add
+class LabelsConfig(TokeniserConfig):
+    """One token a text: the targets are labels. The classifying task sets it."""
+
+    kind: Literal["labels"] = "labels"
+    size: int = Field(0, ge=0)
     min_count: int = Field(1, ge=1)
 
 

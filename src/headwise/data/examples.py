@@ -52,6 +52,9 @@ class Examples:
         start, middle, end = self.bounds[2 * number : 2 * number + 3]
         return self.tokens[start:middle], self.tokens[middle:end]
 
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return (self[number] for number in range(len(self)))
+
     @cached_property
     def lengths(self) -> np.ndarray:
         return np.diff(self.bounds).reshape(-1, 2).astype(np.int32)  # (2n,) -> (n, 2)

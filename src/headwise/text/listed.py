@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from headwise.config.base import Config
-from headwise.config.data import CharactersConfig, WordsConfig
+from headwise.config.data import CharactersConfig, LabelsConfig, WordsConfig
 from headwise.text import EOS, SPECIALS, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN, Normaliser
@@ -33,7 +33,7 @@ class Listed(Tokeniser):
 
     @classmethod
     def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> Listed:
-        assert isinstance(config, CharactersConfig | WordsConfig)
+        assert isinstance(config, CharactersConfig | WordsConfig | LabelsConfig)
         counts = Counter(unit for text in texts for unit in cls.cut(normalise(text)))
         often = [(-n, unit) for unit, n in counts.items() if n >= config.min_count and unit not in SPECIALS]
         room = max(config.size - len(SPECIALS), 0) if config.size else len(often)
@@ -77,17 +77,81 @@ class Characters(Listed):
 class Words(Listed):
     """One token a word; runs of white space count as one space.
 
+    With classes, a word that is not listed becomes the first listed of its classes instead of UNK, such as
+    `<unk:C:ing>` for a capitalised word that ends in -ing (as in Klein and Manning 2003).
+
     >>> Words(["K", "AE", "T"]).decode([4, 5, 6])
     'K AE T'
+    >>> Words(["cat", "<unk:C:>", "<unk:C:ing>"]).encode("Running cat Xyz zzz")
+    [6, 4, 5, 3]
     """
 
     kind = "words"
     glue = " "
     unknown = SPECIALS[UNK]
 
+    def __init__(self, units: Iterable[str], normalise: Normaliser = PLAIN):
+        super().__init__(units, normalise)
+        self.strange = {UNK} | {number for unit, number in self._id.items() if unit.startswith(CLASS)}
+
     @staticmethod
     def cut(text: str) -> Iterable[str]:
         return text.split()
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> Words:
+        assert isinstance(config, WordsConfig)
+        if not config.classes:
+            return cast(Words, super().train(texts, config, normalise))
+        counts = Counter(word for text in texts for word in normalise(text).split())
+        often = [(-n, word) for word, n in counts.items() if n >= config.min_count and word not in SPECIALS]
+        room = max(config.size - len(SPECIALS), 0) if config.size else len(often)
+        words = [word for _, word in sorted(often)[:room]]
+        rare = counts.keys() - set(words)
+        classes = Counter(name for word in (rare or words) for name in word_classes(word))
+        # A class of a few words alone tells little.
+        return cls(words + sorted(name for name, n in classes.items() if n >= ENOUGH), normalise)
+
+    def encode(self, text: str) -> list[int]:
+        if len(self.strange) == 1:
+            return super().encode(text)
+        return [self._id.get(word) or self._class(word) for word in self.normalise(text).split()]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return super().decode(UNK if number in self.strange else number for number in ids)
+
+    def _class(self, word: str) -> int:
+        return next((self._id[name] for name in word_classes(word) if name in self._id), UNK)
+
+
+CLASS, ENOUGH = "<unk:", 5
+
+
+def word_classes(word: str) -> list[str]:
+    """The classes of a word, the closest first: capital, digit, hyphen; and its last three, two, one or no letters.
+
+    >>> word_classes("Co-op7")
+    ['<unk:Cd-:op7>', '<unk:Cd-:p7>', '<unk:Cd-:7>', '<unk:Cd-:>']
+    """
+    shape = "C" * word[:1].isupper() + "d" * any(letter.isdigit() for letter in word) + "-" * ("-" in word)
+    ends = [word[-count:].lower() for count in (3, 2, 1) if len(word) > count]
+    return [f"{CLASS}{shape}:{end}>" for end in (*ends, "")]
+
+
+class Labels(Listed):
+    """The whole text is one token: the label of a classified text, spaces and all.
+
+    >>> Labels(["very good", "bad"]).encode("very good")
+    [4]
+    """
+
+    kind = "labels"
+    glue = " "
+    unknown = SPECIALS[UNK]
+
+    @staticmethod
+    def cut(text: str) -> Iterable[str]:
+        return [" ".join(text.split())]
 
 
 class Bytes(Tokeniser):

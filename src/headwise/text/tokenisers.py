@@ -14,11 +14,13 @@ from headwise.errors import UserError, nearest
 from headwise.files import write
 from headwise.interop.marian_text import MarianTokeniser
 from headwise.text.base import Tokeniser
-from headwise.text.listed import Bytes, Characters, Words
+from headwise.text.listed import Bytes, Characters, Labels, Words
 from headwise.text.normalise import Normaliser
 from headwise.text.subword import Bpe, Unigram
 
-KINDS: dict[str, type[Tokeniser]] = {cls.kind: cls for cls in (Characters, Words, Bytes, Bpe, Unigram, MarianTokeniser)}
+KINDS: dict[str, type[Tokeniser]] = {
+    cls.kind: cls for cls in (Characters, Words, Labels, Bytes, Bpe, Unigram, MarianTokeniser)
+}
 FORMAT, VERSION = "headwise-tokenisers", 1
 
 

@@ -1,0 +1,79 @@
+"""Blocks of long texts: nothing lost, nothing seen twice, nothing from the next document."""
+
+import numpy as np
+import pytest
+
+from headwise.data.blocks import Blocks, marked
+from headwise.data.examples import Examples
+from headwise.text import BOS, EOS, PAD
+
+LENGTHS = (50, 3, 0, 21, 7)
+
+
+@pytest.fixture
+def examples():
+    """Documents whose tokens are all different."""
+    tokens = iter(range(10, 1000))
+    return Examples.of([([], [next(tokens) for _ in range(length)]) for length in LENGTHS])
+
+
+def predicted(blocks, epoch):
+    """Every label of an epoch, in no order."""
+    labels = [blocks.batch(starts).labels.flatten() for starts in blocks.plan(epoch)]
+    return np.sort(np.concatenate(labels))
+
+
+def test_documents_lie_between_their_marks(examples):
+    stream, bounds = marked(examples)
+    for (_, target), begin, end in zip(examples, bounds[:-1], bounds[1:], strict=True):
+        assert stream[begin:end].tolist() == [BOS, *target, EOS]
+
+
+def test_an_epoch_shows_the_beginning_of_each_text_and_no_token_more_than_twice(examples):
+    blocks = Blocks(examples, context=8, seed=1, batch_size=3)
+    for epoch in range(3):
+        found = predicted(blocks, epoch)
+        values, counts = np.unique(found[found != PAD], return_counts=True)
+        assert set(values) == {EOS, *range(10, 10 + sum(LENGTHS))}
+        assert counts[values > EOS].max() <= 2  # a first block overlaps the one after the random place
+
+
+def test_labels_follow_their_inputs_and_stay_in_their_document(examples):
+    blocks = Blocks(examples, context=8, seed=1, batch_size=4)
+    homes = np.repeat(np.arange(len(LENGTHS)), LENGTHS)
+    for starts in blocks.plan(0):
+        batch = blocks.batch(starts)
+        assert batch.ids.shape[1] <= 8 and ((batch.ids == PAD) == (batch.labels == PAD)).all()
+        for ids, labels in zip(batch.ids.tolist(), batch.labels.tolist(), strict=True):
+            pairs = [(a, b) for a, b in zip(ids, labels, strict=True) if a != PAD]
+            assert all(b == a + 1 for a, b in pairs if a > EOS and b > EOS)
+            assert len({homes[token - 10] for pair in pairs for token in pair if token > EOS}) <= 1
+
+
+def test_long_texts_are_cut_anew_in_every_epoch_and_alike_for_a_seed(examples):
+    first, again, other = (Blocks(examples, 8, seed, batch_size=3) for seed in (1, 1, 2))
+    starts = [tuple(np.sort(first.starts(epoch))) for epoch in range(6)]
+    assert len(set(starts)) > 1
+    assert starts == [tuple(np.sort(again.starts(epoch))) for epoch in range(6)]
+    assert starts != [tuple(np.sort(other.starts(epoch))) for epoch in range(6)]
+
+
+@pytest.mark.parametrize("stride", [1, 3, 4, 8])
+def test_windows_count_every_token_once_with_enough_before_it(examples, stride):
+    blocks = Blocks(examples, context=8)
+    starts, firsts = blocks.windows(stride)
+    batch = blocks.batch(starts)
+    counts = np.arange(batch.labels.shape[1]) >= firsts[:, None]
+    labels = batch.labels.numpy()
+    found = labels[counts & (labels != PAD)]
+    assert sorted(found) == sorted([*range(10, 10 + sum(LENGTHS)), *[EOS] * len(LENGTHS)])
+    later = firsts > 0
+    assert (firsts[later] == 8 - stride).all() if stride < 8 else not later.any()
+
+
+def test_batches_keep_to_their_budget(examples):
+    by_tokens = Blocks(examples, context=8, seed=1, tokens_per_batch=32)
+    assert max(by_tokens.batch(starts).ids.numel() for starts in by_tokens.plan(0)) <= 32
+    by_rows = Blocks(examples, context=8, seed=1, batch_size=2)
+    assert {len(starts) for starts in by_rows.plan(0)} <= {1, 2}
+    assert len(by_rows) == sum(LENGTHS) + len(LENGTHS)
