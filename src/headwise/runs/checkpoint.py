@@ -156,7 +156,7 @@ def restore(model: nn.Module, tensors: Tensors, where: str = "the checkpoint") -
     problems += [
         f"{name} is {tuple(tensors[name].shape)}, the model has {tuple(own[name].shape)}"
         for name in own.keys() & tensors.keys()
-        if own[name].shape != tensors[name].shape
+        if own[name].numel() and own[name].shape != tensors[name].shape  # an empty table waits for its contents
     ]
     if problems:
         shown = "; ".join(sorted(problems)[:5])

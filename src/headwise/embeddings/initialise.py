@@ -1,0 +1,38 @@
+"""Begin with vectors that exist: the rows of known words are copied into a model's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headwise.embeddings.vectors import Vectors
+from headwise.errors import UserError
+from headwise.text import UNK
+from headwise.text.tokenisers import Tokenisers
+
+
+def initialise(model: Any, tokenisers: Tokenisers, source: str | Path, announce: Callable[[str], None]) -> None:
+    """Copy the vectors of a run or a word2vec text file into each table of the model, for the words in both; the
+    others stay as they are. `announce` hears how many were found."""
+    import torch
+
+    from headwise.embeddings.tables import tables
+
+    vectors = Vectors.of(source)
+    width = vectors.table.shape[1]
+    for table, tokeniser in tables(model, tokenisers):
+        if table.shape[1] != width:
+            raise UserError(
+                f"model.embeddings: the vectors of {source} are {width} wide, the model's {table.shape[1]}; "
+                f"set model.width = {width}"
+            )
+        own = list(enumerate(tokeniser.vocabulary))[UNK + 1 :]
+        rows = {number: vectors.numbers[word] for number, word in own if word in vectors.numbers}
+        if not rows:
+            raise UserError(f"model.embeddings: no word of {source} is in the vocabulary; check units and language")
+        copied = torch.from_numpy(vectors.table[list(rows.values())]).to(table)
+        with torch.no_grad():
+            table[torch.tensor(list(rows), device=table.device)] = copied
+        share = 100 * len(rows) / len(own)
+        announce(f"{len(rows):,} of {len(own):,} words ({share:.0f} %) begin with their vectors from {source}")

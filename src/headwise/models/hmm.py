@@ -1,0 +1,33 @@
+"""A tagger that is a hidden Markov model: tags follow tags, and each tag emits a word (Brants 2000, "TnT")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from headwise.config.model import ModelConfig
+
+if TYPE_CHECKING:
+    from headwise.hmm.model import HiddenMarkov
+
+
+UNIVERSAL = 17 + 4  # the universal parts of speech, and the special ids
+
+
+class HmmConfig(ModelConfig):
+    kind: Literal["hmm"] = "hmm"
+    tasks: ClassVar[tuple[str, ...]] = ("tag",)
+    order: int = Field(2, ge=2, le=3)  # tags that belong together: 2 is a bigram, 3 a trigram model
+    k: float = Field(0.1, gt=0)  # added to each count of tags that follow each other
+    suffix: int = Field(5, ge=0)  # letters at the end of an unknown word that tell its tag; 0: only its shape
+    endings: int = Field(32_768, ge=0)  # at most as many endings are kept; 0: all unknown words are alike
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> HiddenMarkov:
+        from headwise.hmm.model import HiddenMarkov
+
+        self.task_or_first(task)
+        return HiddenMarkov(vocab, outputs or UNIVERSAL, self.order, self.k, self.suffix, self.endings)
+
+
+SIZES: dict[str, dict[str, Any]] = {"bigram": {}, "trigram": {"order": 3}, "tiny": {"suffix": 2, "endings": 64}}

@@ -1,0 +1,84 @@
+"""n-gram language models (Shannon 1948; smoothed as in Jelinek and Mercer 1980, Kneser and Ney 1995)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import Field
+
+from headwise.config.base import Config, Table, slot
+from headwise.config.model import ModelConfig
+
+if TYPE_CHECKING:
+    from headwise.ngram.model import Ngram
+    from headwise.ngram.smooth import Smoothing
+
+SMOOTHINGS = Table("smoothing", default="kneser-ney")
+
+if TYPE_CHECKING:
+    AnySmoothing: TypeAlias = Any
+else:
+    AnySmoothing = slot(SMOOTHINGS)
+
+
+@SMOOTHINGS.add
+class KneserNeyConfig(Config):
+    kind: Literal["kneser-ney"] = "kneser-ney"
+    modified: bool = False  # three discounts for each order instead of one (Chen and Goodman 1999)
+
+    def build(self) -> Smoothing:
+        from headwise.ngram.smooth import KneserNey
+
+        return KneserNey(self.modified)
+
+
+@SMOOTHINGS.add
+class JelinekMercerConfig(Config):
+    kind: Literal["jelinek-mercer"] = "jelinek-mercer"
+    weight: float = Field(0.7, ge=0, lt=1)  # of the longer context
+
+    def build(self) -> Smoothing:
+        from headwise.ngram.smooth import JelinekMercer
+
+        return JelinekMercer(self.weight)
+
+
+@SMOOTHINGS.add
+class AddKConfig(Config):
+    kind: Literal["add-k"] = "add-k"
+    k: float = Field(1.0, gt=0)
+
+    def build(self) -> Smoothing:
+        from headwise.ngram.smooth import AddK
+
+        return AddK(self.k)
+
+
+@SMOOTHINGS.add
+class NoSmoothingConfig(Config):
+    """Maximum likelihood: what was not seen has no probability."""
+
+    kind: Literal["none"] = "none"
+
+    def build(self) -> Smoothing:
+        from headwise.ngram.smooth import AddK
+
+        return AddK(0.0)
+
+
+class NgramConfig(ModelConfig):
+    """A token depends on the `order` - 1 tokens before it."""
+
+    kind: Literal["ngram"] = "ngram"
+    tasks: ClassVar[tuple[str, ...]] = ("language-model",)
+    order: int = Field(5, ge=1)
+    smoothing: AnySmoothing = KneserNeyConfig()
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Ngram:
+        from headwise.ngram.model import Ngram
+
+        self.task_or_first(task)
+        return Ngram(self.order, vocab, self.smoothing.build())
+
+
+SIZES: dict[str, dict[str, Any]] = {"fivegram": {}, "trigram": {"order": 3}, "tiny": {"order": 2}}

@@ -1,0 +1,35 @@
+"""Skip-gram word vectors with negative sampling (Mikolov et al. 2013, "Distributed Representations of Words")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from headwise.config.model import ModelConfig
+
+if TYPE_CHECKING:
+    from headwise.embeddings.model import SkipGram
+
+
+class SkipGramConfig(ModelConfig):
+    """Vectors of words that tell the words around them from words drawn at random."""
+
+    kind: Literal["skipgram"] = "skipgram"
+    tasks: ClassVar[tuple[str, ...]] = ("embed",)
+    width: int = Field(100, ge=1)
+    window: int = Field(5, ge=1)  # words on each side; each word draws its own reach from 1 to this
+    negatives: int = Field(5, ge=1)  # random words that each pair is told from
+    power: float = Field(0.75, ge=0)  # random words are drawn in proportion to count ** power
+    sample: float = Field(1e-4, ge=0)  # words with a larger share of the text are thinned out; 0: none
+    epochs: int = Field(5, ge=1)
+    rate: float = Field(0.1, gt=0)  # of Adagrad, falling in a line to nothing
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> SkipGram:
+        from headwise.embeddings.model import SkipGram
+
+        self.task_or_first(task)
+        return SkipGram(vocab, self)
+
+
+SIZES: dict[str, dict[str, Any]] = {"base": {}, "large": {"width": 300}, "tiny": {"width": 16, "window": 2}}

@@ -1,0 +1,78 @@
+"""Word vectors: which words stand near which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from headwise.blocks.heads import Loss
+from headwise.config.data import DataConfig, TokeniserConfig
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.data.examples import Examples, tokenise
+from headwise.data.prepare import Prepared
+from headwise.data.read import Pair
+from headwise.errors import UserError
+from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.score import Score
+from headwise.tasks.base import Evaluation, Task
+from headwise.tasks.language import Language
+from headwise.text.tokenisers import Tokenisers
+from headwise.train.state import Watch
+
+OTHERS = 99  # random words that a held-out context competes with
+
+
+class Embed(Task):
+    """Texts on the target side, as for a language model. Held-out words should prefer what stood near them."""
+
+    kind = "embed"
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        return Language.prepare(data, tokeniser)
+
+    def teach(self, model: Any, examples: Examples) -> None:
+        model.fit(target for _, target in examples)
+
+    @property
+    def watch(self) -> Watch:
+        return Watch("accuracy", lower=False)
+
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        raise TypeError("word vectors are learnt by the model's own `fit`, not by batches")
+
+    def validate(self, model: Any, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        wins, counts = contest(model, examples)
+        return {"accuracy": 100 * float(wins.sum() / counts.sum())}
+
+    def evaluate(
+        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        """How often the word that stood near beats a random one, and its mean rank among `OTHERS` of them."""
+        statistics = np.column_stack(contest(model, Examples.of(tokenise(pairs, self.tokenisers))))
+        detail = f"{int(statistics[:, 1].sum()):,} pairs against {OTHERS} random words each"
+
+        def accuracy(sums: np.ndarray) -> np.ndarray:
+            return 100 * sums[:, 0] / np.maximum(sums[:, 1], 1)
+
+        def rank(sums: np.ndarray) -> np.ndarray:
+            return 1 + OTHERS * (1 - accuracy(sums) / 100)
+
+        whole = statistics.sum(0, keepdims=True)
+        named = (("accuracy", accuracy, "%"), ("mean rank", rank, ""))
+        scores = [
+            Score(name, float(score(whole)[0]), *interval(statistics, score), detail, unit)
+            for name, score, unit in named
+        ]
+        return Evaluation([], [], [], scores)
+
+
+def contest(model: Any, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+    """Wins and pairs of each row of words (see `SkipGram.contest`)."""
+    wins, counts = model.contest((target for _, target in examples), OTHERS)
+    if not counts.sum():
+        raise UserError("the held-out text has no two known words near each other; give more text to validate on")
+    return wins, counts
