@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwise.config.base import Config, Problems, Table, merge
+from headwise.config.model import ModelConfig
 from headwise.errors import UserError, nearest
-from headwise.models import transformer
+from headwise.models import hmm, ngram, recurrent, seq2seq, skipgram, transformer
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,10 @@ class Entry:
     paper: str
     year: int
     family: str
-    task: str
-    config: type[Config]
+    config: type[ModelConfig]
     sizes: Mapping[str, Mapping[str, Any]]  # settings that differ from the config's defaults
     vocab: int  # of the published model, for its parameter count
+    outputs: int = 0  # its target words, where they are others
     published: Mapping[str, str] = field(default_factory=dict)
     oracle: str = ""
 
@@ -38,11 +39,112 @@ CATALOG: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         Entry(
+            name="ngram",
+            paper="Shannon, A Mathematical Theory of Communication; Kneser and Ney 1995",
+            year=1948,
+            family="counts",
+            config=ngram.NgramConfig,
+            sizes=ngram.SIZES,
+            vocab=10_000,
+            oracle="nltk.lm",
+        ),
+        Entry(
+            name="hmm",
+            paper="Rabiner, A Tutorial on Hidden Markov Models; Brants 2000 (suffixes of unknown words)",
+            year=1989,
+            family="counts",
+            config=hmm.HmmConfig,
+            sizes=hmm.SIZES,
+            vocab=10_000,
+            oracle="all sequences of tags, enumerated",
+        ),
+        Entry(
+            name="rnn",
+            paper="Elman, Finding Structure in Time; Mikolov et al. 2010 (language model)",
+            year=1990,
+            family="recurrent",
+            config=recurrent.RnnModelConfig,
+            sizes=recurrent.SIZES,
+            vocab=10_000,
+            oracle="torch.nn.RNN",
+        ),
+        Entry(
+            name="lstm",
+            paper="Hochreiter and Schmidhuber, Long Short-Term Memory; Zaremba et al. 2014 (large)",
+            year=1997,
+            family="recurrent",
+            config=recurrent.LstmModelConfig,
+            sizes=recurrent.SIZES,
+            vocab=10_000,
+            oracle="torch.nn.LSTM",
+        ),
+        Entry(
+            name="skipgram",
+            paper="Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality",
+            year=2013,
+            family="vectors",
+            config=skipgram.SkipGramConfig,
+            sizes=skipgram.SIZES,
+            vocab=10_000,
+            oracle="the loss in closed form",
+        ),
+        Entry(
+            name="gru",
+            paper="Cho et al., Learning Phrase Representations using RNN Encoder-Decoder",
+            year=2014,
+            family="recurrent",
+            config=recurrent.GruModelConfig,
+            sizes=recurrent.SIZES,
+            vocab=10_000,
+            oracle="torch.nn.GRU",
+        ),
+        Entry(
+            name="sutskever",
+            paper="Sutskever et al., Sequence to Sequence Learning with Neural Networks",
+            year=2014,
+            family="seq2seq",
+            config=seq2seq.SutskeverConfig,
+            sizes=seq2seq.STACKED,
+            vocab=160_000,
+            outputs=80_000,
+            published={"base": "384M"},
+            oracle="its equations, unrolled in float64",
+        ),
+        Entry(
+            name="cho",
+            paper="Cho et al., Learning Phrase Representations using RNN Encoder-Decoder",
+            year=2014,
+            family="seq2seq",
+            config=seq2seq.ChoConfig,
+            sizes=seq2seq.DEEP_OUTPUT,
+            vocab=15_000,
+            oracle="its equations, unrolled in float64",
+        ),
+        Entry(
+            name="bahdanau",
+            paper="Bahdanau et al., Neural Machine Translation by Jointly Learning to Align and Translate",
+            year=2015,
+            family="seq2seq",
+            config=seq2seq.BahdanauConfig,
+            sizes=seq2seq.DEEP_OUTPUT,
+            vocab=30_000,
+            oracle="its equations, unrolled in float64",
+        ),
+        Entry(
+            name="luong",
+            paper="Luong et al., Effective Approaches to Attention-based Neural Machine Translation",
+            year=2015,
+            family="seq2seq",
+            config=seq2seq.LuongConfig,
+            sizes=seq2seq.STACKED,
+            vocab=50_000,
+            oracle="its equations, unrolled in float64",
+        ),
+        Entry(
             name="transformer",
             paper="Vaswani et al., Attention Is All You Need",
             year=2017,
             family="encoder-decoder",
-            task="transduce",
             config=transformer.TransformerConfig,
             sizes=transformer.SIZES,
             vocab=37_000,

@@ -8,7 +8,7 @@ from typing import Literal
 from headwise.blocks.stack import EncoderDecoder
 from headwise.errors import UserError
 from headwise.loaded import Loaded
-from headwise.tasks.transduce import device_of
+from headwise.tasks.base import device_of
 
 Engine = Literal["auto", "native", "ctranslate2"]
 

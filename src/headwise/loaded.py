@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from headwise.blocks.record import record
 from headwise.blocks.stack import EncoderDecoder
@@ -19,11 +18,14 @@ from headwise.data.corpora import load_corpus
 from headwise.data.read import Pair
 from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
+from headwise.decode.unknown import written
 from headwise.errors import UserError
 from headwise.runs import Run
 from headwise.runs.checkpoint import restore, weights
-from headwise.tasks.transduce import Evaluation, Transduce, device_of
+from headwise.tasks import task_class
+from headwise.tasks.base import Evaluation, Task, device_of
 from headwise.text import EOS
+from headwise.text.base import Tokeniser
 from headwise.text.tokenisers import Tokenisers
 
 if TYPE_CHECKING:
@@ -52,8 +54,14 @@ class Loaded:
         return replace(self, model=self.model.to(device))
 
     @property
-    def task(self) -> Transduce:
-        return Transduce(self.experiment.task, self.tokenisers)
+    def task(self) -> Task:
+        return task_of(self.experiment, self.tokenisers)
+
+    def able(self, kind: str) -> Any:
+        """The task, where it is of this kind; another one is refused in a sentence."""
+        if self.task.kind != kind:
+            raise UserError(f"this run was trained to {self.task.kind}, not to {kind}; name another run")
+        return self.task
 
     def translate(self, texts: Iterable[str], **settings: Any) -> list[str]:
         """The best output of each text. Settings are those of `[decode]`: beams, temperature, ..."""
@@ -61,10 +69,34 @@ class Loaded:
 
     def candidates(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
         """The `nbest` outputs of each text, best first."""
-        sources = self.tokenisers.source.encode_batch(list(texts))
-        found = decode(self.model, sources, self.decoding(**settings), device_of(self.model))
-        target = self.tokenisers.target
-        return [[Translation(target.decode(h.ids), h.score, h.log_prob) for h in each] for each in found]
+        self.able("transduce")
+        return self._outputs(texts, self.tokenisers.source, self.tokenisers.target, settings)
+
+    def generate(self, prompts: Iterable[str] = ("",), **settings: Any) -> list[list[Translation]]:
+        """How a language model goes on with each prompt, `nbest` ways. Settings are those of `[decode]`."""
+        self.able("language-model")
+        tokeniser = self.tokenisers.target
+        return self._outputs(prompts, tokeniser, tokeniser, settings)
+
+    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
+        """Each word of each text with its tag."""
+        found = self.able("tag").tags(self.model, texts)
+        return [list(zip(text.split(), tags, strict=True)) for text, tags in zip(texts, found, strict=True)]
+
+    def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """The probability of each label, for each text."""
+        return self.able("classify").probabilities(self.model, texts)
+
+    def _outputs(
+        self, texts: Iterable[str], source: Tokeniser, target: Tokeniser, settings: dict[str, Any]
+    ) -> list[list[Translation]]:
+        texts, config, device = list(texts), self.decoding(**settings), device_of(self.model)
+        found = decode(self.model, source.encode_batch(texts), config, device)
+        outputs = written(self.model, texts, found, (source, target), config, device)
+        return [
+            [Translation(text, h.score, h.log_prob) for text, h in zip(*each, strict=True)]
+            for each in zip(outputs, found, strict=True)
+        ]
 
     def decoding(self, **settings: Any) -> DecodeConfig:
         """The run's own way of decoding, with some settings changed."""
@@ -94,6 +126,8 @@ class Loaded:
         target_in = torch.tensor([[self.model.start_id, *target_ids[:-1]]], device=device)
         with record() as maps:
             self.model(torch.tensor([source_ids], device=device), target_in)
+        if not maps.weights:
+            raise UserError("this run's model has no attention to look at; inspect another run")
         return Maps(
             maps.by_kind(),
             tuple(self.tokenisers.source.tokens(source_ids)),
@@ -126,12 +160,11 @@ def load(
     run = Run.open(path)
     experiment = resolved(run.config, str(path / "config.toml"))
     tokenisers = Tokenisers.load(run.tokenizer)
-    model = build_for(experiment, tokenisers)
+    model = task_of(experiment, tokenisers).build(experiment.model)
     restore(model, weights(run, which), str(path))
     return Loaded(model.to(device).eval(), tokenisers, experiment)
 
 
-def build_for(experiment: Experiment, tokenisers: Tokenisers) -> nn.Module:
-    """The experiment's model for these vocabularies."""
-    target = 0 if tokenisers.shared else tokenisers.target.size
-    return experiment.model.build(tokenisers.source.size, target)
+def task_of(experiment: Experiment, tokenisers: Tokenisers) -> Task:
+    """The experiment's task with these vocabularies."""
+    return task_class(experiment.task.kind)(experiment.task, tokenisers, experiment.train.smoothing)

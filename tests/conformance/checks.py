@@ -27,8 +27,7 @@ close = torch.testing.assert_close
 
 def ids(model: Model, rows: int, length: int, seed: int = 0) -> Tensor:
     """Random ordinary tokens, (rows, length)."""
-    source_vocab = model.encoder.embed.table.num_embeddings
-    high = min(model.vocab, source_vocab)
+    high = min(model.vocab, model.source_vocab)
     return torch.randint(FIRST, high, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 

@@ -52,14 +52,14 @@ def test_only_pre_ends_with_a_norm() -> None:
     ("tie", "target_vocab", "tables"), [("all", 0, 1), ("target", 9, 2), ("none", 9, 3), ("auto", 9, 2)]
 )
 def test_ties(tie: str, target_vocab: int, tables: int) -> None:
-    model = tiny(tie=tie, target_vocab=target_vocab)
+    model = tiny(tie=tie, outputs=target_vocab)
     found = {id(m.weight) for m in (model.encoder.embed.table, model.decoder.embed.table, model.decoder.head.table)}
     assert len(found) == tables and model.vocab == (target_vocab or 12)
 
 
 def test_one_table_for_two_vocabularies_is_refused() -> None:
     with pytest.raises(UserError, match="tie: one table for source and target needs a shared vocabulary"):
-        tiny(tie="all", target_vocab=9)
+        tiny(tie="all", outputs=9)
 
 
 def test_shared_layers_are_stored_once() -> None:

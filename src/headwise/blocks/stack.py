@@ -43,6 +43,10 @@ class Encoder(nn.Module):
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
         return self.stack(self.embed(ids, ids != self.pad), ctx.at("encoder"))
 
+    def read(self, ids: Tensor) -> dict[str, Stream]:
+        """What a decoder may attend to, by name."""
+        return {"encoder": self(ids, Context())}
+
 
 class Decoder(nn.Module):
     """ids -> a stream of predictions of the next token. Padding stands on the right, behind the causal mask."""
@@ -75,33 +79,17 @@ class DecodingState:
         return self
 
 
-class EncoderDecoder(nn.Module):
-    """p(target | source). Natural tensors in, outputs out."""
+class Writer(nn.Module):
+    """What has a decoder and writes token by token."""
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, start_id: int = 1, end_id: int = 2):
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-        self.start_id, self.end_id = start_id, end_id
+    decoder: Decoder
+    start_id: int
+    end_id: int
+    continues: bool
 
     @property
     def vocab(self) -> int:
         return self.decoder.head.table.num_embeddings
-
-    def forward(
-        self, source: Tensor, target: Tensor, labels: Tensor | None = None, smoothing: float = 0.0
-    ) -> Tensor | Loss:
-        """Logits (B, T, V) for (B, S) and (B, T) ids; with labels (B, T) their loss instead."""
-        ctx = Context()
-        memory = {"encoder": self.encoder(source, ctx)}
-        # A context of its own for the decoder: the streams differ, and so do their masks.
-        x = self.decoder(target, Context(memory, record=ctx.record)).x
-        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, smoothing)
-
-    def start(self, source: Tensor, beams: int = 1) -> DecodingState:
-        """Read the sources (B, S); the state has `beams` rows for each."""
-        memory = {"encoder": self.encoder(source, Context())}
-        cache = DecodingCache(len(source) * beams, beams)
-        return DecodingState(memory, cache, Plan(self.decoder, Context(memory, cache, record=NO_RECORD)))
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One token for each row, (B * beams,) -> logits of the next, (B * beams, V)."""
@@ -112,6 +100,85 @@ class EncoderDecoder(nn.Module):
             x = state.plan(tokens, state.length)
         state.length += 1
         return self.decoder.head(x), state
+
+
+class EncoderDecoder(Writer):
+    """p(target | source). Natural tensors in, outputs out."""
+
+    continues = False
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, start_id: int = 1, end_id: int = 2):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.start_id, self.end_id = start_id, end_id
+
+    @property
+    def source_vocab(self) -> int:
+        return self.encoder.embed.table.num_embeddings
+
+    def forward(
+        self, source: Tensor, target: Tensor, labels: Tensor | None = None, smoothing: float = 0.0
+    ) -> Tensor | Loss:
+        """Logits (B, T, V) for (B, S) and (B, T) ids; with labels (B, T) their loss instead."""
+        # A context of its own for the decoder: the streams differ, and so do their masks.
+        x = self.decoder(target, Context(self.encoder.read(source))).x
+        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, smoothing)
+
+    def start(self, source: Tensor, beams: int = 1) -> DecodingState:
+        """Read the sources (B, S); the state has `beams` rows for each."""
+        memory = self.encoder.read(source)
+        cache = DecodingCache(len(source) * beams, beams)
+        return DecodingState(memory, cache, Plan(self.decoder, Context(memory, cache, record=NO_RECORD)))
+
+
+class LanguageModel(Writer):
+    """p(text): a decoder without a memory. It goes on with what it is given."""
+
+    continues = True
+
+    def __init__(self, decoder: Decoder, start_id: int = 1, end_id: int = 2):
+        super().__init__()
+        self.decoder = decoder
+        self.start_id, self.end_id = start_id, end_id
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+        """Logits (B, T, V) of the token after each; with labels (B, T) their loss instead."""
+        x = self.decoder(ids, Context()).x
+        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, smoothing)
+
+    def start(self, prompt: Tensor, beams: int = 1) -> DecodingState:
+        """Read the prompts (B, P), which may be empty and have no padding; the state has `beams` rows for each."""
+        cache = DecodingCache(len(prompt) * beams, beams)
+        ctx = Context(cache=cache)
+        if prompt.shape[1]:
+            self.decoder(prompt.repeat_interleave(beams, 0), ctx)
+        return DecodingState({}, cache, Plan(self.decoder, Context(cache=cache, record=NO_RECORD)), prompt.shape[1])
+
+
+class Tagger(nn.Module):
+    """p(label of each token | text)."""
+
+    def __init__(self, encoder: Encoder, head: VocabularyHead):
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+        """Logits (B, T, L) for (B, T) ids; with labels (B, T) their loss instead."""
+        x = self.encoder(ids, Context()).x
+        return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
+
+
+class Classifier(nn.Module):
+    """p(label | text), from the pooled vectors of its tokens."""
+
+    def __init__(self, encoder: Encoder, pool: nn.Module, head: VocabularyHead):
+        super().__init__()
+        self.encoder, self.pool, self.head = encoder, pool, head
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+        """Logits (B, L) for (B, T) ids; with labels (B,) their loss instead."""
+        x = self.pool(self.encoder(ids, Context()))
+        return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
 
 
 def parameters(model: nn.Module) -> int:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from rich.tree import Tree
 
+    from headwise.catalog import Entry
     from headwise.inspect.cost import Node
 
 
@@ -42,7 +43,7 @@ def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")]
             "paper": entry.paper,
             "year": entry.year,
             "family": entry.family,
-            "task": entry.task,
+            "tasks": ", ".join(entry.config.tasks),
             "vocab": entry.vocab,
             "parameters": parameters(build(f"{entry.name}-{size}", device="meta")),
             "published": entry.published.get(size, ""),
@@ -55,17 +56,18 @@ def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")]
         print(json.dumps(rows, indent=1))
         return
     table = Table(box=None, header_style="bold")
-    for title in ("name", "year", "family", "task"):
-        table.add_column(title)
+    for title in ("name", "year", "family", "tasks"):
+        table.add_column(title, no_wrap=True)
     for title in ("parameters", "published", "vocab"):
-        table.add_column(title, justify="right")
-    table.add_column("paper")
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("paper", no_wrap=True, overflow="ellipsis", max_width=56)
     for row in rows:
         table.add_row(
-            f"[cyan]{row['name']}[/]", str(row["year"]), str(row["family"]), str(row["task"]),
-            f"{row['parameters']:,}", str(row["published"]), f"{row['vocab']:,}", str(row["paper"]),
+            f"[cyan]{row['name']}[/]", str(row["year"]), str(row["family"]), str(row["tasks"]),
+            f"{row['parameters']:,}" if row["parameters"] else "-", str(row["published"]), f"{row['vocab']:,}",
+            str(row["paper"]),
         )  # fmt: skip
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def show(
@@ -101,12 +103,16 @@ def show(
     from rich.console import Console
 
     from headwise import catalog
+    from headwise.blocks.stack import parameters
     from headwise.building import build
     from headwise.config.experiment import parse_changes
     from headwise.inspect.cost import cost, tree
 
     entry, size = catalog.find(name)
     model: Any = build(name, vocab=vocab, device="meta", **parse_changes(set_ or ()))
+    if not parameters(model):
+        _show_counts(entry, size, json_)
+        return
     top = tree(model, f"{entry.name}-{size}")
     costs = cost(model, length)
     if json_:
@@ -125,6 +131,18 @@ def show(
         f"                 {_bytes(costs.cache_bytes_per_token)} cache for each target token",
         highlight=False,
     )
+
+
+def _show_counts(entry: Entry, size: str, json_: bool) -> None:
+    """A model without parameters has no size before it has read a text."""
+    settings = entry.configure(size).model_dump(mode="json")
+    if json_:
+        print(json.dumps({"name": f"{entry.name}-{size}", "paper": entry.paper, "settings": settings}, indent=1))
+        return
+    print(f"{entry.name}-{size}: learns by a fit of its own; its tables grow with the text")
+    for key, value in settings.items():
+        print(f"  {key} = {json.dumps(value)}")
+    print(f"\n{entry.paper} ({entry.year})")
 
 
 def _drawn(node: Node) -> Tree:

@@ -8,17 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import tomli_w
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headwise.catalog import MODELS
-from headwise.config.base import Config, Table, merge, slot, validate
+from headwise.config.base import Config, Problems, Table, merge, slot, validate
 from headwise.config.data import TOKENISERS, CharactersConfig, DataConfig
 from headwise.config.decode import DecodeConfig
+from headwise.config.teaching import OWN_INPUTS, Never
 from headwise.config.train import TrainConfig
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
 
 TASKS = Table("task", default="transduce")
+
+if TYPE_CHECKING:
+    AnyOwnInputs: TypeAlias = Any
+else:
+    AnyOwnInputs = slot(OWN_INPUTS)
 
 
 @TASKS.add
@@ -28,6 +34,36 @@ class TransduceConfig(Config):
     kind: Literal["transduce"] = "transduce"
     score: Literal["auto", "bleu", "wer"] = "auto"
     sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
+    own_inputs: AnyOwnInputs = Never()  # scheduled sampling: how often the decoder reads its own tokens in training
+
+
+@TASKS.add
+class LanguageModelConfig(Config):
+    """Learn to go on with a text."""
+
+    kind: Literal["language-model"] = "language-model"
+    context: int = Field(256, ge=1)  # tokens that are read at once; longer texts are cut
+
+
+@TASKS.add
+class TagConfig(Config):
+    """Learn a tag for each word."""
+
+    kind: Literal["tag"] = "tag"
+
+
+@TASKS.add
+class ClassifyConfig(Config):
+    """Learn a label for each text."""
+
+    kind: Literal["classify"] = "classify"
+
+
+@TASKS.add
+class EmbedConfig(Config):
+    """Learn a vector for each word."""
+
+    kind: Literal["embed"] = "embed"
 
 
 if TYPE_CHECKING:
@@ -49,6 +85,13 @@ class Experiment(Config):
     model: AnyModel = TransformerConfig()
     train: TrainConfig
     decode: DecodeConfig = DecodeConfig()
+
+    @model_validator(mode="after")
+    def _possible(self) -> Experiment:
+        if self.task.kind not in self.model.tasks:
+            able = ", ".join(self.model.tasks)
+            raise Problems([(("task",), f"the model '{self.model.kind}' cannot {self.task.kind}, it can {able}")])
+        return self
 
     @classmethod
     def read(cls, file: str | Path, changes: Iterable[str] = ()) -> Experiment:

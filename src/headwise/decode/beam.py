@@ -46,7 +46,7 @@ class Beams:
         self.open = torch.full((self.count, 1), self.width, device=device)  # slots not yet taken by an end
         self.live = torch.full((self.count, self.width), -torch.inf, device=device)
         self.live[:, 0] = 0  # all beams begin equal: only the first may branch
-        self.tokens = torch.full((self.count * self.width,), model.start_id, device=device)
+        self.tokens = request.first(model)
         self.ids = torch.empty(len(self.tokens), stepper.longest + 1, dtype=torch.long, device=device)
         # log P only falls and the penalty only grows, so the limit's penalty bounds a live hypothesis.
         bounds = [length_penalty(limit + 1, self.alpha) for limit in request.limits]

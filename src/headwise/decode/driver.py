@@ -8,8 +8,7 @@ from math import isnan
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
+from torch import nn
 
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.decode.beam import beam
@@ -18,7 +17,6 @@ from headwise.decode.greedy import greedy, most_probable
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.sample import sample, sampler
 from headwise.errors import UserError
-from headwise.text import EOS, PAD
 
 Search = Callable[[Generator, Any, Request], list[list[Hypothesis]]]
 SEARCHES: dict[str, Search] = {"greedy": greedy, "sample": sample, "beam": beam}
@@ -62,10 +60,11 @@ def decode_batches(
     device = torch.device(device)
     search = SEARCHES[config.search]
     lengths = [len(source) + 1 for source in sources]
-    for numbers in batches(lengths, config.tokens_per_batch // config.rows):
+    # A language model reads prompts without padding: those of one length go together.
+    for numbers in batches(lengths, config.tokens_per_batch // config.rows, equal=model.continues):
         request = Request([sources[number] for number in numbers], config, device)
         with evaluating(model):
-            state = model.start(padded(request), beams=config.rows)
+            state = model.start(request.opening(model), beams=config.rows)
             with threads(step_threads(model, len(numbers) * config.rows, device)):
                 hypotheses = search(model, state, request)
         if any(not own or isnan(own[0].score) for own in hypotheses):
@@ -91,9 +90,9 @@ def stream(
     pick = sampler(request) if config.search == "sample" else most_probable
     stepper = Stepper(model, request)
     row = torch.zeros(1, dtype=torch.long, device=device)
-    token = torch.full((1,), model.start_id, device=device)
+    token = request.first(model)
     with evaluating(model):
-        state = model.start(padded(request))
+        state = model.start(request.opening(model))
     count = step_threads(model, 1, device)
     for step in range(stepper.longest):
         with evaluating(model), threads(count):
@@ -104,24 +103,20 @@ def stream(
         yield int(token)
 
 
-def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Numbers of sources of like length, longest first, so that too large a batch fails at once.
+def batches(lengths: Sequence[int], tokens: int, equal: bool = False) -> Iterator[list[int]]:
+    """Numbers of sources of like (or equal) length, longest first, so that too large a batch fails at once.
 
-    >>> list(batches([2, 9, 3, 3], tokens=10))
-    [[1], [2, 3, 0]]
+    >>> list(batches([2, 9, 3, 3], tokens=10)), list(batches([2, 9, 3, 3], tokens=10, equal=True))
+    ([[1], [2, 3, 0]], [[1], [2, 3], [0]])
     """
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
     first = 0
     while first < len(order):
-        size = max(1, tokens // lengths[order[first]])
-        yield order[first : first + size]
-        first += size
-
-
-def padded(request: Request) -> Tensor:
-    """The sources with their end marks, padded on the right: (B, S)."""
-    rows = [torch.tensor([*source, EOS]) for source in request.sources]
-    return pad_sequence(rows, batch_first=True, padding_value=PAD).to(request.device)
+        longest = lengths[order[first]]
+        end = first + max(1, tokens // longest)
+        batch = [number for number in order[first:end] if not equal or lengths[number] == longest]
+        yield batch
+        first += len(batch)
 
 
 @contextmanager

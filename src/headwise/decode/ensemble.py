@@ -31,7 +31,7 @@ class Ensemble(nn.Module):
             raise UserError("An ensemble needs at least one model; name a run.")
         first = models[0]
         for number, model in enumerate(models[1:], start=2):
-            for name in ("vocab", "start_id", "end_id"):
+            for name in ("vocab", "start_id", "end_id", "continues"):
                 ours, theirs = getattr(first, name), getattr(model, name)
                 if ours != theirs:
                     raise UserError(
@@ -40,6 +40,7 @@ class Ensemble(nn.Module):
                     )
         self.models = nn.ModuleList(cast(Sequence[nn.Module], models))
         self.start_id, self.end_id, self.vocab = first.start_id, first.end_id, first.vocab
+        self.continues = first.continues
 
     def start(self, source: Tensor, beams: int = 1) -> EnsembleState:
         return EnsembleState(tuple(model.start(source, beams=beams) for model in self._members))

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from headwise.config.decode import DecodeConfig
-from headwise.text import BOS, PAD
+from headwise.text import BOS, EOS, PAD
 
 
 class State(Protocol):
@@ -33,6 +34,10 @@ class Generator(Protocol):
     def end_id(self) -> int: ...
     @property
     def vocab(self) -> int: ...
+    @property
+    def continues(self) -> bool:
+        """Whether it goes on with the source (a language model) instead of answering it."""
+        ...
 
     def start(self, source: Tensor, beams: int = 1) -> Any:
         """(B, S) -> the state of B * beams rows; rows of a source are contiguous."""
@@ -54,6 +59,20 @@ class Request:
     @property
     def limits(self) -> list[int]:
         return [self.config.limit(len(source)) for source in self.sources]
+
+    def opening(self, model: Generator) -> Tensor:
+        """What `start` reads, (B, S): sources with their end marks, padded on the right; or, where the model goes on
+        with them, all tokens before the last, which is the first to be stepped."""
+        if model.continues:
+            rows = [torch.tensor([model.start_id, *source][:-1], dtype=torch.long) for source in self.sources]
+        else:
+            rows = [torch.tensor([*source, EOS]) for source in self.sources]
+        return pad_sequence(rows, batch_first=True, padding_value=PAD).to(self.device)
+
+    def first(self, model: Generator) -> Tensor:
+        """The token that each row is stepped with first, (R,)."""
+        last = [source[-1] if model.continues and source else model.start_id for source in self.sources]
+        return torch.tensor(last, device=self.device).repeat_interleave(self.config.rows)  # (B,) -> (R,)
 
 
 class Stepper:

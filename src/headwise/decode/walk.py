@@ -46,7 +46,7 @@ class Paths:
         self.copies = request.config.rows
         count = self.sources * self.copies
         self.rows = torch.arange(count, device=device)  # (R,) numbers in the batch as it was at the start
-        self.tokens = torch.full((count,), model.start_id, device=device)
+        self.tokens = request.first(model)
         self.over = torch.zeros(count, dtype=torch.bool, device=device)
         self.ids = torch.empty(count, length, dtype=torch.long, device=device)
         self.gains = torch.empty(count, length, device=device)

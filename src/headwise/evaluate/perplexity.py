@@ -10,6 +10,26 @@ from headwise.evaluate.bootstrap import check_paired, interval
 from headwise.evaluate.score import Score
 
 
+def nats_per_character(
+    nll: ArrayLike, counts: ArrayLike, characters: int, resamples: int = 1000, seed: int = 0
+) -> Score:
+    """Mean negative log-likelihood per character: comparable between models with different units.
+
+    >>> nats_per_character([2.0, 4.0], [1, 2], characters=12).value
+    0.5
+    """
+    statistics = np.column_stack([np.ravel(nll), np.ravel(counts)]).astype(float)
+    check_paired(np.ravel(nll), np.ravel(counts))
+    per_token = statistics[:, 1].sum() / max(characters, 1)
+
+    def mean(sums: np.ndarray) -> np.ndarray:
+        return per_token * sums[:, 0] / np.maximum(sums[:, 1], 1)
+
+    low, high = interval(statistics, mean, resamples, seed)
+    value = float(mean(statistics.sum(axis=0, keepdims=True))[0])
+    return Score("nats", value, low, high, f"per character, {characters} characters")
+
+
 def perplexity(nll: ArrayLike, counts: ArrayLike, resamples: int = 1000, seed: int = 0) -> Score:
     """Perplexity from each item's summed negative log-likelihood (in nats) and its number of tokens.
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from headwise.blocks.stack import EncoderDecoder, parameters
+from headwise.blocks.stack import Classifier, EncoderDecoder, Writer, parameters
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Cost:
 
     parameters: int
     length: int
-    flops_per_token: int  # forward, for one source and one target token
+    flops_per_token: int  # forward, for one token, or for one source and one target token
     training_bytes: int  # weights, gradients and two Adam moments
     activation_bytes: int  # kept for the backward pass, for each pair of `length` tokens
     decoding_bytes: int  # weights
@@ -51,12 +51,11 @@ class Node:
         return shown
 
 
-def cost(model: EncoderDecoder, length: int = 64) -> Cost:
+def cost(model: nn.Module, length: int = 64) -> Cost:
     """Count a model that lives on the meta device."""
-    ids = torch.zeros(1, length, dtype=torch.long, device="meta")
     model.eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(ids, ids)
+        model(*inputs(model, 1, length))
     count = parameters(model)
     return Cost(
         parameters=count,
@@ -69,7 +68,13 @@ def cost(model: EncoderDecoder, length: int = 64) -> Cost:
     )
 
 
-def _kept_bytes(model: EncoderDecoder, rows: int, length: int) -> int:
+def inputs(model: nn.Module, rows: int, length: int) -> tuple[Tensor, ...]:
+    """Texts of this length: one, or a source and a target."""
+    ids = torch.zeros(rows, length, dtype=torch.long, device="meta")
+    return (ids, ids) if isinstance(model, EncoderDecoder) else (ids,)
+
+
+def _kept_bytes(model: nn.Module, rows: int, length: int) -> int:
     """What autograd keeps for the backward pass of one batch."""
     kept: list[Tensor] = []
 
@@ -77,10 +82,11 @@ def _kept_bytes(model: EncoderDecoder, rows: int, length: int) -> int:
         kept.append(tensor)
         return tensor
 
-    ids = torch.zeros(rows, length, dtype=torch.long, device="meta")
+    given = inputs(model, rows, length)
+    labels = given[0][:, 0] if isinstance(model, Classifier) else given[0]
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(ids, ids, labels=ids)
+        model(*given, labels=labels)
     return sum(tensor.numel() * tensor.element_size() for tensor in _storages(kept))
 
 
@@ -94,9 +100,11 @@ def _storages(tensors: Any) -> list[Tensor]:
     return list(found.values())
 
 
-def _cache_bytes(model: EncoderDecoder) -> int:
+def _cache_bytes(model: nn.Module) -> int:
+    if not isinstance(model, Writer):
+        return 0
     with torch.no_grad():
-        state = model.eval().start(torch.zeros(1, 4, dtype=torch.long, device="meta"))
+        state: Any = model.eval().start(torch.zeros(1, 4, dtype=torch.long, device="meta"))  # type: ignore[operator]
         model.step(torch.zeros(1, dtype=torch.long, device="meta"), state)
     buffers = (buffer for entry in state.cache.growing.values() for buffer in entry.buffers)
     return sum(buffer.narrow(2, 0, 1).numel() * buffer.element_size() for buffer in buffers if buffer.dim() == 4)

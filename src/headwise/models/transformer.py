@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from headwise.config.base import Config
+from headwise.config.model import ModelConfig, PoolKind, Tie
 from headwise.config.parts import (
     Activation,
     AnyNorm,
@@ -25,12 +26,12 @@ from headwise.config.parts import (
     SinusoidConfig,
     Site,
 )
-from headwise.errors import UserError
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from headwise.blocks.stack import EncoderDecoder, Stack
+    from headwise.blocks.embed import Embedding
+    from headwise.blocks.stack import Stack
 
 
 class StackConfig(Config):
@@ -41,7 +42,8 @@ class StackConfig(Config):
     shared: bool = False  # one set of weights for every repetition of the pattern
 
 
-class TransformerConfig(Config):
+class TransformerConfig(ModelConfig):
+    tasks = ("transduce", "language-model", "tag", "classify")
     kind: Literal["transformer"] = "transformer"
     width: int = Field(512, ge=1)
     heads: int = Field(8, ge=1)
@@ -56,38 +58,35 @@ class TransformerConfig(Config):
     attention_dropout: float = Field(0.0, ge=0, lt=1)  # on the weights; leaves the fast kernels on CPUs
     attention_bias: bool = True
     mlp_bias: bool = True
-    tie: Literal["auto", "all", "target", "none"] = "auto"  # auto: all where the vocabulary is shared, else target
+    tie: Tie = "auto"  # auto: all where the vocabulary is shared, else target
     output_bias: bool = False
+    pool: PoolKind = "mean"  # of a classifier
+    embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
     start_id: int = 1  # the token before the first: BOS; Marian starts from the padding
 
-    def build(self, source_vocab: int, target_vocab: int = 0) -> EncoderDecoder:
-        """The model for vocabularies of these sizes; one size means a shared vocabulary."""
-        from torch import nn
-
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        """Encoder and decoder to transduce, the decoder alone as a language model, the encoder alone to label."""
         from headwise.blocks.embed import Embedding
-        from headwise.blocks.heads import VocabularyHead
-        from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder
+        from headwise.models.assemble import Pieces, assemble
 
-        tie = self.tie if self.tie != "auto" else "target" if target_vocab else "all"
-        if tie == "all" and target_vocab not in (0, source_vocab):
-            raise UserError("tie: one table for source and target needs a shared vocabulary; use tie = 'target'")
-        target_vocab = target_vocab or source_vocab
-        target_table = nn.Embedding(target_vocab, self.width)
-        source_table = target_table if tie == "all" else nn.Embedding(source_vocab, self.width)
-
-        def embedding(table: nn.Embedding) -> Embedding:
+        def embed(table: nn.Embedding) -> Embedding:
             return Embedding(table, self.positions.embedding(self.width), self.width**0.5, self.dropout)
 
-        head = VocabularyHead(self.width, target_vocab, None if tie == "none" else target_table, self.output_bias)
-        model = EncoderDecoder(
-            Encoder(embedding(source_table), self._stack(self.encoder, causal=False)),
-            Decoder(embedding(target_table), self._stack(self.decoder, causal=True), head),
+        pieces = Pieces(
+            self.width,
+            embed,
+            encoder=lambda: self._stack(self.encoder, causal=False),
+            decoder=lambda memory: self._stack(self.decoder, causal=True, memory=memory),
+            tie=self.tie,
+            output_bias=self.output_bias,
             start_id=self.start_id,
+            pool=self.pool,
         )
+        model = assemble(self.task_or_first(task), pieces, vocab, outputs)
         initialise(model, self.width)
         return model
 
-    def _stack(self, stack: StackConfig, causal: bool) -> Stack:
+    def _stack(self, stack: StackConfig, causal: bool, memory: bool = False) -> Stack:
         from headwise.blocks.residual import Add
         from headwise.blocks.stack import Stack
 
@@ -97,16 +96,14 @@ class TransformerConfig(Config):
             hidden=self.hidden or 4 * self.width,
             activation=self.activation,
             causal=causal,
-            memory_width=self.width if causal else 0,
+            memory_width=self.width if memory else 0,
             attention_dropout=self.attention_dropout,
             attention_bias=self.attention_bias,
             mlp_bias=self.mlp_bias,
         )
         site = Site(**{**site.__dict__, "terms": self.positions.terms(site)})
-        own = (AttentionConfig(), AttentionConfig(see="memory"), MlpConfig()) if causal else (
-            AttentionConfig(), MlpConfig(),
-        )  # fmt: skip
-        pattern = stack.layers or (own,)
+        across = (AttentionConfig(see="memory"),) if memory else ()
+        pattern = stack.layers or ((AttentionConfig(), *across, MlpConfig()),)
         wiring = self.wiring.build()
         kinds = [pattern[i % len(pattern)] for i in range(len(pattern) if stack.shared else stack.depth)]
         layers = [

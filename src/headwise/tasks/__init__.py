@@ -1,0 +1,23 @@
+"""What is learnt: an explicit table from the name of a task to where it lives, which is imported when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headwise.tasks.base import Task
+
+TASKS = {
+    "transduce": "headwise.tasks.transduce:Transduce",
+    "language-model": "headwise.tasks.language:Language",
+    "tag": "headwise.tasks.tag:Tag",
+    "classify": "headwise.tasks.classify:Classify",
+    "embed": "headwise.tasks.embed:Embed",
+}
+
+
+def task_class(kind: str) -> type[Task]:
+    """The class of a task by its name."""
+    module, _, name = TASKS[kind].partition(":")
+    return getattr(import_module(module), name)

@@ -3,64 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from torch import nn
 
 from headwise.blocks.heads import Loss
 from headwise.blocks.stack import EncoderDecoder
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.experiment import TransduceConfig
-from headwise.data.batches import Batches
-from headwise.data.collate import PairBatch, collate
+from headwise.data.collate import PairBatch
 from headwise.data.corpora import references
 from headwise.data.examples import Examples, tokenise
 from headwise.data.read import Pair
 from headwise.decode.driver import decode
+from headwise.decode.unknown import written
 from headwise.evaluate.bleu import bleu, tokenised_bleu
 from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
+from headwise.tasks import teaching
+from headwise.tasks.base import Evaluation, PairData, Task, by_token, device_of, evaluating, learn
 from headwise.text import PAD
 from headwise.text.listed import Bytes, Characters
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.loop import Watch
+from headwise.train.state import Watch
 
 
-class PairData:
-    """Examples in batches, for the training loop: order by epoch, tensors by numbers."""
+class Transduce(Task):
+    """Pairs of sequences, scored by how far the decoded outputs are from the references."""
 
-    def __init__(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0):
-        self.examples = examples
-        self.batches = Batches(examples.lengths, seed, 0 if batch_size else tokens_per_batch, batch_size)
-
-    def plan(self, epoch: int) -> list[np.ndarray]:
-        return self.batches.plan(epoch)
-
-    def batch(self, numbers: np.ndarray) -> PairBatch:
-        return collate(self.examples, numbers)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What a model made of a test set: each source once, with all its references."""
-
-    sources: list[str]
-    outputs: list[str]
-    references: list[list[str]]
-    scores: list[Score]
-
-
-class Transduce:
-    """The task: knows pairs and scores, not what kind of model learns them."""
+    kind = "transduce"
+    progress = 0.0  # how much of the training budget is spent
 
     def __init__(self, config: TransduceConfig, tokenisers: Tokenisers, smoothing: float = 0.0):
-        self.config, self.tokenisers, self.smoothing = config, tokenisers, smoothing
+        super().__init__(config, tokenisers, smoothing)
         subwords = isinstance(tokenisers.target, Bpe | Unigram)
         self.score = ("bleu" if subwords else "wer") if config.score == "auto" else config.score
 
@@ -72,7 +50,8 @@ class Transduce:
         return Watch("wer", lower=True) if self.score == "wer" else Watch("bleu", lower=False)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        return model(batch.source, batch.target_in, labels=batch.target_out, smoothing=self.smoothing)
+        target_in = teaching.inputs(model, batch, self.config.own_inputs, self.progress)
+        return learn(model, batch.source, target_in, labels=batch.target_out, smoothing=self.smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         """Loss per token on all examples, and the score of a greedy decoding of some of them."""
@@ -100,8 +79,9 @@ class Transduce:
 
     def outputs(self, model: Any, sources: Sequence[str], config: DecodeConfig) -> list[str]:
         ids = self.tokenisers.source.encode_batch(sources)
-        found = decode(model, ids, config, device=device_of(model))
-        return [self.tokenisers.target.decode(hypotheses[0].ids) for hypotheses in found]
+        found = [hypotheses[:1] for hypotheses in decode(model, ids, config, device=device_of(model))]
+        sides = (self.tokenisers.source, self.tokenisers.target)
+        return [best for (best,) in written(model, sources, found, sides, config, device_of(model))]
 
     def scores(
         self, outputs: Sequence[str], listed: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
@@ -117,27 +97,15 @@ class Transduce:
         rates = (word_error_rate, character_error_rate if letters else phoneme_error_rate)
         return [rate(outputs, listed, resamples=resamples) for rate in rates]
 
-    @torch.inference_mode()
     def likelihoods(self, model: nn.Module, examples: Examples, tokens: int = 4096) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each example."""
-        training = model.training
-        model.eval()
         data = PairData(examples, seed=0, tokens_per_batch=tokens)
         device = device_of(model)
         nll, counts = np.zeros(len(examples)), np.zeros(len(examples))
-        for numbers in data.plan(0):
-            batch = data.batch(numbers).to(device)
-            logits = model(batch.source, batch.target_in)
-            each = F.cross_entropy(logits.flatten(0, 1).float(), batch.target_out.flatten(), reduction="none")
-            real = batch.target_out != PAD
-            nll[numbers] = (each.view_as(real) * real).sum(1).cpu().numpy()
-            counts[numbers] = real.sum(1).cpu().numpy()
-        model.train(training)
+        with evaluating(model):
+            for numbers in data.plan(0):
+                batch = data.batch(numbers).to(device)
+                each = by_token(model(batch.source, batch.target_in), batch.target_out)
+                nll[numbers] = each.sum(1).cpu().numpy()
+                counts[numbers] = (batch.target_out != PAD).sum(1).cpu().numpy()
         return nll, counts
-
-
-def device_of(model: Any) -> torch.device:
-    """Where a model's weights are; engines without weights in torch run on the CPU."""
-    if isinstance(model, nn.Module):
-        return next(model.parameters()).device
-    return torch.device("cpu")

@@ -14,7 +14,7 @@ from headwise.config.train import TrainConfig
 from headwise.runs.checkpoint import Checkpoint, restore, unique
 from headwise.train import hardware, optim
 from headwise.train.ema import Ema
-from headwise.train.state import State, Task
+from headwise.train.state import Paced, State, Task
 
 
 class Learner:
@@ -41,6 +41,8 @@ class Learner:
         reseed(self.seed, step, self.device)
         sums = torch.zeros(3, device=self.device)
         tokens = 0
+        if isinstance(self.task, Paced):
+            self.task.progress = progress
         for batch in batches:
             with self.autocast:
                 loss = self.task.loss(self.model, batch.to(self.device))

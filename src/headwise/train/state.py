@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch import nn
@@ -25,6 +25,13 @@ class Task(Protocol):
     """`loss` returns sums over tokens: `total` to differentiate, `nll`, and their `count`."""
 
     def loss(self, model: nn.Module, batch: Any) -> Any: ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A task whose loss changes while the budget is spent: `progress`, from 0 to 1, is kept by the loop."""
+
+    progress: float
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,29 @@
+"""What every model's config has in common. No torch here."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from headwise.config.base import Config
+from headwise.errors import UserError
+
+Tie = Literal["auto", "all", "target", "none"]
+PoolKind = Literal["mean", "max", "first", "last"]
+
+
+class ModelConfig(Config):
+    """A `kind` and `build(vocab, outputs, task)`. The task decides what the architecture is given for a head."""
+
+    kind: str
+    tasks: ClassVar[tuple[str, ...]] = ("transduce",)
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        """An nn.Module of the task's shape (blocks/stack.py), for `vocab` input tokens and `outputs` target tokens or
+        labels; 0 outputs: the same vocabulary."""
+        raise TypeError(f"{type(self).__name__} has no build method")
+
+    def task_or_first(self, task: str) -> str:
+        """The task asked for, if the architecture can do it; without one, what it was made for."""
+        if task and task not in self.tasks:
+            raise UserError(f"model.kind: '{self.kind}' cannot {task}, it can {', '.join(self.tasks)}; choose another")
+        return task or self.tasks[0]

@@ -1,0 +1,115 @@
+"""Recurrent networks on their own: Elman (1990), LSTM (Hochreiter and Schmidhuber 1997), GRU (Cho et al. 2014).
+
+Layers one on the other, as they were used before residual paths: to go on with a text (Mikolov et al. 2010), to tag
+its words, to classify it. To transduce, two of them are needed: see `models/seq2seq.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.model import ModelConfig, PoolKind, Tie
+from headwise.config.parts import PARTS, AnyNorm, AnyWiring, ChainConfig, LayerNormConfig, Site
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.embed import Embedding
+    from headwise.blocks.stack import Stack
+
+
+class RecurrentModelConfig(ModelConfig):
+    """`depth` recurrent layers. Both ways at once, each direction has half of the `hidden` channels."""
+
+    tasks = ("language-model", "tag", "classify")
+    width: int = Field(256, ge=1)
+    hidden: int = Field(0, ge=0)  # channels of a layer's state; 0: as many as it is wide
+    depth: int = Field(2, ge=1)
+    bidirectional: bool = False
+    dropout: float = Field(0.2, ge=0, lt=1)
+    wiring: AnyWiring = ChainConfig()
+    norm: AnyNorm = LayerNormConfig()  # of wirings that have one
+    tie: Tie = "auto"
+    output_bias: bool = True
+    pool: PoolKind = "mean"  # of a classifier
+    embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        from headwise.blocks.embed import Embedding
+        from headwise.blocks.position import NoPosition
+        from headwise.models.assemble import Pieces, assemble
+
+        def embed(table: nn.Embedding) -> Embedding:
+            return Embedding(table, NoPosition(), dropout=self.dropout)
+
+        pieces = Pieces(
+            self.width,
+            embed,
+            encoder=lambda: self._stack(causal=False),
+            decoder=lambda memory: self._stack(causal=True),
+            tie=self.tie,
+            output_bias=self.output_bias,
+            pool=self.pool,
+        )
+        model = assemble(self.task_or_first(task), pieces, vocab, outputs)
+        initialise(model, self.width)
+        return model
+
+    def _stack(self, causal: bool) -> Stack:
+        from headwise.blocks.residual import Add
+        from headwise.blocks.stack import Stack
+
+        hidden = self.hidden or self.width
+        if self.bidirectional:
+            if causal:
+                raise UserError("bidirectional: a language model must not see the future; use bidirectional = false")
+            hidden //= 2
+        part: Any = PARTS[self.cell].model_validate({"hidden": hidden, "bidirectional": self.bidirectional})
+        site = Site(self.width, heads=1, hidden=hidden, causal=causal)
+        wiring = self.wiring.build()
+        layers = [
+            wiring([part.build(site)], lambda: self.norm.build(self.width), lambda: Add(self.dropout))
+            for _ in range(self.depth)
+        ]
+        return Stack(layers, self.norm.build(self.width) if wiring.closes else None)
+
+    @property
+    def cell(self) -> str:
+        """The kind of part that its layers are made of."""
+        return self.kind
+
+
+class RnnModelConfig(RecurrentModelConfig):
+    kind: Literal["rnn"] = "rnn"
+
+
+class LstmModelConfig(RecurrentModelConfig):
+    kind: Literal["lstm"] = "lstm"
+
+
+class GruModelConfig(RecurrentModelConfig):
+    kind: Literal["gru"] = "gru"
+    cho: bool = False  # the form that was published, instead of torch's
+
+    @property
+    def cell(self) -> str:
+        return "gru_cho" if self.cho else "gru"
+
+
+def initialise(model: nn.Module, width: int) -> None:
+    """Tables N(0, 1/width), so that tied outputs begin small; the recurrent parts have begun by themselves."""
+    from torch import nn
+
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=width**-0.5)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "large": {"width": 650, "dropout": 0.5},
+    "tiny": {"width": 16, "dropout": 0.1},
+}

@@ -1,0 +1,216 @@
+"""Encoder-decoders before the Transformer: two recurrent networks, and what goes from one to the other.
+
+    sutskever  the last states (Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks")
+    cho        one summary (Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder")
+    bahdanau   what the decoder looks for before each step (Bahdanau et al. 2015, "Neural Machine Translation by Jointly
+               Learning to Align and Translate")
+    luong      what it looks at after each step (Luong et al. 2015, "Effective Approaches to Attention-based Neural
+               Machine Translation")
+
+DISCREPANCY: weights begin as recurrent parts do everywhere here, not uniform in +-0.08 or +-0.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import Field
+
+from headwise.config.model import ModelConfig, Tie
+from headwise.config.parts import PARTS, AdditiveConfig, AnyScore, AnyTerm, GeneralConfig, RecurrentConfig, Site
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.mixers.attentive import Glimpse
+    from headwise.blocks.mixers.recurrent import Recurrence
+    from headwise.blocks.stack import EncoderDecoder, Stack
+
+Cell = Literal["lstm", "gru", "gru_cho"]
+
+
+class Seq2SeqConfig(ModelConfig):
+    """What all four have in common. As published, source, target and output have tables of their own."""
+
+    width: int = Field(1000, ge=1)
+    depth: int = Field(1, ge=1)  # layers of the encoder, and as many of the decoder
+    embedding: int = Field(0, ge=0)  # 0: the width
+    dropout: float = Field(0.0, ge=0, lt=1)  # on embeddings and on the output of each layer
+    cell: Cell = "lstm"
+    reverse: bool = False  # whether the source is read from its end
+    tie: Tie = "none"
+    output_bias: bool = True
+
+    @property
+    def words(self) -> int:
+        """How wide a word's vector is."""
+        return self.embedding or self.width
+
+    def connect(
+        self, vocab: int, outputs: int, task: str, encoder: Stack, bridge: nn.Module, decoder: Stack, head: int
+    ) -> EncoderDecoder:
+        """The stacks as a model whose outputs are `head` wide before they become words."""
+        from headwise.blocks.bridge import RecurrentEncoder
+        from headwise.blocks.embed import Embedding
+        from headwise.blocks.heads import VocabularyHead
+        from headwise.blocks.position import NoPosition
+        from headwise.models.assemble import Pieces, assemble
+        from headwise.models.recurrent import initialise
+
+        def embed(table: nn.Embedding) -> Embedding:
+            return Embedding(table, NoPosition(), dropout=self.dropout)
+
+        if self.tie != "none" and head != self.words:
+            raise UserError(f"tie: words of {self.words} channels cannot be outputs of {head}; use tie = 'none'")
+        pieces = Pieces(
+            self.words, embed, lambda: encoder, lambda memory: decoder, tie=self.tie, output_bias=self.output_bias
+        )
+        model = assemble(self.task_or_first(task), pieces, vocab, outputs)
+        model.encoder = RecurrentEncoder(model.encoder.embed, encoder, bridge, self.reverse)
+        if head != self.words:
+            model.decoder.head = VocabularyHead(head, model.vocab, bias=self.output_bias)
+        initialise(model, self.words)
+        return cast("EncoderDecoder", model)
+
+    def recurrence(self, inputs: int) -> Recurrence:
+        """One layer of one direction."""
+        return cast(RecurrentConfig, PARTS[self.cell]()).direction(inputs, self.width)
+
+    def recurrences(self, inputs: int) -> list[Recurrence]:
+        """One for each layer, the lowest with `inputs` channels."""
+        return [self.recurrence(self.width if layer else inputs) for layer in range(self.depth)]
+
+    def stack(self, *parts: nn.Module) -> Stack:
+        """Parts one on the other, each a layer of its own."""
+        from headwise.blocks.residual import Add, Chain
+        from headwise.blocks.stack import Stack
+
+        return Stack([Chain([part], add=lambda: Add(self.dropout)) for part in parts])
+
+    def recurrent(self, begin: str = "zeros") -> list[nn.Module]:
+        """Layers of one direction over words."""
+        from headwise.blocks.mixers.recurrent import Recurrent
+
+        return [Recurrent(self.width, recurrence, begin=begin) for recurrence in self.recurrences(self.words)]
+
+
+class SutskeverConfig(Seq2SeqConfig):
+    """The last states of the encoder's layers begin those of the decoder, after a source read from its end."""
+
+    kind: Literal["sutskever"] = "sutskever"
+    depth: int = Field(4, ge=1)
+    reverse: bool = True
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
+        from headwise.blocks.bridge import SameStates
+
+        encoder, decoder = self.stack(*self.recurrent()), self.stack(*self.recurrent(begin="memory"))
+        return self.connect(vocab, outputs, task, encoder, SameStates(), decoder, self.width)
+
+
+class ChoConfig(Seq2SeqConfig):
+    """A summary c of the source enters every step and every output of the decoder.
+
+    DISCREPANCY: in the paper's appendix the reset gate acts on the summary's part of the new state, too, and the output
+    matrix is a product of two; here c is an input like the word before, and the maxout units meet the words directly.
+    """
+
+    kind: Literal["cho"] = "cho"
+    embedding: int = Field(100, ge=0)
+    cell: Cell = "gru_cho"
+    maxout: int = Field(500, ge=1)  # units of the output, each the larger of two
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
+        from headwise.blocks.bridge import FromSummary
+        from headwise.blocks.mixers.attentive import Maxout, Remembering
+
+        encoder = self.stack(*self.recurrent())
+        recurrences = self.recurrences(self.words + self.width)
+        bridge = FromSummary(recurrences[0].state_width, self.width, self.depth)
+        output = Maxout(self.width + self.words + self.width, self.maxout)
+        decoder = self.stack(Remembering(recurrences, output, self.dropout))
+        return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
+
+
+class BahdanauConfig(Seq2SeqConfig):
+    """RNNsearch: annotations from both directions, searched from the last state before each step.
+
+    DISCREPANCY: the appendix prints s_{i-1} in the deep output, the text s_i; here it is s_i.
+    """
+
+    kind: Literal["bahdanau"] = "bahdanau"
+    embedding: int = Field(620, ge=0)
+    cell: Cell = "gru_cho"
+    score: AnyScore = AdditiveConfig()
+    terms: tuple[AnyTerm, ...] = ()
+    maxout: int = Field(500, ge=1)  # units of the output, each the larger of two
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
+        from headwise.blocks.bridge import FromFirstWord
+        from headwise.blocks.mixers.attentive import Maxout, Searching
+        from headwise.blocks.mixers.recurrent import Recurrent
+
+        seen = 2 * self.width
+        inputs = [seen if layer else self.words for layer in range(self.depth)]
+        encoder = self.stack(*(Recurrent(seen, self.recurrence(each), self.recurrence(each)) for each in inputs))
+        recurrences = self.recurrences(self.words + seen)
+        bridge = FromFirstWord(recurrences[0].state_width, self.depth)
+        output = Maxout(self.width + self.words + seen, self.maxout)
+        look = glimpse(self.score, self.terms, self.width, seen)
+        decoder = self.stack(Searching(recurrences, look, output, self.dropout))
+        return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
+
+
+class LuongConfig(Seq2SeqConfig):
+    """Stacked layers whose top looks at the source: globally, or through the term "local".
+
+    Without `feeding` of what was made of the last look nothing waits for it, and whole targets are read at once.
+    """
+
+    kind: Literal["luong"] = "luong"
+    depth: int = Field(4, ge=1)
+    dropout: float = Field(0.2, ge=0, lt=1)
+    reverse: bool = True
+    attention: bool = True
+    score: AnyScore = GeneralConfig()  # Luong's concat is "additive"
+    terms: tuple[AnyTerm, ...] = ()
+    feeding: bool = True
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
+        from headwise.blocks.bridge import SameStates
+
+        encoder, decoder = self.stack(*self.recurrent()), self.stack(*self._writing())
+        return self.connect(vocab, outputs, task, encoder, SameStates(), decoder, self.width)
+
+    def _writing(self) -> list[nn.Module]:
+        """The decoder's parts."""
+        from headwise.blocks.mixers.attentive import Attentional, InputFeeding
+
+        if not self.attention:
+            return self.recurrent(begin="memory")
+        attend = Attentional(self.width, self.width, glimpse(self.score, self.terms, self.width, self.width))
+        if not self.feeding:
+            return [*self.recurrent(begin="memory"), attend]
+        return [InputFeeding(self.recurrences(self.words + self.width), attend, self.dropout)]
+
+
+def glimpse(score: Any, terms: tuple[Any, ...], width: int, memory_width: int) -> Glimpse:
+    """A look from states of `width` at annotations of `memory_width`."""
+    from headwise.blocks.mixers.attentive import Glimpse
+
+    site = Site(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
+    return Glimpse(score.build(width, memory_width, 1), [term.build(site, width) for term in terms])
+
+
+def sizes(small: dict[str, Any], tiny: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The published size, one for a dictionary on a laptop, and one for tests."""
+    return {
+        "base": {},
+        "small": {"width": 256, "dropout": 0.1, **small},
+        "tiny": {"width": 32, "dropout": 0.1, **tiny},
+    }
+
+
+STACKED = sizes(small={"depth": 2}, tiny={"depth": 2})  # sutskever and luong
+DEEP_OUTPUT = sizes(small={"embedding": 128, "maxout": 128}, tiny={"embedding": 24, "maxout": 16})  # cho and bahdanau

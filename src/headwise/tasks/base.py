@@ -1,0 +1,156 @@
+"""What every task can do: prepare data, build a model for it, turn batches into losses and outputs into scores."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.hard import Hard, others, reinforce
+from headwise.blocks.heads import Loss
+from headwise.blocks.record import collect
+from headwise.config.base import Config
+from headwise.config.data import DataConfig, TokeniserConfig
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.config.model import ModelConfig
+from headwise.config.train import TrainConfig
+from headwise.data.batches import Batches
+from headwise.data.collate import PairBatch, collate
+from headwise.data.examples import Examples
+from headwise.data.prepare import Prepared, prepare
+from headwise.data.read import Pair
+from headwise.evaluate.score import Score
+from headwise.text import PAD
+from headwise.text.tokenisers import Tokenisers
+from headwise.train.state import Watch
+
+
+class PairData:
+    """Examples in batches, for the training loop: order by epoch, tensors by numbers."""
+
+    def __init__(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0):
+        self.examples = examples
+        self.batches = Batches(examples.lengths, seed, 0 if batch_size else tokens_per_batch, batch_size)
+
+    @property
+    def summary(self) -> str:
+        return (
+            f"{len(self.examples):,} pairs to train on; {len(self.batches):,} batches an epoch, "
+            f"{100 * self.batches.padding:.1f} % padding"
+        )
+
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        return self.batches.plan(epoch)
+
+    def batch(self, numbers: np.ndarray) -> PairBatch:
+        return collate(self.examples, numbers)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model made of a test set: each source once, with all its references; and the scores.
+
+    `confusion` counts how often each label (row) was taken for which (column), where there are labels.
+    """
+
+    sources: list[str]
+    outputs: list[str]
+    references: list[list[str]]
+    scores: list[Score]
+    labels: list[str] = field(default_factory=list)
+    confusion: np.ndarray | None = None
+
+
+class Task(ABC):
+    """Knows data and scores, not what kind of model learns them."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, config: Config, tokenisers: Tokenisers, smoothing: float = 0.0):
+        self.config: Any = config
+        self.tokenisers, self.smoothing = tokenisers, smoothing
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        """Read and tokenise the data; tokenisers that exist already are kept."""
+        return prepare(data, tokeniser)
+
+    def build(self, model: ModelConfig) -> nn.Module:
+        """The model for this task and these vocabularies."""
+        outputs = 0 if self.tokenisers.shared else self.tokenisers.target.size
+        return model.build(self.tokenisers.source.size, outputs, self.kind)
+
+    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Any:
+        """Batches for the training loop."""
+        return PairData(examples, seed, config.tokens_per_batch, config.batch_size)
+
+    def teach(self, model: Any, examples: Examples) -> None:
+        """Let a model without gradients learn: one pass over the examples."""
+        model.fit(examples)
+
+    @property
+    @abstractmethod
+    def watch(self) -> Watch:
+        """The score that decides which checkpoint is best."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        """Sums over the tokens of a batch."""
+
+    @abstractmethod
+    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> Mapping[str, float]:
+        """Scores while training."""
+
+    @abstractmethod
+    def evaluate(
+        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        """Outputs and scores with intervals."""
+
+
+def device_of(model: Any) -> torch.device:
+    """Where a model's weights are; engines without weights in torch run on the CPU."""
+    if isinstance(model, nn.Module):
+        for tensor in chain(model.parameters(), model.buffers()):
+            return tensor.device
+    return torch.device("cpu")
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; afterwards the model is as it was."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(training)
+
+
+def by_token(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """The negative log-likelihood of each label, (B, T); 0 where the label is the padding."""
+    flat, given = logits.flatten(0, 1).float(), labels.flatten()  # (B, T, V) -> (B * T, V)
+    each = F.cross_entropy(flat, given, ignore_index=PAD, reduction="none", label_smoothing=smoothing)
+    return each.view_as(labels)
+
+
+def learn(model: nn.Module, *inputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
+    """The model's loss. Where it makes hard choices, with REINFORCE's gradient for them (blocks/hard.py)."""
+    if not (model.training and any(isinstance(module, Hard) for module in model.modules())):
+        return model(*inputs, labels=labels, smoothing=smoothing)
+    with collect("hard") as side:
+        logits = model(*inputs)
+    nll = by_token(logits, labels).sum(1)  # (B, T) -> (B,)
+    smooth = by_token(logits, labels, smoothing).sum(1)
+    counts = (labels != PAD).sum(1)
+    rows = reinforce(smooth, side.all("hard"), others(smooth, counts))
+    return Loss(rows.sum(), nll.detach().sum(), counts.sum())

@@ -1,0 +1,44 @@
+"""Hard choices learn by REINFORCE, through the same call as everything else."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import headwise
+from headwise.tasks.base import learn
+
+
+def model(*terms: str) -> Any:
+    torch.manual_seed(0)
+    across = {"kind": "attention", "see": "memory", "terms": list(terms)}
+    layers = [[{"kind": "attention"}, across, {"kind": "mlp"}]]
+    return headwise.build("transformer-tiny", vocab=10, dropout=0.0, decoder={"depth": 1, "layers": layers})
+
+
+def gradients(chosen: Any, source: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    loss = learn(chosen, source, labels.roll(1, 1), labels=labels, smoothing=0.1)
+    loss.total.backward()
+    return {name: parameter.grad.clone() for name, parameter in chosen.named_parameters()} | {"nll": loss.nll}
+
+
+def test_with_one_key_there_is_no_choice() -> None:
+    labels = torch.tensor([[4, 5, 6], [7, 8, 0]])
+    source = torch.tensor([[5], [6]])
+    hard, soft = (gradients(model(*terms), source, labels) for terms in (("hard",), ()))
+    for name, gradient in soft.items():
+        torch.testing.assert_close(hard[name], gradient, msg=name)
+
+
+def test_with_several_keys_the_queries_learn_too() -> None:
+    labels = torch.tensor([[4, 5, 6], [7, 8, 9]])
+    found = gradients(model("hard"), torch.tensor([[5, 6, 7], [8, 9, 4]]), labels)
+    assert found["decoder.stack.layers.0.parts.1.see.query.weight"].any()
+
+
+@pytest.mark.parametrize("terms", [("hard",), ()])
+def test_validation_is_not_random(terms: tuple[str, ...]) -> None:
+    chosen = model(*terms).eval()
+    source, labels = torch.tensor([[5, 6, 7]]), torch.tensor([[4, 5, 6]])
+    first, second = (learn(chosen, source, labels, labels=labels).total for _ in range(2))
+    assert torch.equal(first, second)

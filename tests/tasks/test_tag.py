@@ -1,0 +1,80 @@
+"""Tagging: one label for each word."""
+
+import pytest
+import torch
+
+from headwise.config.data import DataConfig, WordsConfig
+from headwise.config.experiment import TagConfig
+from headwise.errors import UserError
+from headwise.models.hmm import HmmConfig
+from headwise.models.transformer import TransformerConfig
+from headwise.tasks.tag import Tag, batches
+
+TINY = {"kind": "transformer-tiny", "wiring": "pre"}
+MODELS = [TINY, {"kind": "lstm-tiny", "bidirectional": True}]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model["kind"])
+def test_it_learns_what_depends_on_the_context(learn, tagged, model):
+    run = learn("tag", tagged, "words", model)
+    assert run.tag(["they run the walk", "", "the run"]) == [
+        [("they", "PRON"), ("run", "VERB"), ("the", "DET"), ("walk", "NOUN")],
+        [],
+        [("the", "DET"), ("run", "NOUN")],
+    ]
+    found = run.evaluate([("they run", "PRON VERB"), ("the run they", "DET VERB PRON")])
+    assert [score.name for score in found.scores] == ["accuracy", "F1"]
+    assert found.scores[0].value == pytest.approx(80) and found.outputs[1] == "DET NOUN PRON"
+    row, column = found.labels.index("VERB"), found.labels.index("NOUN")
+    assert found.confusion[row, column] == 1 and found.confusion.sum() == 5
+
+
+@pytest.fixture
+def prepared(tagged, tmp_path):
+    return Tag.prepare(DataConfig(**tagged, cache=str(tmp_path / "cache")), WordsConfig())
+
+
+def test_a_model_that_counts_learns_by_the_same_task(prepared):
+    task = Tag(TagConfig(), prepared.tokenisers)
+    model = task.build(HmmConfig(order=2))
+    task.teach(model, prepared.train)
+    assert task.validate(model, prepared.valid, prepared.valid_pairs) == {"accuracy": 100.0}
+    assert task.tags(model, ["they walk", "", "the walk"]) == [["PRON", "VERB"], [], ["DET", "NOUN"]]
+
+
+def test_words_that_were_never_seen_are_scored_apart(prepared):
+    task = Tag(TagConfig(), prepared.tokenisers)
+    model = task.build(HmmConfig(order=2))
+    task.teach(model, prepared.train)
+    found = task.evaluate(model, [("they jump", "PRON VERB"), ("the jump", "DET VERB"), ("they run", "PRON VERB")])
+    scores = {score.name: score for score in found.scores}
+    assert scores["accuracy on unknown words"].value == 50 and "2 labels" in scores["accuracy on unknown words"].detail
+
+
+def test_an_untrained_model_gives_real_tags_and_ignores_batch_mates(prepared):
+    task = Tag(TagConfig(), prepared.tokenisers)
+    model = task.build(TransformerConfig(width=16, heads=2, encoder={"depth": 1}))
+    texts = ["they run", "the walk they run the run", "the"]
+    together = task.tags(model, texts)
+    assert together == [task.tags(model, [text])[0] for text in texts]
+    assert {tag for tags in together for tag in tags} <= {"DET", "NOUN", "PRON", "VERB"}
+
+
+def test_batches_hold_every_text_once_within_their_bound():
+    rows = [[5] * length for length in (3, 1, 7, 2, 2, 0)]
+    seen = []
+    for numbers, ids in batches(rows, tokens=8):
+        seen += numbers
+        assert ids.numel() <= 8 and torch.equal((ids != 0).sum(1), torch.tensor([len(rows[n]) for n in numbers]))
+    assert sorted(seen) == list(range(6))
+
+
+def test_mistakes_are_said_with_their_place(tmp_path):
+    (tmp_path / "bad.tsv").write_text("the run\tDET NOUN\nthey run\tPRON\n")
+    data = DataConfig(train=str(tmp_path / "bad.tsv"), cache=str(tmp_path))
+    with pytest.raises(UserError, match=r"bad.tsv, line 2: 2 words but 1 tags"):
+        Tag.prepare(data, WordsConfig())
+    from headwise.config.data import CharactersConfig
+
+    with pytest.raises(UserError, match="tags belong to words"):
+        Tag.prepare(data, CharactersConfig())

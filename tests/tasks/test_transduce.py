@@ -1,0 +1,52 @@
+"""Transduction: which scores fit the outputs, and the likelihood of references."""
+
+from math import exp
+
+import pytest
+import torch
+
+from headwise.config.data import BpeConfig, CharactersConfig
+from headwise.config.experiment import TransduceConfig
+from headwise.models.transformer import TransformerConfig
+from headwise.tasks import TASKS, task_class
+from headwise.tasks.transduce import Transduce
+from headwise.text import BOS, EOS
+from headwise.text.normalise import PLAIN
+from headwise.text.tokenisers import Tokenisers
+
+PAIRS = [("abc", "C B A"), ("ab", "B A"), ("ab", "B"), ("cab", "B A C")]
+SCORES = [
+    (CharactersConfig(target="words"), "wer", ["WER", "PER", "perplexity"]),
+    (CharactersConfig(), "wer", ["WER", "CER", "perplexity"]),
+    (BpeConfig(size=270), "bleu", ["BLEU", "BLEU tokenised", "perplexity"]),
+]
+
+
+def made(tokeniser):
+    task = Transduce(TransduceConfig(), Tokenisers.train(PAIRS, tokeniser, PLAIN))
+    shape = {"width": 16, "heads": 2, "encoder": {"depth": 1}, "decoder": {"depth": 1}}
+    return task, task.build(TransformerConfig(**shape)).eval()
+
+
+@pytest.mark.parametrize(("tokeniser", "steering", "names"), SCORES, ids=lambda each: getattr(each, "kind", None))
+def test_the_units_of_the_target_decide_the_scores(tokeniser, steering, names):
+    task, model = made(tokeniser)
+    found = task.evaluate(model, PAIRS)
+    assert task.watch.name == steering and [score.name for score in found.scores] == names
+    assert found.sources == ["abc", "ab", "cab"] and found.references[1] == ["B A", "B"]
+
+
+def test_perplexity_is_of_the_references_with_their_ends():
+    task, model = made(SCORES[0][0])
+    total = count = 0
+    for source, target in PAIRS:
+        read, ids = task.tokenisers.source.encode(source), task.tokenisers.target.encode(target)
+        with torch.inference_mode():
+            log_p = model(torch.tensor([[*read, EOS]]), torch.tensor([[BOS, *ids]])).log_softmax(-1)[0]
+        total -= float(log_p[range(len(ids) + 1), [*ids, EOS]].sum())
+        count += len(ids) + 1
+    assert task.evaluate(model, PAIRS).scores[-1].value == pytest.approx(exp(total / count), rel=1e-4)
+
+
+def test_every_task_is_found_by_its_name():
+    assert {name: task_class(name).kind for name in TASKS} == {name: name for name in TASKS}
