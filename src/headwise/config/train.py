@@ -149,6 +149,7 @@ class TrainConfig(Config):
     steps: Count = 0
     epochs: Count = 0
     minutes: Amount = 0.0
+    tokens: Count = 0  # of the targets, as metrics count them
 
     optimizer: slot(OPTIMIZERS) = Adam()  # type: ignore[valid-type]
     schedule: slot(SCHEDULES) = Cosine()  # type: ignore[valid-type]
@@ -173,12 +174,12 @@ class TrainConfig(Config):
 
     @model_validator(mode="after")
     def _some_budget(self) -> TrainConfig:
-        if not (self.steps or self.epochs or self.minutes):
-            raise Problems([(("steps",), "training needs an end; set steps, epochs or minutes")])
+        if not (self.steps or self.epochs or self.minutes or self.tokens):
+            raise Problems([(("steps",), "training needs an end; set steps, epochs or minutes, or tokens")])
         return self
 
     def for_width(self, width: int) -> TrainConfig:
         """The same with the model's width filled in where the schedule asks for it (noam)."""
-        if getattr(self.schedule, "width", width):
+        if not width or getattr(self.schedule, "width", True):
             return self
         return self.changed(schedule=self.schedule.changed(width=width))

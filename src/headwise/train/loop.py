@@ -2,7 +2,7 @@
 
 What a step does is a function of the checkpoint before it, the seed and its number, so a run
 that is killed and resumed ends with the same bits as one that never was. (Under a budget of
-steps or epochs; a budget of minutes bends the schedule by the clock.)
+steps, epochs or tokens; a budget of minutes bends the schedule by the clock.)
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ class Loop:
             "steps": self.state.step,
             "epochs": self.state.epoch + self.state.index / len(self.plan),
             "minutes": self.state.minutes,
+            "tokens": self.state.tokens + self.learner.tokens,  # logged, and learnt since
         }
         budgets = {name: getattr(self.config, name) for name in spent}
         return {name: min(1.0, spent[name] / budget) for name, budget in budgets.items() if budget}

@@ -1,0 +1,84 @@
+"""`headwise compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from headwise.cli.common import Changes, With, say, warnings_to_stderr
+
+if TYPE_CHECKING:
+    from headwise.config.compare import ComparisonConfig
+
+
+def compare(
+    table: str,
+    *,
+    jobs: Annotated[int, Parameter(help="Runs at once, each with its share of the cores; 0: one for each core.")] = 0,
+    arm: Annotated[list[str] | None, Parameter(negative="", help="Only this arm; may be repeated.")] = None,
+    seeds: Annotated[
+        list[int] | None, Parameter(negative="", consume_multiple=True, help="Instead of the table's own.")
+    ] = None,
+    set_: Changes = None,
+    format_: Annotated[Literal["text", "markdown", "json"], Parameter(name="--format", help="Of the table.")] = "text",
+    plot: Annotated[Path | None, Parameter(help="Draw a dot plot to this .png or .svg.")] = None,
+    runs: Annotated[Path, Parameter(help="Where the tables' folders of runs are made.")] = Path("runs/compare"),
+    dry_run: Annotated[bool, Parameter(negative="", help="Only say what is done and what would run.")] = False,
+    with_: With = None,
+) -> None:
+    """Train variants of one experiment over seeds and compare them in one table.
+
+    Results are kept: a second call costs nothing, a changed table runs only what changed, and after Ctrl-C the same
+    command goes on. docs/compare.md describes the table.
+
+    For example:
+
+        headwise compare wirings --dry-run
+        headwise compare my_table.toml --jobs 2 --plot scores.svg
+        headwise compare my_table.toml --arm pre --arm post --seeds 1 2 --format markdown
+
+    Parameters
+    ----------
+    table
+        A TOML file, or the name of a table that comes with Headwise.
+    """
+    warnings_to_stderr()
+    from headwise.config.compare import ComparisonConfig
+    from headwise.plugins import add_parts
+
+    add_parts(with_ or ())
+    config = ComparisonConfig.read(table, set_ or ()).only(arm or (), seeds or ())
+    if dry_run:
+        _print_states(config, runs)
+        return
+
+    from headwise.compare.render import FORMATS
+    from headwise.compare.run import compare as run_all
+
+    if plot:
+        from headwise.inspect.files import check_ending
+
+        check_ending(plot, ".svg", ".png")  # now, and not after hours of training
+    found = run_all(config, runs, jobs=jobs, parts=with_ or ())
+    FORMATS[format_](found)
+    if plot:
+        from headwise.compare.plot import plot as draw
+
+        say(f"the plot is in {draw(found, plot)}")
+    if any(each.failures for each in found.arms.values()):
+        raise SystemExit(1)
+
+
+def _print_states(config: ComparisonConfig, runs: Path) -> None:
+    from headwise.compare.cell import cells
+    from headwise.config.compare import Budget
+
+    listed = [(cell, cell.state()) for cell in cells(config, runs)]
+    width = max(len(cell.name) for cell, _ in listed)
+    for cell, state in listed:
+        train = cell.experiment.train
+        spent = ", ".join(f"{value:g} {name}" for name in Budget.model_fields if (value := getattr(train, name)))
+        print(f"{cell.name:<{width}}  {spent}  {state}")
+    print(f"{len(listed)} runs, {sum(state != 'done' for _, state in listed)} of them to do")

@@ -1,0 +1,79 @@
+"""How running cells show themselves: a line each on a terminal, now and then a printed line elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any, Protocol
+
+Message = Mapping[str, Any]  # share, step, text
+
+
+class Board(Protocol):
+    """Entered while cells run; heard from several threads."""
+
+    def __enter__(self) -> Board: ...
+    def __exit__(self, *_: object) -> None: ...
+    def tell(self, cell: str, message: Message) -> None: ...
+    def end(self, cell: str, text: str) -> None: ...
+
+
+def board() -> Board:
+    return Bars() if sys.stderr.isatty() else Lines()
+
+
+class Lines:
+    """For each cell a line at most every `seconds`, and one when it ends."""
+
+    def __init__(self, seconds: float = 30.0):
+        self.seconds = seconds
+        self.last: dict[str, float] = {}
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def tell(self, cell: str, message: Message) -> None:
+        if monotonic() - self.last.get(cell, float("-inf")) >= self.seconds:
+            self.last[cell] = monotonic()
+            self.end(cell, f"{message['share']:.0%}  step {message['step']}  {message['text']}")
+
+    def end(self, cell: str, text: str) -> None:
+        print(f"{cell}: {text}", file=sys.stderr, flush=True)
+
+
+class Bars:
+    """A rich progress bar a cell; ended ones become lines above."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+        self.bars = Progress(
+            TextColumn("[cyan]{task.description}[/]"),
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TextColumn("step {task.fields[step]}  {task.fields[text]}", markup=False),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            refresh_per_second=4,
+        )
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Bars:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def tell(self, cell: str, message: Message) -> None:
+        if cell not in self.tasks:
+            self.tasks[cell] = self.bars.add_task(cell, total=1.0, step=0, text="")
+        self.bars.update(self.tasks[cell], completed=message["share"], step=message["step"], text=message["text"])
+
+    def end(self, cell: str, text: str) -> None:
+        self.bars.remove_task(self.tasks.pop(cell))
+        self.bars.console.print(f"{cell}: {text}", markup=False, highlight=False)

@@ -1,0 +1,97 @@
+"""Means over seeds with 95 % intervals, of arms and of differences between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import atan, cos, hypot, pi, sin, sqrt, tan
+from statistics import fmean, stdev
+from typing import Literal
+
+from headwise.compare.values import Arm, Comparison
+from headwise.errors import UserError, nearest
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its interval: Student's over several seeds, the bootstrap's over items where there is one."""
+
+    mean: float
+    low: float
+    high: float
+    count: int  # seeds
+    over: Literal["seeds", "items"]
+
+    @property
+    def margin(self) -> float:
+        return (self.high - self.low) / 2
+
+
+def estimate(comparison: Comparison, arm: str, score: str) -> Estimate | None:
+    """An arm's score; None where no run of it has one."""
+    found = [outcome.scores[score] for outcome in _arm(comparison, arm).outcomes.values() if score in outcome.scores]
+    if len(found) == 1:
+        return Estimate(found[0].value, found[0].low, found[0].high, 1, "items")
+    return over_seeds([each.value for each in found])
+
+
+def paired(comparison: Comparison, arm: str, other: str, score: str) -> Estimate | None:
+    """How much higher `arm` scores than `other`, seed by seed; None where they have no seed in common.
+
+    With one seed the two intervals over items are added as if the arms were independent. Both see the same items, so
+    the true interval is narrower.
+    """
+    one, two = (_arm(comparison, name).outcomes for name in (arm, other))
+    pairs = [
+        (one[seed].scores[score], two[seed].scores[score])
+        for seed in one
+        if seed in two and score in one[seed].scores and score in two[seed].scores
+    ]
+    if len(pairs) == 1:
+        ((first, second),) = pairs
+        mean = first.value - second.value
+        below = hypot(first.value - first.low, second.high - second.value)
+        above = hypot(first.high - first.value, second.value - second.low)
+        return Estimate(mean, mean - below, mean + above, 1, "items")
+    return over_seeds([first.value - second.value for first, second in pairs])
+
+
+def over_seeds(values: Sequence[float]) -> Estimate | None:
+    """mean ± t s / √n for two or more values."""
+    if len(values) < 2:
+        return None
+    mean = fmean(values)
+    margin = student(len(values) - 1) * stdev(values) / sqrt(len(values))
+    return Estimate(mean, mean - margin, mean + margin, len(values), "seeds")
+
+
+def student(freedom: int, level: float = LEVEL) -> float:
+    """The t within which Student's distribution has `level` of its mass.
+
+    The mass is a finite sum over powers of cos θ, θ = atan(t / √ν): Abramowitz and Stegun (1964), 26.7.3-4.
+
+    >>> [round(student(freedom), 3) for freedom in (1, 2, 3, 4, 30)]
+    [12.706, 4.303, 3.182, 2.776, 2.042]
+    """
+
+    def mass(angle: float) -> float:
+        odd = freedom % 2
+        term, total = (cos(angle), 0.0) if odd else (1.0, 0.0)
+        for power in range(odd, freedom - 1, 2):
+            total += term
+            term *= cos(angle) ** 2 * (power + 1) / (power + 2)
+        return 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total
+
+    low, high = 0.0, atan(float("inf"))
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mass(middle) < level else (low, middle)
+    return sqrt(freedom) * tan(low)
+
+
+def _arm(comparison: Comparison, name: str) -> Arm:
+    if name not in comparison.arms:
+        raise UserError(f"no arm is called '{name}'; {nearest(name, comparison.arms)}")
+    return comparison.arms[name]

@@ -1,0 +1,120 @@
+"""Cells are trained once, resumed where they were killed, and reported where they fail."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from headwise.compare import compare, paired
+from headwise.compare.cell import cells
+from headwise.compare.run import Pool
+from headwise.compare.worker import work
+from headwise.errors import UserError
+
+
+class Silent:
+    """A board that remembers which cells told something."""
+
+    def __init__(self, act=lambda cell, message: None):
+        self.cells, self.act = set(), act
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def tell(self, cell, message):
+        self.cells.add(cell)
+        self.act(cell, message)
+
+    def end(self, cell, text):
+        pass
+
+
+def stamps(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def values(comparison):
+    return {
+        (arm.name, seed, score.name): score.value
+        for arm in comparison.arms.values()
+        for seed, outcome in arm.outcomes.items()
+        for score in outcome.scores.values()
+    }
+
+
+def test_an_outcome_tells_all_figures_of_its_run(found, runs):
+    outcome = found.arms["pre"].outcomes[1]
+    assert set(outcome.scores) == {"WER", "CER", "perplexity"}
+    assert outcome.parameters > 10_000 and outcome.flops_per_token > 10_000
+    assert outcome.tokens_per_second > 0 and 0 < outcome.minutes < 2
+    assert outcome.run == runs / "small" / "pre-1" and outcome.items.is_file()
+    assert (found.score, found.lower) == ("WER", True)
+
+
+def test_a_second_call_costs_nothing(found, config, runs):
+    before, board = stamps(runs), Silent()
+    again = compare(config.only(seeds=[1]), runs, show=board)
+    assert again == found and not board.cells and stamps(runs) == before
+
+
+def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(found, config, runs):
+    changed = config.arm[1].changed(set={"model.wiring": "pre", "train.schedule.lr": 0.01})
+    broken = config.arm[1].changed(name="broken", set={"data.train": "nowhere.tsv"})
+    table = config.changed(arm=(config.arm[0], broken, changed), seeds=(1,))
+    listed = {cell.name: cell for cell in cells(table, runs)}
+    assert [cell.state() for cell in listed.values()] == ["done", "to train", "to train"]
+    board, before = Silent(), stamps(runs / "small" / "pre-1")
+    work(listed["pre-1"], lambda message: None)
+    again = compare(table, runs, show=board)
+    assert board.cells == {"broken-1"}
+    assert again.arms["post norm"] == found.arms["post norm"]
+    assert again.arms["pre"].outcomes[1].run == runs / "small" / "pre-1-2", "the earlier run is not overwritten"
+    assert stamps(runs / "small" / "pre-1") == before
+    assert "nowhere.tsv" in again.arms["broken"].failures[1] and not again.arms["broken"].outcomes
+    assert paired(again, "broken", "pre", "WER") is None
+
+
+def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(found, config, tmp_path):
+    careful = config.changed(changes={"train": {"checkpoint_every": 4}}).only(seeds=[1])
+    post, pre = cells(careful, tmp_path)
+    pool = Pool(2, [], Silent())
+
+    def kill(name, message):
+        """Kill the second cell's process as soon as it has a checkpoint."""
+        if name == pre.name:
+            while not (pre.run() and pre.run().steps()):
+                time.sleep(0.01)
+            os.kill(pool.running[name].pid, signal.SIGKILL)
+
+    pool.show.act = kill
+    failures = pool.run([post, pre])
+    assert list(failures) == ["pre-1"] and "status -9" in failures["pre-1"]
+    assert post.outcome() and not pre.outcome()
+    assert pre.state() == f"resumes at step {pre.run().state['step']}"
+    work(pre, lambda message: None)
+    assert pre.outcome().run == tmp_path / "small" / "pre-1"
+    assert values(compare(careful, tmp_path)) == values(found)
+
+
+def test_a_worker_ends_when_its_parent_is_gone(config, tmp_path):
+    (cell,) = cells(config.changed(changes={"train": {"steps": 10**6}}).only(["pre"], [1]), tmp_path)
+    command = [sys.executable, "-m", "headwise.compare.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        process.stdin.write(cell.model_dump_json() + "\n")
+        process.stdin.flush()
+        process.stdout.readline()  # it trains
+        process.stdin.close()
+        assert process.wait(20) == 0
+    assert cell.run().steps() and cell.state().startswith("resumes at step")
+
+
+def test_a_score_that_nobody_reports_names_the_others(found):
+    with pytest.raises(UserError, match="no arm reports 'WRE'; did you mean WER"):
+        found.ranked_by("WRE")
+    assert (found.ranked_by("perplexity").lower, found.ranked_by("CER", lower=False).lower) == (True, False)

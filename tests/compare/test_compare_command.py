@@ -1,0 +1,67 @@
+"""What the command prints."""
+
+import json
+
+import pytest
+
+from headwise.cli.main import main
+from headwise.compare import Comparison
+from headwise.compare.plot import plot
+
+
+@pytest.fixture
+def shown(found, table, runs, capsys):
+    """Print the finished comparison."""
+
+    def show(*options):
+        main(["compare", str(table), "--runs", str(runs), "--seeds", "1", *options])
+        return capsys.readouterr().out
+
+    return show
+
+
+def test_json_holds_outcomes_estimates_and_differences(shown):
+    told = json.loads(shown("--format", "json"))
+    assert (told["title"], told["score"], told["lower"]) == ("Wirings", "WER", True)
+    post, pre = told["arms"]
+    assert (post["name"], post["published"]["scores"], post["differences"]) == ("post norm", {"WER": 20.6}, {})
+    outcome = pre["seeds"]["1"]
+    assert {"scores", "parameters", "flops_per_token", "tokens_per_second", "minutes", "run", "items"} == set(outcome)
+    assert pre["estimates"]["WER"]["mean"] == outcome["scores"]["WER"]["value"]
+    assert pre["differences"]["perplexity"].keys() == {"mean", "low", "high", "count", "over"}
+    assert sum(arm["best"] for arm in told["arms"]) == 1
+    assert told["published"] == [{"name": "n-gram", "source": "B 2008", "scores": {"WER": 24.4}}]
+
+
+def test_text_and_markdown_hold_the_same_cells(shown):
+    text, page = shown(), shown("--format", "markdown")
+    for part in ("post norm", "FLOPs/token", "WER - post norm", "20.6 (A 2019)", "n-gram", "24.4 (B 2008)", "±"):
+        assert part in text and part in page
+    assert len({line.count("|") for line in page.splitlines() if line.startswith("|")}) == 1
+
+
+def test_dry_run_says_what_would_be_done(shown, runs):
+    before = sorted(runs.rglob("*"))
+    out = shown("--dry-run", "--set", "train.steps=21")
+    assert out == "post-norm-1  21 steps  to train\npre-1        21 steps  to train\n2 runs, 2 of them to do\n"
+    assert shown("--dry-run").endswith("pre-1        20 steps  done\n2 runs, 0 of them to do\n")
+    assert sorted(runs.rglob("*")) == before
+
+
+def test_the_plot_names_arms_and_published_figures(found, tmp_path):
+    svg = plot(found, tmp_path / "scores.svg").read_text()
+    assert all(f"<!-- {part} -->" in svg for part in ("post norm", "pre", "n-gram", "20.6 A 2019", "24.4 B 2008"))
+    assert plot(found, tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_that_cannot_be_drawn_is_refused_before_anything_runs(table, tmp_path, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["compare", str(table), "--runs", str(tmp_path / "r"), "--plot", "scores.gif"])
+    assert left.value.code == 2 and "'.gif'" in capsys.readouterr().err and not (tmp_path / "r").exists()
+
+
+def test_nothing_scored_is_still_a_table(capsys):
+    from headwise.compare.render import text
+
+    text(Comparison("empty", {}))
+    assert "empty" in capsys.readouterr().out
