@@ -6,14 +6,14 @@ import json as json_format
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 if TYPE_CHECKING:
     from headwise.explain.story import Story
 
-app = App(name="explain", help="Walk through attention, positions and masks with real numbers.")
+app = App(name="explain", help="Walk through attention, positions, masks and gradients with real numbers.")
 
 
 @app.command
@@ -93,6 +93,43 @@ def mask(*, file: Path | None = None, out: Path | None = None, json: bool = Fals
 
     example = read(topic.MaskExample, file) if file else shipped(topic.MaskExample, "mask.toml")
     _show(lambda: topic.story(example), lambda: topic.to_json(example), out, json)
+
+
+@app.command
+def gradients(
+    *,
+    length: int = 100,
+    rho: Annotated[list[float] | None, Parameter(negative="", consume_multiple=True)] = None,
+    truncate: int = 20,
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Why gradients vanish or explode over distance, and what LSTM, residuals, attention and clipping change.
+
+    For example:
+
+        headwise explain gradients
+        headwise explain gradients --length 200 --rho 0.95 1.05 --out gradients.svg
+
+    Parameters
+    ----------
+    length
+        The largest distance.
+    rho
+        Scales of the recurrent matrix, 0.9 1.0 1.1 if none is given: one step multiplies the gradient by it.
+    truncate
+        Steps after which backpropagation through time is cut off.
+    out
+        Also write a picture: a name that ends in .svg or .png.
+    json
+        Print all numbers as one JSON object instead of text.
+    """
+    from headwise.explain import gradients as topic
+    from headwise.explain.gradients_story import story
+
+    given = topic.Gradients(length, tuple(rho or (0.9, 1.0, 1.1)), truncate)
+    found = topic.measure(given)
+    _show(lambda: story(given, found), lambda: topic.to_json(given, found), out, json)
 
 
 def _show(story: Callable[[], Story], data: Callable[[], Any], out: Path | None, json: bool) -> None:

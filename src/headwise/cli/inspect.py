@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, With, say, warnings_to_stderr
+from headwise.cli.common import Checkpoint, With, opened, say
+from headwise.errors import UserError
 
 POSITIVE = validators.Number(gte=1)
 
@@ -24,6 +25,9 @@ def inspect(
     kind: Annotated[Literal["encoder", "decoder", "cross"], Parameter(help="Which attention.")] = "cross",
     layer: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, the last.")] = None,
     head: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, their mean.")] = None,
+    beside: Annotated[
+        Path | None, Parameter(help="Another run, whose last layer is drawn to the right of this one's.")
+    ] = None,
     checkpoint: Checkpoint = "best",
     with_: With = None,
 ) -> None:
@@ -36,16 +40,31 @@ def inspect(
         headwise inspect runs/demo transformer --out alignment.svg
         headwise inspect runs/demo transformer --view heads --kind encoder --out heads.png
         headwise inspect runs/demo transformer --out attention.html
+        headwise inspect runs/g2p-bahdanau transformer --beside runs/demo --out both.svg
     """
-    warnings_to_stderr()
     from headwise.inspect.export import export
-    from headwise.loaded import load
-    from headwise.plugins import add_parts
 
-    add_parts(with_ or ())
-    maps = load(run, which=checkpoint).inspect(text, target)
+    if beside is not None:
+        _check_beside(out, view, kind, head)
+    maps = opened(run, checkpoint, "cpu", parts=with_).inspect(text, target)
+    if beside is not None:
+        from headwise.inspect.files import save
+        from headwise.inspect.pictures import beside as drawn
+
+        other = opened(beside, checkpoint, "cpu").inspect(text, target)
+        print(save(drawn(maps, other, (run.resolve().name, beside.resolve().name), ((layer or 0) - 1, -1)), out))
+        return
     numbers = {"layer": layer, "head": head}
     chosen = {name: number - 1 for name, number in numbers.items() if number is not None}
     export(maps, out, text, view, kind, **chosen)
     say(" ".join(maps.source_tokens) + "  ->  " + " ".join(maps.target_tokens))
     print(out)
+
+
+def _check_beside(out: Path, view: str, kind: str, head: int | None) -> None:
+    """Two runs have the meaning of their cross-attention in common, not the number of their heads."""
+    from headwise.inspect.files import check_ending
+
+    check_ending(out, ".svg", ".png")
+    if view != "alignment" or kind != "cross" or head is not None:
+        raise UserError("--beside: draws the mean of the heads of cross-attention; leave out --view, --kind and --head")

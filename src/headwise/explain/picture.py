@@ -13,8 +13,9 @@ PROSE, SMALL = 13.0, 12.0
 
 def draw(story: Story) -> Drawing:
     """The whole story on one page, as wide as its widest row of matrices."""
-    widest = max(_row_width(row) for step in story.steps for row in step.rows)
-    inner = max(widest + 34, 760.0)
+    rows = [_row_width(row) for step in story.steps for row in step.rows]
+    charts = [step.chart.width for step in story.steps if step.chart]
+    inner = max(max(rows + charts) + 34, 760.0)
     shapes: list[Shape] = [Text(MARGIN, 50, story.title, 24, bold=True)]
     y = _prose(shapes, story.intro, MARGIN, 80, inner)
     for count, step in enumerate(story.steps, 1):
@@ -28,6 +29,9 @@ def _step(shapes: list[Shape], step: Step, count: int, y: float, inner: float) -
     shapes += [badge, Text(MARGIN + 12, y + 33, str(count), 13, colour.PAPER, "middle", bold=True)]
     shapes.append(Text(MARGIN + 34, y + 34, step.title, 16, bold=True))
     y = _prose(shapes, step.prose, MARGIN + 34, y + 58, inner - 34)
+    if step.chart:
+        shapes += step.chart.shapes(MARGIN + 34, y + 4)
+        y += step.chart.height + 10
     for row in step.rows:
         y = _row(shapes, row, MARGIN + 34, y + 10)
     for line in step.worked:

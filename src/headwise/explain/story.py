@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headwise.explain.chart import Chart
 from headwise.inspect import colour
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Matrix:
     digits: int = 2
     look: str = "plain"  # plain, weights (0 to 1), signed (-1 to 1)
     dense: bool = False
+    powers: bool = False  # of ten, for numbers of every size
 
     @property
     def array(self) -> NDArray[np.float64]:
@@ -36,6 +38,8 @@ class Matrix:
 
     def cells(self) -> list[list[str]]:
         """Every number as it is printed; whole numbers stay whole when all of them are."""
+        if self.powers:
+            return [[scientific(value, self.digits) for value in row] for row in self.array]
         finite = self.array[np.isfinite(self.array)]
         digits = 0 if np.array_equal(finite, finite.round()) else self.digits
         return [[number(value, digits) for value in row] for row in self.array]
@@ -49,12 +53,16 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Step:
-    """A heading, what to understand, lines worked by hand, and rows of matrices with signs between them."""
+    """A heading, what to understand, lines worked by hand, and rows of matrices with signs between them.
+
+    A chart is drawn in pictures alone: text tells its numbers in a matrix.
+    """
 
     title: str
     prose: str
     rows: tuple[tuple[Matrix | str, ...], ...] = ()
     worked: tuple[str, ...] = ()
+    chart: Chart | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,17 @@ def number(value: float, digits: int) -> str:
         return "∞" if value > 0 else "−∞"
     rounded = round(float(value), digits) + 0.0  # + 0.0 turns -0.0 into 0.0
     return f"{rounded:.{digits}f}".replace("-", "−")
+
+
+def scientific(value: float, digits: int) -> str:
+    """A number of any size for a table.
+
+    >>> scientific(0.00026, 1), scientific(13780.6, 1), scientific(0.52, 1), scientific(0, 1), scientific(np.inf, 1)
+    ('2.6e−04', '1.4e+04', '0.52', '0', '∞')
+    """
+    if value == 0 or not np.isfinite(value) or 0.1 <= abs(value) < 1000:
+        return number(value, digits + 1 if value else 0)
+    return f"{value:.{digits}e}".replace("-", "−")
 
 
 def tell(story: Story, width: int = 80) -> Text:

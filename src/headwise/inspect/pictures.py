@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise.errors import UserError
 from headwise.inspect import colour
+from headwise.inspect.maps import Maps
 from headwise.inspect.svg import Drawing, Grid, Path, Rect, Shape, Text, text_width, visible
 
 Matrix = NDArray[np.floating]
 MARGIN = 28.0
 
 
-def alignment(weights: Matrix, source: Sequence[str], target: Sequence[str], title: str, note: str = "") -> Drawing:
+def alignment(
+    weights: Matrix, source: Sequence[str], target: Sequence[str], title: str, note: str = "", high: float = 0.0
+) -> Drawing:
     """One map (target, source) with its tokens: source along the top, target down the side.
 
-    The strongest weight of each row is framed; weights are written into the cells while they fit.
+    The strongest weight of each row is framed; weights are written into the cells while they fit. `high` ends the
+    colour scale, at the largest weight if not given.
     """
     rows, columns = weights.shape
     cell = min(44.0, max(9.0, 760.0 / max(rows, columns)))
@@ -28,7 +34,7 @@ def alignment(weights: Matrix, source: Sequence[str], target: Sequence[str], tit
     left = MARGIN + max(text_width(token, size) for token in down) + 14
     head = 76.0 if note else 54.0
     top = head + (size + 16 if flat else 12 + 0.85 * max(text_width(token, size) for token in across) + size)
-    high = full_scale(weights)
+    high = high or full_scale(weights)
 
     pixels = colour.paint(weights, high=high)
     shapes: list[Shape] = [
@@ -46,6 +52,31 @@ def alignment(weights: Matrix, source: Sequence[str], target: Sequence[str], tit
     wide = max(left + columns * cell + max(100, slant), MARGIN + text_width(title, 19) + MARGIN)
     wide = max(wide, MARGIN + text_width(note, 12.5))
     return Drawing(wide, top + max(rows * cell, 90) + MARGIN, tuple(shapes), title)
+
+
+def beside(left: Maps, right: Maps, titles: tuple[str, str], layers: tuple[int, int] = (-1, -1)) -> Drawing:
+    """The cross-attention of two models for one source on one colour scale: a layer of each, the mean of its heads."""
+    pairs = list(zip((left, right), titles, layers, strict=True))
+    for maps, title, layer in pairs:
+        depth = len(maps.weights.get("cross", ()))
+        if not -depth <= layer < depth:
+            missing = f"no layer {layer + 1}; it has {depth}" if depth else "no cross-attention to draw"
+            raise UserError(f"{title}: there is {missing}")
+    high = max(full_scale(maps.matrix("cross", layer)) for maps, _, layer in pairs)
+    first, second = (
+        alignment(maps.matrix("cross", layer), maps.source_tokens, maps.target_tokens, title, high=high)
+        for maps, title, layer in pairs
+    )
+    moved = tuple(shifted(shape, first.width) for shape in second.shapes)
+    height = max(first.height, second.height)
+    return Drawing(first.width + second.width, height, first.shapes + moved, " beside ".join(titles))
+
+
+def shifted(shape: Shape, right: float) -> Shape:
+    """The same shape further to the right."""
+    if isinstance(shape, Path):
+        return replace(shape, points=tuple((x + right, y) for x, y in shape.points))
+    return replace(shape, x=shape.x + right)
 
 
 def head_grid(weights: Matrix, rows: Sequence[str], columns: Sequence[str], title: str, note: str = "") -> Drawing:
