@@ -25,10 +25,10 @@ from headwise.runs.checkpoint import restore, weights
 from headwise.tasks import task_class
 from headwise.tasks.base import Evaluation, Task, device_of
 from headwise.text import EOS
-from headwise.text.base import Tokeniser
 from headwise.text.tokenisers import Tokenisers
 
 if TYPE_CHECKING:
+    from headwise.complete import Completion
     from headwise.inspect.maps import Maps
 
 
@@ -70,33 +70,42 @@ class Loaded:
     def candidates(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
         """The `nbest` outputs of each text, best first."""
         self.able("transduce")
-        return self._outputs(texts, self.tokenisers.source, self.tokenisers.target, settings)
-
-    def generate(self, prompts: Iterable[str] = ("",), **settings: Any) -> list[list[Translation]]:
-        """How a language model goes on with each prompt, `nbest` ways. Settings are those of `[decode]`."""
-        self.able("language-model")
-        tokeniser = self.tokenisers.target
-        return self._outputs(prompts, tokeniser, tokeniser, settings)
-
-    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
-        """Each word of each text with its tag."""
-        found = self.able("tag").tags(self.model, texts)
-        return [list(zip(text.split(), tags, strict=True)) for text, tags in zip(texts, found, strict=True)]
-
-    def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """The probability of each label, for each text."""
-        return self.able("classify").probabilities(self.model, texts)
-
-    def _outputs(
-        self, texts: Iterable[str], source: Tokeniser, target: Tokeniser, settings: dict[str, Any]
-    ) -> list[list[Translation]]:
         texts, config, device = list(texts), self.decoding(**settings), device_of(self.model)
-        found = decode(self.model, source.encode_batch(texts), config, device)
-        outputs = written(self.model, texts, found, (source, target), config, device)
+        sides = self.tokenisers.source, self.tokenisers.target
+        found = decode(self.model, sides[0].encode_batch(texts), config, device)
+        outputs = written(self.model, texts, found, sides, config, device)
         return [
             [Translation(text, h.score, h.log_prob) for text, h in zip(*each, strict=True)]
             for each in zip(outputs, found, strict=True)
         ]
+
+    def generate(self, prompts: Iterable[str] = ("",), **settings: Any) -> list[list[Translation]]:
+        """Each prompt and how a language model goes on with it, `nbest` ways. Settings are those of `[decode]`."""
+        self.able("language-model")
+        tokeniser = self.tokenisers.target
+        ids = tokeniser.encode_batch(list(prompts))
+        found = decode(self.model, ids, self.decoding(**settings), device_of(self.model))
+        return [
+            [Translation(tokeniser.decode([*prompt, *h.ids]), h.score, h.log_prob) for h in each]
+            for prompt, each in zip(ids, found, strict=True)
+        ]
+
+    def complete(self, text: str, count: int = 5) -> list[Completion]:
+        """The most probable ways in which a language model ends the last word of a text."""
+        from headwise.complete import Completer
+
+        self.able("language-model")
+        return Completer(self.model, self.tokenisers.target, device_of(self.model))(text, count)
+
+    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
+        """Each word of each text with its tag."""
+        found = self.able("tag").tags(self.model, texts)
+        normalise = self.tokenisers.source.normalise
+        return [list(zip(normalise(text).split(), tags, strict=True)) for text, tags in zip(texts, found, strict=True)]
+
+    def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """The probability of each label, for each text."""
+        return self.able("classify").probabilities(self.model, texts)
 
     def decoding(self, **settings: Any) -> DecodeConfig:
         """The run's own way of decoding, with some settings changed."""

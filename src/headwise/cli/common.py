@@ -1,16 +1,24 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how they come by a model and by texts."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from headwise.errors import UserError
+
 if TYPE_CHECKING:
     import torch
+
+    from headwise.loaded import Loaded
+
+CHUNK = 4096  # texts that are worked on together: enough to sort by length, few enough to answer soon
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON on stdout.")]
 Changes = Annotated[
@@ -22,9 +30,13 @@ With = Annotated[
 ]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps; auto takes the best there is.")]
 Threads = Annotated[int, Parameter(help="Threads for torch; 0 leaves the choice to torch.")]
+File = Annotated[Path | None, Parameter(help="Read lines from a file instead of stdin.")]
 Ensemble = Annotated[list[Path] | None, Parameter(name="--and", negative="", help="More runs: an ensemble.")]
 Beams = Annotated[int | None, Parameter(help="Hypotheses to follow; 1 is greedy.")]
 LengthPenalty = Annotated[float | None, Parameter(help="Of beam search; 0 favours short outputs.")]
+TopK = Annotated[int | None, Parameter(help="Draw among the k most probable tokens.")]
+TopP = Annotated[float | None, Parameter(help="Draw among the fewest tokens whose P adds up to p.")]
+Seed = Annotated[int | None, Parameter(help="Of the draws.")]
 Checkpoint = Annotated[str, Parameter(help="Which weights: best, last, average or step-N.")]
 
 
@@ -47,3 +59,57 @@ def torch_device(name: str, threads: int = 0) -> torch.device:
     if threads:
         torch.set_num_threads(threads)
     return device(name)
+
+
+def opened(
+    runs: Path | Sequence[Path],
+    checkpoint: str = "best",
+    device: str = "auto",
+    threads: int = 0,
+    parts: Sequence[Path] | None = None,
+) -> Loaded:
+    """The trained model of a run, or of several as an ensemble; warnings go to stderr from now on."""
+    warnings_to_stderr()
+    from headwise.loaded import load
+    from headwise.plugins import add_parts
+
+    add_parts(parts or ())
+    return load(runs, which=checkpoint, device=torch_device(device, threads))
+
+
+def chunks(texts: Sequence[str], file: Path | None) -> Iterator[list[str]]:
+    """The texts to work on, some at a time: arguments, lines of a file or of stdin; a terminal is asked for each."""
+    found = _lines(texts, file)
+    size = CHUNK if texts or file or not sys.stdin.isatty() else 1
+    while chunk := list(islice(found, size)):
+        yield chunk
+        sys.stdout.flush()
+
+
+def _lines(texts: Sequence[str], file: Path | None) -> Iterator[str]:
+    if texts and file:
+        raise UserError("give texts as arguments or --file, not both")
+    if texts:
+        yield from texts
+    elif file:
+        try:
+            with file.open(encoding="utf-8") as source:
+                yield from (line.rstrip("\n") for line in source)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--file {file}: cannot be read ({error})") from None
+    elif sys.stdin.isatty():
+        yield from _asked()
+    else:
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+        yield from (line.rstrip("\n") for line in sys.stdin)
+
+
+def _asked() -> Iterator[str]:
+    say("type a text and press Enter; Ctrl-D ends")
+    while True:
+        try:
+            text = input("> ")
+        except EOFError:
+            return
+        if text.strip():
+            yield text

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headwise.cli.common import (
-    Beams,
-    Checkpoint,
-    Device,
-    Ensemble,
-    Json,
-    LengthPenalty,
-    Threads,
-    With,
-    say,
-    warnings_to_stderr,
-)
+from headwise.cli.common import Beams, Checkpoint, Device, Ensemble, Json, LengthPenalty, Threads, With, opened, say
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from headwise.data.read import Pair
+    from headwise.loaded import Loaded
+    from headwise.tasks.base import Evaluation
+
+FORMATS = {".conllu": "conllu", ".zip": "labelled-zip"}  # by ending; other files are TSV, or text for language models
 
 
 def evaluate(
     run: Path,
     *,
     data: Annotated[
-        list[str] | None, Parameter(negative="", help="Your own pairs: one TSV, or two aligned files.")
+        list[str] | None,
+        Parameter(negative="", help="Your own pairs: a TSV, two aligned files, .conllu, .zip; or a text."),
     ] = None,
     and_: Ensemble = None,
     beams: Beams = None,
     length_penalty: LengthPenalty = None,
     language: Annotated[str, Parameter(help="Of the outputs, for tokenised BLEU.")] = "en",
     outputs: Annotated[Path | None, Parameter(help="Write source, output and references to this TSV.")] = None,
+    confusion: Annotated[
+        Path | None, Parameter(help="Draw which label was taken for which to this .svg or .png.")
+    ] = None,
+    by_length: Annotated[
+        Path | None, Parameter(help="Draw the score over the source's length to this .svg or .png.")
+    ] = None,
     show: Annotated[int, Parameter(help="Print this many examples.")] = 0,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
@@ -42,6 +47,7 @@ def evaluate(
 ) -> None:
     """Score a run, with 95 % intervals (bootstrap over the items).
 
+    Transduction is scored by BLEU or error rates, language models by perplexity, tags and labels by accuracy and F1.
     Without --data it takes the experiment's test part, or its validation part where there is no test part.
 
     For example:
@@ -49,34 +55,91 @@ def evaluate(
         headwise evaluate runs/demo
         headwise evaluate runs/multi30k --beams 5 --language de --json
         headwise evaluate runs/mine --data held_out.tsv --show 10
+        headwise evaluate runs/multi30k --by-length lengths.svg
+        headwise evaluate runs/ewt-lstm --confusion tags.svg
+        headwise evaluate runs/shakespeare-lstm --data sonnets.txt
     """
-    warnings_to_stderr()
-    from headwise.cli.common import torch_device
-    from headwise.data.read import read_pairs
-    from headwise.loaded import load
-    from headwise.plugins import add_parts
-
-    add_parts(with_ or ())
-    loaded = load([run, *(and_ or ())], which=checkpoint, device=torch_device(device, threads))
+    loaded = opened([run, *(and_ or ())], checkpoint, device, threads, with_)
+    _check(loaded, outputs, show, confusion, by_length)
     settings: dict[str, Any] = {
         key: value for key, value in (("beams", beams), ("length_penalty", length_penalty)) if value is not None
     }
-    pairs = list(read_pairs(tuple(Path(file) for file in data))) if data else ()
+    pairs = _read(tuple(Path(file) for file in data), loaded) if data else ()
     found = loaded.evaluate(pairs, language=language, **settings)
+    rows = list(zip(found.sources, found.outputs, found.references, strict=True))
     if outputs:
         from headwise.files import write
 
-        rows = zip(found.sources, found.outputs, found.references, strict=True)
-        text = "".join("\t".join([source, output, *listed]) + "\n" for source, output, listed in rows)
-        write(outputs, text)
+        write(outputs, "".join("\t".join([source, output, *listed]) + "\n" for source, output, listed in rows))
         say(f"outputs are in {outputs}")
-    if show and not json_:
-        for source, output, listed in list(zip(found.sources, found.outputs, found.references, strict=True))[:show]:
-            print(f"{source}\n  {output}\n  {'  |  '.join(listed)}")
+    if confusion:
+        say(f"the confusion picture is in {_draw(found, confusion, run.name)}")
+    if by_length:
+        say(f"the score over lengths is in {_draw_lengths(found, loaded, by_length, run.name)}")
     if json_:
-        decoding = loaded.decoding(**settings).model_dump(mode="json")
-        report = {"run": str(run), "items": len(found.sources), "scores": [s.to_json() for s in found.scores]}
-        print(json.dumps(report | {"decode": decoding}, indent=1))
-    else:
-        for score in found.scores:
-            print(score)
+        print(json.dumps({"run": str(run)} | _report(found, loaded, settings), indent=1))
+        return
+    for source, output, listed in rows[:show]:
+        print(f"{source}\n  {output}\n  {'  |  '.join(listed)}")
+    for score in found.scores:
+        print(score)
+
+
+def _check(loaded: Loaded, outputs: Path | None, show: int, confusion: Path | None, by_length: Path | None) -> None:
+    """Refuse what this run cannot give, before it is evaluated."""
+    kind = loaded.task.kind
+    if (outputs or show) and kind == "language-model":
+        raise UserError("--outputs and --show: a language model is scored without writing; use `headwise generate`")
+    if by_length and kind != "transduce":
+        raise UserError(f"--by-length: this run was trained to {kind}; only outputs of sources have their lengths")
+    if confusion:
+        from headwise.inspect.files import check_ending
+
+        if kind not in ("tag", "classify"):
+            raise UserError(f"--confusion: this run was trained to {kind}; only taggers and classifiers have labels")
+        check_ending(confusion, ".svg", ".png")
+
+
+def _read(files: tuple[Path, ...], loaded: Loaded) -> Sequence[Pair]:
+    from headwise.config.data import UNPAIRED
+    from headwise.data.read import read_pairs
+
+    data, kind = loaded.experiment.data, loaded.task.kind
+    if len(files) > 2:
+        raise UserError("--data: give one file, or two that are aligned line by line")
+    other = "tsv"
+    if kind == "language-model":
+        other = data.format if data.format in UNPAIRED else "text"
+    first = files[0]
+    format = FORMATS.get((first.with_suffix("") if first.suffix == ".gz" else first).suffix, other)
+    return list(read_pairs(files, format, data.column, one_to_one=kind == "tag"))
+
+
+def _report(found: Evaluation, loaded: Loaded, settings: dict[str, Any]) -> dict[str, Any]:
+    """What --json prints: scores, and what else the task has."""
+    report: dict[str, Any] = {"task": loaded.task.kind, "scores": [score.to_json() for score in found.scores]}
+    if found.sources:
+        report["items"] = len(found.sources)
+    if found.confusion is not None:
+        report["confusion"] = {"labels": found.labels, "counts": found.confusion.tolist()}
+    if loaded.task.kind == "transduce":
+        report["decode"] = loaded.decoding(**settings).model_dump(mode="json")
+    return report
+
+
+def _draw(found: Evaluation, path: Path, title: str) -> Path:
+    from headwise.inspect.confusion import confusion
+    from headwise.inspect.files import save
+
+    assert found.confusion is not None
+    note = f"{found.scores[0]}; rows: what is true, columns: what was given"
+    return save(confusion(found.confusion, found.labels, title, note), path)
+
+
+def _draw_lengths(found: Evaluation, loaded: Loaded, path: Path, title: str) -> Path:
+    from headwise.evaluate.by_length import by_length, plot_by_length
+
+    task: Any = loaded.task
+    bins = by_length(found, score=lambda outputs, references: task.scores(outputs, references)[0])
+    plot_by_length({title: bins}, path)
+    return path

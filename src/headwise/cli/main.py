@@ -22,11 +22,18 @@ COMMANDS = {
         "show": ("headwise.cli.models:show", "One model: its tree, shapes, parameters, FLOPs and memory."),
         "train": ("headwise.cli.train:train", "Train an experiment file, or resume a run."),
         "runs": ("headwise.cli.runs:runs", "List, compare and plot runs."),
+        "compare": ("headwise.cli.compare:compare", "Train variants of an experiment over seeds: one table, one plot."),
     },
     "Use": {
         "translate": ("headwise.cli.translate:translate", "Turn texts into outputs with a trained run."),
+        "generate": ("headwise.cli.generate:generate", "Go on with a text, with a language model."),
+        "complete": ("headwise.cli.complete:complete", "Complete the last word, with a language model."),
+        "tag": ("headwise.cli.tag:tag", "Tag each word of texts, such as its part of speech."),
+        "classify": ("headwise.cli.classify:classify", "Label texts, such as their sentiment."),
         "evaluate": ("headwise.cli.evaluate:evaluate", "Score a run on its test part or on your pairs."),
         "inspect": ("headwise.cli.inspect:inspect", "Draw a run's attention: alignment, every head, a page."),
+        "embed": ("headwise.cli.embed:embed", "Word vectors: nearest words, analogies, word2vec files."),
+        "exposure": ("headwise.cli.exposure:exposure", "Errors by position: with the right tokens before, or its own."),
     },
     "Deploy and compare": {
         "import": ("headwise.cli.interop:import_folder", "Make a run of a Hugging Face Marian folder."),

@@ -34,6 +34,9 @@ class DecodeConfig(Config):
     top_p: float = Field(default=1.0, gt=0, le=1, description="draw among the fewest tokens whose P adds up to p")
     seed: int = Field(default=0, ge=0, description="of the draws")
 
+    replace_unknown: bool = Field(default=False, description="write unknown words as the source's words they look at")
+    dictionary: str = Field(default="", description="file of source TAB target, for words so replaced")
+
     tokens_per_batch: int = Field(default=4096, ge=1, description="bounds padded source tokens * rows of a batch")
 
     @model_validator(mode="after")
@@ -44,6 +47,8 @@ class DecodeConfig(Config):
             raise ValueError("beams and temperature exclude each other: set beams = 1 or temperature = 0")
         if self.temperature == 0 and self.nbest > self.beams:
             raise ValueError(f"nbest = {self.nbest} needs at least as many beams (or temperature above 0)")
+        if self.dictionary and not self.replace_unknown:
+            raise ValueError("dictionary serves unknown words: set replace_unknown = true")
         return self
 
     @property
