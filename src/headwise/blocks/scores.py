@@ -75,7 +75,7 @@ class General(Score):
         self.weight = matrices(heads, width_k, width_q)
 
     def project(self, k: Tensor) -> Tensor:
-        return k @ self.weight  # (B, H, Tk, Dk) -> (B, H, Tk, Dq)
+        return by_head(k, self.weight)  # (B, H, Tk, Dk) -> (B, H, Tk, Dq)
 
 
 class Cosine(Score):
@@ -102,14 +102,14 @@ class Additive(Score):
         self.out = matrices(heads, hidden, 1)
 
     def ask(self, q: Tensor) -> Tensor:
-        return q @ self.query  # (B, H, Tq, D) -> (B, H, Tq, A)
+        return by_head(q, self.query)  # (B, H, Tq, D) -> (B, H, Tq, A)
 
     def project(self, k: Tensor) -> Tensor:
-        return k @ self.key  # (B, H, Tk, D) -> (B, H, Tk, A)
+        return by_head(k, self.key)  # (B, H, Tk, D) -> (B, H, Tk, A)
 
     def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
         both = (asked.unsqueeze(3) + keys.unsqueeze(2)).tanh()  # (B, H, Tq, Tk, A)
-        return (both @ self.out.unsqueeze(1)).squeeze(-1)  # by (H, 1, A, 1) -> (B, H, Tq, Tk)
+        return torch.einsum("bhqka,ha->bhqk", both, self.out.squeeze(-1))
 
 
 class Location(Score):
@@ -123,13 +123,19 @@ class Location(Score):
         self.weight = matrices(heads, width_q, limit)
 
     def ask(self, q: Tensor) -> Tensor:
-        return q @ self.weight  # (B, H, Tq, D) -> (B, H, Tq, limit)
+        return by_head(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, limit)
 
     def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
         length = keys.shape[2]
         if length > self.limit:
             raise UserError(f"score: 'location' has {self.limit} places, too few for {length} keys; raise its `limit`")
         return asked[..., :length]
+
+
+def by_head(x: Tensor, weight: Tensor) -> Tensor:
+    """Each head's vectors (B, H, T, D) times its matrix (H, D, E). A broadcast product would make a gradient of the
+    matrix for every row before it adds them up; this trains Bahdanau half as fast again."""
+    return torch.einsum("bhtd,hde->bhte", x, weight)
 
 
 def matrices(heads: int, inputs: int, outputs: int) -> nn.Parameter:
