@@ -1,0 +1,73 @@
+"""The two parts of a Transformer's layer: attention and the feed-forward network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from headwise.config.parts.scores import ScaledConfig
+from headwise.config.parts.site import PARTS, Activation, AnyScore, AnyTerm, PartConfig, Site
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@PARTS.add
+class AttentionConfig(PartConfig):
+    """Softmax attention. 0 leaves a number to the model."""
+
+    kind: Literal["attention"] = "attention"
+    see: Literal["self", "memory"] = "self"
+    heads: int = Field(0, ge=0)
+    head_width: int = Field(0, ge=0)
+    score: AnyScore = ScaledConfig()
+    terms: tuple[AnyTerm, ...] = ()
+    kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.attention import Attention, Itself, Memory
+        from headwise.blocks.terms import Causal
+
+        heads = self.heads or site.heads
+        if not self.head_width and site.width % heads:
+            raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
+        head_width = self.head_width or site.width // heads
+        chosen = tuple(term.build(replace(site, heads=heads), head_width) for term in self.terms)
+        see: nn.Module
+        if self.see == "memory":
+            if not site.memory_width:
+                raise UserError("see: there is no memory to attend to in this stack; use see = 'self'")
+            see = Memory(site.width, heads, head_width, site.attention_bias, site.memory_width)
+        else:
+            see = Itself(site.width, heads, head_width, site.attention_bias)
+            chosen += site.terms(heads, head_width) + ((Causal(),) if site.causal else ())
+        return Attention(
+            site.width,
+            heads,
+            see=see,
+            head_width=head_width,
+            score=self.score.build(head_width, head_width, heads),
+            terms=chosen,
+            kernel=self.kernel,
+            dropout=site.attention_dropout,
+            bias=site.attention_bias,
+        )
+
+
+@PARTS.add
+class MlpConfig(PartConfig):
+    """The feed-forward network: `hidden` channels, or `expand` times the width; 0 leaves it to the model."""
+
+    kind: Literal["mlp"] = "mlp"
+    expand: float = Field(0.0, ge=0)
+    hidden: int = Field(0, ge=0)
+    activation: Activation | Literal[""] = ""
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.feedforward import FeedForward
+
+        hidden = self.hidden or round(self.expand * site.width) or site.hidden
+        return FeedForward(site.width, hidden, self.activation or site.activation, site.mlp_bias)

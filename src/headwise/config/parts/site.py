@@ -1,0 +1,65 @@
+"""The tables of parts, and the place in a stack that a part is built for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from headwise.config.base import Config, Table, slot
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PARTS = Table("part", default="attention")
+SCORES = Table("score", default="scaled")
+TERMS = Table("score term", default="window")
+POSITIONS = Table("position", default="sinusoid")
+NORMS = Table("norm", default="layer")
+WIRINGS = Table("wiring", default="post")
+
+if TYPE_CHECKING:  # to a type checker, what a slot holds
+    AnyPart: TypeAlias = Any
+    AnyScore: TypeAlias = Any
+    AnyTerm: TypeAlias = Any
+    AnyPosition: TypeAlias = Any
+    AnyNorm: TypeAlias = Any
+    AnyWiring: TypeAlias = Any
+else:
+    AnyPart, AnyTerm, AnyPosition = slot(PARTS), slot(TERMS), slot(POSITIONS)
+    AnyScore, AnyNorm, AnyWiring = slot(SCORES), slot(NORMS), slot(WIRINGS)
+
+Activation = Literal[
+    "relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh", "identity",
+    "glu", "geglu", "geglu_tanh", "reglu", "swiglu", "liglu",
+]  # fmt: skip
+
+
+Terms: TypeAlias = Callable[[int, int], tuple[Any, ...]]  # (heads, head_width) of an attention -> its terms
+
+
+def no_terms(heads: int, head_width: int) -> tuple[Any, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a part is put: what it must fit, and the model's defaults for what it leaves open."""
+
+    width: int
+    heads: int
+    hidden: int
+    activation: Activation = "relu"
+    causal: bool = False
+    memory_width: int = 0  # 0: there is no memory to attend to
+    attention_dropout: float = 0.0
+    attention_bias: bool = True
+    mlp_bias: bool = True
+    terms: Terms = no_terms  # of the stack's positions, for each self-attention
+
+
+class PartConfig(Config):
+    """A part: `kind` and `build(site) -> module`."""
+
+    def build(self, site: Site) -> nn.Module:
+        raise TypeError(f"{type(self).__name__} has no build method")

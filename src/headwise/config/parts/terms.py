@@ -1,0 +1,163 @@
+"""Positions and score terms: what may be seen, and how distance counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from headwise.config.base import Config
+from headwise.config.parts.site import POSITIONS, TERMS, Site, Terms, no_terms
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class PositionConfig(Config):
+    """Positions act on the embeddings, on the scores of every self-attention, or on neither."""
+
+    def embedding(self, width: int) -> nn.Module:
+        from headwise.blocks.position import NoPosition
+
+        return NoPosition()
+
+    def terms(self, site: Site) -> Terms:
+        """What makes the terms of each self-attention in a stack; called once for each."""
+        return no_terms
+
+
+@POSITIONS.add
+class NoPositionConfig(PositionConfig):
+    kind: Literal["none"] = "none"
+
+
+@POSITIONS.add
+class SinusoidConfig(PositionConfig):
+    kind: Literal["sinusoid"] = "sinusoid"
+    halves: bool = False
+
+    def embedding(self, width: int) -> nn.Module:
+        from headwise.blocks.position import Sinusoid
+
+        return Sinusoid(width, self.halves)
+
+
+@POSITIONS.add
+class LearnedConfig(PositionConfig):
+    kind: Literal["learned"] = "learned"
+    limit: int = Field(512, ge=1)
+
+    def embedding(self, width: int) -> nn.Module:
+        from headwise.blocks.position import Learned
+
+        return Learned(width, self.limit)
+
+
+class TermConfig(PositionConfig):
+    """A score term: usable in one attention (`terms`) or, as positions, in all of a stack."""
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        raise TypeError(f"{type(self).__name__} has no build method")
+
+    def terms(self, site: Site) -> Terms:
+        return lambda heads, head_width: (self.build(replace(site, heads=heads), head_width),)
+
+
+@TERMS.add
+class WindowConfig(TermConfig):
+    kind: Literal["window"] = "window"
+    left: int = Field(16, ge=0)
+    right: int = Field(16, ge=0)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import Window
+
+        return Window(self.left, self.right)
+
+
+@TERMS.add
+@POSITIONS.add
+class AlibiConfig(TermConfig):
+    kind: Literal["alibi"] = "alibi"
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import Alibi
+
+        return Alibi(site.heads)
+
+
+@TERMS.add
+@POSITIONS.add
+class BucketsConfig(TermConfig):
+    """T5's relative bias. As the positions of a stack, all its layers (of as many heads) share one table."""
+
+    kind: Literal["t5"] = "t5"
+    buckets: int = Field(32, ge=4)
+    furthest: int = Field(128, ge=2)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import BucketBias
+
+        return BucketBias(site.heads, self.buckets, self.furthest, both_ways=not site.causal)
+
+    def terms(self, site: Site) -> Terms:
+        shared = cache(lambda heads: (self.build(replace(site, heads=heads), 0),))
+        return lambda heads, head_width: shared(heads)
+
+
+@TERMS.add
+@POSITIONS.add
+class ShawConfig(TermConfig):
+    kind: Literal["shaw"] = "shaw"
+    furthest: int = Field(16, ge=1)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import Shaw
+
+        return Shaw(head_width, self.furthest)
+
+
+@TERMS.add
+@POSITIONS.add
+class RotaryConfig(TermConfig):
+    kind: Literal["rotary"] = "rotary"
+    base: float = Field(10_000.0, gt=1)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.terms import Rotary
+
+        if head_width % 2:
+            raise UserError(f"rotary: pairs of channels need an even head_width, not {head_width}")
+        return Rotary(head_width, self.base)
+
+
+@TERMS.add
+class HardConfig(TermConfig):
+    """One key for each query: sampled in training, the heaviest in evaluation."""
+
+    kind: Literal["hard"] = "hard"
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.hard import Hard
+
+        return Hard()
+
+
+@TERMS.add
+class LocalConfig(TermConfig):
+    """Luong's windows of a source: around the target's own position, or around a predicted place."""
+
+    kind: Literal["local"] = "local"
+    mode: Literal["monotonic", "predictive"] = "monotonic"
+    reach: int = Field(10, ge=1)
+
+    def build(self, site: Site, head_width: int) -> nn.Module:
+        from headwise.blocks.hard import Local
+        from headwise.blocks.terms import Window
+
+        if self.mode == "monotonic":
+            return Window(self.reach, self.reach)
+        return Local(site.heads, head_width, self.reach)

@@ -1,0 +1,69 @@
+"""Norms, and the wirings that put them between parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from headwise.config.base import Config
+from headwise.config.parts.site import NORMS, WIRINGS
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@NORMS.add
+class LayerNormConfig(Config):
+    kind: Literal["layer"] = "layer"
+    eps: float = 1e-5
+
+    def build(self, width: int) -> nn.Module:
+        from headwise.blocks.norm import LayerNorm
+
+        return LayerNorm(width, self.eps)
+
+
+@NORMS.add
+class RMSNormConfig(Config):
+    kind: Literal["rms"] = "rms"
+    eps: float = 1e-6
+
+    def build(self, width: int) -> nn.Module:
+        from headwise.blocks.norm import RMSNorm
+
+        return RMSNorm(width, self.eps)
+
+
+@WIRINGS.add
+class PostConfig(Config):
+    """norm(x + f(x))"""
+
+    kind: Literal["post"] = "post"
+
+    def build(self) -> type[nn.Module]:
+        from headwise.blocks.residual import Post
+
+        return Post
+
+
+@WIRINGS.add
+class PreConfig(Config):
+    """x + f(norm(x))"""
+
+    kind: Literal["pre"] = "pre"
+
+    def build(self) -> type[nn.Module]:
+        from headwise.blocks.residual import Pre
+
+        return Pre
+
+
+@WIRINGS.add
+class ChainConfig(Config):
+    """f(x): no residual, no norm"""
+
+    kind: Literal["chain"] = "chain"
+
+    def build(self) -> type[nn.Module]:
+        from headwise.blocks.residual import Chain
+
+        return Chain
