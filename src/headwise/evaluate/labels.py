@@ -21,8 +21,8 @@ def accuracy_by_text(
 ) -> Score:
     """Percentage of right labels; the interval is over texts, whose labels depend on each other.
 
-    >>> accuracy_by_text([["DET", "NOUN"], ["VERB"]], [["DET", "VERB"], ["VERB"]]).value
-    66.66666666666667
+    >>> round(accuracy_by_text([["DET", "NOUN"], ["VERB"]], [["DET", "VERB"], ["VERB"]]).value, 4)
+    66.6667
     """
     _check(outputs, references)
     rows = np.array([(sum(map(str.__eq__, a, b)), len(b)) for a, b in zip(outputs, references, strict=True)], float)
@@ -38,8 +38,8 @@ def accuracy_by_text(
 def macro_f1(outputs: Labels, references: Labels, resamples: int = 1000, seed: int = 0) -> Score:
     """The mean over labels of 2 PR / (P + R), in percent: rare labels count as much as frequent ones.
 
-    >>> macro_f1([["a", "b", "b"]], [["a", "b", "a"]], resamples=0).value
-    66.66666666666667
+    >>> round(macro_f1([["a", "b", "b"]], [["a", "b", "a"]], resamples=0).value, 4)
+    66.6667
     """
     _check(outputs, references)
     names = sorted({label for row in references for label in row})
