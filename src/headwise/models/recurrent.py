@@ -40,6 +40,7 @@ class RecurrentModelConfig(ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.embed import Embedding
         from headwise.blocks.position import NoPosition
+        from headwise.blocks.stack import Encoder
         from headwise.models.assemble import Pieces, assemble
 
         def embed(table: nn.Embedding) -> Embedding:
@@ -48,7 +49,7 @@ class RecurrentModelConfig(ModelConfig):
         pieces = Pieces(
             self.width,
             embed,
-            encoder=lambda: self._stack(causal=False),
+            encoder=lambda embedding: Encoder(embedding, self._stack(causal=False)),
             decoder=lambda memory: self._stack(causal=True),
             tie=self.tie,
             output_bias=self.output_bias,

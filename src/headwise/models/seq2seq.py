@@ -18,7 +18,6 @@ from pydantic import Field
 
 from headwise.config.model import ModelConfig, Tie
 from headwise.config.parts import PARTS, AdditiveConfig, AnyScore, AnyTerm, GeneralConfig, RecurrentConfig, Site
-from headwise.errors import UserError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,7 +52,6 @@ class Seq2SeqConfig(ModelConfig):
         """The stacks as a model whose outputs are `head` wide before they become words."""
         from headwise.blocks.bridge import RecurrentEncoder
         from headwise.blocks.embed import Embedding
-        from headwise.blocks.heads import VocabularyHead
         from headwise.blocks.position import NoPosition
         from headwise.models.assemble import Pieces, assemble
         from headwise.models.recurrent import initialise
@@ -61,15 +59,16 @@ class Seq2SeqConfig(ModelConfig):
         def embed(table: nn.Embedding) -> Embedding:
             return Embedding(table, NoPosition(), dropout=self.dropout)
 
-        if self.tie != "none" and head != self.words:
-            raise UserError(f"tie: words of {self.words} channels cannot be outputs of {head}; use tie = 'none'")
         pieces = Pieces(
-            self.words, embed, lambda: encoder, lambda memory: decoder, tie=self.tie, output_bias=self.output_bias
+            self.words,
+            embed,
+            encoder=lambda embedding: RecurrentEncoder(embedding, encoder, bridge, self.reverse),
+            decoder=lambda memory: decoder,
+            head=head,
+            tie=self.tie,
+            output_bias=self.output_bias,
         )
         model = assemble(self.task_or_first(task), pieces, vocab, outputs)
-        model.encoder = RecurrentEncoder(model.encoder.embed, encoder, bridge, self.reverse)
-        if head != self.words:
-            model.decoder.head = VocabularyHead(head, model.vocab, bias=self.output_bias)
         initialise(model, self.words)
         return cast("EncoderDecoder", model)
 

@@ -67,6 +67,7 @@ class TransformerConfig(ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         """Encoder and decoder to transduce, the decoder alone as a language model, the encoder alone to label."""
         from headwise.blocks.embed import Embedding
+        from headwise.blocks.stack import Encoder
         from headwise.models.assemble import Pieces, assemble
 
         def embed(table: nn.Embedding) -> Embedding:
@@ -75,7 +76,7 @@ class TransformerConfig(ModelConfig):
         pieces = Pieces(
             self.width,
             embed,
-            encoder=lambda: self._stack(self.encoder, causal=False),
+            encoder=lambda embedding: Encoder(embedding, self._stack(self.encoder, causal=False)),
             decoder=lambda memory: self._stack(self.decoder, causal=True, memory=memory),
             tie=self.tie,
             output_bias=self.output_bias,
