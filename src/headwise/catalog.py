@@ -196,3 +196,4 @@ class ModelTable(Table):
 MODELS = ModelTable("model", default="transformer")
 for _entry in CATALOG.values():
     MODELS.add(_entry.config)
+MODELS.add(ngram.BackoffConfig)  # comes from elsewhere, so nobody builds it by name

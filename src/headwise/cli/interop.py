@@ -10,19 +10,20 @@ from cyclopts import Parameter
 from headwise.cli.common import Checkpoint, With, say, warnings_to_stderr
 
 
-def import_folder(folder: Path, run: Path) -> None:
-    """Make a run of a Hugging Face Marian folder (config.json and safetensors).
+def import_model(source: Path, run: Path) -> None:
+    """Make a run of a Hugging Face Marian folder (config.json and safetensors) or of an ARPA file of n-grams.
 
-    Nothing in the folder is executed. The run can be translated with, inspected, evaluated and exported.
+    Nothing in there is executed. The run can be used, evaluated and exported like any other.
 
     For example:
 
         headwise import opus-mt-en-de runs/opus-en-de
+        headwise import trigrams.arpa runs/trigrams
 
     Parameters
     ----------
-    folder
-        A folder as `save_pretrained` writes it.
+    source
+        A folder as `save_pretrained` writes it, or a file whose name ends in .arpa.
     run
         The run folder to make.
     """
@@ -32,11 +33,16 @@ def import_folder(folder: Path, run: Path) -> None:
     from headwise.runs.checkpoint import Checkpoint as Saved
     from headwise.runs.checkpoint import save, unique
 
-    loaded = from_hf(folder)
+    if source.suffix == ".arpa":
+        from headwise.interop.arpa import import_arpa
+
+        loaded, use = import_arpa(source), "generate"
+    else:
+        loaded, use = from_hf(source), "translate"
     made = Run.create(run, loaded.experiment.model_dump(mode="json"))
     loaded.tokenisers.save(made.tokenizer)
     save(made, Saved({"step": 0}, unique(loaded.model)))
-    say(f"to use it: headwise translate {run}")
+    say(f"to use it: headwise {use} {run}")
     print(run)
 
 
@@ -44,7 +50,7 @@ def export(
     run: Path,
     folder: Path,
     *,
-    to: Annotated[Literal["hf", "ctranslate2"], Parameter(help="What to write.")],
+    to: Annotated[Literal["hf", "ctranslate2", "arpa"], Parameter(help="What to write.")],
     int8: Annotated[bool, Parameter(negative="", help="For CTranslate2: store 8-bit weights.")] = False,
     checkpoint: Checkpoint = "best",
     with_: With = None,
@@ -55,13 +61,14 @@ def export(
 
         headwise export runs/mine mine-hf --to hf
         headwise export runs/mine mine-ct2 --to ctranslate2 --int8
+        headwise export runs/shakespeare-ngram shakespeare.arpa --to arpa
 
     Parameters
     ----------
     run
         A run folder.
     folder
-        The folder to write; it must not exist.
+        The folder (or .arpa file) to write; it must not exist.
     """
     warnings_to_stderr()
     from headwise.engines import obstacle
@@ -72,10 +79,14 @@ def export(
 
     add_parts(with_ or ())
     loaded = load(run, which=checkpoint)
+    if int8 and to != "ctranslate2":
+        raise UserError("--int8 is for --to ctranslate2; others hold float weights")
     if to == "hf":
-        if int8:
-            raise UserError("--int8 is for --to ctranslate2; a Hugging Face folder holds float weights")
         to_hf(loaded, folder)
+    elif to == "arpa":
+        from headwise.interop.arpa import export_arpa
+
+        export_arpa(loaded, folder)
     else:
         if reason := obstacle(loaded):
             raise UserError(f"--to ctranslate2: {reason}")

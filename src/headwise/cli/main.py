@@ -15,7 +15,7 @@ COMMANDS = {
     "Start": {
         "demo": ("headwise.cli.demo:demo", "Train a small Transformer in three minutes and look inside."),
         "fit": ("headwise.cli.fit:fit", "Train on your own pairs: no configuration, a time limit."),
-        "explain": ("headwise.cli.explain:app", "Walk through attention, positions or masks with numbers."),
+        "explain": ("headwise.cli.explain:app", "Attention, positions, masks, gradients: with numbers."),
     },
     "Build and train": {
         "list": ("headwise.cli.models:list_models", "Every model: paper, year, task, exact parameter counts."),
@@ -36,8 +36,8 @@ COMMANDS = {
         "exposure": ("headwise.cli.exposure:exposure", "Errors by position: with the right tokens before, or its own."),
     },
     "Deploy and compare": {
-        "import": ("headwise.cli.interop:import_folder", "Make a run of a Hugging Face Marian folder."),
-        "export": ("headwise.cli.interop:export", "Write a run as a Hugging Face or CTranslate2 folder."),
+        "import": ("headwise.cli.interop:import_model", "Make a run of a Hugging Face Marian folder or an ARPA file."),
+        "export": ("headwise.cli.interop:export", "Write a run as a Hugging Face or CTranslate2 folder, or as ARPA."),
         "bench": ("headwise.cli.bench:app", "Speed beside installed peers, in one run."),
     },
 }

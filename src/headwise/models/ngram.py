@@ -10,6 +10,7 @@ from headwise.config.base import Config, Table, slot
 from headwise.config.model import ModelConfig
 
 if TYPE_CHECKING:
+    from headwise.ngram.backoff import Backoff
     from headwise.ngram.model import Ngram
     from headwise.ngram.smooth import Smoothing
 
@@ -79,6 +80,20 @@ class NgramConfig(ModelConfig):
 
         self.task_or_first(task)
         return Ngram(self.order, vocab, self.smoothing.build())
+
+
+class BackoffConfig(ModelConfig):
+    """A back-off model that another program estimated: what `headwise import FILE.arpa RUN` makes."""
+
+    kind: Literal["backoff"] = "backoff"
+    tasks: ClassVar[tuple[str, ...]] = ("language-model",)
+    order: int = Field(3, ge=1)
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Backoff:
+        from headwise.ngram.backoff import Backoff, Table
+
+        self.task_or_first(task)
+        return Backoff([Table.waiting(vocab) for _ in range(self.order)], vocab)
 
 
 SIZES: dict[str, dict[str, Any]] = {"fivegram": {}, "trigram": {"order": 3}, "tiny": {"order": 2}}

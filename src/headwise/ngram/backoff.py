@@ -9,7 +9,7 @@ its last 0, 1, ..., order - 1 tokens among the grams of that length; a length th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,18 @@ from headwise.text import BOS, EOS, PAD
 LAST = torch.iinfo(torch.int64).max
 
 
-class Table(nn.Module):
+class Arriving(nn.Module):
+    """A module whose buffers get their size when they are loaded: how many grams there are is known when they come."""
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in self._buffers:
+            if prefix + name in state:
+                own = getattr(self, name)
+                setattr(self, name, torch.empty_like(state[prefix + name], device=own.device))
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+class Table(Arriving):
     """The grams of one order: sorted keys (N + 1,) with a last one that nothing equals, log p (N + 1,), and log rest of
     each context, which is 0 for the unknown one."""
 
@@ -36,6 +47,14 @@ class Table(nn.Module):
         self.register_buffer("keys", torch.cat((keys, end)), persistent)
         self.register_buffer("log_p", torch.cat((log_p, nothing)), persistent)
         self.register_buffer("log_rest", torch.cat((log_rest, nothing)), persistent)
+
+    @classmethod
+    def waiting(cls, vocab: int) -> Table:
+        """A table without contents, to be loaded."""
+        table = cls(torch.empty(0, dtype=torch.int64), torch.empty(0), torch.empty(0), vocab, persistent=True)
+        for name, held in list(table.named_buffers()):
+            table.register_buffer(name, held[:0])
+        return table
 
     @property
     def unknown(self) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from headwise.ngram.backoff import Backoff, Table
+from headwise.ngram.backoff import Arriving, Backoff, Table
 from headwise.ngram.count import Grams, Trie, count, empty
 from headwise.ngram.smooth import Smoothing, Weights, weigh
 from headwise.text import BOS, EOS
@@ -18,7 +18,7 @@ from headwise.text import BOS, EOS
 SIZES = (torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
-class Counts(nn.Module):
+class Counts(Arriving):
     """The grams of one order as they are saved: for each context how many tokens follow, which, and how often."""
 
     following: Tensor
@@ -41,14 +41,6 @@ class Counts(nn.Module):
             stored.cpu().numpy().astype(np.int64) for stored in (self.following, self.tokens, self.counts)
         )
         return Grams(np.repeat(np.arange(len(following)), following) * vocab + tokens, counts)
-
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """How many grams there are is known when they come."""
-        for name in self._buffers:
-            if prefix + name in state:
-                own = getattr(self, name)
-                setattr(self, name, torch.empty_like(state[prefix + name], device=own.device))
-        super()._load_from_state_dict(state, prefix, *rest)
 
 
 def smallest(values: np.ndarray) -> Tensor:
