@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from headwise.blocks.stack import EncoderDecoder
+from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.loaded import Loaded
 from headwise.tasks.base import device_of
@@ -14,10 +15,10 @@ Engine = Literal["auto", "native", "ctranslate2"]
 
 
 def choose(
-    loaded: Loaded, engine: Engine = "auto", int8: bool = False, threads: int = 1, sampling: bool = False
+    loaded: Loaded, engine: Engine = "auto", int8: bool = False, threads: int = 1, config: DecodeConfig = GREEDY
 ) -> Loaded:
-    """The same model on another engine. `auto` takes CTranslate2 where it is installed and can express the model."""
-    reason = "it cannot repeat our random draws" if sampling else obstacle(loaded)
+    """The same model on another engine. `auto` takes CTranslate2 where it is installed and can do what is asked."""
+    reason = beyond(config) or obstacle(loaded)
     if engine == "ctranslate2" and reason:
         raise UserError(f"--engine ctranslate2: {reason}; use --engine native")
     if engine != "native" and not reason:
@@ -33,6 +34,13 @@ def choose(
 
         return replace(loaded, model=columnwise(loaded.model))
     return loaded
+
+
+def beyond(config: DecodeConfig) -> str:
+    """What of our own ways to decode CTranslate2 does not have; empty if nothing."""
+    if config.search == "sample":
+        return "it cannot repeat our random draws"
+    return "it does not show where unknown words come from" if config.replace_unknown else ""
 
 
 def obstacle(loaded: Loaded) -> str:

@@ -96,7 +96,7 @@ def test_one_table_for_both_sides_is_filled_once(file):
 
 def test_another_width_and_foreign_words_are_refused(file):
     words = Words(["cat"])
-    with pytest.raises(UserError, match=r"32 wide, the model's 16; set model.width = 32"):
+    with pytest.raises(UserError, match=r"32 wide, the model's 16; give it that width"):
         initialise(headwise.build("transformer-tiny", vocab=5, width=16), Tokenisers(words, words), file, print)
     foreign = Words(["ねこ"])
     with pytest.raises(UserError, match="no word of"):

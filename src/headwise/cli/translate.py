@@ -38,6 +38,12 @@ def translate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
+    replace_unknown: Annotated[
+        bool | None, Parameter(negative="", help="Write unknown words as the source's words that they look at.")
+    ] = None,
+    dictionary: Annotated[
+        str | None, Parameter(help="Translations of the words so replaced: a file of source TAB target.")
+    ] = None,
     engine: Annotated[
         Literal["auto", "native", "ctranslate2"],
         Parameter(help="auto: CTranslate2 where it is installed and can express the model."),
@@ -72,11 +78,11 @@ def translate(
 
     given = {
         "beams": beams, "length_penalty": length_penalty, "nbest": nbest, "temperature": temperature,
-        "top_k": top_k, "top_p": top_p, "seed": seed,
+        "top_k": top_k, "top_p": top_p, "seed": seed, "replace_unknown": replace_unknown, "dictionary": dictionary,
     }  # fmt: skip
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    search = loaded.decoding(**settings).search  # a wrong setting is said before anything is read
-    loaded = choose(loaded, engine, int8, threads or 1, sampling=search == "sample")
+    config = loaded.decoding(**settings)  # a wrong setting is said before anything is read
+    loaded = choose(loaded, engine, int8, threads or 1, config)
     for chunk in chunks(texts, file):
         for text, found in zip(chunk, loaded.candidates(chunk, **settings), strict=True):
             if json_:

@@ -21,18 +21,20 @@ def initialise(model: Any, tokenisers: Tokenisers, source: str | Path, announce:
 
     vectors = Vectors.of(source)
     width = vectors.table.shape[1]
+    found = 0
     for table, tokeniser in tables(model, tokenisers):
         if table.shape[1] != width:
             raise UserError(
                 f"model.embeddings: the vectors of {source} are {width} wide, the model's {table.shape[1]}; "
-                f"set model.width = {width}"
+                "give it that width"
             )
         own = list(enumerate(tokeniser.vocabulary))[UNK + 1 :]
         rows = {number: vectors.numbers[word] for number, word in own if word in vectors.numbers}
-        if not rows:
-            raise UserError(f"model.embeddings: no word of {source} is in the vocabulary; check units and language")
+        found += len(rows)
         copied = torch.from_numpy(vectors.table[list(rows.values())]).to(table)
         with torch.no_grad():
             table[torch.tensor(list(rows), device=table.device)] = copied
         share = 100 * len(rows) / len(own)
         announce(f"{len(rows):,} of {len(own):,} words ({share:.0f} %) begin with their vectors from {source}")
+    if not found:
+        raise UserError(f"model.embeddings: no word of {source} is in the vocabulary; check units and language")

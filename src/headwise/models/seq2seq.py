@@ -40,6 +40,7 @@ class Seq2SeqConfig(ModelConfig):
     reverse: bool = False  # whether the source is read from its end
     tie: Tie = "none"
     output_bias: bool = True
+    embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
 
     @property
     def words(self) -> int:
