@@ -33,7 +33,7 @@ def initialise(model: Any, tokenisers: Tokenisers, source: str | Path, announce:
         found += len(rows)
         copied = torch.from_numpy(vectors.table[list(rows.values())]).to(table)
         with torch.no_grad():
-            table[torch.tensor(list(rows), device=table.device)] = copied
+            table[torch.tensor(list(rows), dtype=torch.long, device=table.device)] = copied
         share = 100 * len(rows) / len(own)
         announce(f"{len(rows):,} of {len(own):,} words ({share:.0f} %) begin with their vectors from {source}")
     if not found:
