@@ -26,7 +26,7 @@ class Score:
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
         detail = f" ({self.detail})" if self.detail else ""
-        digits = 1 if self.value >= 10 else 2
+        digits = 1 if self.value >= 10 else 2 if self.value >= 2 else 3
         return f"{self.name} {self.value:.{digits}f}{unit} [{self.low:.{digits}f}, {self.high:.{digits}f}]{detail}"
 
     def to_json(self) -> dict[str, Any]:
