@@ -64,3 +64,10 @@ def test_perplexity_refuses_items_without_tokens() -> None:
 def test_score_survives_json() -> None:
     score = Score("WER", 42.8, 41.9, 43.7, "12000 items", "%")
     assert Score(**json.loads(json.dumps(score.to_json()))) == score
+
+
+def test_an_impossible_text_has_a_perplexity_and_no_interval() -> None:
+    score = perplexity([np.inf, 1.0], [3, 4])
+    assert score.value == np.inf
+    assert np.isnan(score.low)
+    assert str(score) == "perplexity inf (7 tokens)"

@@ -30,9 +30,9 @@ def interval(
     >>> interval([[1.0], [1.0], [1.0]], lambda sums: sums[:, 0] / 3)
     (1.0, 1.0)
     """
-    if not resamples:  # nobody asked
-        return float("nan"), float("nan")
     rows = np.asarray(statistics, dtype=np.float64)  # (items, k)
+    if not resamples or not np.isfinite(rows).all():  # nobody asked; or an impossible text, which has no interval
+        return float("nan"), float("nan")
     items = len(rows)
     random = np.random.default_rng(seed)
     # how often each item was drawn, times its row: one small product a resample, no (resamples, items) array

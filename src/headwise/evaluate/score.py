@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import isnan
 from typing import Any
 
 
@@ -27,7 +28,8 @@ class Score:
         unit = f" {self.unit}" if self.unit else ""
         detail = f" ({self.detail})" if self.detail else ""
         digits = 1 if self.value >= 10 else 2 if self.value >= 2 else 3
-        return f"{self.name} {self.value:.{digits}f}{unit} [{self.low:.{digits}f}, {self.high:.{digits}f}]{detail}"
+        interval = "" if isnan(self.low) else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        return f"{self.name} {self.value:.{digits}f}{unit}{interval}{detail}"
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict for `json.dumps`; `Score(**score.to_json())` restores the value."""
