@@ -16,8 +16,8 @@ def columnwise(model: Model) -> Model:
     """A copy for decoding on CPUs: the same matrices, laid out column by column, one after the other in large pages.
 
     Products of a few rows then read the weights in one sweep (5-10 % faster for one row, a third for the four rows of
-    a beam), and large pages spare most of the look-ups of addresses (another 3 %, more where caches are contended). Training, saving and graphics cards want the
-    usual layout, so the model itself stays as it is.
+    a beam), and large pages spare most of the look-ups of addresses (3 % more, and above that where caches are
+    contended). Training, saving and graphics cards want the usual layout, so the model itself stays as it is.
     """
     laid = deepcopy(model)
     modules = [module for module in laid.modules() if isinstance(module, nn.Linear | nn.Embedding)]
