@@ -6,29 +6,17 @@ Letters: B sources, S length, C width, L layers of the decoder, H the width of a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headwise.blocks.embed import Embedding
 from headwise.blocks.mixers.recurrent import turned
+from headwise.blocks.record import Collector
 from headwise.blocks.stack import Encoder, Stack
-from headwise.blocks.stream import Context, Place, Side, Stream
+from headwise.blocks.stream import Context, Stream
 
 Finals = Mapping[str, list[Tensor]]  # the final states of all layers, by the name under which parts report them
-
-
-class Overheard(Side):
-    """Keeps what parts report, by name, and passes it on."""
-
-    def __init__(self, onward: Side):
-        self.onward = onward
-        self.values: dict[str, list[Any]] = {}
-
-    def add(self, name: str, place: Place, value: Any) -> None:
-        self.values.setdefault(name, []).append(value)
-        self.onward.add(name, place, value)
 
 
 class RecurrentEncoder(Encoder):
@@ -52,9 +40,10 @@ class RecurrentEncoder(Encoder):
 
     def read(self, ids: Tensor) -> dict[str, Stream]:
         ctx = Context()
-        side = Overheard(ctx.side)
+        side = Collector("final", "final-backward", onward=ctx.side)
         outputs = self(ids, Context(side=side, record=ctx.record))
-        return {"encoder": outputs} | {name: Stream.of(x) for name, x in self.bridge(side.values).items()}
+        begun = self.bridge({name: side.all(name) for name in side.values})
+        return {"encoder": outputs} | {name: Stream.of(x) for name, x in begun.items()}
 
 
 class SameStates(nn.Module):

@@ -65,15 +65,17 @@ def record() -> Iterator[AttentionRecord]:
 
 
 class Collector(Side):
-    """Side outputs by name and place, in the order in which they came; of all names unless some are given."""
+    """Side outputs by name and place, in the order in which they came; of all names unless some are given. What
+    comes is also passed on, to whoever collected before."""
 
-    def __init__(self, *names: str):
-        self.names = frozenset(names)
+    def __init__(self, *names: str, onward: Side = NO_SIDE):
+        self.names, self.onward = frozenset(names), onward
         self.values: dict[str, dict[Place, list[Any]]] = {}
 
     def add(self, name: str, place: Place, value: Any) -> None:
         if not self.names or name in self.names:
             self.values.setdefault(name, {}).setdefault(place, []).append(value)
+        self.onward.add(name, place, value)
 
     def all(self, name: str) -> list[Any]:
         """What was collected under a name, from all places."""

@@ -105,6 +105,7 @@ def show(
     from headwise import catalog
     from headwise.blocks.stack import parameters
     from headwise.building import build
+    from headwise.compare.render import scaled
     from headwise.config.experiment import parse_changes
     from headwise.inspect.cost import cost, tree
 
@@ -124,7 +125,7 @@ def show(
     console.print(
         f"\n{entry.paper} ({entry.year})\n"
         f"parameters       {costs.parameters:,} with {vocab or entry.vocab:,} words\n"
-        f"FLOPs            {_scaled(costs.flops_per_token)} forward for each pair of tokens ({length} a side)\n"
+        f"FLOPs            {scaled(costs.flops_per_token)} forward for each pair of tokens ({length} a side)\n"
         f"training memory  {_bytes(costs.training_bytes)} weights, gradients and Adam\n"
         f"                 {_bytes(costs.activation_bytes)} activations for each pair of texts\n"
         f"decoding memory  {_bytes(costs.decoding_bytes)} weights\n"
@@ -164,14 +165,6 @@ def _drawn(node: Node) -> Tree:
 def _label(node: Node) -> str:
     times = f"[bold]{node.repeats} x[/] " if node.repeats > 1 else ""
     return f"{times}{node.name} [cyan]{node.kind}[/] [green]{node.parameters:,}[/]"
-
-
-def _scaled(number: float) -> str:
-    for unit in ("", "k", "M", "G", "T"):
-        if number < 1000:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g}P"
 
 
 def _bytes(number: float) -> str:

@@ -120,7 +120,7 @@ def batches(lengths: Sequence[int], tokens: int, equal: bool = False) -> Iterato
 
 
 @contextmanager
-def evaluating(model: Generator) -> Iterator[None]:
+def evaluating(model: Any) -> Iterator[None]:
     """Dropout off, and the model as it was afterwards."""
     if not (isinstance(model, nn.Module) and model.training):
         yield

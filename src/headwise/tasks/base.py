@@ -27,6 +27,7 @@ from headwise.data.collate import PairBatch, collate
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
+from headwise.decode.driver import evaluating as unmoved
 from headwise.evaluate.score import Score
 from headwise.text import PAD
 from headwise.text.tokenisers import Tokenisers
@@ -127,13 +128,8 @@ def device_of(model: Any) -> torch.device:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; afterwards the model is as it was."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        model.train(training)
+    with unmoved(model), torch.inference_mode():
+        yield
 
 
 def by_token(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:

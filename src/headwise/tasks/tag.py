@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from headwise.blocks.heads import Loss
 from headwise.config.data import DataConfig, TokeniserConfig, WordsConfig
@@ -16,6 +16,7 @@ from headwise.data.collate import PairBatch
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
+from headwise.decode.driver import batches as by_length
 from headwise.errors import UserError
 from headwise.evaluate.labels import accuracy_by_text, confusion, macro_f1
 from headwise.tasks.base import Evaluation, Task, device_of, evaluating
@@ -109,16 +110,6 @@ def chosen(model: Any, ids: Tensor, words: Sequence[Sequence[str]]) -> Tensor:
 
 def batches(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[tuple[list[int], Tensor]]:
     """Numbers of texts of like length and their padded ids, (B, T)."""
-    order = np.argsort([len(row) for row in rows], kind="stable")
-    first = 0
-    while first < len(order):
-        last, longest = first, 0
-        while last < len(order) and (last == first or (last - first + 1) * len(rows[order[last]]) <= tokens):
-            longest = len(rows[order[last]])
-            last += 1
-        numbers = [int(number) for number in order[first:last]]
-        ids = torch.full((len(numbers), max(longest, 1)), PAD)
-        for row, number in enumerate(numbers):
-            ids[row, : len(rows[number])] = torch.tensor(rows[number], dtype=torch.long)
-        yield numbers, ids
-        first = last
+    for numbers in by_length([max(len(row), 1) for row in rows], tokens):
+        ids = [torch.tensor(rows[number] or [PAD]) for number in numbers]
+        yield numbers, pad_sequence(ids, batch_first=True, padding_value=PAD)
