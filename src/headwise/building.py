@@ -34,4 +34,4 @@ def build(
     entry, size = catalog.find(name)
     config = validate(entry.config, merge(entry.sizes[size], settings), name)
     with torch.device(device):
-        return config.build(vocab or entry.vocab, outputs or (0 if vocab else entry.outputs), task)
+        return config.build(vocab or entry.words(size), outputs or (0 if vocab else entry.outputs), task)

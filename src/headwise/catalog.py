@@ -12,7 +12,21 @@ from typing import Any
 from headwise.config.base import Config, Problems, Table, merge
 from headwise.config.model import ModelConfig
 from headwise.errors import UserError, nearest
-from headwise.models import hmm, ngram, recurrent, seq2seq, skipgram, transformer
+from headwise.models import (
+    bart,
+    bert,
+    deberta,
+    gpt,
+    hmm,
+    llama,
+    ngram,
+    recurrent,
+    seq2seq,
+    skipgram,
+    t5,
+    transformer,
+    transformer_xl,
+)
 
 
 @dataclass(frozen=True)
@@ -26,9 +40,14 @@ class Entry:
     config: type[ModelConfig]
     sizes: Mapping[str, Mapping[str, Any]]  # settings that differ from the config's defaults
     vocab: int  # of the published model, for its parameter count
+    vocabularies: Mapping[str, int] = field(default_factory=dict)  # of sizes that were published with another one
     outputs: int = 0  # its target words, where they are others
     published: Mapping[str, str] = field(default_factory=dict)
     oracle: str = ""
+
+    def words(self, size: str) -> int:
+        """The vocabulary that a size was published with."""
+        return self.vocabularies.get(size, self.vocab)
 
     def configure(self, size: str, settings: Mapping[str, Any] | None = None) -> Any:
         """The config of a size, with some settings changed."""
@@ -151,6 +170,128 @@ CATALOG: dict[str, Entry] = {
             published={"base": "65M", "big": "213M"},
             oracle="torch.nn.Transformer, transformers.MarianMTModel",
         ),
+        Entry(
+            name="gpt",
+            paper="Radford et al., Improving Language Understanding by Generative Pre-Training",
+            year=2018,
+            family="decoder",
+            config=gpt.GptConfig,
+            sizes=gpt.SIZES,
+            vocab=40_478,
+            published={"base": "117M"},
+            oracle="transformers.OpenAIGPTLMHeadModel",
+        ),
+        Entry(
+            name="bert",
+            paper="Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers",
+            year=2018,
+            family="encoder",
+            config=bert.BertConfig,
+            sizes=bert.SIZES,
+            vocab=30_522,
+            vocabularies=bert.VOCABULARIES,
+            published={"base": "110M", "large": "340M"},
+            oracle="transformers.BertForPreTraining",
+        ),
+        Entry(
+            name="transformer_xl",
+            paper="Dai et al., Transformer-XL: Attentive Language Models beyond a Fixed-Length Context",
+            year=2019,
+            family="decoder",
+            config=transformer_xl.TransformerXLConfig,
+            sizes=transformer_xl.SIZES,
+            vocab=267_735,
+            vocabularies=transformer_xl.VOCABULARIES,
+            published={"wt103": "151M", "wt103-large": "257M", "enwik8": "41M", "enwik8-large": "277M"},
+            oracle="its equations, unrolled in float64; transformers.XLNetRelativeAttention",
+        ),
+        Entry(
+            name="gpt2",
+            paper="Radford et al., Language Models are Unsupervised Multitask Learners",
+            year=2019,
+            family="decoder",
+            config=gpt.Gpt2Config,
+            sizes=gpt.GPT2_SIZES,
+            vocab=50_257,
+            published={"small": "117M, corrected to 124M", "medium": "345M", "large": "762M", "xl": "1542M"},
+            oracle="transformers.GPT2LMHeadModel",
+        ),
+        Entry(
+            name="albert",
+            paper="Lan et al., ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
+            year=2019,
+            family="encoder",
+            config=bert.AlbertConfig,
+            sizes=bert.ALBERT_SIZES,
+            vocab=30_000,
+            published={"base": "12M", "large": "18M", "xlarge": "60M", "xxlarge": "235M"},
+            oracle="transformers.AlbertForPreTraining",
+        ),
+        Entry(
+            name="bart",
+            paper="Lewis et al., BART: Denoising Sequence-to-Sequence Pre-training",
+            year=2019,
+            family="encoder-decoder",
+            config=bart.BartConfig,
+            sizes=bart.SIZES,
+            vocab=50_265,
+            published={"base": "139M", "large": "406M"},
+            oracle="transformers.BartForConditionalGeneration",
+        ),
+        Entry(
+            name="t5",
+            paper="Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
+            year=2019,
+            family="encoder-decoder",
+            config=t5.T5Config,
+            sizes=t5.SIZES,
+            vocab=32_128,
+            published={"base": "220M", "small": "60M", "large": "770M", "3b": "2.8B", "11b": "11B"},
+            oracle="transformers.T5ForConditionalGeneration",
+        ),
+        Entry(
+            name="deberta",
+            paper="He et al., DeBERTa: Decoding-enhanced BERT with Disentangled Attention",
+            year=2020,
+            family="encoder",
+            config=deberta.DebertaConfig,
+            sizes=deberta.SIZES,
+            vocab=50_265,
+            published={"base": "139M", "large": "405M"},
+            oracle="transformers.DebertaModel",
+        ),
+        Entry(
+            name="gpt3",
+            paper="Brown et al., Language Models are Few-Shot Learners",
+            year=2020,
+            family="decoder",
+            config=gpt.Gpt3Config,
+            sizes=gpt.GPT3_SIZES,
+            vocab=50_257,
+            published={
+                "175b": "175.0B",
+                "small": "125M",
+                "medium": "350M",
+                "large": "760M",
+                "xl": "1.3B",
+                "2.7b": "2.7B",
+                "6.7b": "6.7B",
+                "13b": "13.0B",
+            },
+            oracle="gpt2 where every layer is dense",
+        ),
+        Entry(
+            name="llama",
+            paper="Touvron et al., LLaMA: Open and Efficient Foundation Language Models",
+            year=2023,
+            family="decoder",
+            config=llama.LlamaConfig,
+            sizes=llama.SIZES,
+            vocab=32_000,
+            vocabularies=llama.VOCABULARIES,
+            published={"7b": "6.7B", "13b": "13.0B", "70b": "70B", "3-8b": "8B", "135m": "135M"},
+            oracle="transformers.LlamaForCausalLM",
+        ),
     )
 }
 
@@ -168,9 +309,9 @@ def find(name: str) -> tuple[Entry, str]:
     """
     if name in CATALOG:
         return CATALOG[name], next(iter(CATALOG[name].sizes))
-    architecture, _, size = name.rpartition("-")
-    if architecture in CATALOG and size in CATALOG[architecture].sizes:
-        return CATALOG[architecture], size
+    for entry in CATALOG.values():
+        if name.startswith(f"{entry.name}-") and (size := name.removeprefix(f"{entry.name}-")) in entry.sizes:
+            return entry, size
     raise UserError(f"there is no model '{name}'; {nearest(name, [*CATALOG, *names()])}")
 
 

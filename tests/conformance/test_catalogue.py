@@ -12,7 +12,7 @@ from checks import CHECKS, Model, check_overfit, check_round_trip, ready
 import headwise
 from headwise.catalog import CATALOG
 
-WRITING, READING = ("transduce", "language-model"), ("tag", "classify")
+WRITING, READING = ("transduce", "language-model"), ("tag", "classify", "masked")
 
 
 def learners(tasks: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -74,7 +74,8 @@ def test_readers_keep_their_promises(name: str, task: str, check: Any) -> None:
 
 @pytest.mark.parametrize(("name", "task"), learners(READING))
 def test_readers_learn_a_batch_by_heart(name: str, task: str) -> None:
-    readers.check_overfit(tiny(name, task, dropout=0.0))
+    slowly = CATALOG[name].family == "encoder" or name == "t5"  # from weights of 0.02 or 1, whatever the width
+    readers.check_overfit(tiny(name, task, dropout=0.0), **({"steps": 200, "lr": 0.003} if slowly else {}))
 
 
 @pytest.mark.parametrize(("name", "task"), learners((*WRITING, *READING)))

@@ -6,7 +6,10 @@ Letters: B rows, T length, C width, H heads, D head_width, K beams of one source
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.kernels import kernel_named
@@ -20,24 +23,50 @@ from headwise.errors import UserError
 Seen = tuple[Tensor, Tensor, Tensor, Sight]
 
 
+class Keyless(nn.Linear):
+    """The fused product of queries, keys and values where the keys have no bias (He et al. 2021)."""
+
+    def __init__(self, width: int, rows: tuple[int, ...]):
+        super().__init__(width, sum(rows), bias=False)
+        self.rows = rows
+        self.bias = nn.Parameter(torch.zeros(rows[0] + rows[2]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, v = self.bias.split(self.rows[::2])
+        return F.linear(x, self.weight, torch.cat((q, q.new_zeros(self.rows[1]), v)))
+
+
 class Itself(nn.Module):
     """Queries, keys and values from the stream itself, in one product."""
 
-    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True):
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, key_bias: bool = True):
         super().__init__()
         self.heads, self.head_width = heads, head_width
-        self.project = nn.Linear(width, 3 * heads * head_width, bias)
+        keyless = bias and not key_bias
+        self.project = Keyless(width, self.rows) if keyless else nn.Linear(width, sum(self.rows), bias)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """How many rows of the product make queries, keys and values."""
+        return (self.heads * self.head_width,) * 3
 
     def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
-        rows, length, _ = stream.x.shape
-        # (B, T, C) -> (B, T, 3, H, D) -> 3 x (B, H, T, D)
-        fused = self.project(stream.x).view(rows, length, 3, self.heads, self.head_width)
-        q, k, v = fused.permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = self.split(self.project(stream.x))
         for term in terms:
             if "turn" in term.touches:  # before caching, so that a key is turned once
                 q, k = term.turn(q, stream.pos), term.turn(k, stream.pos)
         k, v = ctx.cache.extend(ctx.place, 2, score.project(k), v)
-        return q, k, v, self._sight(stream, ctx, k.shape[2], any(term.needs_positions for term in terms))
+        sight = self._sight(stream, ctx, k.shape[2], any(term.needs_positions for term in terms))
+        return q, self.spread(k), self.spread(v), sight
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values, each (B, H, T, D)."""
+        # (B, T, 3HD) -> (B, T, 3, H, D) -> 3 x (B, H, T, D)
+        return fused.view(*fused.shape[:2], 3, self.heads, self.head_width).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Keys or values as they are kept -> for each head of the queries."""
+        return x
 
     def _sight(self, stream: Stream, ctx: Context, keys: int, positions: bool) -> Sight:
         """The geometry of all keys so far; only what somebody needs is remembered."""
@@ -48,7 +77,47 @@ class Itself(nn.Module):
             (keep,) = ctx.cache.extend((*ctx.place, "keep"), 1, keep)
         if segment is not None:
             (segment,) = ctx.cache.extend((*ctx.place, "segment"), segment.dim() - 1, segment)
-        return Sight(stream.x.shape[1], keys, stream.pos, pos, keep, stream.segment, segment)
+        return Sight(stream.x.shape[1], keys, stream.pos, pos, keep, stream.segment, segment, stream.tree)
+
+
+class Grouped(Itself):
+    """Several heads of queries share one of keys and values, so that less is kept while decoding (Ainslie et al. 2023);
+    one for all of them is multi-query attention (Shazeer 2019)."""
+
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, key_value_heads: int = 1):
+        if heads % key_value_heads:
+            raise UserError(
+                f"key_value_heads: {heads} heads cannot share {key_value_heads} heads of keys; choose a divisor"
+            )
+        self.key_value_heads = key_value_heads
+        super().__init__(width, heads, head_width, bias)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return tuple(count * self.head_width for count in (self.heads, self.key_value_heads, self.key_value_heads))
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        # (B, T, (H + 2G)D) -> (B, T, HD) and 2 x (B, T, GD) -> (B, H, T, D) and 2 x (B, G, T, D)
+        return tuple(part.unflatten(-1, (-1, self.head_width)).transpose(1, 2) for part in fused.split(self.rows, -1))
+
+    def spread(self, x: Tensor) -> Tensor:
+        return x.repeat_interleave(self.heads // self.key_value_heads, dim=1)  # (B, G, T, D) -> (B, H, T, D)
+
+
+class Recalling(Itself):
+    """Keys and values also of what the segments before left, `recall` tokens of each row, with the weights of today
+    (Dai et al. 2019, section 3.2)."""
+
+    def __init__(
+        self, width: int, heads: int, head_width: int, bias: bool = True, key_bias: bool = True, recall: int = 1
+    ):
+        super().__init__(width, heads, head_width, bias, key_bias)
+        self.recall = recall
+
+    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
+        length = stream.x.shape[1]
+        q, k, v, sight = super().forward(ctx.cache.carry(ctx.place, stream), ctx, terms, score)
+        return q[:, :, -length:], k, v, replace(sight, queries=length, query_pos=stream.pos)
 
 
 class Memory(nn.Module):

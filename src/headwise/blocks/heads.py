@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from headwise.blocks.feedforward import PLAIN
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -95,20 +97,69 @@ def product_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
-class VocabularyHead(nn.Module):
-    """logits = x W^T (+ b). Tied to an embedding when its table is given (Press and Wolf 2017)."""
+class Times(nn.Module):
+    """x * factor."""
 
-    def __init__(self, width: int, vocab: int, table: nn.Embedding | None = None, bias: bool = False, pad: int = 0):
+    def __init__(self, factor: float):
         super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+    def extra_repr(self) -> str:
+        return f"{self.factor:g}"
+
+
+class Pooler(nn.Module):
+    """act(W x + b) of a text's one vector, before it is judged (Devlin et al. 2019: tanh; He et al. 2021: GELU)."""
+
+    def __init__(self, width: int, activation: str = "tanh"):
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = PLAIN[activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.dense(x))
+
+
+class Transform(nn.Module):
+    """norm(act(W x + b)): what BERT puts before the product with its words."""
+
+    def __init__(self, width: int, out: int, activation: str, norm: nn.Module):
+        super().__init__()
+        self.dense = nn.Linear(width, out)
+        self.activation = PLAIN[activation]
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(x)))
+
+
+class VocabularyHead(nn.Module):
+    """logits = before(x) W^T (+ b). Tied to an embedding when its table is given (Press and Wolf 2017)."""
+
+    def __init__(
+        self,
+        width: int,
+        vocab: int,
+        table: nn.Embedding | None = None,
+        bias: bool = False,
+        pad: int = 0,
+        before: nn.Module | None = None,
+    ):
+        super().__init__()
+        self.before = before if before is not None else nn.Identity()
         self.table = table if table is not None else nn.Embedding(vocab, width)
         self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
         self.pad = pad
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.table.weight, self.bias)
+        return F.linear(self.before(x), self.table.weight, self.bias)
 
     def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
         """The loss of (B, T, C) against (B, T) labels; places whose label is the padding do not count."""
+        x = self.before(x)
         flat, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)
         given: list[Tensor | None] = [flat, self.table.weight, self.bias]
         if not torch.is_grad_enabled():  # a Function cannot see this, and would work out gradients for nobody

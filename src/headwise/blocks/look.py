@@ -33,6 +33,7 @@ class Sight:
     keep: Tensor | None = None  # (B, Tk) True = a key that may be seen
     query_segment: Tensor | None = None
     key_segment: Tensor | None = None
+    tree: Tensor | None = None  # (B, T) heads of words, where a text looks at itself
 
     @property
     def offset(self) -> int:

@@ -49,17 +49,20 @@ class Sinusoid(nn.Module):
 
 
 class Learned(nn.Module):
-    """x + table[pos]; cannot go beyond the table's length."""
+    """x + table[unused + pos]; cannot go beyond the table's length. fairseq numbers positions from the padding's id on,
+    so that its tables begin with rows that nobody uses."""
 
-    def __init__(self, width: int, limit: int = 512):
+    def __init__(self, width: int, limit: int = 512, unused: int = 0):
         super().__init__()
-        self.table = nn.Parameter(torch.randn(limit, width) * 0.02)
+        self.limit, self.unused = limit, unused
+        self.table = nn.Parameter(torch.randn(unused + limit, width) * 0.02)
 
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
         end = start + x.shape[1] if start >= 0 else int(pos.max()) + 1
-        if end > len(self.table):
+        if end > self.limit:
             raise UserError(
-                f"positions: a sequence of {end} tokens does not fit the learned table of {len(self.table)}; "
+                f"positions: a sequence of {end} tokens does not fit the learned table of {self.limit}; "
                 "set positions.limit higher and train again, or use sinusoid"
             )
-        return x + (self.table[start:end] if start >= 0 else F.embedding(pos, self.table))
+        used = self.table[self.unused :] if self.unused else self.table
+        return x + (used[start:end] if start >= 0 else F.embedding(pos, used))

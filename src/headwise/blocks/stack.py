@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.blocks.attention import Recalling
 from headwise.blocks.cache import DecodingCache, selected
 from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import Loss, VocabularyHead
 from headwise.blocks.part import Part
-from headwise.blocks.plan import Plan
-from headwise.blocks.stream import NO_RECORD, Context, Stream
+from headwise.blocks.plan import GAPS, Plan, heeds_padding
+from headwise.blocks.position import Learned
+from headwise.blocks.stream import NO_CACHE, NO_RECORD, Cache, Context, Stream
 from headwise.errors import UserError
+from headwise.text import PAD
 
 
 class Stack(nn.Module):
@@ -34,14 +39,20 @@ class Stack(nn.Module):
 
 
 class Encoder(nn.Module):
-    """ids -> a stream that others may attend to."""
+    """ids -> a stream that others may attend to. With `opening`, that mark is put before every text."""
 
-    def __init__(self, embed: Embedding, stack: Stack, pad: int = 0):
+    def __init__(self, embed: Embedding, stack: Stack, pad: int = 0, opening: int | None = None):
         super().__init__()
-        self.embed, self.stack, self.pad = embed, stack, pad
+        self.embed, self.stack, self.pad, self.opening = embed, stack, pad, opening
 
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
+        if self.opening is not None:
+            ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
         return self.stack(self.embed(ids, ids != self.pad), ctx.at("encoder"))
+
+    def tokens(self, stream: Stream) -> Tensor:
+        """A vector for each of the ids that were given: without the opening's."""
+        return stream.x if self.opening is None else stream.x[:, 1:]
 
     def read(self, ids: Tensor) -> dict[str, Stream]:
         """What a decoder may attend to, by name."""
@@ -49,17 +60,29 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """ids -> a stream of predictions of the next token. Padding stands on the right, behind the causal mask."""
+    """ids -> a stream of predictions of the next token. Padding stands on the right, behind the causal mask. With
+    `opening`, that mark is read before the first id."""
 
-    def __init__(self, embed: Embedding, stack: Stack, head: VocabularyHead):
+    def __init__(self, embed: Embedding, stack: Stack, head: VocabularyHead, opening: int | None = None):
         super().__init__()
-        self.embed, self.stack, self.head = embed, stack, head
+        self.embed, self.stack, self.head, self.opening = embed, stack, head, opening
         for part in (part for layer in stack.layers for part in getattr(layer, "parts", ())):
             if isinstance(part, Part) and not part.properties.causal:
                 raise UserError(f"decoder: {type(part).__name__} is not causal and would see the future; use another")
 
-    def forward(self, ids: Tensor, ctx: Context, start: int = 0) -> Stream:
-        return self.stack(self.embed(ids, start=start), ctx.at("decoder"))
+    def forward(
+        self,
+        ids: Tensor,
+        ctx: Context,
+        start: int = 0,
+        pos: Tensor | None = None,
+        segment: Tensor | None = None,
+    ) -> Stream:
+        if self.opening is not None:
+            ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
+        stream = self.embed(ids, start=start, pos=pos)
+        found = self.stack(stream if segment is None else replace(stream, segment=segment), ctx.at("decoder"))
+        return found if self.opening is None else replace(found, x=found.x[:, 1:], pos=found.pos[1:])
 
 
 @dataclass(slots=True)
@@ -91,11 +114,22 @@ class Writer(nn.Module):
     def vocab(self) -> int:
         return self.decoder.head.table.num_embeddings
 
+    @property
+    def longest(self) -> int:
+        """How many positions there are for what it writes; 0: any number."""
+        positions = self.decoder.embed.positions
+        return positions.limit - (self.decoder.opening is not None) if isinstance(positions, Learned) else 0
+
+    @property
+    def ragged(self) -> bool:
+        """Whether `start` reads prompts of different lengths at once."""
+        return heeds_padding(self.decoder.stack)
+
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One token for each row, (B * beams,) -> logits of the next, (B * beams, V)."""
         ctx = Context(state.memory, state.cache)
         if self.training or ctx.record is not NO_RECORD:  # a plan knows no dropout and shows nothing
-            x = self.decoder(tokens.unsqueeze(1), ctx, start=state.length).x[:, 0]
+            x = self.decoder.stack(state.plan.embedded(tokens, state.length), ctx.at("decoder")).x[:, 0]
         else:
             x = state.plan(tokens, state.length)
         state.length += 1
@@ -128,11 +162,15 @@ class EncoderDecoder(Writer):
         """Read the sources (B, S); the state has `beams` rows for each."""
         memory = self.encoder.read(source)
         cache = DecodingCache(len(source) * beams, beams)
-        return DecodingState(memory, cache, Plan(self.decoder, Context(memory, cache, record=NO_RECORD)))
+        state = DecodingState(memory, cache, Plan(self.decoder, Context(memory, cache, record=NO_RECORD)))
+        if self.decoder.opening is not None:
+            self.step(source.new_full((len(source) * beams,), self.decoder.opening), state)
+        return state
 
 
 class LanguageModel(Writer):
-    """p(text): a decoder without a memory. It goes on with what it is given."""
+    """p(text): a decoder without a memory. It goes on with what it is given. One whose attention recalls earlier
+    segments takes them as `carried` (blocks/recall.py), and writes with a memory of as many tokens."""
 
     continues = True
 
@@ -140,19 +178,41 @@ class LanguageModel(Writer):
         super().__init__()
         self.decoder = decoder
         self.start_id, self.end_id = start_id, end_id
+        self.recall = max((part.recall for part in decoder.modules() if isinstance(part, Recalling)), default=0)
 
-    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
-        """Logits (B, T, V) of the token after each; with labels (B, T) their loss instead."""
-        x = self.decoder(ids, Context()).x
+    def forward(
+        self,
+        ids: Tensor,
+        labels: Tensor | None = None,
+        smoothing: float = 0.0,
+        pos: Tensor | None = None,
+        segment: Tensor | None = None,
+        carried: Cache = NO_CACHE,
+    ) -> Tensor | Loss:
+        """Logits (B, T, V) of the token after each; with labels (B, T) their loss instead. `segment` (B, T) numbers
+        the documents that share a row, `pos` (B, T) their tokens; `carried` has what the segments before left."""
+        x = self.decoder(ids, Context(cache=carried), pos=pos, segment=segment).x
         return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, smoothing)
 
     def start(self, prompt: Tensor, beams: int = 1) -> DecodingState:
-        """Read the prompts (B, P), which may be empty and have no padding; the state has `beams` rows for each."""
-        cache = DecodingCache(len(prompt) * beams, beams)
-        ctx = Context(cache=cache)
-        if prompt.shape[1]:
-            self.decoder(prompt.repeat_interleave(beams, 0), ctx)
-        return DecodingState({}, cache, Plan(self.decoder, Context(cache=cache, record=NO_RECORD)), prompt.shape[1])
+        """Read the prompts (B, P), which may be empty; where the model is `ragged`, shorter ones may be padded on
+        either side. The state has `beams` rows for each."""
+        ids = prompt.repeat_interleave(beams, 0)  # (B, P) -> (R, P)
+        cache = DecodingCache(len(ids), beams, limit=self.recall)
+        if ids.shape[1]:
+            self.decoder.stack(self._embedded(ids, cache), Context(cache=cache).at("decoder"))
+        return DecodingState({}, cache, Plan(self.decoder, Context(cache=cache, record=NO_RECORD)), ids.shape[1])
+
+    def _embedded(self, ids: Tensor, cache: DecodingCache) -> Stream:
+        """Prompts as a stream. Where there is padding it goes to the right, and the gaps that it leaves in the cache
+        are counted, so that positions go on without them."""
+        keep = ids != PAD
+        if ids.is_meta or bool(keep.all()):  # what has no contents has no padding
+            return self.decoder.embed(ids)
+        keep, order = keep.sort(dim=1, descending=True, stable=True)
+        cache.put(GAPS, (~keep).sum(1, keepdim=True))
+        pos = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)  # a row for each: those to come differ
+        return self.decoder.embed(ids.gather(1, order), keep, pos=pos)
 
 
 class Tagger(nn.Module):
@@ -164,8 +224,39 @@ class Tagger(nn.Module):
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, T, L) for (B, T) ids; with labels (B, T) their loss instead."""
-        x = self.encoder(ids, Context()).x
+        x = self.encoder.tokens(self.encoder(ids, Context()))
         return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
+
+
+class MaskedModel(nn.Module):
+    """p(hidden tokens | the others) (Devlin et al. 2019). The last word of the vocabulary is the mask.
+
+    `order` is the head that says whether a second text follows the first; an nn.Identity where there is none.
+    """
+
+    def __init__(self, encoder: Encoder, head: VocabularyHead, order: nn.Module):
+        super().__init__()
+        self.encoder, self.head, self.order = encoder, head, order
+
+    @property
+    def mask_id(self) -> int:
+        return self.head.table.num_embeddings - 1
+
+    def forward(
+        self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0, apart: Tensor | None = None
+    ) -> Tensor | Loss:
+        """Logits (B, T, V) for (B, T) ids; with labels, PAD where nothing is hidden, the loss of these places. With
+        `apart` (B,), 1 where the second text does not follow the first, the loss of telling that is added, so that the
+        whole is the sum of two means."""
+        stream = self.encoder(ids, Context())
+        x = self.encoder.tokens(stream)
+        if labels is None:
+            return self.head(x)
+        hidden = labels != self.head.pad  # only these few rows meet the vocabulary
+        loss = self.head.loss(x[hidden], labels[hidden], smoothing)
+        if apart is None:
+            return loss
+        return replace(loss, total=loss.total + loss.count * F.cross_entropy(self.order(stream), apart))
 
 
 class Classifier(nn.Module):
@@ -179,6 +270,40 @@ class Classifier(nn.Module):
         """Logits (B, L) for (B, T) ids; with labels (B,) their loss instead."""
         x = self.pool(self.encoder(ids, Context()))
         return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
+
+
+class Reader(nn.Module):
+    """A vector for a text, from the pooled vectors of its tokens: an encoder without a head."""
+
+    def __init__(self, encoder: Encoder, pool: nn.Module):
+        super().__init__()
+        self.encoder, self.pool = encoder, pool
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B, T) ids -> (B, C)."""
+        return self.pool(self.encoder(ids, Context()))
+
+
+class SpanReader(nn.Module):
+    """p(first place, last place | question and text): the answer is a part of the second of two texts."""
+
+    def __init__(self, encoder: Encoder, head: nn.Linear, end: int = 2):
+        super().__init__()
+        self.encoder, self.head, self.end = encoder, head, end
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+        """Logits (B, T, 2) for (B, T) ids, of which only places in the second text are possible; with labels (B, 2)
+        the loss of both places instead, nothing where they are -1."""
+        ends = ids == self.end
+        second = (ends.cumsum(1) == 1) & ~ends & (ids != self.encoder.pad)
+        second = second | ~second.any(1, keepdim=True)  # a text that is none is possible everywhere
+        logits = self.head(self.encoder.tokens(self.encoder(ids, Context())))
+        logits = logits.masked_fill(~second.unsqueeze(-1), torch.finfo(logits.dtype).min)
+        if labels is None:
+            return logits
+        plain = F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum")
+        smooth = F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum", label_smoothing=smoothing)
+        return Loss(smooth if smoothing else plain, plain.detach(), (labels >= 0).sum().clamp(min=1))
 
 
 def parameters(model: nn.Module) -> int:

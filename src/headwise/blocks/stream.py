@@ -29,6 +29,7 @@ class Stream:
     keep: Tensor | None = None  # (B, T) True = real token; None: all are real
     grid: tuple[int, int] | None = None  # rows and columns of an image
     segment: Tensor | None = None  # (B, T) number of the packed document
+    tree: Tensor | None = None  # (B, T) heads of the words in a dependency tree, from 1; 0: the root
 
     @classmethod
     def of(cls, x: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:
@@ -37,7 +38,7 @@ class Stream:
 
     def carrying(self, x: Tensor) -> Stream:
         """Other vectors at the same places."""
-        return Stream(x, self.pos, self.keep, self.grid, self.segment)
+        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree)
 
 
 class Cache:
@@ -49,6 +50,10 @@ class Cache:
     def extend(self, place: Place, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
         """All of the tensors that grow along `dim`: what earlier calls left at `place`, then `new`."""
         return new
+
+    def carry(self, place: Place, stream: Stream) -> Stream:
+        """What the segments before left at `place`, then `stream`, which is left for the next."""
+        return stream
 
     def once(self, place: Place, make: Callable[[], Made]) -> Made:
         """What the first call made at `place` (one row for each source, whatever the number of beams)."""

@@ -44,7 +44,7 @@ def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")]
             "year": entry.year,
             "family": entry.family,
             "tasks": ", ".join(entry.config.tasks),
-            "vocab": entry.vocab,
+            "vocab": entry.words(size),
             "parameters": parameters(build(f"{entry.name}-{size}", device="meta")),
             "published": entry.published.get(size, ""),
             "oracle": entry.oracle,
@@ -124,7 +124,7 @@ def show(
     console.print(_drawn(top))
     console.print(
         f"\n{entry.paper} ({entry.year})\n"
-        f"parameters       {costs.parameters:,} with {vocab or entry.vocab:,} words\n"
+        f"parameters       {costs.parameters:,} with {vocab or entry.words(size):,} words\n"
         f"FLOPs            {scaled(costs.flops_per_token)} forward for each pair of tokens ({length} a side)\n"
         f"training memory  {_bytes(costs.training_bytes)} weights, gradients and Adam\n"
         f"                 {_bytes(costs.activation_bytes)} activations for each pair of texts\n"

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 from headwise.config.base import Config
 from headwise.errors import UserError
 
-Tie = Literal["auto", "all", "target", "none"]
-PoolKind = Literal["mean", "max", "first", "last"]
+Tie = Literal["auto", "all", "target", "inputs", "none"]  # inputs: source and target share, the outputs have their own
+PoolKind = Literal["mean", "max", "first", "last", "pooler", "pooler_gelu"]  # pooler: the first, through tanh or GELU
 
 
 class ModelConfig(Config):

@@ -8,37 +8,74 @@ from typing import Any
 
 from torch import nn
 
+from headwise.blocks.dropout import make_dropout
 from headwise.blocks.embed import Embedding
-from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.heads import Pooler, Transform, VocabularyHead
+from headwise.blocks.norm import LayerNorm
 from headwise.blocks.pool import Pool
-from headwise.blocks.stack import Classifier, Decoder, Encoder, EncoderDecoder, LanguageModel, Stack, Tagger
+from headwise.blocks.stack import (
+    Classifier,
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    LanguageModel,
+    MaskedModel,
+    Reader,
+    SpanReader,
+    Stack,
+    Tagger,
+)
 from headwise.errors import UserError
+
+POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu"}  # with the activation of their layer
+
+
+def nothing() -> None:
+    """No module."""
 
 
 @dataclass(frozen=True)
 class Pieces:
     """What an architecture brings: tables to embeddings, its encoder and the stack of its decoder."""
 
-    width: int
+    width: int  # of the vectors in tables
     embed: Callable[[nn.Embedding], Embedding]
     encoder: Callable[[Embedding], Encoder]
     decoder: Callable[[bool], Stack]  # with or without a memory to attend to
-    head: int = 0  # how wide outputs are before they become words; 0: as wide as words
+    inner: int = 0  # how wide the encoder's outputs are; 0: as wide as tables
+    head: int = 0  # how wide outputs are before they become words; 0: as wide as tables
+    before: Callable[[], nn.Module | None] = nothing  # what stands between the decoder's outputs and the words
+    norm: Callable[[], nn.Module] | None = None  # of the head that guesses hidden words
+    activation: str = "gelu"
+    dropout: float = 0.0
     tie: str = "auto"
     output_bias: bool = False
     start_id: int = 1
     pool: str = "mean"
+    pairs: bool = False  # whether it can tell the texts of a pair apart
+    opening: int | None = None  # what a decoder reads before its first token
 
     def words(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
         """From the decoder's outputs to one of `count` words; tied to a table where one is given."""
         width = self.head or self.width
         if table is not None and width != self.width:
             raise UserError(f"tie: words of {self.width} channels cannot be outputs of {width}; use tie = 'none'")
-        return VocabularyHead(width, count, table, self.output_bias)
+        return VocabularyHead(width, count, table, self.output_bias, before=self.before())
 
     def reader(self, vocab: int) -> Encoder:
         """An encoder with a table of its own."""
         return self.encoder(self.embed(nn.Embedding(vocab, self.width)))
+
+    def labels(self, count: int) -> VocabularyHead:
+        """From the encoder's outputs to one of `count` labels."""
+        return VocabularyHead(self.inner or self.width, count, bias=True)
+
+    def pooled(self) -> nn.Module:
+        """From a vector for each token to one for the text."""
+        if self.pool not in POOLERS:
+            return Pool(self.pool)
+        pooler = Pooler(self.inner or self.width, POOLERS[self.pool])
+        return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
 
 
 def assemble(task: str, pieces: Pieces, vocab: int, outputs: int = 0) -> Any:
@@ -48,37 +85,58 @@ def assemble(task: str, pieces: Pieces, vocab: int, outputs: int = 0) -> Any:
 
 def transducer(pieces: Pieces, vocab: int, outputs: int) -> EncoderDecoder:
     tie = pieces.tie if pieces.tie != "auto" else "target" if outputs else "all"
-    if tie == "all" and outputs not in (0, vocab):
+    if tie in ("all", "inputs") and outputs not in (0, vocab):
         raise UserError("tie: one table for source and target needs a shared vocabulary; use tie = 'target'")
     outputs = outputs or vocab
     target_table = nn.Embedding(outputs, pieces.width)
-    source_table = target_table if tie == "all" else nn.Embedding(vocab, pieces.width)
-    head = pieces.words(outputs, None if tie == "none" else target_table)
+    source_table = target_table if tie in ("all", "inputs") else nn.Embedding(vocab, pieces.width)
+    head = pieces.words(outputs, target_table if tie in ("all", "target") else None)
     return EncoderDecoder(
         pieces.encoder(pieces.embed(source_table)),
-        Decoder(pieces.embed(target_table), pieces.decoder(True), head),
+        Decoder(pieces.embed(target_table), pieces.decoder(True), head, pieces.opening),
         start_id=pieces.start_id,
     )
 
 
 def language_model(pieces: Pieces, vocab: int, outputs: int) -> LanguageModel:
     table = nn.Embedding(vocab, pieces.width)
-    head = pieces.words(vocab, None if pieces.tie == "none" else table)
+    head = pieces.words(vocab, table if pieces.tie in ("auto", "all", "target") else None)
     return LanguageModel(Decoder(pieces.embed(table), pieces.decoder(False), head), start_id=pieces.start_id)
 
 
+def masked(pieces: Pieces, vocab: int, outputs: int) -> MaskedModel:
+    inner = pieces.inner or pieces.width
+    table = nn.Embedding(vocab, pieces.width)
+    norm = pieces.norm() if pieces.norm else LayerNorm(pieces.width)
+    head = VocabularyHead(
+        pieces.width,
+        vocab,
+        table if pieces.tie in ("auto", "all", "target") else None,
+        bias=True,
+        before=Transform(inner, pieces.width, pieces.activation, norm),
+    )
+    order = nn.Sequential(Pool("first"), Pooler(inner), nn.Linear(inner, 2)) if pieces.pairs else nn.Identity()
+    return MaskedModel(pieces.encoder(pieces.embed(table)), head, order)
+
+
 def tagger(pieces: Pieces, vocab: int, outputs: int) -> Tagger:
-    return Tagger(pieces.reader(vocab), VocabularyHead(pieces.width, outputs or vocab, bias=True))
+    return Tagger(pieces.reader(vocab), pieces.labels(outputs or vocab))
 
 
 def classifier(pieces: Pieces, vocab: int, outputs: int) -> Classifier:
-    head = VocabularyHead(pieces.width, outputs or vocab, bias=True)
-    return Classifier(pieces.reader(vocab), Pool(pieces.pool), head)
+    return Classifier(pieces.reader(vocab), pieces.pooled(), pieces.labels(outputs or vocab))
+
+
+def span_reader(pieces: Pieces, vocab: int, outputs: int) -> SpanReader:
+    return SpanReader(pieces.reader(vocab), nn.Linear(pieces.inner or pieces.width, 2))
 
 
 ASSEMBLIES: dict[str, Callable[[Pieces, int, int], nn.Module]] = {
     "transduce": transducer,
     "language-model": language_model,
+    "masked": masked,
     "tag": tagger,
     "classify": classifier,
+    "answer": span_reader,
+    "encode": lambda pieces, vocab, outputs: Reader(pieces.reader(vocab), pieces.pooled()),
 }

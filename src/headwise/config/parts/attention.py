@@ -23,18 +23,22 @@ class AttentionConfig(PartConfig):
     see: Literal["self", "memory"] = "self"
     heads: int = Field(0, ge=0)
     head_width: int = Field(0, ge=0)
+    key_value_heads: int = Field(0, ge=0)
+    key_bias: bool = True  # where the model's attentions have biases
+    recall: int = Field(0, ge=0)  # tokens of earlier segments that a language model still sees
     score: AnyScore = ScaledConfig()
     terms: tuple[AnyTerm, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.attention import Attention, Itself, Memory
+        from headwise.blocks.attention import Attention, Memory
         from headwise.blocks.terms import Causal
 
         heads = self.heads or site.heads
-        if not self.head_width and site.width % heads:
+        head_width = self.head_width or site.head_width
+        if not head_width and site.width % heads:
             raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
-        head_width = self.head_width or site.width // heads
+        head_width = head_width or site.width // heads
         chosen = tuple(term.build(replace(site, heads=heads), head_width) for term in self.terms)
         see: nn.Module
         if self.see == "memory":
@@ -42,7 +46,7 @@ class AttentionConfig(PartConfig):
                 raise UserError("see: there is no memory to attend to in this stack; use see = 'self'")
             see = Memory(site.width, heads, head_width, site.attention_bias, site.memory_width)
         else:
-            see = Itself(site.width, heads, head_width, site.attention_bias)
+            see = self._itself(site, heads, head_width)
             chosen += site.terms(heads, head_width) + ((Causal(),) if site.causal else ())
         return Attention(
             site.width,
@@ -55,6 +59,17 @@ class AttentionConfig(PartConfig):
             dropout=site.attention_dropout,
             bias=site.attention_bias,
         )
+
+    def _itself(self, site: Site, heads: int, head_width: int) -> nn.Module:
+        from headwise.blocks.attention import Grouped, Itself, Recalling
+
+        shape = (site.width, heads, head_width, site.attention_bias)
+        fewer = self.key_value_heads or site.key_value_heads or heads
+        if fewer != heads:
+            if self.recall or not self.key_bias:
+                raise UserError("key_value_heads: not together with `recall` or without `key_bias`; leave one out")
+            return Grouped(*shape, fewer)
+        return Recalling(*shape, self.key_bias, self.recall) if self.recall else Itself(*shape, self.key_bias)
 
 
 @PARTS.add
@@ -70,4 +85,4 @@ class MlpConfig(PartConfig):
         from headwise.blocks.feedforward import FeedForward
 
         hidden = self.hidden or round(self.expand * site.width) or site.hidden
-        return FeedForward(site.width, hidden, self.activation or site.activation, site.mlp_bias)
+        return FeedForward(site.width, hidden, self.activation or site.activation, site.mlp_bias, site.hidden_dropout)

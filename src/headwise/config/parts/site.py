@@ -49,10 +49,14 @@ class Site:
     width: int
     heads: int
     hidden: int
+    head_width: int = 0  # 0: the width divided among the heads
+    key_value_heads: int = 0  # 0: as many as of queries
     activation: Activation = "relu"
     causal: bool = False
     memory_width: int = 0  # 0: there is no memory to attend to
+    dropout: float = 0.0
     attention_dropout: float = 0.0
+    hidden_dropout: float = 0.0
     attention_bias: bool = True
     mlp_bias: bool = True
     terms: Terms = no_terms  # of the stack's positions, for each self-attention

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,8 @@ from headwise.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
+    from headwise.blocks.embed import Embedding
+
 
 class PositionConfig(Config):
     """Positions act on the embeddings, on the scores of every self-attention, or on neither."""
@@ -23,6 +25,12 @@ class PositionConfig(Config):
         from headwise.blocks.position import NoPosition
 
         return NoPosition()
+
+    def embed(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
+        """Tokens to vectors with these positions."""
+        from headwise.blocks.embed import Embedding
+
+        return Embedding(table, self.embedding(width), **settings)
 
     def terms(self, site: Site) -> Terms:
         """What makes the terms of each self-attention in a stack; called once for each."""
@@ -49,11 +57,12 @@ class SinusoidConfig(PositionConfig):
 class LearnedConfig(PositionConfig):
     kind: Literal["learned"] = "learned"
     limit: int = Field(512, ge=1)
+    unused: int = Field(0, ge=0)  # rows that stand before the first position's; BART has two
 
     def embedding(self, width: int) -> nn.Module:
         from headwise.blocks.position import Learned
 
-        return Learned(width, self.limit)
+        return Learned(width, self.limit, self.unused)
 
 
 class TermConfig(PositionConfig):
@@ -120,6 +129,42 @@ class ShawConfig(TermConfig):
         return Shaw(head_width, self.furthest)
 
 
+@POSITIONS.add
+class DisentangledConfig(PositionConfig):
+    """DeBERTa's: one table of distances for all layers of a stack, of which each makes keys and queries."""
+
+    kind: Literal["deberta"] = "deberta"
+    furthest: int = Field(512, ge=1)
+
+    def terms(self, site: Site) -> Terms:
+        from torch import nn
+
+        from headwise.blocks.relative import Disentangled
+
+        table = cache(lambda: nn.Embedding(2 * self.furthest, site.width))
+        return lambda heads, head_width: (Disentangled(table(), heads, head_width, site.dropout),)
+
+
+@POSITIONS.add
+class RelativeSinusoidConfig(PositionConfig):
+    """Transformer-XL's: sinusoids of distances, projected by each layer. `shared`: all layers (of as many heads) lean
+    to the same contents and distances."""
+
+    kind: Literal["xl"] = "xl"
+    shared: bool = True
+
+    def terms(self, site: Site) -> Terms:
+        from headwise.blocks.relative import Distances, Leanings, RelativeSinusoid
+
+        distances = cache(lambda: Distances(site.width, both_ways=not site.causal))
+        leanings = cache(Leanings) if self.shared else Leanings
+        return lambda heads, head_width: (
+            RelativeSinusoid(
+                site.width, heads, head_width, distances(), leanings(heads, head_width), dropout=site.dropout
+            ),
+        )
+
+
 @TERMS.add
 @POSITIONS.add
 class RotaryConfig(TermConfig):
@@ -161,3 +206,28 @@ class LocalConfig(TermConfig):
         if self.mode == "monotonic":
             return Window(self.reach, self.reach)
         return Local(site.heads, head_width, self.reach)
+
+
+@POSITIONS.add
+class TreeConfig(PositionConfig):
+    """Places in a dependency tree beside those in the sentence; for tokens that carry them (tokeniser `parsed`)."""
+
+    kind: Literal["tree"] = "tree"
+    absolute: bool = True  # depths, joined with places
+    relative: bool = True  # relations of words, as Shaw's distances
+    furthest: int = Field(16, ge=1)
+
+    def embed(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
+        from headwise.blocks.position import NoPosition
+        from headwise.blocks.syntax import Apart, Fusion, TreeEmbedding
+
+        embedding = TreeEmbedding(table, NoPosition(), **settings)
+        embedding.absolute = Fusion(width) if self.absolute else Apart(width)
+        return embedding
+
+    def terms(self, site: Site) -> Terms:
+        from headwise.blocks.syntax import TreeRelations
+
+        if site.causal:
+            raise UserError("positions: a tree is known when a sentence is whole; only encoders can have one")
+        return lambda heads, head_width: (TreeRelations(head_width, self.furthest),) if self.relative else ()

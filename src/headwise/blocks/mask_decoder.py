@@ -1,0 +1,39 @@
+"""DeBERTa's enhanced mask decoder (He et al. 2021, 3.2): a hidden word's place is told just before it is guessed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from headwise.blocks.stack import Stack
+from headwise.blocks.stream import Context, Stream
+
+
+class MaskDecoder(Stack):
+    """A stack whose last layer is asked `rounds` times by queries that know their absolute positions: first by what the
+    layer below says, with positions added, then by the answer; keys and values are of the layer below each time.
+
+    The paper leaves open how the decoder is made; this is what the code released with it does. The parameters are those
+    of the stack it was made of, with a table of positions.
+    """
+
+    def __init__(self, stack: Stack, positions: nn.Module, rounds: int = 2):
+        super().__init__(list(stack.layers), stack.final, stack.order)
+        self.positions, self.rounds = positions, rounds
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        *order, last = self.order
+        for place, number in enumerate(order):
+            stream = self.layers[number](stream, ctx.at(place))
+        length, here = stream.x.shape[1], ctx.at(len(order))
+        query = self.positions(stream.x, stream.pos, 0)
+        keep = stream.keep if stream.keep is not None else torch.ones_like(query[..., 0], dtype=torch.bool)
+        # Queries and keys of different streams in the layer as it is: both in one row, of which no query is seen.
+        seen = torch.cat((torch.zeros_like(keep), keep), 1)  # (B, 2T)
+        both = replace(stream, pos=torch.cat((stream.pos, stream.pos), -1), keep=seen)
+        for _ in range(self.rounds):
+            x = torch.cat((query, stream.x), 1)  # (B, 2T, C)
+            query = self.layers[last](both.carrying(x), here).x[:, :length]
+        return stream.carrying(self.final(query))

@@ -1,0 +1,63 @@
+"""Encoders that learn from hidden words: BERT (Devlin et al. 2019) and ALBERT (Lan et al. 2020).
+
+BERT: token + position + type, a norm, dropout; post-norm layers with GELU; the mask's guess goes through one more dense
+layer and norm before it meets the tied table; whether a second text follows the first is told from the first token.
+ALBERT: one layer's weights for all of them, and a table in two factors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.model import PoolKind
+from headwise.config.parts import Activation, AnyNorm, AnyPosition, LayerNormConfig, LearnedConfig
+from headwise.models.layered import OneStackConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class BertConfig(OneStackConfig):
+    tasks = ("masked", "tag", "classify", "answer", "encode")
+    opens = True
+    kind: Literal["bert"] = "bert"
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    activation: Activation = "gelu"
+    positions: AnyPosition = LearnedConfig(limit=512)
+    norm: AnyNorm = LayerNormConfig(eps=1e-12)
+    scaled: bool = False
+    embedding_norm: bool = True
+    token_types: int = Field(2, ge=0)
+    pool: PoolKind = "pooler"
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import normal
+
+        normal(model)
+
+
+class AlbertConfig(BertConfig):
+    kind: Literal["albert"] = "albert"  # type: ignore[assignment]
+    activation: Activation = "gelu_tanh"
+    embedding_width: int = Field(128, ge=0)
+    shared: bool = True
+    dropout: float = Field(0.0, ge=0, lt=1)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "large": {"width": 1024, "heads": 16, "depth": 24},
+    "base-cased": {},
+    "tiny": {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "limit": 64}},
+}
+VOCABULARIES = {"base-cased": 28_996}
+ALBERT_SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "large": {"width": 1024, "heads": 16, "depth": 24},
+    "xlarge": {"width": 2048, "heads": 16, "depth": 24},
+    "xxlarge": {"width": 4096, "heads": 64},
+    "tiny": {**SIZES["tiny"], "embedding_width": 16, "dropout": 0.1},
+}

@@ -1,0 +1,70 @@
+"""DeBERTa (He et al. 2021), "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", version 1.
+
+BERT's layers, but what a token is and where it stands are kept apart: no position is added to the embeddings, scores
+have a part for each way that content and distance can meet (blocks/relative.py), and absolute positions come in only
+where hidden words are guessed (blocks/mask_decoder.py). Keys have no bias, texts no types.
+
+DISCREPANCY: `transformers` has no mask decoder and guesses from the last layer's outputs; `mask_decoder = 0` is that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.model import PoolKind
+from headwise.config.parts import (
+    Activation,
+    AnyNorm,
+    AnyPosition,
+    AttentionConfig,
+    DisentangledConfig,
+    LayerNormConfig,
+    MlpConfig,
+)
+from headwise.models.layered import OneStackConfig, Parts
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class DebertaConfig(OneStackConfig):
+    tasks = ("masked", "tag", "classify", "answer", "encode")
+    opens = True
+    kind: Literal["deberta"] = "deberta"
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    activation: Activation = "gelu"
+    positions: AnyPosition = DisentangledConfig()
+    norm: AnyNorm = LayerNormConfig(eps=1e-7)
+    scaled: bool = False
+    embedding_norm: bool = True
+    pool: PoolKind = "pooler_gelu"
+    mask_decoder: int = Field(2, ge=0)  # how often the last layer is asked for hidden words; 0: as any other layer
+    limit: int = Field(512, ge=1)  # absolute positions that the mask decoder knows
+
+    def layer(self, memory: bool) -> Parts:
+        return AttentionConfig(key_bias=False), MlpConfig()
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import normal
+
+        normal(model)
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        from headwise.blocks.mask_decoder import MaskDecoder
+        from headwise.blocks.position import Learned
+
+        model = super().build(vocab, outputs, task)
+        if self.mask_decoder and self.task_or_first(task) == "masked":
+            positions = Learned(self.width, self.limit)
+            model.encoder.stack = MaskDecoder(model.encoder.stack, positions, self.mask_decoder)
+        return model
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "large": {"width": 1024, "heads": 16, "depth": 24},
+    "tiny": {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "deberta", "furthest": 16}, "limit": 64},
+}

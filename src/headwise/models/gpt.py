@@ -1,0 +1,98 @@
+"""Decoders alone, which go on with a text: GPT (Radford et al. 2018), GPT-2 (2019), GPT-3 (Brown et al. 2020).
+
+GPT: post-norm, learned positions, GELU, one table for input and output. GPT-2: pre-norm with one more norm at the end,
+and residual projections that begin smaller. GPT-3: every other layer sees a band of the latest tokens alone.
+
+DISCREPANCY: the papers say GELU, the released code of all three computes its tanh form; so do we.
+DISCREPANCY: GPT-3's paper does not say how wide the band is; the 128 here is ours. Its 13B size has a width of 5,140
+in the table, which 40 heads of 128 cannot make; it is 5,120 here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.model import PoolKind
+from headwise.config.parts import (
+    Activation,
+    AnyPosition,
+    AnyWiring,
+    AttentionConfig,
+    LearnedConfig,
+    MlpConfig,
+    PreConfig,
+    WindowConfig,
+)
+from headwise.models.layered import OneStackConfig, Parts
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class GptConfig(OneStackConfig):
+    """GPT of 2018."""
+
+    tasks = ("language-model", "classify")
+    opens = True
+    reads_ahead = False
+    kind: Literal["gpt"] = "gpt"
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    activation: Activation = "gelu_tanh"
+    positions: AnyPosition = LearnedConfig(limit=512)
+    scaled: bool = False
+    pool: PoolKind = "last"
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import normal
+
+        normal(model)
+
+
+class Gpt2Config(GptConfig):
+    """GPT-2."""
+
+    kind: Literal["gpt2"] = "gpt2"  # type: ignore[assignment]
+    positions: AnyPosition = LearnedConfig(limit=1024)
+    wiring: AnyWiring = PreConfig()
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import calmed
+
+        calmed(model, self.depth)
+
+
+class Gpt3Config(Gpt2Config):
+    """GPT-3: dense layers and layers with a band take turns."""
+
+    kind: Literal["gpt3"] = "gpt3"  # type: ignore[assignment]
+    positions: AnyPosition = LearnedConfig(limit=2048)
+    band: int = Field(128, ge=1)  # tokens that a banded layer sees, itself included
+
+    def pattern(self) -> tuple[Parts, ...]:
+        banded = AttentionConfig(terms=(WindowConfig(left=self.band - 1, right=0),))
+        return (AttentionConfig(), MlpConfig()), (banded, MlpConfig())
+
+
+TINY = {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "limit": 64}}
+SIZES: dict[str, dict[str, Any]] = {"base": {}, "tiny": TINY}
+GPT2_SIZES: dict[str, dict[str, Any]] = {
+    "small": {},
+    "medium": {"width": 1024, "heads": 16, "depth": 24},
+    "large": {"width": 1280, "heads": 20, "depth": 36},
+    "xl": {"width": 1600, "heads": 25, "depth": 48},
+    "tiny": TINY,
+}
+GPT3_SIZES: dict[str, dict[str, Any]] = {
+    "175b": {"width": 12288, "heads": 96, "depth": 96},
+    "small": {},
+    "medium": {"width": 1024, "heads": 16, "depth": 24},
+    "large": {"width": 1536, "heads": 16, "depth": 24},
+    "xl": {"width": 2048, "heads": 24, "head_width": 128, "depth": 24},
+    "2.7b": {"width": 2560, "heads": 32, "depth": 32},
+    "6.7b": {"width": 4096, "heads": 32, "depth": 32},
+    "13b": {"width": 5120, "heads": 40, "depth": 40},
+    "tiny": {**TINY, "band": 2},
+}

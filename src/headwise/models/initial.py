@@ -1,0 +1,74 @@
+"""How weights begin: one function for each tradition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from headwise.blocks.attention import Attention, Itself, Memory
+from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.heads import Transform, VocabularyHead
+from headwise.blocks.terms import BucketBias
+
+
+def xavier(model: nn.Module, width: int) -> None:
+    """Embeddings N(0, 1/width), so that sqrt(width) times them has unit variance; matrices Xavier-uniform, each
+    projection of a fused product for itself; biases zero."""
+    fused = {id(see.project): rows(see) for see in sights(model)}
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.embedding_dim == width:
+            nn.init.normal_(module.weight, std=width**-0.5)
+        elif isinstance(module, nn.Linear):
+            for block in module.weight.split(fused.get(id(module), (len(module.weight),))):
+                nn.init.xavier_uniform_(block)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def normal(model: nn.Module, std: float = 0.02) -> None:
+    """All matrices and tables N(0, std^2), biases zero (Radford et al. 2018, Devlin et al. 2019)."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=std)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def calmed(model: nn.Module, depth: int, std: float = 0.02) -> None:
+    """`normal`, and what is added to the residual path smaller by 1/sqrt(its 2 * depth terms) (Radford et al. 2019)."""
+    normal(model, std)
+    for module in model.modules():
+        if isinstance(module, Attention | FeedForward):
+            last = module.out if isinstance(module, Attention) else module.outer
+            nn.init.normal_(last.weight, std=std * (2 * depth) ** -0.5)
+
+
+def unscaled(model: nn.Module, width: int) -> None:
+    """Raffel et al. (2020): the 1/sqrt(head_width) that the scores do not have is in the queries' first weights."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=1.0)
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=module.in_features**-0.5)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    for module in model.modules():
+        if isinstance(module, BucketBias):
+            nn.init.normal_(module.table.weight, std=width**-0.5)
+        elif isinstance(module, Transform):  # products with rows of N(0, 1) would be sqrt(width) too large
+            nn.init.constant_(module.norm.get_parameter("gain"), width**-0.5)
+        elif isinstance(module, VocabularyHead) and isinstance(module.before, nn.Identity):
+            nn.init.normal_(module.table.weight, std=1.0 if module.table.embedding_dim == width else width**-0.5)
+    for see in sights(model):
+        queries = see.query.weight if isinstance(see, Memory) else see.project.weight[: rows(see)[0]]
+        nn.init.normal_(queries.data, std=(width * see.head_width) ** -0.5)
+
+
+def sights(model: nn.Module) -> Iterator[Itself | Memory]:
+    return (module for module in model.modules() if isinstance(module, Itself | Memory))
+
+
+def rows(see: Itself | Memory) -> tuple[int, ...]:
+    """How many rows of a fused product belong to each projection."""
+    return see.rows if isinstance(see, Itself) else (see.heads * see.head_width,) * 2

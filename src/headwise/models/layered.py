@@ -1,0 +1,201 @@
+"""What all models of attention and feed-forward layers have in common: one config, one way to build.
+
+A model of this family is a set of defaults, a pattern for its layer and a way to begin; its file names them and its
+sizes. Everything may be changed in an experiment, so a GPT with ALiBi or a BERT with RMSNorm needs no code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from headwise.config.base import Config
+from headwise.config.model import ModelConfig, PoolKind, Tie
+from headwise.config.parts import (
+    Activation,
+    AnyNorm,
+    AnyPart,
+    AnyPosition,
+    AnyWiring,
+    AttentionConfig,
+    LayerNormConfig,
+    MlpConfig,
+    PostConfig,
+    SinusoidConfig,
+    Site,
+)
+from headwise.text import BOS
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.embed import Embedding
+    from headwise.blocks.stack import Encoder, Stack
+
+Parts = tuple[Any, ...]
+
+
+class StackConfig(Config):
+    """`depth` layers. `layers` is a pattern that repeats; without one the model's own is used."""
+
+    depth: int = Field(6, ge=1)
+    layers: tuple[tuple[AnyPart, ...], ...] = ()
+    shared: bool = False  # one set of weights for every repetition of the pattern
+
+
+class LayeredConfig(ModelConfig):
+    """Layers of attention and feed-forward networks. 0 leaves a number to another one."""
+
+    opens: ClassVar[bool] = False  # whether a mark is put before the texts that its encoder reads
+    reads_ahead: ClassVar[bool] = True  # whether its encoder looks both ways
+    decoder_opening: ClassVar[int | None] = None  # what its decoder reads before the start of a target
+
+    width: int = Field(512, ge=1)
+    heads: int = Field(8, ge=1)
+    head_width: int = Field(0, ge=0)  # 0: the width divided among the heads
+    key_value_heads: int = Field(0, ge=0)  # heads of keys and values, which those of queries share; 0: as many
+    hidden: int = Field(0, ge=0)  # of the feed-forward network; 0: four times the width
+    activation: Activation = "relu"
+    positions: AnyPosition = SinusoidConfig()
+    wiring: AnyWiring = PostConfig()
+    norm: AnyNorm = LayerNormConfig()
+    dropout: float = Field(0.1, ge=0, lt=1)
+    attention_dropout: float = Field(0.0, ge=0, lt=1)  # on the weights; leaves the fast kernels on CPUs
+    hidden_dropout: float = Field(0.0, ge=0, lt=1)  # inside the feed-forward network
+    attention_bias: bool = True
+    mlp_bias: bool = True
+    scaled: bool = True  # embeddings times sqrt(width)
+    embedding_width: int = Field(0, ge=0)  # of a table in two factors; 0: as wide as the model
+    embedding_norm: bool = False
+    token_types: int = Field(0, ge=0)  # vectors that tell the texts of a pair apart
+    order_head: bool = True  # with them, one that guesses hidden words also judges whether the second text follows
+    tie: Tie = "auto"  # auto: all where the vocabulary is shared, else target
+    output_bias: bool = False
+    pool: PoolKind = "mean"  # of a classifier
+    embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
+    start_id: int = BOS  # the token before the first; Marian starts from the padding
+
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        """The one that reads and the one that writes."""
+        raise TypeError(f"{type(self).__name__} has no stacks")
+
+    def layer(self, memory: bool) -> Parts:
+        """The parts of one layer, with or without a memory to attend to."""
+        across = (AttentionConfig(see="memory"),) if memory else ()
+        return AttentionConfig(), *across, MlpConfig()
+
+    def before_words(self) -> nn.Module | None:
+        """What stands between a decoder's outputs and the product with its words."""
+        from torch import nn
+
+        return nn.Linear(self.width, self.embedding_width) if self.embedding_width else None
+
+    def begin(self, model: nn.Module) -> None:
+        """Set the weights of a new model."""
+        from headwise.models.initial import xavier
+
+        xavier(model, self.width)
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        """Encoder and decoder to transduce, the decoder alone as a language model, the encoder alone to label."""
+        from headwise.models.assemble import Pieces, assemble
+
+        reads, writes = self.stacks()
+
+        pieces = Pieces(
+            self.embedding_width or self.width,
+            self._embed,
+            encoder=lambda embedding: self._encoder(embedding, reads),
+            decoder=lambda memory: self._stack(writes, causal=True, memory=memory),
+            inner=self.width,
+            before=self.before_words,
+            norm=lambda: self.norm.build(self.embedding_width or self.width),
+            activation=self.activation,
+            dropout=self.dropout,
+            tie=self.tie,
+            output_bias=self.output_bias,
+            start_id=self.start_id,
+            pool=self.pool,
+            pairs=self.order_head and self.token_types > 1,
+            opening=self.decoder_opening,
+        )
+        model = assemble(self.task_or_first(task), pieces, vocab, outputs)
+        self.begin(model)
+        return model
+
+    def _embed(self, table: nn.Embedding) -> Embedding:
+        from torch import nn
+
+        from headwise.blocks.embed import Types
+
+        width = self.embedding_width or self.width
+        return self.positions.embed(
+            table,
+            width,
+            scale=width**0.5 if self.scaled else 1.0,
+            dropout=self.dropout,
+            types=Types(width, self.token_types) if self.token_types else None,
+            norm=self.norm.build(width) if self.embedding_norm else None,
+            widen=nn.Linear(width, self.width) if self.embedding_width else None,
+        )
+
+    def _encoder(self, embedding: Embedding, stack: StackConfig) -> Encoder:
+        from headwise.blocks.stack import Encoder
+
+        opening = BOS if self.opens else None
+        return Encoder(embedding, self._stack(stack, causal=not self.reads_ahead), opening=opening)
+
+    def _stack(self, stack: StackConfig, causal: bool, memory: bool = False) -> Stack:
+        from headwise.blocks.residual import Add
+        from headwise.blocks.stack import Stack
+
+        site = self._site(causal, memory)
+        pattern = stack.layers or (self.layer(memory),)
+        wiring = self.wiring.build()
+        kinds = [pattern[i % len(pattern)] for i in range(len(pattern) if stack.shared else stack.depth)]
+        layers = [
+            wiring(
+                [part.build(site) for part in parts],
+                lambda: self.norm.build(self.width),
+                lambda: Add(self.dropout),
+            )
+            for parts in kinds
+        ]
+        order = [i % len(layers) for i in range(stack.depth)]
+        return Stack(layers, self.norm.build(self.width) if wiring.closes else None, order)
+
+    def _site(self, causal: bool, memory: bool) -> Site:
+        site = Site(
+            width=self.width,
+            heads=self.heads,
+            hidden=self.hidden or 4 * self.width,
+            head_width=self.head_width,
+            key_value_heads=self.key_value_heads,
+            activation=self.activation,
+            causal=causal,
+            memory_width=self.width if memory else 0,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            hidden_dropout=self.hidden_dropout,
+            attention_bias=self.attention_bias,
+            mlp_bias=self.mlp_bias,
+        )
+        return replace(site, terms=self.positions.terms(site))
+
+
+class OneStackConfig(LayeredConfig):
+    """One stack, which reads or writes."""
+
+    depth: int = Field(12, ge=1)
+    layers: tuple[tuple[AnyPart, ...], ...] = ()  # a pattern that repeats; without one the model's own
+    shared: bool = False  # one set of weights for every repetition of the pattern
+
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        stack = StackConfig(depth=self.depth, layers=self.layers or self.pattern(), shared=self.shared)
+        return stack, stack
+
+    def pattern(self) -> tuple[Parts, ...]:
+        """Layers that take turns; none: all are alike."""
+        return ()

@@ -1,0 +1,64 @@
+"""The modern decoder: LLaMA (Touvron et al. 2023) and its kin.
+
+Pre-norm with RMSNorm, rotary positions, SwiGLU, no biases, no dropout; from LLaMA 2's largest size on, several heads of
+queries share one of keys and values. SmolLM2 (Allal et al. 2025) is the same at 135 million parameters, with one table
+for input and output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.model import PoolKind, Tie
+from headwise.config.parts import Activation, AnyNorm, AnyPosition, AnyWiring, PreConfig, RMSNormConfig, RotaryConfig
+from headwise.models.layered import OneStackConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class LlamaConfig(OneStackConfig):
+    tasks = ("language-model", "classify")
+    opens = True
+    reads_ahead = False
+    kind: Literal["llama"] = "llama"
+    width: int = Field(4096, ge=1)
+    heads: int = Field(32, ge=1)
+    depth: int = Field(32, ge=1)
+    hidden: int = Field(11008, ge=0)
+    activation: Activation = "swiglu"
+    positions: AnyPosition = RotaryConfig()
+    wiring: AnyWiring = PreConfig()
+    norm: AnyNorm = RMSNormConfig(eps=1e-5)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    scaled: bool = False
+    tie: Tie = "none"
+    pool: PoolKind = "last"
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import normal
+
+        normal(model)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "7b": {},
+    "13b": {"width": 5120, "heads": 40, "depth": 40, "hidden": 13824},
+    "70b": {"width": 8192, "heads": 64, "depth": 80, "hidden": 28672, "key_value_heads": 8},
+    "3-8b": {"hidden": 14336, "key_value_heads": 8, "positions": {"kind": "rotary", "base": 500_000.0}},
+    "135m": {
+        "width": 576,
+        "heads": 9,
+        "key_value_heads": 3,
+        "depth": 30,
+        "hidden": 1536,
+        "positions": {"kind": "rotary", "base": 100_000.0},
+        "tie": "auto",
+    },
+    "tiny": {"width": 32, "heads": 4, "key_value_heads": 2, "depth": 2, "hidden": 64, "dropout": 0.1},
+}
+VOCABULARIES = {"3-8b": 128_256, "135m": 49_152}

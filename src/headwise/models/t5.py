@@ -1,0 +1,81 @@
+"""T5 (Raffel et al. 2020), "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
+
+Encoder and decoder with pre-norm RMSNorm, no biases, positions as one learned bias for each head and bucket of distance
+shared by the layers of a stack, scores that are not divided by sqrt(head_width), one table. Version 1.0 has ReLU and
+scales outputs by 1/sqrt(width) before the tied table; version 1.1 has gated GELU and a table of the outputs' own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.model import Tie
+from headwise.config.parts import (
+    AnyNorm,
+    AnyPosition,
+    AnyWiring,
+    AttentionConfig,
+    BucketsConfig,
+    DotConfig,
+    MlpConfig,
+    PreConfig,
+    RMSNormConfig,
+)
+from headwise.models.layered import LayeredConfig, Parts, StackConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class T5Config(LayeredConfig):
+    tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer", "encode")
+    kind: Literal["t5"] = "t5"
+    encoder: StackConfig = StackConfig()
+    decoder: StackConfig = StackConfig()
+    head_width: int = Field(64, ge=0)
+    positions: AnyPosition = BucketsConfig()
+    wiring: AnyWiring = PreConfig()
+    norm: AnyNorm = RMSNormConfig()
+    hidden_dropout: float = Field(0.1, ge=0, lt=1)
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    scaled: bool = False
+    tie: Tie = "auto"
+    scaled_outputs: bool = True  # by 1/sqrt(width): a tied table begins with N(0, 1) rows
+
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        return self.encoder, self.decoder
+
+    def layer(self, memory: bool) -> Parts:
+        across = (AttentionConfig(see="memory", score=DotConfig()),) if memory else ()
+        return AttentionConfig(score=DotConfig()), *across, MlpConfig()
+
+    def before_words(self) -> nn.Module | None:
+        from headwise.blocks.heads import Times
+
+        return Times(self.width**-0.5) if self.scaled_outputs else None
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import unscaled
+
+        unscaled(model, self.width)
+
+
+def stacks(depth: int) -> dict[str, Any]:
+    return {"encoder": {"depth": depth}, "decoder": {"depth": depth}}
+
+
+GATED: dict[str, Any] = {"activation": "geglu_tanh", "tie": "inputs", "scaled_outputs": False}
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {"width": 768, "heads": 12, "hidden": 3072, **stacks(12)},
+    "small": {},
+    "large": {"width": 1024, "heads": 16, "hidden": 4096, **stacks(24)},
+    "3b": {"width": 1024, "heads": 32, "head_width": 128, "hidden": 16384, **stacks(24)},
+    "11b": {"width": 1024, "heads": 128, "head_width": 128, "hidden": 65536, **stacks(24)},
+    "v1.1-small": {"heads": 6, "hidden": 1024, **stacks(8), **GATED},
+    "v1.1-base": {"width": 768, "heads": 12, "hidden": 2048, **stacks(12), **GATED},
+    "v1.1-large": {"width": 1024, "heads": 16, "hidden": 2816, **stacks(24), **GATED},
+    "tiny": {"width": 32, "heads": 4, "head_width": 8, "hidden": 64, **stacks(2)},
+}

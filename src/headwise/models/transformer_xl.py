@@ -1,0 +1,55 @@
+"""Transformer-XL (Dai et al. 2019), "Attentive Language Models beyond a Fixed-Length Context".
+
+The layers of 2017 as a language model that reads a long text in segments: each layer also sees what it read of the
+segments before (`recall` tokens, without gradients), so positions must be relative. Train it with `task.order =
+"stream"`; then segments follow one another from batch to batch.
+
+DISCREPANCY: the released models of whole words have an adaptive softmax, here all words have one tied table. In the
+standard size that makes no difference to the count (151 million, the published number), as all its words are equally
+wide; the large size was published with narrower rare words (257 million). The models of bytes have a plain softmax and
+the published 41 and 277 million.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts import AnyPosition, AttentionConfig, MlpConfig, RelativeSinusoidConfig
+from headwise.models.layered import OneStackConfig, Parts
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class TransformerXLConfig(OneStackConfig):
+    tasks = ("language-model",)
+    kind: Literal["transformer_xl"] = "transformer_xl"
+    width: int = Field(410, ge=1)
+    heads: int = Field(10, ge=1)
+    depth: int = Field(16, ge=1)
+    hidden: int = Field(2100, ge=0)
+    positions: AnyPosition = RelativeSinusoidConfig()
+    hidden_dropout: float = Field(0.1, ge=0, lt=1)
+    attention_bias: bool = False
+    output_bias: bool = True
+    recall: int = Field(150, ge=0)  # tokens of earlier segments that each layer sees
+
+    def layer(self, memory: bool) -> Parts:
+        return AttentionConfig(recall=self.recall), MlpConfig()
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import normal
+
+        normal(model)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "wt103": {},
+    "wt103-large": {"width": 1024, "heads": 16, "depth": 18, "hidden": 4096, "recall": 384},
+    "enwik8": {"width": 512, "heads": 8, "depth": 12, "hidden": 2048, "recall": 512},
+    "enwik8-large": {"width": 1024, "heads": 8, "depth": 24, "hidden": 3072, "recall": 768},
+    "tiny": {"width": 32, "heads": 4, "depth": 2, "hidden": 64, "recall": 16},
+}
+VOCABULARIES = {"enwik8": 204, "enwik8-large": 204}

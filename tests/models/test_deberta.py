@@ -1,0 +1,72 @@
+"""DeBERTa: its sizes, and the decoder that knows where hidden words stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import headwise
+from headwise.blocks.kernels import plain
+from headwise.blocks.look import Look, Sight
+from headwise.blocks.stack import parameters
+from headwise.blocks.stream import Context, Stream
+
+IDS = torch.tensor([[5, 11, 7, 8, 2], [6, 11, 2, 0, 0]])
+
+
+def tiny(**settings: Any) -> Any:
+    torch.manual_seed(0)
+    model = headwise.build("deberta-tiny", **{"vocab": 12, "dropout": 0.0, **settings})
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model.double().eval()
+
+
+@pytest.mark.parametrize(("name", "count"), [("base", 138_601_728), ("large", 405_163_008)])
+def test_the_body_is_as_large_as_the_released_one(name: str, count: int) -> None:
+    body = headwise.build(f"deberta-{name}", task="tag", outputs=2, device="meta").encoder
+    assert parameters(body) == count
+    masked: Any = headwise.build(f"deberta-{name}", device="meta")
+    assert parameters(masked.encoder) == count + parameters(masked.encoder.stack.positions)
+
+
+def test_layers_share_one_table_of_distances() -> None:
+    layers = tiny().encoder.stack.layers
+    one, two = (layer.parts[0].terms[0] for layer in layers)
+    assert one.table is two.table and one.keys is not two.keys
+
+
+@torch.no_grad()
+def test_asked_once_without_positions_the_mask_decoder_is_the_last_layer() -> None:
+    model, ordinary = tiny(mask_decoder=1), tiny(mask_decoder=0)
+    model.encoder.stack.positions.table.zero_()
+    left, unknown = ordinary.load_state_dict(model.state_dict(), strict=False)
+    assert not left and unknown == ["encoder.stack.positions.table"]
+    real = IDS != 0
+    torch.testing.assert_close(model(IDS)[real], ordinary(IDS)[real])
+
+
+@torch.no_grad()
+def test_the_mask_decoder_asks_the_last_layer_twice_with_positions_in_the_queries() -> None:
+    model = tiny()
+    stack, ids = model.encoder.stack, IDS[:1]
+    below = stack.layers[0](model.encoder.embed(torch.nn.functional.pad(ids, (1, 0), value=1)), Context())
+    layer = stack.layers[1]
+    attention = layer.parts[0]
+    query, sight = below.x + stack.positions.table[:6], Sight(6, 6, below.pos, below.pos)
+    for _ in range(2):
+        q, _, _ = attention.see.split(attention.see.project(query))
+        _, k, v = attention.see.split(attention.see.project(below.x))
+        mixed = plain(Look(q, k, v, attention.scale, sight, attention.all_terms))
+        query = layer.norms[0](query + attention.out(mixed.transpose(1, 2).flatten(2)))
+        query = layer.norms[1](query + layer.parts[1](query))
+    torch.testing.assert_close(model(ids), model.head(query[:, 1:]))
+
+
+@torch.no_grad()
+def test_attention_knows_distances_alone() -> None:
+    attention = tiny(mask_decoder=0).encoder.stack.layers[0].parts[0]
+    x = torch.randn(1, 5, 32, dtype=torch.float64)
+    torch.testing.assert_close(attention(Stream.of(x)), attention(Stream.of(x, start=7)))

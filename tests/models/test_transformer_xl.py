@@ -1,0 +1,115 @@
+"""Transformer-XL: its sizes, and what it carries from segment to segment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import headwise
+from headwise import UserError
+from headwise.blocks.recall import Recall
+from headwise.blocks.stack import parameters
+
+LONG = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 4], [11, 4, 10, 5, 9, 6, 8, 7]])
+
+
+def tiny(**settings: Any) -> Any:
+    torch.manual_seed(0)
+    model = headwise.build("transformer_xl-tiny", **{"vocab": 12, "dropout": 0.0, "hidden_dropout": 0.0, **settings})
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model.double().eval()
+
+
+def in_segments(model: Any, ids: Tensor, size: int) -> Tensor:
+    left, logits = {}, []
+    for segment in ids.split(size, 1):
+        carried = Recall(model.recall, left)
+        logits.append(model(segment, carried=carried))
+        left = carried.leaves
+    return torch.cat(logits, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab", "depth", "width", "inner", "hidden"),
+    [
+        ("wt103", 267_735, 16, 410, 410, 2100),
+        ("wt103-large", 267_735, 18, 1024, 1024, 4096),
+        ("enwik8", 204, 12, 512, 512, 2048),
+        ("enwik8-large", 204, 24, 1024, 1024, 3072),
+    ],
+)
+def test_parameter_counts_are_those_of_the_equations(
+    name: str, vocab: int, depth: int, width: int, inner: int, hidden: int
+) -> None:
+    layer = 5 * width * inner + 2 * width * hidden + hidden + width + 4 * width  # q, k, v, r, out; mlp; two norms
+    model = headwise.build(f"transformer_xl-{name}", device="meta")
+    assert parameters(model) == depth * layer + 2 * inner + vocab * width + vocab
+
+
+@pytest.mark.parametrize(("name", "published"), [("wt103", 151e6), ("enwik8", 41e6), ("enwik8-large", 277e6)])
+def test_parameter_counts_are_the_published_ones(name: str, published: float) -> None:
+    found = parameters(headwise.build(f"transformer_xl-{name}", device="meta"))
+    assert found == pytest.approx(published, abs=0.5e6)
+
+
+@torch.no_grad()
+def test_segments_give_what_the_whole_text_gives() -> None:
+    model = tiny()
+    for size in (1, 3, 4, 8):
+        torch.testing.assert_close(in_segments(model, LONG, size), model(LONG))
+
+
+@torch.no_grad()
+def test_a_short_memory_forgets() -> None:
+    """One layer that recalls two tokens sees two before its segment; two layers see four."""
+    model, edited = tiny(recall=2, depth=1), LONG.clone()
+    edited[:, 1] = 3
+    before, after = in_segments(model, LONG, 2), in_segments(model, edited, 2)
+    changed = (before - after).abs().amax(-1).amax(0) > 1e-12
+    assert changed.tolist() == [False, True, True, True, False, False, False, False]
+    deep = tiny(recall=2, depth=2)
+    changed = (in_segments(deep, LONG, 2) - in_segments(deep, edited, 2)).abs().amax(-1).amax(0) > 1e-12
+    assert changed.tolist() == [False, True, True, True, True, True, False, False]
+
+
+@torch.no_grad()
+def test_a_fresh_row_remembers_nothing() -> None:
+    model, first = tiny(), Recall(16)
+    model(LONG[:, :4], carried=first)
+    fresh = torch.tensor([False, True])
+    found = model(LONG[:, 4:], carried=Recall(16, first.leaves, fresh))
+    torch.testing.assert_close(found[1], model(LONG[1:, 4:])[0])
+    torch.testing.assert_close(found[0], model(LONG[:1])[0, 4:])
+
+
+def test_no_gradient_flows_into_the_memory() -> None:
+    """Words of the first segment alone learn nothing from the second, which sees them all the same."""
+    model = tiny(tie="none")
+    first = Recall(model.recall)
+    model(LONG[:1, :4], carried=first)
+    model(LONG[:1, 4:], labels=LONG[:1, 4:], carried=Recall(model.recall, first.leaves)).total.backward()
+    learnt = model.decoder.embed.table.weight.grad.abs().sum(1) > 0
+    assert learnt.nonzero().flatten().tolist() == sorted(LONG[0, 4:].tolist())
+    assert all(not tensor.requires_grad for tensor in first.leaves.values())
+
+
+@torch.no_grad()
+def test_it_writes_with_a_memory_of_bounded_size() -> None:
+    model = tiny(recall=3)
+    ids = LONG.repeat(1, 12)  # beyond the cache's first buffers
+    state, logits = model.start(ids[:, :1]), []
+    for tokens in ids[:, 1:].unbind(1):
+        out, state = model.step(tokens, state)
+        logits.append(out)
+    torch.testing.assert_close(torch.stack(logits, 1), in_segments(model, ids, 1)[:, 1:])
+    keys = [entry.buffers[0] for place, entry in state.cache.growing.items() if len(place) == 3]
+    assert len(keys) == 2 and all(buffer.shape[2] <= 32 < ids.shape[1] for buffer in keys)
+
+
+def test_heads_that_share_keys_cannot_recall() -> None:
+    with pytest.raises(UserError, match="key_value_heads: not together with `recall`"):
+        tiny(key_value_heads=2)
