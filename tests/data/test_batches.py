@@ -69,7 +69,7 @@ def test_batches_are_nearly_full():
 
 
 def test_no_examples_no_batches():
-    assert Batches(np.empty((0, 2), np.int32), seed=1, batch_size=4).plan(0) == []
+    assert list(Batches(np.empty((0, 2), np.int32), seed=1, batch_size=4).plan(0)) == []
     assert Batches(np.empty((0, 2), np.int32), seed=1, tokens_per_batch=4).padding == 0
 
 

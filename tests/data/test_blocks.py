@@ -1,9 +1,11 @@
 """Blocks of long texts: nothing lost, nothing seen twice, nothing from the next document."""
 
+from hashlib import sha256
+
 import numpy as np
 import pytest
 
-from headwise.data.blocks import Blocks, marked
+from headwise.data.blocks import Blocks
 from headwise.data.examples import Examples
 from headwise.text import BOS, EOS, PAD
 
@@ -24,9 +26,27 @@ def predicted(blocks, epoch):
 
 
 def test_documents_lie_between_their_marks(examples):
-    stream, bounds = marked(examples)
-    for (_, target), begin, end in zip(examples, bounds[:-1], bounds[1:], strict=True):
-        assert stream[begin:end].tolist() == [BOS, *target, EOS]
+    paired = Examples.of([([5] * number, target) for number, (_, target) in enumerate(examples)])
+    for blocks in (Blocks(examples, 60), Blocks(paired, 60)):  # sources, where there are any, are passed over
+        batch = blocks.batch(blocks.starts(0))
+        for (_, target), ids, labels in zip(examples, batch.ids.tolist(), batch.labels.tolist(), strict=True):
+            assert ids[: len(target) + 1] == [BOS, *target] and not any(ids[len(target) + 1 :])
+            assert labels[: len(target) + 1] == [*target, EOS] and not any(labels[len(target) + 1 :])
+
+
+def test_batches_are_those_of_earlier_versions():
+    """Runs that were begun before texts were read from the mapped examples go on with the same bits."""
+    random = np.random.default_rng(0)
+    lengths = (700, 3, 0, 41, 8, 300, 7, 90, 16, 17)
+    examples = Examples.of([([], random.integers(4, 99, length).tolist()) for length in lengths])
+    for size, expected in (({"tokens_per_batch": 80}, "1e06fdd28f073b60"), ({"batch_size": 4}, "e015dc14c1670637")):
+        blocks = Blocks(examples, 16, 3, **size)
+        digest = sha256()
+        for starts in (starts for epoch in range(3) for starts in blocks.plan(epoch)):
+            batch = blocks.batch(starts)
+            digest.update(str(tuple(batch.ids.shape)).encode())
+            digest.update(batch.ids.numpy().tobytes() + batch.labels.numpy().tobytes())
+        assert digest.hexdigest()[:16] == expected
 
 
 def test_an_epoch_shows_the_beginning_of_each_text_and_no_token_more_than_twice(examples):

@@ -8,6 +8,7 @@ import pytest
 
 from headwise.config.data import TOKENISERS, DataConfig
 from headwise.data import examples
+from headwise.data import prepare as preparing
 from headwise.data.batches import Batches
 from headwise.data.collate import collate
 from headwise.data.examples import Examples
@@ -152,3 +153,11 @@ def test_number_out_of_range():
     assert len(list(rows)) == 1
     with pytest.raises(IndexError):
         rows[1]
+
+
+def test_long_work_reports_on_stderr(data, monkeypatch, capsys):
+    monkeypatch.setattr(preparing, "SECONDS", 0.0)
+    prepare(data, LETTERS)
+    assert "tokenising the train part: " in capsys.readouterr().err
+    prepare(data, LETTERS)
+    assert not capsys.readouterr().err  # it is in the cache

@@ -1,13 +1,17 @@
 """Language modelling: what a text is scored at, and what goes on with it."""
 
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
 import pytest
 import torch
 
+from headwise.catalog import MODELS
+from headwise.config.base import validate
 from headwise.config.data import CharactersConfig, DataConfig
-from headwise.config.experiment import LanguageModelConfig
+from headwise.config.tasks import LanguageModelConfig
+from headwise.config.train import TrainConfig
 from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.models.ngram import NgramConfig
@@ -72,3 +76,41 @@ def test_one_side_needs_one_tokeniser(tmp_path):
     (tmp_path / "text").write_text("long " * 500)
     prepared = Language.prepare(data, CharactersConfig())
     assert prepared.tokenisers.shared and np.asarray(prepared.train.lengths)[0, 1] > 512  # cut later, not left out
+
+
+PACKED = ["abc", "", "cabbac", "b", "abcabcabcabcabc", "c"]
+
+
+def test_packed_texts_cost_as_much_as_alone():
+    language = task("abc", 16)
+    tokenisers = language.tokenisers
+    packing = Language(LanguageModelConfig(context=16, packing=True), tokenisers)
+    model = packing.build(TransformerConfig(width=16, heads=2, decoder={"depth": 2}, dropout=0.0))
+    rows = [tokenisers.target.encode(text) for text in PACKED]
+    data = packing.data(Examples.of([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
+    [numbers] = data.plan(0)
+    batch = data.batch(numbers)
+    assert len(batch) == 2 and batch.tokens == batch.ids.numel() == 32
+    with torch.no_grad():
+        alone = sum(direct(model, row) for row in rows)
+        packed, mixed = (packing.loss(model, each) for each in (batch, replace(batch, segment=None, pos=None)))
+    assert float(packed.total) == pytest.approx(alone, rel=1e-5) and int(packed.count) == 32
+    assert float(mixed.total) != pytest.approx(alone, rel=1e-3)
+
+
+@pytest.mark.parametrize("table", [{"packing": True}, {"order": "stream"}])
+def test_it_learns_from_packed_rows_and_streams(learn, tmp_path, table):
+    (tmp_path / "a.txt").write_text("\n".join("abcdefgh"[: 2 + number % 7] for number in range(400)))
+    data = {"train": str(tmp_path / "*.txt"), "format": "lines", "valid": str(tmp_path / "a.txt")}
+    kind = {"kind": "language-model", "context": 24, **table}
+    run = learn(kind, data, "characters", {"kind": "transformer-tiny"}, batch_size=4, steps=80)
+    [[way]] = run.generate(["ab"], max_ratio=0, extra=20)
+    assert "abcdefgh".startswith(way.text) and len(way.text) > 2
+
+
+def test_packing_needs_attention_and_no_stream():
+    packing = Language(LanguageModelConfig(packing=True), task("abc", 16).tokenisers)
+    with pytest.raises(UserError, match=r"task.packing: 'lstm' would carry its state from text to text"):
+        packing.build(MODELS.parse({"kind": "lstm", "width": 8}))
+    with pytest.raises(UserError, match="a stream has no padding"):
+        validate(LanguageModelConfig, {"packing": True, "order": "stream"})

