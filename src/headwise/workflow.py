@@ -8,51 +8,82 @@ from typing import Any
 
 import torch
 
-from headwise.blocks.stack import parameters
+from headwise.blocks.admin import profile
 from headwise.config.experiment import Experiment, resolved
 from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
 from headwise.loaded import task_of
 from headwise.runs import Run
+from headwise.runs.checkpoint import Checkpoint, save, unique
 from headwise.tasks import task_class
 from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
 from headwise.train.counting import count
 from headwise.train.loop import Result, train
+from headwise.tuning.begin import begin, pretrained
+from headwise.tuning.freezing import size, tune
 
-
-def train_experiment(experiment: Experiment, folder: str | Path = "runs", **options: Any) -> tuple[Run, Result]:
-    """Train an experiment in a new run folder `folder/name`. `announce` hears a line about data and model; further
-    options are those of `headwise.train.loop.train`."""
-    prepared = task_class(experiment.task.kind).prepare(experiment.data, experiment.tokeniser)
-    run = Run.fresh(folder, experiment.name or "run", experiment.model_dump(mode="json"))
-    prepared.tokenisers.save(run.tokenizer)
-    return run, _train(run, experiment, prepared, **options)
-
-
-def resume(path: str | Path, **options: Any) -> tuple[Run, Result]:
-    """Go on with a run from its newest whole checkpoint."""
-    run = Run.open(path)
-    experiment = resolved(run.config, str(run.path / "config.toml"))
-    if not run.tokenizer.exists():
-        raise UserError(f"{run.tokenizer} is missing: the run ended before training began; train it anew")
-    prepared = task_class(experiment.task.kind).prepare(experiment.data, Tokenisers.load(run.tokenizer))
-    return run, _train(run, experiment, prepared, **options)
+Announce = Callable[[str], None]
 
 
 def silent(text: str) -> None:
     """Tell nobody."""
 
 
-def _train(
-    run: Run, experiment: Experiment, prepared: Prepared, announce: Callable[[str], None] = silent, **options: Any
-) -> Result:
+def train_experiment(
+    experiment: Experiment, folder: str | Path = "runs", announce: Announce = silent, **options: Any
+) -> tuple[Run, Result]:
+    """Train an experiment in a new run folder `folder/name`. `announce` hears lines about data and model; further
+    options are those of `headwise.train.loop.train`."""
     hardware.prepare(experiment.train)  # before the first tensor: worker threads take its flags when they start
+    prepared, model = _begun(experiment, announce)
+    run = Run.fresh(folder, experiment.name or "run", experiment.model_dump(mode="json"))
+    prepared.tokenisers.save(run.tokenizer)
+    if experiment.init_from:  # whoever resumes needs the other model no more
+        save(run, Checkpoint({"step": 0}, unique(model)))
+    return run, _train(run, experiment, prepared, model, announce, **options)
+
+
+def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tuple[Run, Result]:
+    """Go on with a run from its newest whole checkpoint."""
+    run = Run.open(path)
+    experiment = resolved(run.config, str(run.path / "config.toml"))
+    if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
+        raise UserError(f"{run.path} ended before training began; train it anew")
+    hardware.prepare(experiment.train)
+    prepared = task_class(experiment.task.kind).prepare(experiment.data, Tokenisers.load(run.tokenizer))
+    model = _built(experiment, prepared.tokenisers)
+    tune(model, experiment.tuning)
+    return run, _train(run, experiment, prepared, model, announce, **options)
+
+
+def _begun(experiment: Experiment, announce: Announce) -> tuple[Prepared, Any]:
+    """The data, and the model as it is before the first step."""
+    if experiment.init_from:
+        source, prepared = pretrained(experiment)
+        model = _built(experiment, prepared.tokenisers)
+        found = begin(model, experiment, source, prepared.tokenisers)
+        tune(model, experiment.tuning)
+        found.check(model)
+        announce(str(found))
+    else:
+        prepared = task_class(experiment.task.kind).prepare(experiment.data, experiment.tokeniser)
+        model = _built(experiment, prepared.tokenisers)
+        tune(model, experiment.tuning)
+    return prepared, model
+
+
+def _built(experiment: Experiment, tokenisers: Tokenisers) -> Any:
     torch.manual_seed(experiment.seed)
+    return task_of(experiment, tokenisers).build(experiment.model)
+
+
+def _train(
+    run: Run, experiment: Experiment, prepared: Prepared, model: Any, announce: Announce, **options: Any
+) -> Result:
     config = experiment.train.for_width(getattr(experiment.model, "width", 0))
     task = task_of(experiment, prepared.tokenisers)
-    model = task.build(experiment.model)
     if (vectors := getattr(experiment.model, "embeddings", "")) and not run.steps():
         initialise(model, prepared.tokenisers, vectors, announce)
     sides = dict.fromkeys((prepared.tokenisers.source, prepared.tokenisers.target))
@@ -66,5 +97,7 @@ def _train(
         announce(f"{len(prepared.train):,} texts to learn from, {about}")
         return count(run, model, lambda: task.teach(model, prepared.train), judge, task.watch)
     data = task.data(prepared.train, experiment.seed, config)
-    announce(f"{data.summary}; {about}; {parameters(model):,} parameters")
+    announce(f"{data.summary}; {about}; {size(model)}")
+    if not run.steps():
+        profile(model, lambda: [task.loss(model, data.batch(first)) for first in data.plan(0)[:1]])
     return train(run, model, task, data, config, experiment.seed, validate=judge, watch=task.watch, **options)

@@ -5,66 +5,20 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tomli_w
 from pydantic import Field, model_validator
 
 from headwise.catalog import MODELS
-from headwise.config.base import Config, Problems, Table, merge, slot, validate
+from headwise.config.base import Config, Problems, merge, slot, validate
 from headwise.config.data import TOKENISERS, CharactersConfig, DataConfig
 from headwise.config.decode import DecodeConfig
-from headwise.config.teaching import OWN_INPUTS, Never
+from headwise.config.tasks import TASKS, TransduceConfig
 from headwise.config.train import TrainConfig
+from headwise.config.tuning import TuningConfig, inherited
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
-
-TASKS = Table("task", default="transduce")
-
-if TYPE_CHECKING:
-    AnyOwnInputs: TypeAlias = Any
-else:
-    AnyOwnInputs = slot(OWN_INPUTS)
-
-
-@TASKS.add
-class TransduceConfig(Config):
-    """Learn to turn one sequence into another. `auto` scores sub-word outputs with BLEU and others with WER and PER."""
-
-    kind: Literal["transduce"] = "transduce"
-    score: Literal["auto", "bleu", "wer"] = "auto"
-    sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
-    own_inputs: AnyOwnInputs = Never()  # scheduled sampling: how often the decoder reads its own tokens in training
-
-
-@TASKS.add
-class LanguageModelConfig(Config):
-    """Learn to go on with a text."""
-
-    kind: Literal["language-model"] = "language-model"
-    context: int = Field(256, ge=1)  # tokens that are read at once; longer texts are cut
-
-
-@TASKS.add
-class TagConfig(Config):
-    """Learn a tag for each word."""
-
-    kind: Literal["tag"] = "tag"
-
-
-@TASKS.add
-class ClassifyConfig(Config):
-    """Learn a label for each text."""
-
-    kind: Literal["classify"] = "classify"
-
-
-@TASKS.add
-class EmbedConfig(Config):
-    """Learn a vector for each word."""
-
-    kind: Literal["embed"] = "embed"
-
 
 if TYPE_CHECKING:
     AnyTask: TypeAlias = Any
@@ -85,12 +39,23 @@ class Experiment(Config):
     model: AnyModel = TransformerConfig()
     train: TrainConfig
     decode: DecodeConfig = DecodeConfig()
+    init_from: str = ""  # a run, RUN@step-N or a Hugging Face folder, whose weights and tokeniser it begins with
+    tuning: TuningConfig = TuningConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inherit(cls, data: Any) -> Any:
+        return inherited(data) if isinstance(data, Mapping) and data.get("init_from") else data
 
     @model_validator(mode="after")
     def _possible(self) -> Experiment:
-        if self.task.kind not in self.model.tasks:
+        if self.task.shape not in self.model.tasks:
             able = ", ".join(self.model.tasks)
             raise Problems([(("task",), f"the model '{self.model.kind}' cannot {self.task.kind}, it can {able}")])
+        if self.init_from and getattr(self.model, "embeddings", ""):
+            raise Problems([(("model", "embeddings"), "init_from brings vectors of its own; leave one of the two out")])
+        if self.tuning.lora.rank and not self.init_from:
+            raise Problems([(("tuning", "lora"), "it adapts a model that exists; name one with init_from")])
         return self
 
     @classmethod

@@ -1,6 +1,6 @@
 """Checkpoints: a folder of safetensors with a manifest, saved atomically and verified when read.
 
-    save      model, optimizer and ema tensors, the loop's state; then `last`, `best` and pruning
+    save      model, optimizer, ema and carried tensors, the loop's state; then `last`, `best` and pruning
     latest    the newest one that is whole; damaged ones are passed over with a warning
     weights   the tensors to use: of the best or last checkpoint, of a step, or an average
     restore   put tensors into a model of the same architecture
@@ -32,7 +32,7 @@ from headwise.runs.run import Run
 log = logging.getLogger("headwise")
 
 Tensors = Mapping[str, Tensor]
-PARTS = ("model", "optimizer", "ema")
+PARTS = ("model", "optimizer", "ema", "carried")
 USED = ("model", "ema")  # what one needs of a checkpoint to use the model
 
 
@@ -44,6 +44,7 @@ class Checkpoint:
     model: Tensors
     optimizer: Tensors = field(default_factory=dict)
     ema: Tensors = field(default_factory=dict)
+    carried: Tensors = field(default_factory=dict)  # what the model remembers of the last batch
 
     @property
     def step(self) -> int:
@@ -121,7 +122,7 @@ def weights(run: Run, which: str = "best") -> dict[str, Tensor]:
 
 def averaged(run: Run, count: int) -> dict[str, Tensor]:
     """The mean of the weights of the last `count` checkpoints ("Attention is all you need", 6.1)."""
-    steps = run.steps()[-count:]
+    steps = ([step for step in run.steps() if step] or run.steps())[-count:]  # what a run began with is no result
     if not steps:
         raise UserError(f"{run.path} has no checkpoint yet; train it first")
     sums: dict[str, Tensor] = {}

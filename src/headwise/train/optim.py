@@ -24,11 +24,16 @@ def adam(
     chosen = {id(weight) for weight in decayed}
     others = [weight for weight in trained if id(weight) not in chosen]
     groups = [
-        {"params": weights, "weight_decay": decay}
+        {"params": [weight for weight in weights if pace(weight) == share], "weight_decay": decay, "pace": share}
         for weights, decay in ((decayed, weight_decay), (others, 0.0))
-        if weights
+        for share in dict.fromkeys(map(pace, weights))
     ]
     return AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+
+
+def pace(weight: Tensor) -> float:
+    """How fast a weight learns, as a share of the rate; fine-tuning lets lower layers learn more slowly."""
+    return getattr(weight, "pace", 1.0)
 
 
 def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Tensor:
@@ -45,7 +50,7 @@ def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Ten
     optimizer.grad_scale = (count * excess).float()  # type: ignore[attr-defined]
     optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("pace", 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm

@@ -1,0 +1,51 @@
+"""What of a model learns, and how fast."""
+
+from __future__ import annotations
+
+import re
+
+from torch import nn
+
+from headwise.blocks.stack import parameters
+from headwise.config.tuning import TuningConfig
+from headwise.errors import UserError
+from headwise.tuning.lora import adapt
+from headwise.tuning.names import chosen
+
+STACKS = ("encoder", "decoder")  # with low-rank maps these stay; heads and pools learn
+
+
+def tune(model: nn.Module, config: TuningConfig) -> None:
+    """Freeze, adapt and slow down what `[tuning]` says."""
+    named = dict(model.named_parameters(remove_duplicate=False))  # a tied tensor can be chosen by each of its names
+    stays = chosen(config.freeze, named, "tuning.freeze")
+    if config.lora.rank:
+        stays += [name for name in named if name.partition(".")[0] in STACKS]
+    learns = {id(named[name]) for name in chosen(config.unfreeze, named, "tuning.unfreeze")}
+    for name in stays:
+        named[name].requires_grad_(id(named[name]) in learns)
+    adapt(model, config.lora)
+    if named and not any(weight.requires_grad for weight in model.parameters()):
+        raise UserError("tuning.freeze: nothing is left that learns; freeze less, or name some of it in unfreeze")
+    if config.rate_decay < 1:
+        slow_down(model, config.rate_decay)
+
+
+def slow_down(model: nn.Module, decay: float) -> None:
+    """Layer-wise decay of the learning rate (Howard and Ruder 2018, 3.2): each layer learns `decay` times as fast as
+    the one above it, the embedding slowest, the head with the whole rate. The optimiser reads a weight's `pace`."""
+    layer = re.compile(r"(.*\bstack)\.layers\.(\d+)\.")
+    names = [name for name, _ in model.named_parameters()]
+    found = {name: (match[1], int(match[2])) for name in names if (match := layer.match(name))}
+    depths = {stack: 1 + max(n for s, n in found.values() if s == stack) for stack, _ in found.values()}
+    for name, weight in model.named_parameters():
+        stack, number = found.get(name, (re.sub(r"\bembed\..*", "stack", name), -1))
+        below = depths[stack] - number if stack in depths else 0
+        weight.pace = decay**below  # type: ignore[attr-defined]
+
+
+def size(model: nn.Module) -> str:
+    """How many parameters there are, and how many of them learn."""
+    whole = parameters(model)
+    learning = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    return f"{whole:,} parameters" + (f", of which {learning:,} learn" if learning < whole else "")

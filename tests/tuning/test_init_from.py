@@ -1,0 +1,138 @@
+"""Beginning with a model that exists: what is taken over, in which units, and that the run stands alone."""
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import headwise
+from headwise import UserError
+from headwise.config.experiment import resolved
+from headwise.runs import Run
+from headwise.text.tokenisers import Tokenisers
+from headwise.tuning.begin import begin
+from headwise.workflow import train_experiment
+
+
+def weights(run: Run, step: int) -> dict[str, torch.Tensor]:
+    return load_file(run.checkpoint(step) / "model.safetensors")
+
+
+ROUTES = [  # where from, what for, which part begins with which, what is new, what is left
+    ("gpt", "classify", {"encoder": "decoder"}, "head", "nothing"),
+    ("lm", "tag", {"encoder": "decoder"}, "head", "nothing"),
+    ("lm", "language-model", {"decoder": "decoder"}, "nothing", "nothing"),
+    ("bert", "classify", {"encoder": "encoder", "pool": "order"}, "head", "head.bias, head.before, order.2"),
+    ("bert", "tag", {"encoder": "encoder"}, "head", "head.bias, head.before, order"),
+]
+
+
+@pytest.mark.parametrize(("source", "task", "ways", "new", "left"), ROUTES)
+def test_what_a_model_begins_with(place, learn, source, task, ways, new, left):
+    run, said = learn(task, source)
+    old, tuned = headwise.load(place / "runs" / source), headwise.load(run.path)
+    theirs, begun = old.model.state_dict(), weights(run, 0)
+    for name, tensor in begun.items():
+        part, _, rest = name.partition(".")
+        if part in ways:
+            assert torch.equal(tensor, theirs[f"{ways[part]}.{rest}"][: len(tensor)]), name  # without the mask's row
+    count = sum(name.partition(".")[0] in ways for name in tuned.model.state_dict())
+    folder = place / "runs" / source
+    assert said[0] == f"{count} tensors taken over from {folder}; new: {new}; left there: {left}"
+    assert tuned.tokenisers.source.vocabulary == old.tokenisers.source.vocabulary
+    assert tuned.evaluate().scores
+    after = weights(run, 10)
+    assert all(not torch.equal(after[name], begun[name]) for name in begun if name.endswith("table.weight"))
+
+
+def test_a_language_model_goes_on_where_it_was(place, learn):
+    def first_loss(run):
+        return next(row["nll"] for row in run.metrics.rows() if "nll" in row)
+
+    train = {"steps": 2, "log_every": 2}
+    tuned, _ = learn("language-model", train=train)
+    own = Run.open(place / "runs" / "gpt").config
+    fresh, _ = train_experiment(resolved({**own, "train": {**own["train"], **train}}), tuned.path.parent / "fresh")
+    assert first_loss(tuned) < 0.8 * first_loss(fresh)
+
+
+def test_a_head_is_kept_for_the_same_labels_alone(learn, place, tmp_path):
+    first, _ = learn("classify")
+    again, said = learn("classify", init_from=str(first.path))
+    assert "new: nothing" in said[0]
+    assert torch.equal(weights(again, 0)["head.bias"], weights(first, 10)["head.bias"])
+    other = tmp_path / "other.tsv"
+    other.write_text((place / "labels.tsv").read_text().replace("\tpos", "\tfine").replace("\tneg", "\tpoor"))
+    data = {"train": str(other), "valid": str(other), "cache": str(tmp_path / "cache")}
+    run, said = learn("classify", init_from=str(first.path), data=data)
+    assert "new: head; left there: head" in said[0]
+    assert set(headwise.load(run.path).classify(["a good"])[0]) == {"fine", "poor"}
+
+
+def test_a_hugging_face_folder_brings_its_architecture_and_its_units(place, learn, tmp_path):
+    old = headwise.load(place / "runs" / "gpt")
+    headwise.to_hf(old, tmp_path / "hf")
+    run, said = learn("classify", str(tmp_path / "hf"), model={"dropout": 0.0})
+    name = "stack.layers.1.parts.0.see.project.weight"
+    assert torch.equal(weights(run, 0)[f"encoder.{name}"], old.model.state_dict()[f"decoder.{name}"])
+    assert "new: head;" in said[0]
+    shutil.rmtree(tmp_path / "hf")
+    tuned = headwise.load(run.path)
+    assert tuned.tokenisers.source.encode("a not good") == old.tokenisers.source.encode("a not good")
+    assert set(tuned.classify(["a not good"])[0]) == {"neg", "pos"}
+
+
+def test_tables_without_a_kind_are_laid_over_those_of_the_other_run(tables, place):
+    theirs = Run.open(place / "runs" / "gpt").config
+    found = resolved(tables("classify", "gpt@step-40", model={"dropout": 0.3})).model_dump(mode="json")
+    assert found["model"] == {**theirs["model"], "dropout": 0.3} and found["tokeniser"] == theirs["tokeniser"]
+    alone = resolved(tables("classify", model={"kind": "gpt", "depth": 3}))
+    assert (alone.model.width, alone.model.depth) == (768, 3)
+
+
+def test_resuming_needs_nothing_of_the_model_it_began_with(tables, place, tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def stop(row):
+        raise Stopped
+
+    shutil.copytree(place / "runs" / "gpt", tmp_path / "gpt")
+    settings = tables("classify", str(tmp_path / "gpt"), train={"log_every": 5}, tuning={"lora": {"rank": 2}})
+    whole, _ = train_experiment(resolved(settings), tmp_path / "whole")
+    with pytest.raises(Stopped):
+        train_experiment(resolved(settings), tmp_path / "broken", observers=[stop])
+    shutil.rmtree(tmp_path / "gpt")
+    broken = Run.open(tmp_path / "broken" / "tuned")
+    assert broken.steps() == [0]
+    headwise.resume(broken.path)
+    one, other = weights(whole, 10), weights(broken, 10)
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    shutil.rmtree(broken.checkpoints / "step-0")
+    shutil.rmtree(broken.checkpoints / "step-10")
+    with pytest.raises(UserError, match="ended before training began"):
+        headwise.resume(broken.path)
+
+
+def test_the_mean_of_checkpoints_leaves_out_what_the_run_began_with(learn):
+    run, _ = learn("classify")
+    averaged, last = (headwise.load(run.path, which=which).model.state_dict() for which in ("average", "last"))
+    assert all(torch.equal(averaged[name], last[name]) for name in last)
+
+
+def test_what_is_new_must_learn(learn):
+    tuning = {"lora": {"rank": 2}}
+    with pytest.raises(UserError, match=r"tuning: encoder\.stack\.layers\.2 cannot be taken over .* tuning\.unfreeze"):
+        learn("classify", model={"depth": 3}, tuning=tuning)
+    _, said = learn("classify", model={"depth": 3}, tuning={**tuning, "unfreeze": ["encoder.stack.layers.2"]})
+    assert "new: encoder.stack.layers.2, head;" in said[0]
+
+
+def test_a_vocabulary_larger_than_the_table_of_vectors(place):
+    loaded = headwise.load(place / "runs" / "gpt")
+    words = type(loaded.tokenisers.target)([*loaded.tokenisers.target.vocabulary[4:], "more", "still"])
+    model = loaded.experiment.model.build(words.size, 0, "language-model")
+    size = words.size - 2
+    with pytest.raises(UserError, match=f"init_from: x has vectors for {size} tokens and its tokeniser {words.size};"):
+        begin(model, loaded.experiment.changed(init_from="x"), loaded, Tokenisers(words, words))

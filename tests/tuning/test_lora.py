@@ -1,0 +1,90 @@
+"""LoRA: where it begins, what it learns, and that merging changes nothing."""
+
+import pytest
+import torch
+
+from headwise import UserError, build
+from headwise.config.decode import DecodeConfig
+from headwise.config.tuning import LoraConfig, TuningConfig
+from headwise.decode.driver import decode
+from headwise.decode.int8 import quantised
+from headwise.decode.layout import columnwise
+from headwise.tuning.freezing import tune
+from headwise.tuning.lora import LowRank, adapt, merge
+
+MODELS = [("gpt2-tiny", ""), ("llama-tiny", ""), ("transformer-tiny", "transduce"), ("bert-tiny", "classify")]
+IDS = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 11, 2, 0]])
+
+
+def made(name: str, task: str = ""):
+    return build(name, vocab=50, task=task).eval()
+
+
+def outputs(model):
+    return model(IDS, IDS) if hasattr(model, "encoder") and hasattr(model, "decoder") else model(IDS)
+
+
+def disturb(model) -> None:
+    """As after some training."""
+    for module in model.modules():
+        if isinstance(module, LowRank):
+            torch.nn.init.normal_(module.up, std=0.3)
+
+
+@pytest.mark.parametrize(("name", "task"), MODELS)
+def test_it_begins_as_the_model_that_it_adapts_and_merges_without_a_trace(name, task):
+    model = made(name, task)
+    before, names = outputs(model), list(model.state_dict())
+    adapt(model, LoraConfig(rank=3, targets=("*",)))
+    assert torch.equal(outputs(model), before)
+    disturb(model)
+    adapted = outputs(model)
+    assert (adapted - before).abs().max() > 0.01
+    merge(model)
+    torch.testing.assert_close(outputs(model), adapted, rtol=1e-5, atol=1e-5)
+    assert list(model.state_dict()) == names and not any(isinstance(module, LowRank) for module in model.modules())
+
+
+def test_only_low_rank_maps_and_the_head_learn():
+    model = made("gpt2-tiny", "classify")
+    tune(model, TuningConfig(lora={"rank": 2, "targets": ["*see.project", "*.outer"]}))
+    learning = {name: weight.numel() for name, weight in model.named_parameters() if weight.requires_grad}
+    each = 2 * (32 + 96) + 2 * (128 + 32)  # the fused product, and the second map of the feed-forward network
+    head = {name: count for name, count in learning.items() if name.startswith("head.")}
+    assert sum(learning.values()) == 2 * each + sum(head.values()) and sum(head.values()) == 50 * 32 + 50
+    assert {name.rpartition(".")[2] for name in learning if name not in head} == {"up", "down"}
+
+
+@pytest.mark.parametrize("name", ["gpt2-tiny", "transformer-tiny"])
+def test_a_model_that_is_not_merged_decodes_the_same_in_every_form(name):
+    model = made(name)
+    adapt(model, LoraConfig(rank=2))
+    disturb(model)
+    plain = made(name)
+    plain.load_state_dict(model.state_dict(), strict=False)
+    settings = DecodeConfig(max_ratio=0, extra=6)
+
+    def written(form):
+        return [found[0] for found in decode(form, [[5, 6], [7, 8]], settings, torch.device("cpu"))]
+
+    wanted = written(model)
+    assert [each.ids for each in wanted] != [each.ids for each in written(plain)]
+    for form, error in ((columnwise(model), 1e-5), (quantised(model, least=1), 0.5)):
+        for found, right in zip(written(form), wanted, strict=True):
+            assert found.log_prob == pytest.approx(right.log_prob, abs=error)
+    merge(model)
+    assert [each.ids for each in written(model)] == [each.ids for each in wanted]
+
+
+def test_dropout_is_for_training():
+    wrapped = LowRank(torch.nn.Linear(8, 8), rank=2, dropout=0.5)
+    torch.nn.init.ones_(wrapped.up)
+    x = torch.randn(4, 8)
+    assert not torch.equal(wrapped(x), wrapped(x))
+    wrapped.eval()
+    assert torch.equal(wrapped(x), wrapped(x))
+
+
+def test_targets_that_name_nothing():
+    with pytest.raises(UserError, match=r"tuning\.lora\.targets: .*'\*see\.projekt'; the nearest are .*see\.project"):
+        adapt(made("gpt2-tiny"), LoraConfig(rank=2, targets=("*see.projekt",)))
