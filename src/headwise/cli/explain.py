@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 if TYPE_CHECKING:
     from headwise.explain.story import Story
 
-app = App(name="explain", help="Walk through attention, positions, masks and gradients with real numbers.")
+app = App(name="explain", help="Walk through attention, positions, masks, gradients and depth with real numbers.")
 
 
 @app.command
@@ -128,6 +128,43 @@ def gradients(
     from headwise.explain.gradients_story import story
 
     given = topic.Gradients(length, tuple(rho or (0.9, 1.0, 1.1)), truncate)
+    found = topic.measure(given)
+    _show(lambda: story(given, found), lambda: topic.to_json(given, found), out, json)
+
+
+@app.command
+def depth(
+    *,
+    depths: Annotated[list[int] | None, Parameter(negative="", consume_multiple=True)] = None,
+    width: int = 64,
+    seeds: int = 3,
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Why deep Post-LN stacks are hard to train: gradients by layer, and noise in the weights amplified by depth.
+
+    For example:
+
+        headwise explain depth
+        headwise explain depth --depths 2 6 18 54 --seeds 5 --out depth.svg
+
+    Parameters
+    ----------
+    depths
+        Numbers of layers to compare, 2 4 8 16 32 if none is given.
+    width
+        Of the models.
+    seeds
+        How many models are averaged.
+    out
+        Also write a picture: a name that ends in .svg or .png.
+    json
+        Print all numbers as one JSON object instead of text.
+    """
+    from headwise.explain import depth as topic
+    from headwise.explain.depth_story import story
+
+    given = topic.Depth(tuple(depths or (2, 4, 8, 16, 32)), width, seeds)
     found = topic.measure(given)
     _show(lambda: story(given, found), lambda: topic.to_json(given, found), out, json)
 

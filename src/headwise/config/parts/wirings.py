@@ -58,6 +58,18 @@ class PreConfig(Config):
 
 
 @WIRINGS.add
+class AdminConfig(Config):
+    """norm(ω x + f(x)), ω set by one pass before training"""
+
+    kind: Literal["admin"] = "admin"
+
+    def build(self) -> type[nn.Module]:
+        from headwise.blocks.admin import Admin
+
+        return Admin
+
+
+@WIRINGS.add
 class ChainConfig(Config):
     """f(x): no residual, no norm"""
 
