@@ -40,6 +40,8 @@ def beyond(config: DecodeConfig) -> str:
     """What of our own ways to decode CTranslate2 does not have; empty if nothing."""
     if config.search == "sample":
         return "it cannot repeat our random draws"
+    if config.looks_back:
+        return "it does not know stop strings, penalties and other rules about what was written"
     return "it does not show where unknown words come from" if config.replace_unknown else ""
 
 

@@ -14,6 +14,7 @@ SEARCHES = [
     DecodeConfig(max_length=8, beams=3, nbest=2),
     DecodeConfig(max_length=8, temperature=1.2, top_k=4, nbest=2),
     DecodeConfig(extra=2, max_ratio=1.5, temperature=1.0, top_p=0.9),
+    DecodeConfig(extra=2, max_ratio=1.5, min_length=4, no_repeat=2, repetition_penalty=1.3),
 ]
 
 
@@ -41,7 +42,7 @@ def test_no_output_is_longer_than_its_limit(table_model, config):
     assert any(length == limit for length, limit in zip(longest, limits, strict=True))
 
 
-@pytest.mark.parametrize("config", [SEARCHES[0], SEARCHES[3]])
+@pytest.mark.parametrize("config", [SEARCHES[0], *SEARCHES[3:]])
 def test_a_stream_gives_the_same_tokens(table_model, config):
     model = table_model(vocab=9)
     for source in ([], [4], [5, 3, 8]):
@@ -60,6 +61,17 @@ def test_a_diverged_model_is_reported(table_model, config):
     model.table.fill_(torch.nan)
     with pytest.raises(UserError, match="training diverged"):
         decode(model, [[3], [4]], config)
+
+
+def test_an_engine_is_not_asked_for_what_it_cannot_do():
+    class Other:
+        def decode(self, sources, config):
+            return [[] for _ in sources]
+
+    assert decode(Other(), [[3]]) == [[]]
+    for setting in ({"no_repeat": 2}, {"min_length": 3}, {"repetition_penalty": 1.2}, {"stop": ["a"]}):
+        with pytest.raises(UserError, match="this engine has no"):
+            decode(Other(), [[3]], DecodeConfig(**setting))
 
 
 def test_no_sources_no_hypotheses(table_model):

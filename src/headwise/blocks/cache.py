@@ -13,7 +13,7 @@ from headwise.blocks.stream import Cache, Made, Place
 
 
 class Growing:
-    """Tensors that grow along one dimension, in buffers twice as long whenever they are full."""
+    """Tensors that grow along one dimension, in buffers twice as long as what is kept whenever they are full."""
 
     __slots__ = ("buffers", "dim", "length")
 
@@ -22,25 +22,26 @@ class Growing:
         self.length = 0
         self.buffers: list[Tensor] = []
 
-    def extend(self, new: tuple[Tensor, ...], capacity: int) -> tuple[Tensor, ...]:
+    def extend(self, new: tuple[Tensor, ...], capacity: int, limit: int = 0) -> tuple[Tensor, ...]:
+        """The last `limit` of what was there (0: all of it), then `new`."""
         more = new[0].shape[self.dim]
-        end = self.length + more
-        if not self.buffers or end > self.buffers[0].shape[self.dim]:
-            self._grow(new, max(capacity, 2 * end))
+        kept = min(self.length, limit or self.length)
+        if not self.buffers or self.length + more > self.buffers[0].shape[self.dim]:
+            self._grow(new, kept, max(capacity, 2 * (kept + more)))
         for buffer, tensor in zip(self.buffers, new, strict=True):
             buffer.narrow(self.dim, self.length, more).copy_(tensor)
-        self.length = end
-        return tuple(buffer.narrow(self.dim, 0, end) for buffer in self.buffers)
+        first, self.length = self.length - kept, self.length + more
+        return tuple(buffer.narrow(self.dim, first, kept + more) for buffer in self.buffers)
 
-    def _grow(self, new: tuple[Tensor, ...], capacity: int) -> None:
+    def _grow(self, new: tuple[Tensor, ...], kept: int, capacity: int) -> None:
         fresh = []
         for tensor in new:
             shape = list(tensor.shape)
             shape[self.dim] = capacity
             fresh.append(tensor.new_empty(shape))
         for buffer, old in zip(fresh, self.buffers, strict=False):  # nothing to carry over the first time
-            buffer.narrow(self.dim, 0, self.length).copy_(old.narrow(self.dim, 0, self.length))
-        self.buffers = fresh
+            buffer.narrow(self.dim, 0, kept).copy_(old.narrow(self.dim, self.length - kept, kept))
+        self.buffers, self.length = fresh, kept
 
     def select(self, rows: Tensor) -> None:
         if self.dim == 0:
@@ -53,12 +54,14 @@ class Growing:
 
 
 class DecodingCache(Cache):
-    """Remembers by place. Rows of one source are contiguous: source s has rows s*beams ... s*beams+beams-1."""
+    """Remembers by place, of what grows the last `limit` (0: all). Rows of one source are contiguous: source s has rows
+    s*beams ... s*beams+beams-1."""
 
-    def __init__(self, rows: int, beams: int = 1, capacity: int = 32):
+    def __init__(self, rows: int, beams: int = 1, capacity: int = 32, limit: int = 0):
         self.rows = rows
         self.beams = beams
         self.capacity = capacity
+        self.limit = limit
         self.growing: dict[Place, Growing] = {}
         self.states: dict[Place, Tensor] = {}
         self.made: dict[Place, Any] = {}
@@ -67,7 +70,7 @@ class DecodingCache(Cache):
         entry = self.growing.get(place)
         if entry is None:
             entry = self.growing[place] = Growing(dim)
-        return entry.extend(new, self.capacity)
+        return entry.extend(new, self.capacity, self.limit)
 
     def once(self, place: Place, make: Callable[[], Made]) -> Made:
         if place not in self.made:

@@ -4,58 +4,75 @@ Where the width is small, a step through the modules spends more time on context
 arithmetic. A `Plan` binds every part to its place in a cache and keeps one short function for each. It reads and
 writes the very entries that the modules do, so the two may take turns; a part without a short form runs as it is.
 
-Letters: B sources, K beams, R = B * K rows, C width, H heads, D head_width, S length of the source.
+Letters: B sources, K beams, R = B * K rows, C width, H heads, G heads of keys, D head_width, S length of the source,
+T tokens so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Attention, Itself, Memory
+from headwise.blocks.attention import Attention, Grouped, Itself, Memory, folded
 from headwise.blocks.cache import DecodingCache
+from headwise.blocks.dropout import Dropout
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.kernels import auto
+from headwise.blocks.mixers.recurrent import Recurrent
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.residual import Add, Post, Pre, Wiring
+from headwise.blocks.part import Part
+from headwise.blocks.residual import Add, Chain, Post, Pre, Wiring
 from headwise.blocks.scores import Dot, Scaled
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stream import Context, Place, Stream
 from headwise.blocks.terms import Causal, Padding, Segments
 
 if TYPE_CHECKING:
     from headwise.blocks.stack import Decoder, Stack
 
 Function = Callable[[Tensor], Tensor]
-Step = Callable[[Tensor, Tensor], Tensor]  # (R, C) and the position (1,) -> (R, C)
+Step = Callable[[Tensor, Stream], Tensor]  # (R, C), and the embedded tokens with their places -> (R, C)
+
+GAPS: Place = ("gaps",)  # where a cache has the number of padding tokens in each row, (R, 1), if there are any
 
 
 class Plan:
     """`plan(tokens, length)`: the decoder's output (R, C) for one token (R,) in each row, after `length` others."""
 
     def __init__(self, decoder: Decoder, ctx: Context):
-        self.embed = decoder.embed
+        assert isinstance(ctx.cache, DecodingCache)
+        self.embed, self.cache = decoder.embed, ctx.cache
         self.steps = list(stack_steps(decoder.stack, ctx.at("decoder")))
         self.final = brief(decoder.stack.final)
         self.shared = ctx.shared
 
     def __call__(self, tokens: Tensor, length: int) -> Tensor:
         self.shared.clear()  # layers of one step share masks, steps do not
-        stream = self.embed(tokens.unsqueeze(1), start=length)
-        x, pos = stream.x.squeeze(1), stream.pos  # (R, 1, C) -> (R, C)
+        stream = self.embedded(tokens, length)
+        x = stream.x.squeeze(1)  # (R, 1, C) -> (R, C)
         for step in self.steps:
-            x = step(x, pos)
+            x = step(x, stream)
         return self.final(x)
+
+    def embedded(self, tokens: Tensor, length: int) -> Stream:
+        """A token of each row after `length` others; where some of these were padding, a row's positions go on without
+        it, and attention is told to leave it out."""
+        ids = tokens.unsqueeze(1)  # (R,) -> (R, 1)
+        gaps = self.cache.states.get(GAPS)
+        if gaps is None:
+            return self.embed(ids, start=length)
+        return self.embed(ids, torch.ones_like(ids, dtype=torch.bool), pos=length - gaps)
 
 
 def stack_steps(stack: Stack, ctx: Context) -> Iterator[Step]:
     for place, number in enumerate(stack.order):
         layer, here = stack.layers[number], ctx.at(place)
         wire = WIRINGS.get(type(layer))
-        if wire and isinstance(layer, Wiring) and all(type(add) is Add for add in layer.adds):
+        if wire and isinstance(layer, Wiring) and all(type(add) in ADDS for add in layer.adds):
             for inner, (part, norm) in enumerate(zip(layer.parts, layer.norms, strict=True)):
                 short = PARTS.get(type(part), whole)
                 yield wire(short(part, here.at(inner)), brief(norm))
@@ -63,51 +80,85 @@ def stack_steps(stack: Stack, ctx: Context) -> Iterator[Step]:
             yield whole(layer, here)
 
 
+def heeds_padding(stack: Stack) -> bool:
+    """Whether what the parts remember of padded rows is what they remember of the rows without their padding."""
+    parts = [part for layer in stack.layers for part in (layer.parts if isinstance(layer, Wiring) else [layer])]
+    sights = [part.see for part in parts if isinstance(part, Attention)]
+    known = all(isinstance(part, Part) and part.properties.length_free and type(part) in PARTS for part in parts)
+    return known and all(type(see) in (Itself, Grouped) for see in sights)  # one that forgets would count padding
+
+
 def post(part: Step, norm: Function) -> Step:
-    return lambda x, pos: norm(x + part(x, pos))
+    return lambda x, at: norm(x + part(x, at))
 
 
 def pre(part: Step, norm: Function) -> Step:
-    return lambda x, pos: x + part(norm(x), pos)
+    return lambda x, at: x + part(norm(x), at)
+
+
+def chain(part: Step, norm: Function) -> Step:
+    return part
 
 
 def whole(module: nn.Module, ctx: Context) -> Step:
     """Any part or layer, as it is."""
 
-    def step(x: Tensor, pos: Tensor) -> Tensor:
-        out = module(Stream(x.unsqueeze(1), pos), ctx)  # (R, C) -> (R, 1, C)
+    def step(x: Tensor, at: Stream) -> Tensor:
+        out = module(at.carrying(x.unsqueeze(1)), ctx)  # (R, C) -> (R, 1, C)
         return (out.x if isinstance(out, Stream) else out).squeeze(1)
 
     return step
 
 
+def recurrent(part: Recurrent, ctx: Context) -> Step:
+    """As it is, but without a mask: what is new is no padding, and a cell takes it at once."""
+    step = whole(part, ctx)
+    return lambda x, at: step(x, at if at.keep is None else replace(at, keep=None))
+
+
 def feedforward(part: FeedForward, ctx: Context) -> Step:
     inner, outer, activation = brief(part.inner), brief(part.outer), part.activation
 
-    def gated(x: Tensor, pos: Tensor) -> Tensor:
+    def gated(x: Tensor, at: Stream) -> Tensor:
         gate, value = inner(x).chunk(2, dim=-1)
         return outer(activation(gate) * value)
 
-    return gated if part.gated else lambda x, pos: outer(activation(inner(x)))
+    return gated if part.gated else lambda x, at: outer(activation(inner(x)))
 
 
 def attention(part: Attention, ctx: Context) -> Step:
-    """The short form where the newest token sees all that is kept, as it is, and the kernel is left to us."""
+    """The short form where the newest token sees all that is kept, perhaps turned, and the kernel is left to us."""
     short = SIGHTS.get(type(part.see))
-    sees_all = all(type(term) in (Causal, Padding, Segments) for term in part.all_terms)
+    sees_all = all(type(term) in (Causal, Padding, Segments) or term.touches == {"turn"} for term in part.all_terms)
     plain = part.kernel is auto and sees_all and type(part.score) in (Dot, Scaled)
     return short(part, part.see, ctx) if short and plain else whole(part, ctx)
 
 
+def turning(part: Attention) -> list[Callable[[Tensor, Tensor], Tensor]]:
+    return [term.turn for term in part.all_terms if "turn" in term.touches]
+
+
 def itself(part: Attention, see: Itself, ctx: Context) -> Step:
     project, out, scale = brief(see.project), brief(part.out), part.scale
-    heads, head_width, cache, place = see.heads, see.head_width, ctx.cache, ctx.place
+    split, cache, place, kept, places = see.split, ctx.cache, ctx.place, (*ctx.place, "keep"), (*ctx.place, "pos")
+    turns = turning(part)
+    positions = any(term.needs_positions for term in part.all_terms)
 
-    def step(x: Tensor, pos: Tensor) -> Tensor:
-        q, k, v = project(x).view(-1, 3, heads, 1, head_width).unbind(1)  # (R, 3HD) -> 3 x (R, H, 1, D)
+    def step(x: Tensor, at: Stream) -> Tensor:
+        # (R, (H + 2G)D) -> (R, H, 1, D) and 2 x (R, G, 1, D), where G is H unless heads share keys
+        q, k, v = split(project(x).unsqueeze(1))
+        for turn in turns:
+            q, k = turn(q, at.pos), turn(k, at.pos)
+        if positions:
+            cache.extend(places, at.pos.dim() - 1, at.pos)
         k, v = cache.extend(place, 2, k, v)
-        mixed = F.scaled_dot_product_attention(q, k, v, scale=scale)
-        return out(mixed.reshape(len(x), -1))  # (R, H, 1, D) -> (R, HD)
+        seen = None
+        if at.keep is not None:
+            seen = cache.extend(kept, 1, at.keep)[0][:, None, None]  # (R, T) -> (R, 1, 1, T)
+        if k.shape[1] < q.shape[1]:  # heads that share keys are further queries of theirs
+            q = q.reshape(len(x), k.shape[1], -1, k.shape[3])  # (R, H, 1, D) -> (R, G, H/G, D)
+        mixed = F.scaled_dot_product_attention(q, k, v, seen, scale=scale)
+        return out(mixed.reshape(len(x), -1))  # (R, G, H/G, D) -> (R, HD)
 
     return step
 
@@ -118,13 +169,16 @@ def memory(part: Attention, see: Memory, ctx: Context) -> Step:
     seen = ctx.memory[see.name]
     assert isinstance(cache, DecodingCache)
     cache.once(place, lambda: see.keys_values(seen, part.all_terms, part.score))
+    turns = turning(part)
     hidden = ("hidden", see.name)  # one mask for all layers, additive as the kernel wants it
     cache.once(hidden, lambda: additive(seen))
     made = cache.made
 
-    def step(x: Tensor, pos: Tensor) -> Tensor:
+    def step(x: Tensor, at: Stream) -> Tensor:
         k, v = made[place]
         q = query(x).view(len(k), -1, heads, head_width).transpose(1, 2)  # (R, HD) -> (B, K, H, D) -> (B, H, K, D)
+        for turn in turns:
+            q = turn(q, folded(at.pos, q.shape[2]))
         mixed = F.scaled_dot_product_attention(q, k, v, made[hidden], scale=scale)
         return out(mixed.transpose(1, 2).reshape(len(x), -1))  # (B, H, K, D) -> (B, K, H, D) -> (R, HD)
 
@@ -161,9 +215,14 @@ def rms_norm(module: RMSNorm) -> Function:
 
 
 # By exact type: a subclass may do something else.
-WIRINGS: dict[type, Callable[[Step, Function], Step]] = {Post: post, Pre: pre}
-PARTS: dict[type, Callable[[Any, Context], Step]] = {Attention: attention, FeedForward: feedforward}
-SIGHTS: dict[type, Callable[[Attention, Any, Context], Step]] = {Itself: itself, Memory: memory}
+WIRINGS: dict[type, Callable[[Step, Function], Step]] = {Post: post, Pre: pre, Chain: chain}
+ADDS = (Add, Dropout, nn.Identity)  # of which evaluation sees a sum or nothing
+PARTS: dict[type, Callable[[Any, Context], Step]] = {
+    Attention: attention,
+    FeedForward: feedforward,
+    Recurrent: recurrent,
+}
+SIGHTS: dict[type, Callable[[Attention, Any, Context], Step]] = {Itself: itself, Grouped: itself, Memory: memory}
 FUNCTIONS: dict[type, Callable[[Any], Function]] = {
     nn.Linear: linear,
     LayerNorm: layer_norm,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, validators
 
 from headwise.cli.common import Checkpoint, Device, File, Json, Seed, Threads, TopK, TopP, With, chunks, opened
+from headwise.errors import UserError
+from headwise.prompts import TEMPLATE, few_shot
 
 if TYPE_CHECKING:
-    from headwise.decode.hypothesis import Hypothesis
-    from headwise.text.base import Tokeniser
+    from headwise.loaded import Loaded, Translation
 
 POSITIVE = validators.Number(gte=1)
-UNFINISHED = "\ufffd"  # what the first bytes of a character are decoded to
 
 
 def generate(
@@ -26,11 +26,26 @@ def generate(
     *prompts: str,
     file: File = None,
     length: Annotated[int, Parameter(validator=POSITIVE, help="Write at most this many tokens.")] = 200,
-    temperature: Annotated[float, Parameter(help="Draw from P^(1/t); 0 takes the most probable token.")] = 0.8,
+    min_length: Annotated[int | None, Parameter(help="Write at least this many tokens.")] = None,
+    stop: Annotated[
+        list[str] | None, Parameter(negative="", help="End a text before this string; may be given again.")
+    ] = None,
+    temperature: Annotated[
+        float | None, Parameter(help="Draw from P^(1/t); 0 takes the most probable token. 0.8, or 0 with --shots.")
+    ] = None,
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
+    repetition_penalty: Annotated[float | None, Parameter(help="Above 1: tokens come again less easily.")] = None,
+    no_repeat: Annotated[int | None, Parameter(help="No sequence of so many tokens comes twice.")] = None,
     samples: Annotated[int, Parameter(validator=POSITIVE, help="Ways to go on with each prompt.")] = 1,
+    shots: Annotated[
+        Path | None, Parameter(help="Examples, input TAB output: prompts are inputs, whose output is printed.")
+    ] = None,
+    count: Annotated[int | None, Parameter(help="Show so many of the examples; 0 shows none.")] = None,
+    template: Annotated[
+        str | None, Parameter(help=f"How an example is written; unless said, {json.dumps(TEMPLATE)}.")
+    ] = None,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -41,13 +56,17 @@ def generate(
 
     The prompt is printed with what follows it; several texts have a line of three dashes between them. An empty prompt
     "" begins a new text. Prompts are arguments, lines of --file, or lines of stdin; on a terminal without any of these
-    it asks.
+    it asks. In --stop and --template, \\n is a new line and \\t a tab.
+
+    With --shots each prompt is an input: the examples stand before it as --template says, and what the model writes up
+    to the end of the line is printed (up to --stop, where it is given).
 
     For example:
 
         headwise generate runs/shakespeare-lstm "To be" --length 400
-        headwise generate runs/shakespeare-ngram "ROMEO:" --temperature 1 --top-p 0.9 --seed 7
+        headwise generate runs/shakespeare-ngram "ROMEO:" --temperature 1 --top-p 0.9 --seed 7 --stop "\\n\\n"
         headwise generate runs/shakespeare-lstm "" --samples 5 --json
+        headwise generate runs/gpt --shots capitals.tsv --count 4 "France" "Peru"
 
     Parameters
     ----------
@@ -58,49 +77,72 @@ def generate(
     """
     loaded = opened(run, checkpoint, device, threads, with_)
     loaded.able("language-model")
-    from headwise.decode.driver import decode, stream
-    from headwise.tasks.base import device_of
-
-    given = {"top_k": top_k, "top_p": top_p, "seed": seed}
+    write = _prompter(shots, template, count)
+    stops = [_typed(text) for text in stop or ()] or (["\n"] if shots else None)
+    given = {
+        "top_k": top_k, "top_p": top_p, "seed": seed, "min_length": min_length, "stop": stops,
+        "repetition_penalty": repetition_penalty, "no_repeat": no_repeat,
+    }  # fmt: skip
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    config = loaded.decoding(
-        beams=1, nbest=samples, temperature=temperature, max_ratio=0, extra=length, max_length=length, **settings
-    )
-    tokeniser, where = loaded.tokenisers.target, device_of(loaded.model)
-    live = samples == 1 and not json_ and sys.stdout.isatty()
+    settings |= {"beams": 1, "nbest": samples, "max_ratio": 0, "extra": length, "max_length": length}
+    settings["temperature"] = temperature if temperature is not None else 0.0 if shots else 0.8
+    live = samples == 1 and sys.stdout.isatty()
     marks = chain([""], repeat("---\n"))
     for chunk in chunks(prompts, file):
-        ids = tokeniser.encode_batch(chunk)
-        if live:
-            for prompt in ids:
-                _show(_growing(tokeniser, prompt, stream(loaded.model, prompt, config, where)), next(marks))
-            continue
-        for text, prompt, found in zip(chunk, ids, decode(loaded.model, ids, config, where), strict=True):
-            wholes = [tokeniser.decode([*prompt, *each.ids]) for each in found]
-            if json_:
-                ways = _ways(wholes, found, len(tokeniser.decode(prompt)))
-                print(json.dumps({"prompt": text, "samples": ways}, ensure_ascii=False))
-            else:
-                for whole in wholes:
-                    _show([whole], next(marks))
+        texts = [write(text) for text in chunk]
+        if json_:
+            _tell(texts, loaded.continuations(texts, **settings))
+        elif shots:
+            for each in chain.from_iterable(loaded.continuations(texts, **settings)):
+                print(each.text.strip())
+        elif live:
+            for text in texts:
+                _show(_growing(loaded, text, settings), next(marks))
+        else:
+            for each in chain.from_iterable(loaded.generate(texts, **settings)):
+                _show([each.text], next(marks))
 
 
-def _ways(wholes: Sequence[str], found: Sequence[Hypothesis], known: int) -> list[dict[str, Any]]:
-    """Each sample without its prompt: what a model adds may depend on it, as a space between two words does."""
-    return [{"text": whole[known:], "log_prob": each.log_prob} for whole, each in zip(wholes, found, strict=True)]
+def _tell(prompts: Sequence[str], found: Sequence[Sequence[Translation]]) -> None:
+    for prompt, own in zip(prompts, found, strict=True):
+        ways = [{"text": each.text, "log_prob": each.log_prob} for each in own]
+        print(json.dumps({"prompt": prompt, "samples": ways}, ensure_ascii=False))
 
 
-def _growing(tokeniser: Tokeniser, prompt: list[int], tokens: Iterable[int]) -> Iterator[str]:
-    """The text of a prompt, and what each further token adds to it; a character's bytes come together."""
-    ids = list(prompt)
-    shown = tokeniser.decode(ids)
-    yield shown
-    for token in tokens:
-        ids.append(token)
-        text = tokeniser.decode(ids)
-        if not text.endswith(UNFINISHED):
-            yield text[len(shown) :]
-            shown = text
+def _prompter(shots: Path | None, template: str | None, count: int | None) -> Callable[[str], str]:
+    """What makes a prompt of a text: the examples before it, or nothing."""
+    if shots is None:
+        if template is not None or count is not None:
+            raise UserError("--template and --count are about examples; name their file with --shots")
+        return str
+    if not shots.is_file():
+        raise UserError(f"--shots {shots}: there is no such file; check the path")
+    from headwise.data.read import read_pairs
+
+    examples = list(read_pairs((shots,)))
+    return lambda text: few_shot(examples, text, TEMPLATE if template is None else _typed(template), count)
+
+
+def _typed(text: str) -> str:
+    """A text as it was meant: shells pass \\n as two characters.
+
+    >>> _typed(r"Q:\\n")
+    'Q:\\n'
+    """
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _growing(loaded: Loaded, prompt: str, settings: dict[str, Any]) -> Iterator[str]:
+    """The text of a prompt, and what follows it as it is found."""
+    from headwise.decode.driver import stream
+    from headwise.decode.text import growing
+    from headwise.tasks.base import device_of
+
+    tokeniser, config = loaded.tokenisers.target, loaded.decoding(**settings)
+    ids = tokeniser.encode(prompt)
+    tokens = stream(loaded.model, ids, config, device_of(loaded.model), tokeniser)
+    yield tokeniser.decode(ids)
+    yield from growing(tokeniser, ids, tokens, config.stop)
 
 
 def _show(pieces: Iterable[str], mark: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -28,15 +28,23 @@ class DecodeConfig(Config):
     max_ratio: float = Field(default=1.0, ge=0, description="longest output: max_ratio * source length + extra")
     extra: int = Field(default=50, ge=0, description="longest output: max_ratio * source length + extra")
     max_length: int = Field(default=1024, ge=1, description="longest output whatever the source")
+    min_length: int = Field(default=0, ge=0, description="shortest output, unless the longest is shorter")
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="strings that end a text, which is cut before them"
+    )
 
     temperature: float = Field(default=0.0, ge=0, description="0: the most probable; above 0: draw from P^(1/t)")
     top_k: int = Field(default=0, ge=0, description="draw among the k most probable tokens; 0: among all")
     top_p: float = Field(default=1.0, gt=0, le=1, description="draw among the fewest tokens whose P adds up to p")
     seed: int = Field(default=0, ge=0, description="of the draws")
 
+    repetition_penalty: float = Field(default=1.0, gt=0, description="above 1: tokens that were there are less likely")
+    no_repeat: int = Field(default=0, ge=0, description="n: no sequence of n tokens comes twice; 0: any may")
+
     replace_unknown: bool = Field(default=False, description="write unknown words as the source's words they look at")
     dictionary: str = Field(default="", description="file of source TAB target, for words so replaced")
 
+    marked: bool = Field(default=True, description="the start mark stands before a prompt, as it does before none")
     tokens_per_batch: int = Field(default=4096, ge=1, description="bounds padded source tokens * rows of a batch")
 
     @model_validator(mode="after")
@@ -56,6 +64,11 @@ class DecodeConfig(Config):
         if self.temperature > 0:
             return "sample"
         return "beam" if self.beams > 1 else "greedy"
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the next token depends on more than the model: on what was written before it."""
+        return bool(self.stop or self.min_length or self.no_repeat) or self.repetition_penalty != 1
 
     @property
     def rows(self) -> int:

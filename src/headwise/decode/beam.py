@@ -28,8 +28,7 @@ def beam(model: Generator, state: Any, request: Request) -> list[list[Hypothesis
         if not len(rows):
             break
         state = state.select(rows)
-        if len(rows) < len(log_probs):
-            stepper.select(rows)
+        stepper.select(rows)
     return beams.hypotheses()
 
 
@@ -49,7 +48,7 @@ class Beams:
         self.tokens = request.first(model)
         self.ids = torch.empty(len(self.tokens), stepper.longest + 1, dtype=torch.long, device=device)
         # log P only falls and the penalty only grows, so the limit's penalty bounds a live hypothesis.
-        bounds = [length_penalty(limit + 1, self.alpha) for limit in request.limits]
+        bounds = [length_penalty(limit + 1, self.alpha) for limit in request.limits(model)]
         self.bounds = torch.tensor(bounds, device=device)
         self.kept = torch.full((self.count, self.nbest), -torch.inf, device=device)
         self.ended: list[tuple[Tensor, Tensor, Tensor]] = []

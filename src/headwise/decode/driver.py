@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.decode.beam import beam
@@ -16,7 +16,9 @@ from headwise.decode.generator import Generator, Request, Stepper
 from headwise.decode.greedy import greedy, most_probable
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.sample import sample, sampler
+from headwise.decode.walk import Pick
 from headwise.errors import UserError
+from headwise.text.base import Tokeniser
 
 Search = Callable[[Generator, Any, Request], list[list[Hypothesis]]]
 SEARCHES: dict[str, Search] = {"greedy": greedy, "sample": sample, "beam": beam}
@@ -34,16 +36,19 @@ def decode(
     sources: Sequence[Sequence[int]],
     config: DecodeConfig = GREEDY,
     device: torch.device | str = "cpu",
+    tokeniser: Tokeniser | None = None,
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each source, best first.
 
     Sources are token ids as a tokeniser gives them, without marks. What a source gets does not depend on
-    the others.
+    the others. The tokeniser of the outputs is needed where the config has stop strings.
     """
     if isinstance(model, Engine):
+        if config.looks_back:
+            raise UserError("decode: this engine has no stop strings, shortest length or penalties; use another")
         return model.decode(sources, config)
     found: list[list[Hypothesis]] = [[] for _ in sources]
-    for numbers, hypotheses in decode_batches(model, sources, config, device):
+    for numbers, hypotheses in decode_batches(model, sources, config, device, tokeniser):
         for number, own in zip(numbers, hypotheses, strict=True):
             found[number] = own
     return found
@@ -55,14 +60,15 @@ def decode_batches(
     sources: Sequence[Sequence[int]],
     config: DecodeConfig = GREEDY,
     device: torch.device | str = "cpu",
+    tokeniser: Tokeniser | None = None,
 ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
     """As `decode`, batch by batch as they get ready: the sources' numbers and their hypotheses."""
     device = torch.device(device)
     search = SEARCHES[config.search]
     lengths = [len(source) + 1 for source in sources]
-    # A language model reads prompts without padding: those of one length go together.
-    for numbers in batches(lengths, config.tokens_per_batch // config.rows, equal=model.continues):
-        request = Request([sources[number] for number in numbers], config, device)
+    equal = model.continues and not model.ragged
+    for numbers in batches(lengths, config.tokens_per_batch // config.rows, equal):
+        request = Request([sources[number] for number in numbers], config, device, tokeniser)
         with evaluating(model):
             state = model.start(request.opening(model), beams=config.rows)
             with threads(step_threads(model, len(numbers) * config.rows, device)):
@@ -75,25 +81,30 @@ def decode_batches(
         yield numbers, hypotheses
 
 
-@torch.inference_mode()
 def stream(
     model: Generator,
     source: Sequence[int],
     config: DecodeConfig = GREEDY,
     device: torch.device | str = "cpu",
+    tokeniser: Tokeniser | None = None,
 ) -> Iterator[int]:
     """The tokens of one output as they are found, greedily or at random."""
     device = torch.device(device)
     if config.rows > 1:
         raise UserError("A stream follows one hypothesis: set beams and nbest to 1.")
-    request = Request([source], config, device)
+    request = Request([source], config, device, tokeniser)
     pick = sampler(request) if config.search == "sample" else most_probable
+    return _follow(model, request, request.opening(model), pick)
+
+
+@torch.inference_mode()
+def _follow(model: Generator, request: Request, opening: Tensor, pick: Pick) -> Iterator[int]:
     stepper = Stepper(model, request)
-    row = torch.zeros(1, dtype=torch.long, device=device)
+    row = torch.zeros(1, dtype=torch.long, device=request.device)
     token = request.first(model)
     with evaluating(model):
-        state = model.start(request.opening(model))
-    count = step_threads(model, 1, device)
+        state = model.start(opening)
+    count = step_threads(model, 1, request.device)
     for step in range(stepper.longest):
         with evaluating(model), threads(count):
             log_probs, state = stepper(token, state, step)

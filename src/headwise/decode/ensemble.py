@@ -41,6 +41,8 @@ class Ensemble(nn.Module):
         self.models = nn.ModuleList(cast(Sequence[nn.Module], models))
         self.start_id, self.end_id, self.vocab = first.start_id, first.end_id, first.vocab
         self.continues = first.continues
+        self.ragged = all(model.ragged for model in models)
+        self.longest = min((model.longest for model in models if model.longest), default=0)
 
     def start(self, source: Tensor, beams: int = 1) -> EnsembleState:
         return EnsembleState(tuple(model.start(source, beams=beams) for model in self._members))

@@ -14,7 +14,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.config.decode import DecodeConfig
+from headwise.decode.rules import LookBack, Rules
+from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD
+from headwise.text.base import Tokeniser
 
 
 class State(Protocol):
@@ -39,6 +42,16 @@ class Generator(Protocol):
         """Whether it goes on with the source (a language model) instead of answering it."""
         ...
 
+    @property
+    def ragged(self) -> bool:
+        """Whether it starts from prompts of different lengths at once, padded on the right."""
+        ...
+
+    @property
+    def longest(self) -> int:
+        """How many positions there are for what it writes, its prompt and the start included; 0: any number."""
+        ...
+
     def start(self, source: Tensor, beams: int = 1) -> Any:
         """(B, S) -> the state of B * beams rows; rows of a source are contiguous."""
         ...
@@ -55,19 +68,43 @@ class Request:
     sources: Sequence[Sequence[int]]
     config: DecodeConfig
     device: torch.device
+    tokeniser: Tokeniser | None = None  # of the outputs; stop strings need it
 
-    @property
-    def limits(self) -> list[int]:
-        return [self.config.limit(len(source)) for source in self.sources]
+    def limits(self, model: Generator) -> list[int]:
+        """The most tokens that each output may have."""
+        limits = [self.config.limit(len(source)) for source in self.sources]
+        if not model.longest:
+            return limits
+        rooms = [model.longest - len(self._begun(model, source)) for source in self.sources]
+        return [min(both) for both in zip(limits, rooms, strict=True)]
+
+    def past(self, model: Generator) -> Tensor:
+        """The prompts of a model that goes on with them, (R, P), padded on the left; of others nothing, (R, 0)."""
+        rows = [torch.tensor(source if model.continues else (), dtype=torch.long) for source in self.sources]
+        padded = pad_sequence(rows, batch_first=True, padding_value=PAD, padding_side="left")
+        return padded.repeat_interleave(self.config.rows, 0).to(self.device)  # (B, P) -> (R, P)
 
     def opening(self, model: Generator) -> Tensor:
-        """What `start` reads, (B, S): sources with their end marks, padded on the right; or, where the model goes on
+        """What `start` reads, (B, S), padded on the right: sources with their end marks; or, where the model goes on
         with them, all tokens before the last, which is the first to be stepped."""
         if model.continues:
-            rows = [torch.tensor([model.start_id, *source][:-1], dtype=torch.long) for source in self.sources]
+            begun = [self._begun(model, source) for source in self.sources]
+            longest = max(map(len, begun))
+            if model.longest and longest >= model.longest:
+                raise UserError(
+                    f"a prompt of {max(map(len, self.sources))} tokens is too long: this model has {model.longest} "
+                    f"positions, for the prompt and what it writes; leave out {longest - model.longest + 1} or more"
+                )
+            rows = [torch.tensor(each[:-1], dtype=torch.long) for each in begun]
         else:
             rows = [torch.tensor([*source, EOS]) for source in self.sources]
         return pad_sequence(rows, batch_first=True, padding_value=PAD).to(self.device)
+
+    def _begun(self, model: Generator, source: Sequence[int]) -> list[int]:
+        """What stands before the first token to be written: the start, and a prompt after it. Some models read prompts
+        without the start."""
+        prompt = list(source) if model.continues else []
+        return prompt if prompt and not self.config.marked else [model.start_id, *prompt]
 
     def first(self, model: Generator) -> Tensor:
         """The token that each row is stepped with first, (R,)."""
@@ -76,10 +113,12 @@ class Request:
 
 
 class Stepper:
-    """log P of the next tokens: padding and start are never produced, the end is due at the limit.
+    """log P of the next tokens: padding and start are never produced, the end is due at the limit and not before the
+    shortest length, no sequence comes again that may not.
 
-    Both rules only close ways; the numbers stay the model's own log P. Every hypothesis is thus a whole
-    sentence, its end included, and hypotheses can be compared however they came to an end.
+    These rules only close ways; the numbers stay the model's own log P. Every hypothesis is thus a whole sentence, its
+    end included, and hypotheses can be compared however they came to an end. After a stop string the end is free:
+    log P = 0. A penalty on repetitions changes the model's P for all that follows.
     """
 
     def __init__(self, model: Generator, request: Request):
@@ -87,15 +126,19 @@ class Stepper:
         never = sorted({PAD, BOS, model.start_id} - {model.end_id})
         self.never = torch.tensor(never, device=request.device)
         self.choices = model.vocab - len(never)
-        limits = request.limits
+        limits = request.limits(model)
         due = torch.tensor(limits, device=request.device)
         self.limits = due.repeat_interleave(request.config.rows)  # (B,) -> (R,)
         self.first_limit = min(limits)
         self.longest = max(limits)
+        self.rules = Rules()
+        if request.config.looks_back:
+            self.rules = LookBack(request.config, request.past(model), model.end_id, request.tokeniser)
 
     def __call__(self, tokens: Tensor, state: Any, done: int) -> tuple[Tensor, Any]:
         """Tokens (R,) -> log P (R, V) after `done` tokens, and the new state."""
         logits, state = self.model.step(tokens, state)
+        logits = self.rules.weigh(logits, tokens, done)
         # One fused pass: on CPU it is as fast as logsumexp, and its result is ours to write on.
         log_probs = logits.log_softmax(-1, dtype=torch.float32)
         log_probs.index_fill_(1, self.never, -torch.inf)
@@ -104,10 +147,14 @@ class Stepper:
             end = log_probs[:, self.model.end_id].clone()
             log_probs.masked_fill_(due[:, None], -torch.inf)
             log_probs[:, self.model.end_id] = end
+        self.rules.close(log_probs, self.limits, done)
         return log_probs, state
 
     def select(self, rows: Tensor) -> None:
-        self.limits = self.limits[rows]
+        """Go on with these rows, in this order."""
+        self.rules.select(rows)
+        if len(rows) < len(self.limits):  # rows that only change places are of one source, and have one limit
+            self.limits = self.limits[rows]
 
 
 def best(scores: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:

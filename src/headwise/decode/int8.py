@@ -36,11 +36,11 @@ class Int8Head(VocabularyHead):
 
     def __init__(self, head: VocabularyHead):
         nn.Module.__init__(self)
-        self.table, self.bias, self.pad = head.table, head.bias, head.pad
+        self.before, self.table, self.bias, self.pad = head.before, head.table, head.bias, head.pad
         self.product = Int8Linear(head.table.weight, head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(x)
+        return self.product(self.before(x))
 
 
 def quantised(model: Model, least: int = LEAST) -> Model:

@@ -96,6 +96,7 @@ class Backoff(nn.Module):
     """A generator over back-off tables, by order from 1. It gives log-probabilities where others give logits."""
 
     start_id, end_id, continues = BOS, EOS, True
+    ragged, longest = True, 0
 
     def __init__(self, tables: list[Table], vocab: int):
         super().__init__()
@@ -150,9 +151,11 @@ class Backoff(nn.Module):
         return log_p
 
     def start(self, prompt: Tensor, beams: int = 1) -> Reading:
-        """Read the prompts (B, P), which begin with BOS or are empty and have no padding; `beams` rows for each."""
+        """Read the prompts (B, P), which begin with BOS or are empty; shorter ones may be padded on either side.
+        `beams` rows for each."""
         if prompt.shape[1]:
-            contexts = self.contexts(prompt[:, -self.order :])[:, -1]  # (B, T, order) -> (B, order)
+            order = (prompt != PAD).sort(dim=1, stable=True)[1]  # to the left: nothing is known of padding
+            contexts = self.contexts(prompt.gather(1, order)[:, -self.order :])[:, -1]  # (B, T, order) -> (B, order)
         else:
             unknown = [0, *(table.unknown for table in self.by_order[:-1])]
             contexts = prompt.new_tensor(unknown).expand(len(prompt), -1)

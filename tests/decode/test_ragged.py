@@ -1,0 +1,196 @@
+"""Prompts of different lengths in one batch: what each gets is what it gets alone."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+import torch
+
+import headwise
+from headwise.blocks.cache import DecodingCache
+from headwise.blocks.part import Part, Properties
+from headwise.blocks.plan import GAPS
+from headwise.blocks.record import record
+from headwise.blocks.residual import Pre
+from headwise.blocks.stack import LanguageModel
+from headwise.catalog import CATALOG
+from headwise.config.decode import DecodeConfig
+from headwise.decode import Ensemble, decode, decode_batches
+from headwise.decode.driver import threads
+from headwise.models.ngram import NgramConfig
+from headwise.text import BOS, PAD
+
+VOCAB = 24
+PROMPTS = [[5, 6, 7], [9], [], [7, 7, 8, 10, 12, 15, 4, 4, 9], [6, 11], [13, 3, 5, 9, 9, 4, 8], [20]]
+SEARCHES = [
+    DecodeConfig(max_length=8),
+    DecodeConfig(max_length=6, beams=3, nbest=2),
+    DecodeConfig(max_length=8, temperature=1.0, top_p=0.95, nbest=2),
+    DecodeConfig(max_length=8, repetition_penalty=1.4, no_repeat=2, min_length=5),
+]
+POSITIONS = ["sinusoid", {"kind": "learned", "limit": 24}, "rotary", "alibi", "t5", "shaw"]
+RECURRENT = ["lstm", "gru", "rnn"]
+
+
+def transformer(positions, **settings):
+    return headwise.build(
+        "transformer-tiny", vocab=VOCAB, task="language-model", positions=positions, tie="none", **settings
+    )
+
+
+def recurrent(name, **settings):
+    return headwise.build(f"{name}-tiny", vocab=VOCAB, task="language-model", tie="none", **settings)
+
+
+def counted():
+    lines = torch.randint(3, VOCAB, (40, 12), generator=torch.Generator().manual_seed(1)).tolist()
+    return NgramConfig(order=3).build(VOCAB).fit([*lines, *PROMPTS])
+
+
+FAMILIES = {
+    **{str(positions): lambda positions=positions: transformer(positions) for positions in POSITIONS},
+    "pre-norm": lambda: transformer("sinusoid", wiring="pre"),
+    "shared-keys": lambda: transformer("rotary", decoder={"depth": 1, "layers": [[{"key_value_heads": 1}, "mlp"]]}),
+    "written-out": lambda: transformer("rotary", decoder={"depth": 1, "layers": [[{"kernel": "plain"}, "mlp"]]}),
+    **{name: lambda name=name: recurrent(name) for name in RECURRENT},
+    "lstm-pre": lambda: recurrent("lstm", wiring="pre"),
+    "ngram": counted,
+}
+
+
+@cache
+def made(family):
+    torch.manual_seed(3)
+    model = FAMILIES[family]()
+    if family != "ngram":
+        model = model.double().eval().requires_grad_(False)
+        model.decoder.head.table.weight *= 3  # so that what it writes depends on what it read
+    return model
+
+
+def ids_of(found):
+    return [[hypothesis.ids for hypothesis in own] for own in found]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threads(1):  # the steps are tiny
+        yield
+
+
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.search + "-rules" * config.looks_back)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_does_not_depend_on_the_others(family, config):
+    model = made(family)
+    ((numbers, together),) = decode_batches(model, PROMPTS, config)  # all at once
+    alone = [decode(model, [PROMPTS[number]], config)[0] for number in numbers]
+    assert ids_of(together) == ids_of(alone)
+    assert len({own[0].ids for own in together}) > 2
+    for ours, theirs in zip(together, alone, strict=True):
+        assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=1e-4)
+
+
+CATALOGUED = [
+    name for name, entry in CATALOG.items() if "language-model" in entry.config.tasks and entry.family != "counts"
+]
+
+
+@pytest.mark.parametrize("name", CATALOGUED)
+def test_so_it_is_for_every_language_model_of_the_catalogue(name):
+    torch.manual_seed(4)
+    model = headwise.build(f"{name}-tiny", vocab=VOCAB, task="language-model").double().eval()
+    prompts = [*PROMPTS, [4, 5, 6, 7] * 6]
+    together = decode(model, prompts, SEARCHES[0])
+    assert ids_of(together) == [ids_of(decode(model, [prompt], SEARCHES[0]))[0] for prompt in prompts]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_padding_may_stand_on_either_side(family):
+    model = made(family)
+    rows = [[BOS, *prompt] for prompt in PROMPTS]
+    longest = max(map(len, rows))
+    right = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+    left = torch.tensor([[PAD] * (longest - len(row)) + row for row in rows])
+    tokens = torch.arange(4, 4 + len(rows))
+    alone = [
+        model.step(token[None], model.start(torch.tensor([row])))[0] for row, token in zip(rows, tokens, strict=True)
+    ]
+    for prompts in (left, right):
+        logits, _ = model.step(tokens, model.start(prompts))
+        torch.testing.assert_close(logits, torch.cat(alone))
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "ngram"])
+@torch.no_grad()
+def test_plan_and_modules_may_take_turns_over_padding(family):
+    model = made(family)
+    prompts = torch.tensor([[1, 5, 6, 7], [1, 8, 0, 0], [0, 0, 0, 0]])
+    planned, turns = model.start(prompts, beams=2), model.start(prompts, beams=2)
+    tokens = torch.arange(4, 10)
+    for step in range(5):
+        logits, planned = model.step(tokens, planned)
+        if step % 2:
+            other, turns = model.step(tokens, turns)
+        else:
+            with record():  # goes through the modules, which show their attention
+                other, turns = model.step(tokens, turns)
+        torch.testing.assert_close(logits, other)
+        tokens = logits.argmax(-1)
+        if step == 2:  # the first source goes, and the beams of the others change places
+            rows = torch.tensor([3, 2, 5, 4])
+            planned, turns, tokens = planned.select(rows), turns.select(rows), tokens[rows]
+
+
+@pytest.mark.parametrize("positions", POSITIONS, ids=str)
+@torch.no_grad()
+def test_prompts_of_one_length_cost_no_mask(positions):
+    state = made(str(positions)).start(torch.tensor([[1, 5, 6], [1, 8, 9]]))
+    assert isinstance(state.cache, DecodingCache) and GAPS not in state.cache.states
+    assert not any("keep" in place for place in state.cache.growing)
+
+
+def test_an_ensemble_reads_what_its_members_read():
+    models = [made("rotary"), made("lstm")]
+    both = Ensemble(models)
+    assert both.ragged and both.longest == 0
+    together = decode(both, PROMPTS, SEARCHES[0])
+    assert ids_of(together) == [ids_of(decode(both, [prompt], SEARCHES[0]))[0] for prompt in PROMPTS]
+
+
+class Mean(Part):
+    """The mean of all inputs so far: knows of no padding."""
+
+    @property
+    def properties(self):
+        return Properties(causal=True, steppable=True)
+
+    def transform(self, stream, ctx):
+        before = ctx.cache.state(ctx.place, lambda: torch.zeros_like(stream.x[:, 0]))
+        sums = before.unsqueeze(1) + stream.x.cumsum(1)
+        ctx.cache.put(ctx.place, sums[:, -1])
+        return sums / (stream.pos.unsqueeze(-1) + 1)
+
+
+def test_parts_that_know_of_no_padding_get_prompts_of_one_length():
+    base = deepcopy(made("pre-norm"))
+    base.decoder.stack.layers[0] = Pre([Mean()], lambda: torch.nn.Identity())
+    model = LanguageModel(base.decoder)
+    assert not model.ragged
+    sizes = [len(numbers) for numbers, _ in decode_batches(model, PROMPTS, SEARCHES[0])]
+    assert sizes == [1, 1, 1, 1, 2, 1]
+    together = decode(model, PROMPTS, SEARCHES[0])
+    assert ids_of(together) == [ids_of(decode(model, [prompt], SEARCHES[0]))[0] for prompt in PROMPTS]
+
+
+def test_a_table_of_positions_ends_what_is_written():
+    model = deepcopy(made(str(POSITIONS[1])))  # 24 positions
+    model.decoder.head.bias = torch.nn.Parameter(torch.zeros(VOCAB, dtype=torch.float64))
+    with torch.no_grad():
+        model.decoder.head.bias[2] = -100.0  # no end before it is due
+    found = decode(model, [[5] * 3, [6] * 22, []], DecodeConfig(max_length=100, extra=100))
+    assert [len(own[0].ids) for own in found] == [20, 1, 23]
+    with pytest.raises(
+        headwise.errors.UserError, match="a prompt of 23 tokens is too long: this model has 24 positions"
+    ):
+        decode(model, [[5], [5] * 23])

@@ -1,0 +1,128 @@
+"""Stop strings, and texts that grow: a model that recites makes every case."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from headwise.config.data import BpeConfig
+from headwise.config.decode import DecodeConfig
+from headwise.decode import decode, stream
+from headwise.decode.text import cut, following, growing
+from headwise.text import BOS, EOS
+from headwise.text.listed import Bytes, Characters, Words
+from headwise.text.normalise import PLAIN
+from headwise.text.subword import Bpe
+
+
+@dataclass(frozen=True)
+class Place:
+    rows: torch.Tensor  # (R,) which text
+    at: int = 0
+
+    def select(self, rows):
+        return Place(self.rows[rows], self.at)
+
+
+class Reciter(nn.Module):
+    """A language model that recites a text of its own after each prompt, whatever the prompt is."""
+
+    start_id, end_id, continues, ragged, longest = BOS, EOS, True, True, 0
+
+    def __init__(self, texts, vocab):
+        super().__init__()
+        self.vocab = vocab
+        self.texts = [[*text, EOS] for text in texts]
+
+    def start(self, source, beams=1):
+        return Place(torch.arange(len(source)).repeat_interleave(beams))
+
+    def step(self, tokens, state):
+        logits = torch.zeros(len(tokens), self.vocab)
+        for row, number in enumerate(state.rows.tolist()):
+            text = self.texts[number]
+            logits[row, text[min(state.at, len(text) - 1)]] = 20.0
+        return logits, Place(state.rows, state.at + 1)
+
+
+TEXTS = ["ab abba, naïve ☃☃\n", "xa☃b\n\nbab ba", "", "ïab"]
+TOKENISERS = {
+    "characters": Characters(sorted(set("".join(TEXTS)))),
+    "bytes": Bytes(),
+    "bpe": Bpe.train(["ab abba, naïve ☃☃", " ba☃b bab ba"] * 4, BpeConfig(size=280), PLAIN),
+    "words": Words(["ab", "abba,", "naïve", "ba", "bab"]),
+}
+GREEDY = DecodeConfig(max_length=60, extra=60)
+alphabet = st.text("ab ☃ï\n,", max_size=14)
+
+
+def specified(tokeniser, prompt, ids, stop):
+    """The text of as few tokens as it takes to hold a stop string, cut before it."""
+    known = len(tokeniser.decode(prompt))
+    for count in range(len(ids) + 1):
+        text = tokeniser.decode([*prompt, *ids[:count]])[known:]
+        if any(each in text for each in stop):
+            return cut(text, stop)
+    return text
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    kind=st.sampled_from(sorted(TOKENISERS)),
+    prompt=alphabet,
+    text=alphabet,
+    stop=st.lists(st.text("ab ☃ï\n,", min_size=1, max_size=4), max_size=3),
+)
+def test_a_text_ends_at_the_first_stop_string_and_never_shows_it(kind, prompt, text, stop):
+    tokeniser = TOKENISERS[kind]
+    prompt, ids = tokeniser.encode(prompt), tokeniser.encode(text)
+    config, model = GREEDY.changed(stop=stop), Reciter([ids], tokeniser.size)
+    expected = specified(tokeniser, prompt, ids, stop)
+    ((found,),) = decode(model, [prompt], config, tokeniser=tokeniser)
+    assert following(tokeniser, prompt, found.ids, stop) == expected
+    shown = ""
+    for piece in growing(tokeniser, prompt, stream(model, prompt, config, tokeniser=tokeniser), stop):
+        shown += piece
+        assert expected.startswith(shown)
+    assert shown == expected
+
+
+@pytest.mark.parametrize("config", [GREEDY, GREEDY.changed(beams=2), GREEDY.changed(temperature=1e-3, nbest=2)])
+def test_rows_stop_each_for_itself(config):
+    tokeniser = TOKENISERS["bytes"]
+    texts = ["one. two", "no end", "three.", ". four"]
+    model = Reciter([tokeniser.encode(text) for text in texts], tokeniser.size)
+    prompts = [[100, 101], [100, 102], [100, 103], [100, 104]]
+    found = decode(model, prompts, config.changed(stop=[". ", "!"]), tokeniser=tokeniser)
+    told = [following(tokeniser, p, own[0].ids, [". "]) for p, own in zip(prompts, found, strict=True)]
+    assert told == ["one", "no end", "three.", ""]
+    assert [len(own[0].ids) for own in found] == [5, 6, 6, 2]  # no token after the string was asked for
+    assert found[0][0].log_prob == pytest.approx(0, abs=1e-4)  # the end after it is free
+
+
+def test_a_stop_string_in_the_prompt_stops_nothing():
+    tokeniser = TOKENISERS["characters"]
+    model = Reciter([tokeniser.encode("ba ab")], tokeniser.size)
+    ((found,),) = decode(model, [tokeniser.encode("ab")], GREEDY.changed(stop=["ab", "bb"]), tokeniser=tokeniser)
+    assert tokeniser.decode(found.ids) == "ba ab"
+
+
+def test_tokens_after_a_stop_string_are_not_asked_for():
+    tokeniser, asked = TOKENISERS["bytes"], []
+
+    def tokens():
+        for token in tokeniser.encode("sn☃w☃!☃"):
+            asked.append(token)
+            yield token
+
+    assert "".join(growing(tokeniser, [], tokens(), ["☃!"])) == "sn☃w"
+    assert tokeniser.decode(asked) == "sn☃w☃!"
+
+
+def test_a_half_character_is_shown_when_nothing_follows():
+    tokeniser = TOKENISERS["bytes"]
+    ids = tokeniser.encode("a☃")[:-1]
+    assert list(growing(tokeniser, [], ids)) == ["a", "\ufffd"] and tokeniser.decode(ids) == "a\ufffd"
