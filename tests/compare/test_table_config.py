@@ -30,7 +30,7 @@ def test_the_base_is_a_file_beside_the_table(table, tmp_path):
 MISTAKES = [
     ("seeds =", "seed =", "small.toml: seed: unknown key; did you mean seeds?"),
     ("steps = 20", "stesp = 20", "small.toml: budget.stesp: unknown key; did you mean steps?"),
-    ('"model.dropout"', '"model.droput"', "small: arm 'post norm': model.droput: unknown key; did you mean dropout?"),
+    ('"model.dropout"', '"model.droput"', "small: arm 'post norm': model.droput: unknown key; did you mean dropout"),
     ('name = "pre"', 'name = "post  norm"', "arm.1.name: two arms are called 'post-norm'"),
     ('source = "B', 'soruce = "B', "published.0.soruce: unknown key; did you mean source"),
 ]

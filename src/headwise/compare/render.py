@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
@@ -81,32 +81,40 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def text(comparison: Comparison) -> None:
-    """Print a table for people."""
+    print_text(comparison.title, rows(comparison), notes(comparison))
+
+
+def markdown(comparison: Comparison) -> None:
+    print_markdown(comparison.title, rows(comparison), notes(comparison))
+
+
+def print_text(heading: str, grid: Sequence[Sequence[str]], remarks: Sequence[str]) -> None:
+    """A table for people; a row whose name ends with a star is set in bold."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    header, *body = rows(comparison)
+    header, *body = grid
     table = Table(box=None, header_style="bold")
     for number, title in enumerate(header):
         table.add_column(escape(title), justify="right" if number > 0 and title != "published" else "left")
     for row in body:
         table.add_row(*map(escape, row), style="bold" if row[0].endswith(" *") else "")
-    print(comparison.title)
+    print(heading)
     Console(width=None if sys.stdout.isatty() else 200).print(table)
-    print("\n".join(notes(comparison)))
+    print("\n".join(remarks))
 
 
-def markdown(comparison: Comparison) -> None:
-    header, *body = rows(comparison)
+def print_markdown(heading: str, grid: Sequence[Sequence[str]], remarks: Sequence[str]) -> None:
+    header, *body = grid
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *body]
-    print(f"**{comparison.title}**\n")
+    print(f"**{heading}**\n")
     print(
         "\n".join(
             "| " + " | ".join(cell.replace("|", "\\|").replace(" *", " \\*") for cell in row) + " |" for row in lines
         )
     )
-    print("".join(f"\n{note.replace('*', chr(92) + '*')}  " for note in notes(comparison)))
+    print("".join(f"\n{note.replace('*', chr(92) + '*')}  " for note in remarks))
 
 
 def as_json(comparison: Comparison) -> None:

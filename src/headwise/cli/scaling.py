@@ -1,0 +1,90 @@
+"""`headwise scaling`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from headwise.cli.common import Changes, With, say, warnings_to_stderr
+
+if TYPE_CHECKING:
+    from headwise.config.scaling import ScalingConfig
+
+
+def scaling(
+    ladder: Path,
+    *,
+    jobs: Annotated[int, Parameter(help="Runs at once, each with its share of the cores; 0: one for each core.")] = 0,
+    seeds: Annotated[
+        list[int] | None, Parameter(negative="", consume_multiple=True, help="Instead of the ladder's own.")
+    ] = None,
+    set_: Changes = None,
+    format_: Annotated[Literal["text", "markdown", "json"], Parameter(name="--format", help="Of the table.")] = "text",
+    plot: Annotated[Path | None, Parameter(help="Draw the laws to this .png or .svg.")] = None,
+    runs: Annotated[Path, Parameter(help="Where the ladders' folders of runs are made.")] = Path("runs/scaling"),
+    dry_run: Annotated[bool, Parameter(negative="", help="Only list the runs: N, D, C, done or not.")] = False,
+    with_: With = None,
+) -> None:
+    """Train one language model in several sizes and fit its loss as power laws of N, D and C.
+
+    Results are kept: a second call costs nothing, a changed ladder runs only what changed, and after Ctrl-C the same
+    command goes on. docs/scaling.md describes the ladder.
+
+    For example:
+
+        headwise scaling experiments/scaling/sotu.toml --dry-run
+        headwise scaling experiments/scaling/sotu.toml --jobs 1 --plot laws.svg
+        headwise scaling my_ladder.toml --seeds 1 2 3 --format markdown
+
+    Parameters
+    ----------
+    ladder
+        A TOML file.
+    """
+    warnings_to_stderr()
+    from headwise.config.scaling import ScalingConfig
+    from headwise.plugins import add_parts
+
+    add_parts(with_ or ())
+    config = ScalingConfig.read(ladder, set_ or ())
+    config = config.changed(seeds=tuple(seeds)) if seeds else config
+    if dry_run:
+        _print_runs(config, runs)
+        return
+
+    from headwise.scaling.render import FORMATS
+    from headwise.scaling.run import scaling as climb
+
+    if plot:
+        from headwise.inspect.files import check_ending
+
+        check_ending(plot, ".svg", ".png")  # now, and not after hours of training
+    found = climb(config, runs, jobs=jobs, parts=with_ or ())
+    FORMATS[format_](found)
+    if plot:
+        from headwise.scaling.plot import plot as draw
+
+        say(f"the plot is in {draw(found, plot)}")
+    if found.failures:
+        raise SystemExit(1)
+
+
+def _print_runs(config: ScalingConfig, runs: Path) -> None:
+    from headwise.compare.cell import cells
+    from headwise.compare.render import scaled
+    from headwise.scaling.run import parameters
+
+    sizes = parameters(config)
+    size_of = {arm.name: size for size, arms in config.rungs for arm in arms}
+    listed = [(cell, cell.state()) for cell in cells(config.comparison, runs)]
+    width = max(len(cell.name) for cell, _ in listed)
+    total = 0
+    for cell, state in listed:
+        count, tokens = sizes[size_of[cell.arm]], cell.experiment.train.tokens
+        total += 6 * count * tokens
+        read = f"  D {tokens:,}  C {scaled(6 * count * tokens)}" if tokens else ""
+        print(f"{cell.name:<{width}}  N {count:,}{read}  {state}")
+    compute = f", {scaled(total)} FLOPs" if total else ""
+    print(f"{len(listed)} runs{compute}, {sum(state != 'done' for _, state in listed)} of them to do")

@@ -1,0 +1,108 @@
+"""Power laws by least squares, one or a thousand at a time.
+
+    L(x) = (x_c / x)^a                  Kaplan et al. 2020, equations 1.1-1.3
+    L(x) = L_inf + (x_c / x)^a          Henighan et al. 2020, equation 1.1: what no size can learn stays
+
+n points, R fits at once; `...` is (R,) or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+GOLDEN = (5**0.5 - 1) / 2
+SLOPES = np.geomspace(1e-3, 10, 81)  # exponents to begin with, steps of 12 %
+
+
+@dataclass(frozen=True)
+class Law:
+    """floor + height (x / centre)^-exponent. The centre stands in the middle of the points, so that the height is a
+    loss that was seen and not a constant extrapolated to x = 1."""
+
+    exponent: Floats  # (...)
+    height: Floats
+    floor: Floats
+    centre: float
+
+    def __call__(self, x: Floats) -> Floats:
+        """(n,) -> (..., n)"""
+        fall = np.exp(-self.exponent[..., None] * np.log(x / self.centre))
+        return self.floor[..., None] + self.height[..., None] * fall
+
+    def misfit(self, x: Floats, loss: Floats) -> Floats:
+        """The root of the mean squared relative error, (...)."""
+        return np.sqrt(((self(x) / loss - 1) ** 2).mean(-1))
+
+
+def straight(x: Floats, loss: Floats) -> Law:
+    """A straight line through the logarithms; x (n,), loss (..., n).
+
+    >>> x = np.array([1e3, 1e4, 1e5])
+    >>> float(straight(x, (1e13 / x) ** 0.076).exponent.round(6))
+    0.076
+    """
+    centre, u = _centred(x)
+    y = np.log(loss)
+    return Law(-(y @ u) / (u @ u), np.exp(y.mean(-1)), np.zeros(y.shape[:-1]), centre)
+
+
+def floored(x: Floats, loss: Floats) -> Law:
+    """The same above a floor that is not negative.
+
+    For a given exponent floor and height are a linear regression, so only the exponent is searched for (variable
+    projection: Golub and Pereyra 1973). Errors are relative to the loss, as in the logarithm. Profiling over the floor
+    instead would fit log(L - L_inf), where the smallest losses, next to the floor, shout loudest.
+
+    >>> x = np.geomspace(1e3, 1e6, 6)
+    >>> law = floored(x, 1.5 + (1e3 / x) ** 0.4)
+    >>> float(law.exponent.round(6)), float(law.floor.round(6))
+    (0.4, 1.5)
+    """
+    centre, u = _centred(x)
+
+    def error(exponent: Floats) -> Floats:
+        floor, height = _heights(exponent, u, loss)
+        fall = np.exp(-exponent[..., None] * u)
+        return (((floor[..., None] + height[..., None] * fall) / loss - 1) ** 2).sum(-1)
+
+    shape = loss.shape[:-1]
+    tried = np.stack([error(np.full(shape, slope)) for slope in SLOPES])  # (slopes, ...)
+    best = tried.argmin(0)
+    exponent = minimum(error, SLOPES[np.maximum(best - 1, 0)], SLOPES[np.minimum(best + 1, len(SLOPES) - 1)])
+    floor, height = _heights(exponent, u, loss)
+    return Law(exponent, height, floor, centre)
+
+
+def minimum(error: Callable[[Floats], Floats], low: Floats, high: Floats, rounds: int = 50) -> Floats:
+    """Where `error` is least between `low` and `high`, by golden sections (Kiefer 1953), each element for itself.
+
+    >>> minimum(lambda x: (x - np.array([1.0, 2.0])) ** 2, np.zeros(2), np.full(2, 5.0)).round(6)
+    array([1., 2.])
+    """
+    for _ in range(rounds):
+        step = GOLDEN * (high - low)
+        left, right = high - step, low + step
+        falls = error(left) > error(right)
+        low, high = np.where(falls, left, low), np.where(falls, high, right)
+    return (low + high) / 2
+
+
+def _centred(x: Floats) -> tuple[float, Floats]:
+    """The geometric mean, and log x about it."""
+    logs = np.log(x)
+    return float(np.exp(logs.mean())), logs - logs.mean()
+
+
+def _heights(exponent: Floats, u: Floats, loss: Floats) -> tuple[Floats, Floats]:
+    """Floor and height that fit best under an exponent: 1 regressed on 1 / L and fall / L."""
+    p = 1 / loss
+    q = np.exp(-exponent[..., None] * u) * p  # (..., n)
+    pp, pq, qq, p1, q1 = ((a * b).sum(-1) for a, b in ((p, p), (p, q), (q, q), (p, 1), (q, 1)))
+    floor = np.maximum((p1 * qq - q1 * pq) / (pp * qq - pq**2), 0.0)
+    return floor, (q1 - floor * pq) / qq

@@ -1,0 +1,72 @@
+"""Loss over N, D and C on logarithmic axes: points, both laws, their bands."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwise.compare.render import scaled
+from headwise.errors import UserError
+from headwise.files import write
+from headwise.inspect.files import check_ending
+from headwise.scaling.render import caveat, shown
+from headwise.scaling.resample import interval
+from headwise.scaling.values import Relation, Scaling
+
+POINT, CURVE = "#1f3a5f", "#c8ccd4"
+COLOURS = {"power law": "#4c78a8", "with a floor": "#d1495b"}
+
+
+def plot(found: Scaling, out: Path | str) -> Path:
+    """Draw the laws; the ending of `out` decides the format: .png or .svg."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    out = Path(out)
+    check_ending(out, ".svg", ".png")
+    drawn = [each for each in found.relations.values() if each.fits]
+    if not drawn:
+        raise UserError(f"{out}: nothing is drawn, as no law could be fitted")
+    figure = Figure(figsize=(4.4 * len(drawn), 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, each in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
+        if each.quantity.name == "C":
+            for rung in found.rungs:
+                axes.plot(rung.compute, rung.nll.mean(0), ".-", color=CURVE, linewidth=0.8, markersize=3, zorder=1)
+        _draw(axes, each)
+    figure.suptitle(found.title)
+    figure.supxlabel(caveat(found), fontsize=7, color="#555555")
+    picture = BytesIO()
+    figure.savefig(picture, format=out.suffix[1:].lower(), dpi=150)
+    return write(out, picture.getvalue())
+
+
+def _draw(axes: Any, relation: Relation) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    margin = (relation.x[-1] / relation.x[0]) ** 0.08
+    x = np.geomspace(relation.x[0] / margin, relation.x[-1] * margin, 100)
+    for form, fit in relation.fits.items():
+        colour = COLOURS[form]
+        axes.plot(x, fit.law(x), color=colour, linewidth=1.4, label=f"{form}: {shown(fit.exponent)}", zorder=2)
+        axes.fill_between(x, *interval(fit.draws(x)), color=colour, alpha=0.15, linewidth=0, zorder=1)
+    seen = relation.seen or [each[None] for each in relation.loss]
+    for place, losses in zip(relation.x, seen, strict=True):
+        axes.plot([place] * len(losses), losses, "o", color=POINT, alpha=0.7, markersize=4.5, markeredgewidth=0)
+    name, what = relation.quantity.name, relation.quantity.what
+    axes.set(xscale="log", yscale="log", xlabel=f"{name}, {what}", ylabel="validation loss, nats a token")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    # within one decade a logarithmic axis would have a single label
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:.3g}")
+    low, high = relation.loss.min(), relation.loss.max()
+    axes.set_xlim(x[0], x[-1])
+    axes.set_ylim(low * (low / high) ** 0.15, high * (high / low) ** 0.15)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, title=f"exponent of {name} (Kaplan: {relation.quantity.published:.3f})", title_fontsize=8)
