@@ -8,28 +8,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from headwise.blocks.record import record
-from headwise.blocks.stack import EncoderDecoder
 from headwise.config.base import validate
 from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import Experiment, resolved
+from headwise.config.tuning import TuningConfig
 from headwise.data.corpora import load_corpus
+from headwise.data.pieces import words
 from headwise.data.read import Pair
 from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
+from headwise.decode.text import following
 from headwise.decode.unknown import written
 from headwise.errors import UserError
+from headwise.prompts import TEMPLATE, few_shot
 from headwise.runs import Run
-from headwise.runs.checkpoint import restore, weights
+from headwise.runs.checkpoint import Checkpoint, restore, save, unique, weights
 from headwise.tasks import task_class
 from headwise.tasks.base import Evaluation, Task, device_of
-from headwise.text import EOS
 from headwise.text.tokenisers import Tokenisers
+from headwise.tuning.lora import adapt, merge
 
 if TYPE_CHECKING:
     from headwise.complete import Completion
     from headwise.inspect.maps import Maps
+    from headwise.tasks.filling import Filling
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,21 @@ class Loaded:
         """The same on another device."""
         return replace(self, model=self.model.to(device))
 
+    def save(self, path: str | Path) -> Run:
+        """A new run of it, with one checkpoint: to be used, exported and trained further like any other."""
+        run = Run.create(path, self.experiment.model_dump(mode="json"))
+        self.tokenisers.save(run.tokenizer)
+        save(run, Checkpoint({"step": 0}, unique(self.model)))
+        return run
+
     @property
     def task(self) -> Task:
         return task_of(self.experiment, self.tokenisers)
 
-    def able(self, kind: str) -> Any:
-        """The task, where it is of this kind; another one is refused in a sentence."""
-        if self.task.kind != kind:
-            raise UserError(f"this run was trained to {self.task.kind}, not to {kind}; name another run")
+    def able(self, *kinds: str) -> Any:
+        """The task, where it is of one of these kinds; another one is refused in a sentence."""
+        if self.task.kind not in kinds:
+            raise UserError(f"this run was trained to {self.task.kind}, not to {' or '.join(kinds)}; name another run")
         return self.task
 
     def translate(self, texts: Iterable[str], **settings: Any) -> list[str]:
@@ -70,7 +81,8 @@ class Loaded:
     def candidates(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
         """The `nbest` outputs of each text, best first."""
         self.able("transduce")
-        texts, config, device = list(texts), self.decoding(**settings), device_of(self.model)
+        texts = [self.experiment.data.prefix + text for text in texts]
+        config, device = self.decoding(**settings), device_of(self.model)
         sides = self.tokenisers.source, self.tokenisers.target
         found = decode(self.model, sides[0].encode_batch(texts), config, device)
         outputs = written(self.model, texts, found, sides, config, device)
@@ -81,14 +93,35 @@ class Loaded:
 
     def generate(self, prompts: Iterable[str] = ("",), **settings: Any) -> list[list[Translation]]:
         """Each prompt and how a language model goes on with it, `nbest` ways. Settings are those of `[decode]`."""
-        self.able("language-model")
-        tokeniser = self.tokenisers.target
-        ids = tokeniser.encode_batch(list(prompts))
-        found = decode(self.model, ids, self.decoding(**settings), device_of(self.model))
+        prompts, tokeniser = list(prompts), self.tokenisers.target
+        known = [tokeniser.decode(ids) for ids in tokeniser.encode_batch(prompts)]
         return [
-            [Translation(tokeniser.decode([*prompt, *h.ids]), h.score, h.log_prob) for h in each]
-            for prompt, each in zip(ids, found, strict=True)
+            [replace(each, text=prompt + each.text) for each in own]
+            for prompt, own in zip(known, self.continuations(prompts, **settings), strict=True)
         ]
+
+    def continuations(self, prompts: Iterable[str], **settings: Any) -> list[list[Translation]]:
+        """The same without the prompts: what follows each of them."""
+        self.able("language-model")
+        tokeniser, config = self.tokenisers.target, self.decoding(**settings)
+        ids = tokeniser.encode_batch(list(prompts))
+        found = decode(self.model, ids, config, device_of(self.model), tokeniser)
+        return [
+            [Translation(following(tokeniser, prompt, h.ids, config.stop), h.score, h.log_prob) for h in own]
+            for prompt, own in zip(ids, found, strict=True)
+        ]
+
+    def few_shot(
+        self,
+        examples: Sequence[Pair],
+        inputs: Iterable[str],
+        template: str = TEMPLATE,
+        count: int | None = None,
+        **settings: Any,
+    ) -> list[str]:
+        """What a language model answers to each input after `count` examples, up to the end of the line."""
+        prompts = [few_shot(examples, text, template, count) for text in inputs]
+        return [own[0].text.strip() for own in self.continuations(prompts, **{"stop": ["\n"], **settings})]
 
     def complete(self, text: str, count: int = 5) -> list[Completion]:
         """The most probable ways in which a language model ends the last word of a text."""
@@ -100,12 +133,28 @@ class Loaded:
     def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
         """Each word of each text with its tag."""
         found = self.able("tag").tags(self.model, texts)
-        normalise = self.tokenisers.source.normalise
-        return [list(zip(normalise(text).split(), tags, strict=True)) for text, tags in zip(texts, found, strict=True)]
+        own = [words(self.tokenisers.source, text) for text in texts]
+        return [list(zip(*each, strict=True)) for each in zip(own, found, strict=True)]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """The probability of each label, for each text."""
         return self.able("classify").probabilities(self.model, texts)
+
+    def answer(self, questions: Sequence[tuple[str, str]]) -> list[str]:
+        """What each question asks for, in the words of the text beside it."""
+        from headwise.text.paired import BETWEEN
+
+        return self.able("answer").answers(self.model, [BETWEEN.join(pair) for pair in questions])
+
+    def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
+        """The most probable words for each [MASK] of each text, best first; of a denoising run, any number of words."""
+        return self.able("masked", "denoise").fill(self.model, texts, count)
+
+    def embed(self, texts: Sequence[str], pool: str = "mean", normalised: bool = False) -> Tensor:
+        """A vector for each text, (N, C): the mean of its tokens' last states, or another `pool` of them."""
+        from headwise.embeddings.sentences import embed
+
+        return embed(self.model, self.tokenisers, texts, pool, normalised)
 
     def decoding(self, **settings: Any) -> DecodeConfig:
         """The run's own way of decoding, with some settings changed."""
@@ -113,35 +162,19 @@ class Loaded:
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
-        if not pairs:
-            corpus = load_corpus(self.experiment.data)
-            pairs = corpus.test or corpus.valid
-        return self.task.evaluate(self.model, pairs, self.decoding(**settings), language)
+        given = [(self.experiment.data.prefix + source, target) for source, target in pairs]
+        return self.task.evaluate(self.model, given or self.held_out(), self.decoding(**settings), language)
 
-    @torch.inference_mode()
+    def held_out(self) -> list[Pair]:
+        """The experiment's test part, or its validation part where there is none."""
+        corpus = load_corpus(self.experiment.data)
+        return list(corpus.test or corpus.valid)
+
     def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
         """The attention of every layer and head while reading `text` and writing `target` (its own output if empty)."""
-        from headwise.inspect.maps import Maps
+        from headwise.inspect.look import looked
 
-        if not isinstance(self.model, EncoderDecoder):
-            raise UserError("only a single run can be inspected, not an ensemble or a deployment engine")
-        source_ids = [*self.tokenisers.source.encode(text), EOS]
-        if target:
-            target_ids = [*self.tokenisers.target.encode(target), EOS]
-        else:
-            best = decode(self.model, [source_ids[:-1]], self.decoding(**settings), device_of(self.model))[0][0]
-            target_ids = [*best.ids, EOS]
-        device = device_of(self.model)
-        target_in = torch.tensor([[self.model.start_id, *target_ids[:-1]]], device=device)
-        with record() as maps:
-            self.model(torch.tensor([source_ids], device=device), target_in)
-        if not maps.weights:
-            raise UserError("this run's model has no attention to look at; inspect another run")
-        return Maps(
-            maps.by_kind(),
-            tuple(self.tokenisers.source.tokens(source_ids)),
-            tuple(self.tokenisers.target.tokens(target_ids)),
-        )
+        return looked(self.model, self.tokenisers, text, target, self.decoding(**settings))
 
 
 def load(
@@ -170,10 +203,15 @@ def load(
     experiment = resolved(run.config, str(path / "config.toml"))
     tokenisers = Tokenisers.load(run.tokenizer)
     model = task_of(experiment, tokenisers).build(experiment.model)
+    adapt(model, experiment.tuning.lora)
     restore(model, weights(run, which), str(path))
+    if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
+        merge(model)
+        experiment = experiment.changed(tuning=TuningConfig())
     return Loaded(model.to(device).eval(), tokenisers, experiment)
 
 
 def task_of(experiment: Experiment, tokenisers: Tokenisers) -> Task:
     """The experiment's task with these vocabularies."""
-    return task_class(experiment.task.kind)(experiment.task, tokenisers, experiment.train.smoothing)
+    config = experiment.task.for_model(experiment.model)
+    return task_class(config.kind)(config, tokenisers, experiment.train.smoothing)

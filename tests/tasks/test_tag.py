@@ -3,12 +3,15 @@
 import pytest
 import torch
 
+import headwise
 from headwise.config.data import DataConfig, WordsConfig
-from headwise.config.experiment import TagConfig
+from headwise.config.experiment import resolved
+from headwise.config.tasks import TagConfig
 from headwise.errors import UserError
 from headwise.models.hmm import HmmConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.tasks.tag import Tag, batches
+from headwise.workflow import train_experiment
 
 TINY = {"kind": "transformer-tiny", "wiring": "pre"}
 MODELS = [TINY, {"kind": "lstm-tiny", "bidirectional": True}]
@@ -74,7 +77,45 @@ def test_mistakes_are_said_with_their_place(tmp_path):
     data = DataConfig(train=str(tmp_path / "bad.tsv"), cache=str(tmp_path))
     with pytest.raises(UserError, match=r"bad.tsv, line 2: 2 words but 1 tags"):
         Tag.prepare(data, WordsConfig())
-    from headwise.config.data import CharactersConfig
 
-    with pytest.raises(UserError, match="tags belong to words"):
-        Tag.prepare(data, CharactersConfig())
+
+def test_words_in_pieces_have_their_tag_on_the_first_piece(tmp_path):
+    (tmp_path / "tags.tsv").write_text("the dog ran\tDET NOUN VERB\na cat sat\tDET NOUN VERB\n" * 8)
+    files = {"train": str(tmp_path / "tags.tsv"), "valid": str(tmp_path / "tags.tsv"), "cache": str(tmp_path / "c")}
+    experiment = resolved(
+        {
+            "task": "tag",
+            "data": files,
+            "tokeniser": "characters",
+            "model": {"kind": "bert-tiny", "dropout": 0.0},
+            "train": {"steps": 40, "batch_size": 4, "schedule": {"kind": "cosine", "lr": 0.01, "warmup": 5}},
+        }
+    )
+    prepared = Tag.prepare(experiment.data, experiment.tokeniser)
+    source, labels = prepared.train[0]
+    assert len(source) == len(labels) == len("thedogran") and [i for i, tag in enumerate(labels) if tag] == [0, 3, 6]
+    run, _ = train_experiment(experiment, tmp_path)
+    loaded = headwise.load(run.path)
+    assert loaded.tag(["a dog sat"]) == [[("a", "DET"), ("dog", "NOUN"), ("sat", "VERB")]]
+    assert loaded.evaluate().scores[0].value == 100
+
+
+def test_a_model_of_counts_needs_words(tmp_path):
+    (tmp_path / "tags.tsv").write_text("the dog\tDET NOUN\n" * 30)
+    with pytest.raises(UserError, match="this model counts words and their tags; use tokeniser = 'words'"):
+        train_experiment(
+            resolved(
+                {
+                    "task": "tag",
+                    "data": {
+                        "train": str(tmp_path / "tags.tsv"),
+                        "valid": str(tmp_path / "tags.tsv"),
+                        "cache": str(tmp_path),
+                    },
+                    "tokeniser": "characters",
+                    "model": "hmm",
+                    "train": {"steps": 1},
+                }
+            ),
+            tmp_path,
+        )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headwise.tasks.base import Evaluation
 
 FORMATS = {".conllu": "conllu", ".zip": "labelled-zip"}  # by ending; other files are TSV, or text for language models
+ASKED = {"language-model": "use `headwise generate`", "masked": "use `headwise fill-mask`"}
 
 
 def evaluate(
@@ -88,8 +89,8 @@ def evaluate(
 def _check(loaded: Loaded, outputs: Path | None, show: int, confusion: Path | None, by_length: Path | None) -> None:
     """Refuse what this run cannot give, before it is evaluated."""
     kind = loaded.task.kind
-    if (outputs or show) and kind == "language-model":
-        raise UserError("--outputs and --show: a language model is scored without writing; use `headwise generate`")
+    if (outputs or show) and loaded.experiment.task.unpaired:
+        raise UserError(f"--outputs and --show: {kind} is scored without writing; {ASKED.get(kind, 'leave them out')}")
     if by_length and kind != "transduce":
         raise UserError(f"--by-length: this run was trained to {kind}; only outputs of sources have their lengths")
     if confusion:
@@ -108,11 +109,11 @@ def _read(files: tuple[Path, ...], loaded: Loaded) -> Sequence[Pair]:
     if len(files) > 2:
         raise UserError("--data: give one file, or two that are aligned line by line")
     other = "tsv"
-    if kind == "language-model":
+    if loaded.experiment.task.unpaired:
         other = data.format if data.format in UNPAIRED else "text"
     first = files[0]
     format = FORMATS.get((first.with_suffix("") if first.suffix == ".gz" else first).suffix, other)
-    return list(read_pairs(files, format, data.column, one_to_one=kind == "tag"))
+    return list(read_pairs(files, format, data.column, one_to_one=kind == "tag", columns=data.columns))
 
 
 def _report(found: Evaluation, loaded: Loaded, settings: dict[str, Any]) -> dict[str, Any]:

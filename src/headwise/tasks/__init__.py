@@ -11,9 +11,14 @@ if TYPE_CHECKING:
 TASKS = {
     "transduce": "headwise.tasks.transduce:Transduce",
     "language-model": "headwise.tasks.language:Language",
+    "masked": "headwise.tasks.masked:Masked",
+    "denoise": "headwise.tasks.denoise:Denoise",
     "tag": "headwise.tasks.tag:Tag",
     "classify": "headwise.tasks.classify:Classify",
+    "regress": "headwise.tasks.regress:Regress",
+    "answer": "headwise.tasks.answer:Answer",
     "embed": "headwise.tasks.embed:Embed",
+    "encode": "headwise.tasks.encode:Encode",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,12 +15,42 @@ from headwise.data.collate import PairBatch
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
-from headwise.evaluate.labels import accuracy_by_text, confusion, macro_f1
+from headwise.errors import UserError, nearest
+from headwise.evaluate.agreement import f1_of, matthews
+from headwise.evaluate.labels import Labels, accuracy_by_text, confusion, macro_f1
+from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation, Task, device_of, evaluating
 from headwise.tasks.tag import batches
 from headwise.text import EOS, UNK
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Watch
+
+Scorer = Callable[[Labels, Labels, int], Score]  # outputs, references, resamples
+
+
+def scorer(name: str) -> Scorer:
+    """A score of single labels by its name.
+
+    >>> scorer("f1-of:yes")([["yes"], ["no"]], [["yes"], ["yes"]], 0).value.__round__(2)
+    66.67
+    """
+    if name.startswith("f1-of:"):
+        label = name.removeprefix("f1-of:")
+        return lambda outputs, references, resamples: f1_of(label, single(outputs), single(references), resamples)
+    if name not in SCORES:
+        raise UserError(f"task.scores: there is no '{name}'; {nearest(name, [*SCORES, 'f1-of:LABEL'])}")
+    return SCORES[name]
+
+
+def single(labels: Labels) -> list[str]:
+    return [label for (label,) in labels]
+
+
+SCORES: dict[str, Scorer] = {
+    "accuracy": accuracy_by_text,
+    "f1": macro_f1,
+    "matthews": lambda outputs, references, resamples: matthews(single(outputs), single(references), resamples),
+}
 
 
 class Classify(Task):
@@ -31,19 +61,20 @@ class Classify(Task):
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
-            tokeniser = tokeniser.changed(shared=False, target=LabelsConfig())
-        return prepare(data, tokeniser)
+            return prepare(data, tokeniser.changed(shared=False, target=LabelsConfig(), pairs=True))
+        return prepare(data, tokeniser.paired())
 
     @property
     def watch(self) -> Watch:
-        return Watch("accuracy", lower=False)
+        return Watch(self.config.scores[0], lower=False)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
         return model(batch.source, labels=batch.target_out[:, 0], smoothing=self.smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         outputs = [[best(found)] for found in self.probabilities(model, [text for text, _ in pairs])]
-        return {"accuracy": accuracy_by_text(outputs, self.references(pairs), resamples=0).value}
+        chosen = self.config.scores
+        return {name: scorer(name)(outputs, self.references(pairs), 0).value for name in chosen}
 
     def evaluate(
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
@@ -52,7 +83,7 @@ class Classify(Task):
         references = self.references(pairs)
         outputs = [[best(found)] for found in self.probabilities(model, sources)]
         names, counts = confusion(outputs, references)
-        scores = [accuracy_by_text(outputs, references), macro_f1(outputs, references)]
+        scores = [scorer(name)(outputs, references, 1000) for name in self.config.scores]
         return Evaluation(sources, [label for (label,) in outputs], references, scores, names, counts)
 
     def references(self, pairs: Sequence[Pair]) -> list[list[str]]:

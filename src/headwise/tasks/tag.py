@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from headwise.config.data import DataConfig, TokeniserConfig, WordsConfig
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.data.collate import PairBatch
 from headwise.data.examples import Examples
+from headwise.data.pieces import in_pieces, tokenise_tagged, words
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
 from headwise.decode.driver import batches as by_length
@@ -34,12 +36,12 @@ class Tag(Task):
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
-            if tokeniser.kind != "words" or tokeniser.target_side.kind != "words":
-                raise UserError("tokeniser.kind: tags belong to words; use tokeniser = 'words'")
             tokeniser = tokeniser.changed(shared=False, target=WordsConfig(size=0))
-        return prepare(data.changed(one_to_one=True), tokeniser)
+        return prepare(data.changed(one_to_one=True), tokeniser, tokenise_tagged)
 
     def teach(self, model: Any, examples: Examples) -> None:
+        if not isinstance(self.tokenisers.source, Words):
+            raise UserError("tokeniser.kind: this model counts words and their tags; use tokeniser = 'words'")
         model.fit(examples, self.tokenisers.source.vocabulary)
 
     @property
@@ -61,8 +63,7 @@ class Tag(Task):
         references = self.references(pairs)
         outputs = self.tags(model, sources)
         scores = [accuracy_by_text(outputs, references), macro_f1(outputs, references)]
-        strange = cast(Words, self.tokenisers.source).strange
-        known = [[number not in strange for number in ids] for ids in self.tokenisers.source.encode_batch(sources)]
+        known = self.known(sources)
         if not all(map(all, known)):
             new, true = (unseen(side, known) for side in (outputs, references))
             scores.append(accuracy_by_text(new, true, name="accuracy on unknown words"))
@@ -74,16 +75,27 @@ class Tag(Task):
         normalise = self.tokenisers.target.normalise  # a model that never saw a capital is not asked for one
         return [normalise(tags).split() for _, tags in pairs]
 
+    def known(self, texts: Sequence[str]) -> list[list[bool]]:
+        """Whether each word is in the vocabulary; in pieces every word is."""
+        source = self.tokenisers.source
+        if not isinstance(source, Words):
+            return [[True] * len(words(source, text)) for text in texts]
+        return [[number % source.size not in source.strange for number in ids] for ids in source.encode_batch(texts)]
+
     def tags(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[list[str]]:
         """The tags of each text's words."""
-        names = self.tokenisers.target.vocabulary
+        names, source = self.tokenisers.target.vocabulary, self.tokenisers.source
         found: list[list[str]] = [[] for _ in texts]
         device = device_of(model)
+        cut = in_pieces(source, texts)
         with evaluating(model):
-            for numbers, ids in batches(self.tokenisers.source.encode_batch(texts), tokens):
-                words = [self.tokenisers.source.normalise(texts[number]).split() for number in numbers]
-                for number, row, own in zip(numbers, chosen(model, ids.to(device), words).tolist(), words, strict=True):
-                    found[number] = [names[tag] for tag in row[: len(own)]]
+            for numbers, ids in batches([[number for piece in each for number in piece] for each in cut], tokens):
+                own = [words(source, texts[number]) for number in numbers]
+                for number, row in zip(numbers, chosen(model, ids.to(device), own).tolist(), strict=True):
+                    firsts = accumulate(
+                        map(len, cut[number][:-1]), initial=0
+                    )  # a word's tag is that of its first piece
+                    found[number] = [names[row[first]] for first in firsts] if cut[number] else []
         return found
 
 

@@ -103,7 +103,7 @@ class Words(Listed):
         assert isinstance(config, WordsConfig)
         if not config.classes:
             return cast(Words, super().train(texts, config, normalise))
-        counts = Counter(word for text in texts for word in normalise(text).split())
+        counts = Counter(word for text in texts for word in cls.cut(normalise(text)))
         often = [(-n, word) for word, n in counts.items() if n >= config.min_count and word not in SPECIALS]
         room = max(config.size - len(SPECIALS), 0) if config.size else len(often)
         words = [word for _, word in sorted(often)[:room]]
@@ -115,7 +115,11 @@ class Words(Listed):
     def encode(self, text: str) -> list[int]:
         if len(self.strange) == 1:
             return super().encode(text)
-        return [self._id.get(word) or self._class(word) for word in self.normalise(text).split()]
+        return [self._id.get(word) or self._class(word) for word in self.words(text)]
+
+    def words(self, text: str) -> list[str]:
+        """The text's words, one for each of its ids."""
+        return list(self.cut(self.normalise(text)))
 
     def decode(self, ids: Iterable[int]) -> str:
         return super().decode(UNK if number in self.strange else number for number in ids)

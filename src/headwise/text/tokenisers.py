@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,15 @@ from headwise.errors import UserError, nearest
 from headwise.files import write
 from headwise.interop.marian_text import MarianTokeniser
 from headwise.text.base import Tokeniser
+from headwise.text.hf import HfTokeniser
 from headwise.text.listed import Bytes, Characters, Labels, Words
 from headwise.text.normalise import Normaliser
+from headwise.text.paired import BETWEEN, Paired
+from headwise.text.parsed import Parsed
 from headwise.text.subword import Bpe, Unigram
 
-KINDS: dict[str, type[Tokeniser]] = {
-    cls.kind: cls for cls in (Characters, Words, Labels, Bytes, Bpe, Unigram, MarianTokeniser)
-}
+CLASSES = (Characters, Words, Parsed, Labels, Bytes, Bpe, Unigram, Paired, HfTokeniser, MarianTokeniser)
+KINDS: dict[str, type[Tokeniser]] = {cls.kind: cls for cls in CLASSES}
 FORMAT, VERSION = "headwise-tokenisers", 1
 
 
@@ -43,14 +44,25 @@ class Tokenisers:
     @classmethod
     def train(cls, pairs: Iterable[tuple[str, str]], config: TokeniserConfig, normalise: Normaliser) -> Tokenisers:
         """Learn both sides from pairs that can be iterated anew."""
+
+        def units(side: str) -> list[str]:
+            return side.split(BETWEEN) if config.pairs else [side]
+
         if config.shared:
-            both = KINDS[config.kind].train(chain.from_iterable(pairs), config, normalise)
-            return cls(both, both)
-        side = config.target_side
-        return cls(
-            KINDS[config.kind].train((source for source, _ in pairs), config, normalise),
-            KINDS[side.kind].train((target for _, target in pairs), side, normalise),
-        )
+            every = (text for pair in pairs for side in pair for text in units(side))
+            both = KINDS[config.kind].train(every, config, normalise)
+            found = cls(both, both)
+        else:
+            side = config.target_side
+            found = cls(
+                KINDS[config.kind].train((text for source, _ in pairs for text in units(source)), config, normalise),
+                KINDS[side.kind].train((target for _, target in pairs), side, normalise),
+            )
+        return found.paired() if config.pairs else found
+
+    def paired(self) -> Tokenisers:
+        """The same for sources that may be two texts with a tab between them."""
+        return self if isinstance(self.source, Paired) else Tokenisers(Paired(self.source), self.target)
 
     def to_json(self) -> dict[str, Any]:
         sides = {"source": self.source} if self.shared else {"source": self.source, "target": self.target}

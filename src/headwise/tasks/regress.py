@@ -1,0 +1,86 @@
+"""Regression: a number for a text or for two of them, such as how alike they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.blocks.heads import Loss
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.data.collate import PairBatch
+from headwise.data.examples import Examples
+from headwise.data.read import Pair
+from headwise.errors import UserError
+from headwise.evaluate.agreement import pearson, spearman
+from headwise.tasks.base import Evaluation, device_of, evaluating
+from headwise.tasks.classify import Classify
+from headwise.tasks.tag import batches
+from headwise.text import EOS, UNK
+from headwise.train.state import Watch
+
+
+class Regress(Classify):
+    """Data as for a classifier, with labels that are numbers; a classifier of one output, by least squares."""
+
+    kind = "regress"
+
+    def build(self, model: Any) -> nn.Module:
+        return model.build(self.tokenisers.source.size, 1, "classify")
+
+    @property
+    def watch(self) -> Watch:
+        return Watch("pearson", lower=False)
+
+    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+        wanted = self.values.to(batch.source.device)[batch.target_out[:, 0]]
+        squares = (model(batch.source)[:, 0] - wanted).square()
+        return Loss(squares.sum(), squares.detach().sum(), torch.tensor(len(squares), device=squares.device))
+
+    @property
+    def values(self) -> Tensor:
+        """The number that each label is."""
+        names = self.tokenisers.target.vocabulary[UNK + 1 :]
+        return torch.tensor([0.0] * (UNK + 1) + [number(name) for name in names])
+
+    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        return {score.name.lower(): score.value for score in self.scores(model, pairs, resamples=0)}
+
+    def evaluate(
+        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        sources = [text for text, _ in pairs]
+        outputs = [f"{value:.3f}" for value in self.numbers(model, sources)]
+        return Evaluation(sources, outputs, [[label] for _, label in pairs], self.scores(model, pairs))
+
+    def scores(self, model: Any, pairs: Sequence[Pair], resamples: int = 1000) -> list[Any]:
+        ours, true = self.numbers(model, [text for text, _ in pairs]), [number(label) for _, label in pairs]
+        return [pearson(ours, true, resamples), spearman(ours, true, resamples)]
+
+    def numbers(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[float]:
+        """What the model says of each text."""
+        found = [0.0] * len(texts)
+        device = device_of(model)
+        rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
+        with evaluating(model):
+            for numbers, ids in batches(rows, tokens):
+                for place, value in zip(numbers, model(ids.to(device))[:, 0].tolist(), strict=True):
+                    found[place] = value
+        return found
+
+
+def number(text: str) -> float:
+    """
+    >>> number("3.8")
+    3.8
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value):
+        raise UserError(f"the label '{text}' is not a number, which a regression needs; choose the task classify")
+    return value

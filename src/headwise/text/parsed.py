@@ -1,0 +1,54 @@
+"""Words with their places in a dependency tree: `dogs|2 bark|0` says that the second word is the first one's head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwise.errors import UserError
+from headwise.text import SPECIALS
+from headwise.text.listed import Words
+
+BETWEEN = "|"
+
+
+class Parsed(Words):
+    """Ids carry both: word + size * head, so that a text stays one row of numbers.
+
+    >>> words = Parsed(["bark", "dogs"])
+    >>> words.encode("dogs|2 bark|0"), words.decode([17, 4])
+    ([17, 4], 'dogs bark')
+    """
+
+    kind = "parsed"
+
+    @staticmethod
+    def cut(text: str) -> Iterable[str]:
+        return [word for word, _ in split(text)]
+
+    def encode(self, text: str) -> list[int]:
+        parsed = split(self.normalise(text))
+        words = super().encode(" ".join(f"{word}{BETWEEN}{head}" for word, head in parsed))
+        return [number + self.size * head for number, (_, head) in zip(words, parsed, strict=True)]
+
+    def words(self, text: str) -> list[str]:
+        return list(self.cut(self.normalise(text)))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return super().decode(number % self.size for number in ids)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        return super().tokens(number % self.size for number in ids)
+
+
+def split(text: str) -> list[tuple[str, int]]:
+    """The words and their heads."""
+    found = []
+    cells = text.split()
+    for cell in cells:
+        word, mark, head = cell.rpartition(BETWEEN)
+        if cell in SPECIALS:
+            word, head = cell, "0"
+        elif not mark or not head.isdecimal() or int(head) > len(cells):
+            raise UserError(f"'{cell}': a parsed word is written with its head, as in dogs|2 bark|0")
+        found.append((word, int(head)))
+    return found

@@ -1,0 +1,109 @@
+"""Answers as spans, and numbers for pairs of texts: from files to scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import headwise
+from headwise import UserError
+from headwise.config.experiment import resolved
+from headwise.evaluate.answers import exact_match, overlap
+from headwise.tasks.answer import best, spans
+from headwise.tasks.regress import number
+from headwise.workflow import train_experiment
+
+NAMES = ("anna", "ben", "carl", "dora", "emil")
+PLACES = ("paris", "rome", "oslo", "bern")
+
+
+def questions() -> str:
+    """Who lives where: the answer is the word after the name."""
+    lines = []
+    for one in NAMES:
+        for other in NAMES:
+            for place, rest in ((a, b) for a in PLACES for b in PLACES if a != b):
+                if one != other:
+                    lines.append(f"where is {one}\t{one} in {place} , {other} in {rest}\t{place}")
+                    lines.append(f"where is {other}\t{one} in {place} , {other} in {rest}\t{rest}")
+    return "question\ttext\tanswer\n" + "\n".join(lines) + "\n"
+
+
+def test_a_span_is_found_in_the_second_text_alone() -> None:
+    source = torch.tensor([[7, 8, 2, 6, 7, 8, 2], [7, 8, 2, 6, 6, 6, 2]])
+    assert spans(source, torch.tensor([[7, 8, 2], [7, 8, 2]])).tolist() == [[4, 5], [-1, -1]]
+
+
+def test_the_best_span_goes_forward_and_is_short() -> None:
+    logits = torch.zeros(1, 5, 2)
+    logits[0, 3, 0], logits[0, 1, 1], logits[0, 4, 1], logits[0, 0, 0] = 5.0, 9.0, 3.0, 4.0
+    assert best(logits, longest=5).tolist() == [[0, 1]]  # the larger sum of (3, 1) would go backwards
+    logits[0, 1, 1] = 0.0
+    assert best(logits, longest=5).tolist() == [[3, 4]] and best(logits, longest=1).tolist() == [[3, 3]]
+
+
+def test_answers_are_compared_as_squad_does() -> None:
+    assert exact_match(["The Cat!"], [["cat"]]).value == 100
+    assert overlap(["red cat"], [["the red dog", "x"]], resamples=0).value == pytest.approx(50)
+    assert overlap([""], [["dog"]], resamples=0).value == 0
+
+
+def test_a_reader_learns_where_people_live(tmp_path: Path) -> None:
+    file = tmp_path / "where.tsv"
+    file.write_text(questions())
+    experiment = resolved(
+        {
+            "task": "answer",
+            "data": {
+                "train": str(file),
+                "columns": ["question", "text", "answer"],
+                "cache": str(tmp_path / "cache"),
+                "test_share": 0.1,
+            },
+            "tokeniser": "words",
+            "model": {"kind": "transformer-tiny", "wiring": "pre", "positions": "shaw", "dropout": 0.0},
+            "train": {
+                "steps": 150,
+                "batch_size": 32,
+                "validate_every": 1000,
+                "schedule": {"kind": "cosine", "lr": 0.005, "warmup": 20},
+            },
+        }
+    )
+    run, _ = train_experiment(experiment, tmp_path)
+    loaded = headwise.load(run.path)
+    found = {score.name: score.value for score in loaded.evaluate().scores}
+    assert found["exact match"] > 90, found
+    assert loaded.answer([("where is ben", "anna in oslo , ben in rome")]) == ["rome"]
+    with pytest.raises(UserError, match="put a tab between the two"):
+        loaded.task.answers(loaded.model, ["where is ben"])
+
+
+def test_a_regression_learns_how_much_more_the_first_text_praises(tmp_path: Path) -> None:
+    worth = {"good": 1.0, "fine": 0.5, "so-so": 0.0, "poor": -0.5, "bad": -1.0}
+    rows = [(f"{a} {b}", f"{c} {d}") for a in worth for b in worth for c in worth for d in worth]
+    sums = [[sum(worth[word] for word in text.split()) for text in row] for row in rows]
+    lines = [f"{one}\t{two}\t{a - b:.1f}" for (one, two), (a, b) in zip(rows, sums, strict=True)]
+    file = tmp_path / "praise.tsv"
+    file.write_text("one\ttwo\tscore\n" + "\n".join(lines) + "\n")
+    experiment = resolved(
+        {
+            "task": "regress",
+            "data": {"train": str(file), "columns": ["one", "two", "score"], "cache": str(tmp_path / "cache")},
+            "tokeniser": "words",
+            "model": {"kind": "bert-tiny", "dropout": 0.0, "wiring": "pre"},
+            "train": {"steps": 200, "batch_size": 32, "schedule": {"kind": "cosine", "lr": 0.01, "warmup": 10}},
+        }
+    )
+    run, _ = train_experiment(experiment, tmp_path)
+    found = {score.name: score.value for score in headwise.load(run.path).evaluate().scores}
+    assert found["Pearson"] > 90 and found["Spearman"] > 90, found
+
+
+def test_a_label_that_is_no_number_is_refused() -> None:
+    with pytest.raises(UserError, match="the label 'many' is not a number"):
+        number("many")
+    with pytest.raises(UserError, match="the label 'nan' is not a number"):
+        number("nan")
