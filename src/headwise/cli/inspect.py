@@ -22,7 +22,9 @@ def inspect(
     view: Annotated[
         Literal["alignment", "heads"], Parameter(help="For pictures: one matrix, or every head.")
     ] = "alignment",
-    kind: Annotated[Literal["encoder", "decoder", "cross"], Parameter(help="Which attention.")] = "cross",
+    kind: Annotated[
+        Literal["encoder", "decoder", "cross"] | None, Parameter(help="Which attention; without it, cross if any.")
+    ] = None,
     layer: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, the last.")] = None,
     head: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, their mean.")] = None,
     beside: Annotated[
@@ -40,6 +42,7 @@ def inspect(
         headwise inspect runs/demo transformer --out alignment.svg
         headwise inspect runs/demo transformer --view heads --kind encoder --out heads.png
         headwise inspect runs/demo transformer --out attention.html
+        headwise inspect runs/shakespeare-gpt "To be, or not to be" --view heads --out heads.svg
         headwise inspect runs/g2p-bahdanau transformer --beside runs/demo --out both.svg
     """
     from headwise.inspect.export import export
@@ -56,15 +59,15 @@ def inspect(
         return
     numbers = {"layer": layer, "head": head}
     chosen = {name: number - 1 for name, number in numbers.items() if number is not None}
-    export(maps, out, text, view, kind, **chosen)
-    say(" ".join(maps.source_tokens) + "  ->  " + " ".join(maps.target_tokens))
+    export(maps, out, text, view, kind or maps.main, **chosen)
+    say("  ->  ".join(" ".join(side) for side in (maps.source_tokens, maps.target_tokens) if side))
     print(out)
 
 
-def _check_beside(out: Path, view: str, kind: str, head: int | None) -> None:
+def _check_beside(out: Path, view: str, kind: str | None, head: int | None) -> None:
     """Two runs have the meaning of their cross-attention in common, not the number of their heads."""
     from headwise.inspect.files import check_ending
 
     check_ending(out, ".svg", ".png")
-    if view != "alignment" or kind != "cross" or head is not None:
+    if view != "alignment" or kind not in (None, "cross") or head is not None:
         raise UserError("--beside: draws the mean of the heads of cross-attention; leave out --view, --kind and --head")

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.config.decode import GREEDY
-from headwise.data.corpora import load_corpus, references
+from headwise.data.corpora import references
 from headwise.data.read import Pair
 from headwise.decode.driver import batches, evaluating
 from headwise.decode.generator import Generator, Request
@@ -75,10 +75,7 @@ def exposure(
     loaded.able("transduce")
     if not hasattr(loaded.model, "step"):
         raise UserError("exposure: a deployment engine cannot be given the right tokens; name a run")
-    if not pairs:
-        corpus = load_corpus(loaded.experiment.data)
-        pairs = corpus.test or corpus.valid
-    listed = list(references(pairs).items())[:most]
+    listed = list(references(pairs or loaded.held_out()).items())[:most]
     if not listed:
         raise UserError("exposure: there are no pairs to follow")
     sources = loaded.tokenisers.source.encode_batch([source for source, _ in listed])

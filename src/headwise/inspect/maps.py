@@ -39,6 +39,11 @@ class Maps:
             if array.ndim != 4 or array.shape[2:] != expected:
                 raise ValueError(f"{kind}: expected (layers, heads, {expected}), got {array.shape}")
 
+    @property
+    def main(self) -> str:
+        """What one looks at first: the alignment of two texts, or the one text's own."""
+        return next(kind for kind in reversed(KINDS) if kind in self.weights)
+
     def rows(self, kind: str) -> tuple[str, ...]:
         """The tokens that ask (queries)."""
         return self.source_tokens if kind == "encoder" else self.target_tokens

@@ -1,0 +1,81 @@
+"""`headwise extrapolate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter, validators
+
+from headwise.cli.common import Checkpoint, Device, Json, Threads, With, opened, say
+
+if TYPE_CHECKING:
+    from headwise.evaluate.extrapolate import Span
+
+
+def extrapolate(
+    *runs: Path,
+    times: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Up to so many contexts.")] = 4,
+    out: Annotated[Path | None, Parameter(help="Draw the curves to this .svg or .png.")] = None,
+    checkpoint: Checkpoint = "best",
+    device: Device = "auto",
+    threads: Threads = 0,
+    json_: Json = False,
+    with_: With = None,
+) -> None:
+    """Show the loss of language models at positions beyond those that they were trained on.
+
+    Reads the test part of their experiments, or the validation part where there is none, in windows of several times
+    the context of training. Learned positions end with their table.
+
+    For example:
+
+        headwise extrapolate runs/rotary runs/alibi runs/sinusoid --out extrapolation.svg
+        headwise extrapolate runs/compare/extrapolation/*-1 --times 4 --json
+
+    Parameters
+    ----------
+    runs
+        Run folders of language models with one context.
+    """
+    from headwise.errors import UserError
+    from headwise.inspect.files import check_ending
+
+    if not runs:
+        raise UserError("name at least one run of a language model")
+    if out:
+        check_ending(out, ".svg", ".png")
+    found: dict[str, list[Span]] = {}
+    contexts = set()
+    for run in runs:
+        loaded = opened(run, checkpoint, device, threads, with_)
+        contexts.add(loaded.able("language-model").config.context)
+        if len(contexts) > 1:
+            raise UserError(f"{run}: was trained with another context than the runs before it; compare like with like")
+        from headwise.data.examples import Examples, tokenise
+        from headwise.evaluate.extrapolate import extrapolate as measure
+
+        examples = Examples.of(tokenise(loaded.held_out(), loaded.tokenisers))
+        found[run.name] = measure(loaded, examples, times)
+    if json_:
+        print(json.dumps({name: [span.to_json() for span in spans] for name, spans in found.items()}, indent=1))
+    else:
+        print(table(found))
+    if out:
+        from headwise.evaluate.extrapolate import plot
+
+        say(f"the picture is {plot(found, contexts.pop(), out)}")
+
+
+def table(found: dict[str, list[Span]]) -> str:
+    """Nats a token: a line for each stretch of positions, a column for each run."""
+    places = sorted({(span.low, span.high) for spans in found.values() for span in spans})
+    lines = ["  ".join(["positions".ljust(12), *(name.rjust(max(len(name), 6)) for name in found)])]
+    for low, high in places:
+        cells = [f"{low}-{high - 1}".ljust(12)]
+        for name, spans in found.items():
+            nll = next((f"{span.nll:.3f}" for span in spans if span.low == low), "-")
+            cells.append(nll.rjust(max(len(name), 6)))
+        lines.append("  ".join(cells))
+    return "\n".join(lines)
