@@ -1,11 +1,12 @@
 """A contest on the smallest shape, with real processes."""
 
 import json
+from typing import Any
 
 import pytest
 
 from headwise.bench.contest import Result, chosen, contest
-from headwise.bench.jobs import SHAPES, DecodeJob, TrainJob, shape_named
+from headwise.bench.jobs import SHAPES, STACKS, DecodeJob, EncodeJob, GenerateJob, GptJob, TrainJob, shape_named
 from headwise.cli.bench import app
 from headwise.errors import UserError
 
@@ -49,7 +50,7 @@ def test_agreement_counts_what_one_side_lacks():
 
 def test_mistakes_are_one_sentence():
     with pytest.raises(UserError, match="did you mean small"):
-        shape_named("smal")
+        shape_named("smal", SHAPES)
     with pytest.raises(UserError, match="did you mean marian"):
         chosen(["marien"], ["headwise", "marian"], "marian")
     with pytest.raises(UserError, match="rows: input should be greater"):
@@ -64,3 +65,20 @@ def test_attention_is_compared_over_length(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert "64 tokens" in lines[0] and lines[1].split()[:2] == ["length", "plain"]
     assert [line.split()[0] for line in lines[2:]] == ["8", "16", "24", "32", "48", "64", "96", "128", "256"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "engines", "settings"),
+    [
+        (GptJob, "gpt", ("headwise", "transformers"), {"rows": 2, "length": 8}),
+        (EncodeJob, "encode", ("headwise", "headwise-int8", "transformers"), {"rows": 2, "length": 8}),
+        (GenerateJob, "generate", ("headwise", "transformers"), {"prompt": 3, "length": 6}),
+    ],
+)
+def test_one_stack_in_every_engine(kind: Any, what: str, engines: tuple[str, ...], settings: dict[str, int]) -> None:
+    jobs = [kind(engine=engine, shape=STACKS["tiny"], **settings) for engine in engines]
+    results = contest(jobs, what, repeats=1)
+    assert not any(result.missing for result in results)
+    assert len({result.tokens for result in results}) == 1 and all(result.seconds for result in results)
+    if what == "generate":
+        assert results[0].agreement(results[1]) == 1.0

@@ -65,11 +65,11 @@ def marian(job: DecodeJob) -> Callable[[], Outputs]:
     from transformers import GenerationConfig, MarianMTModel
     from transformers.utils import logging
 
-    from headwise.interop.marian import export_marian
+    from headwise.interop.hf.write import write_folder
 
     logging.disable_progress_bar()
     with TemporaryDirectory() as parent:
-        export_marian(*random_model(job), None, Path(parent, "marian"))
+        write_folder(*random_model(job), "transduce", None, Path(parent, "marian"))
         model = MarianMTModel.from_pretrained(Path(parent, "marian")).eval()
     marks = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": BOS}
     # Without the list of forbidden words of exported folders, whose check would cost it time.
@@ -107,3 +107,8 @@ ENGINES: dict[str, Engine] = {
     "ctranslate2": ctranslate2,
     "ctranslate2-int8": ctranslate2_int8,
 }
+
+
+def timed(job: DecodeJob) -> Callable[[], Outputs]:
+    """The function to time."""
+    return ENGINES[job.engine](job)

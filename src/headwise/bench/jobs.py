@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -38,17 +39,45 @@ SHAPES = {
 }
 
 
-def shape_named(name: str) -> Shape:
-    if name not in SHAPES:
-        raise UserError(f"--shape: there is no '{name}'; {nearest(name, SHAPES)}")
-    return SHAPES[name]
+class OneStack(Config):
+    """A model of one stack, such as GPT-2 or BERT."""
+
+    width: int
+    depth: int
+    heads: int
+    vocab: int
+    limit: int  # of its learned positions
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The keys of our `[model]` table."""
+        positions = {"kind": "learned", "limit": self.limit}
+        return {"width": self.width, "depth": self.depth, "heads": self.heads, "positions": positions}
+
+    def __str__(self) -> str:
+        return f"width {self.width}, {self.depth} layers, {self.heads} heads, {self.vocab:,} words"
+
+
+STACKS = {
+    "gpt2": OneStack(width=768, depth=12, heads=12, vocab=50_257, limit=1024),  # 124 million parameters
+    "bert": OneStack(width=768, depth=12, heads=12, vocab=30_522, limit=512),
+    "characters": OneStack(width=384, depth=6, heads=6, vocab=65, limit=256),  # 10.8 million, as in nanoGPT
+    "tiny": OneStack(width=32, depth=1, heads=2, vocab=100, limit=64),
+}
+Named = TypeVar("Named")
+
+
+def shape_named(name: str, shapes: Mapping[str, Named]) -> Named:
+    if name not in shapes:
+        raise UserError(f"--shape: there is no '{name}'; {nearest(name, shapes)}")
+    return shapes[name]
 
 
 class Job(Config):
     """One engine's work; everything but the engine is the same for all engines of a contest."""
 
     engine: str
-    shape: Shape
+    shape: Shape | OneStack
     threads: int = Field(1, ge=1)
     rows: int = Field(1, ge=1)
 
@@ -57,6 +86,7 @@ class DecodeJob(Job):
     """Outputs of exactly `length` tokens for `rows` random sources at once."""
 
     what: Literal["decode"] = "decode"
+    shape: Shape
     beams: int = Field(1, ge=1)
     source: int = Field(20, ge=1)
     length: int = Field(32, ge=1)
@@ -66,8 +96,40 @@ class TrainJob(Job):
     """Forward, backward and fused AdamW on `rows` pairs of `length` + `length` tokens."""
 
     what: Literal["train"] = "train"
+    shape: Shape
     length: int = Field(32, ge=2)
     dropout: float = Field(0.0, ge=0, lt=1)
 
 
-JOBS: dict[str, type[Job]] = {"decode": DecodeJob, "train": TrainJob}
+class StackJob(Job):
+    shape: OneStack
+    length: int = Field(64, ge=2)
+
+
+class GptJob(StackJob):
+    """Forward, backward and fused AdamW on `rows` texts of `length` tokens."""
+
+    what: Literal["gpt"] = "gpt"
+    dropout: float = Field(0.0, ge=0, lt=1)
+
+
+class GenerateJob(StackJob):
+    """Exactly `length` further tokens for each of `rows` random prompts."""
+
+    what: Literal["generate"] = "generate"
+    prompt: int = Field(16, ge=1)
+
+
+class EncodeJob(StackJob):
+    """A vector for each token of `rows` texts of `length` tokens."""
+
+    what: Literal["encode"] = "encode"
+
+
+JOBS: dict[str, type[Job]] = {
+    "decode": DecodeJob,
+    "train": TrainJob,
+    "gpt": GptJob,
+    "generate": GenerateJob,
+    "encode": EncodeJob,
+}

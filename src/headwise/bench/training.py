@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.bench.jobs import TrainJob
-from headwise.text import SPECIALS
+from headwise.text import BOS, EOS, PAD, SPECIALS
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # source, target in, target out -> mean loss
 Engine = Callable[[TrainJob], tuple[nn.Module, Loss]]
@@ -88,12 +88,13 @@ def marian(job: TrainJob) -> tuple[nn.Module, Loss]:
     """Hugging Face `MarianMTModel`."""
     from transformers import MarianConfig, MarianMTModel
 
-    from headwise.interop.marian_config import config_to_hf
+    from headwise.interop.hf.marian import TheirMarian
     from headwise.models.transformer import TransformerConfig
 
     ours = TransformerConfig.model_validate(job.shape.settings | {"dropout": job.dropout})
-    data = config_to_hf(ours, job.shape.vocab)
-    model = MarianMTModel(MarianConfig(**{key: value for key, value in data.items() if key != "model_type"}))
+    marks = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": BOS, "bos_token_id": BOS}
+    data = TheirMarian.of(ours, job.shape.vocab).model_dump(exclude={"model_type"}) | marks
+    model = MarianMTModel(MarianConfig(**data))
     return (
         model,
         lambda source, target, labels: (

@@ -44,13 +44,13 @@ def main(what: str, text: str) -> None:
 
 def prepared(what: str, job: Any) -> Callable[[], Any]:
     """The function to time."""
-    if what == "train":
-        from headwise.bench.training import timed
+    from importlib import import_module
 
-        return timed(job)
-    from headwise.bench.decoding import ENGINES
+    return import_module(f"headwise.bench.{HOMES[what]}").timed(job)
 
-    return ENGINES[job.engine](job)
+
+# Imported in the process of an engine alone, where it is known which peers are needed.
+HOMES = {"train": "training", "decode": "decoding", "gpt": "gpt", "generate": "generating", "encode": "encoding"}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 app = App(name="bench", help="Speed beside installed peers, in one run.")
 
 Shape = Annotated[str, Parameter(help="base (width 512, 6+6, 32,000 words), small (256, 3+3, 8,000) or tiny.")]
+Stack = Annotated[
+    str, Parameter(help="gpt2 and bert (width 768, 12 layers), characters (384, 6 layers, 65 letters) or tiny.")
+]
 Engines = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True, help="Only these, and the peer.")]
 Peer = Annotated[str, Parameter(help="Whose speed is 1 in the ratios.")]
 CLOCKS: tuple[Literal["seconds", "cpu"], ...] = ("seconds", "cpu")
@@ -59,10 +62,10 @@ def decode(
     """
     from headwise.bench.contest import chosen
     from headwise.bench.decoding import ENGINES
-    from headwise.bench.jobs import DecodeJob, shape_named
+    from headwise.bench.jobs import SHAPES, DecodeJob, shape_named
     from headwise.config.base import validate
 
-    common = {"shape": shape_named(shape), "threads": threads, "rows": rows, "beams": beams, "length": length}
+    common = {"shape": shape_named(shape, SHAPES), "threads": threads, "rows": rows, "beams": beams, "length": length}
     jobs = [validate(DecodeJob, {"engine": name, **common}) for name in chosen(engines or (), list(ENGINES), peer)]
     search = f"beam {beams}" if beams > 1 else "greedy"
     _run(jobs, "decode", repeats, peer, f"decoding, {search}, {rows} at once, {length} tokens", json)
@@ -101,13 +104,141 @@ def train(
         Threads of each engine.
     """
     from headwise.bench.contest import chosen
-    from headwise.bench.jobs import TrainJob, shape_named
+    from headwise.bench.jobs import SHAPES, TrainJob, shape_named
     from headwise.bench.training import ENGINES
     from headwise.config.base import validate
 
-    common = {"shape": shape_named(shape), "threads": threads, "rows": rows, "length": length, "dropout": dropout}
+    common = {
+        "shape": shape_named(shape, SHAPES),
+        "threads": threads,
+        "rows": rows,
+        "length": length,
+        "dropout": dropout,
+    }
     jobs = [validate(TrainJob, {"engine": name, **common}) for name in chosen(engines or (), list(ENGINES), peer)]
     _run(jobs, "train", repeats, peer, f"training, {rows} x {length} tokens, dropout {dropout:g}", json)
+
+
+@app.command
+def gpt(
+    *,
+    shape: Stack = "characters",
+    rows: int = 32,
+    length: int = 64,
+    dropout: float = 0.0,
+    threads: int = 2,
+    repeats: Repeats = 7,
+    engines: Engines = None,
+    json: Json = False,
+) -> None:
+    """Train a GPT-2 in every engine: forward, backward and a step of fused AdamW.
+
+    For example:
+
+        headwise bench gpt
+        headwise bench gpt --shape gpt2 --rows 4 --length 128
+
+    Parameters
+    ----------
+    rows
+        Texts in a batch.
+    length
+        Tokens of each.
+    dropout
+        Of embeddings and sublayers; theirs also drops attention weights.
+    threads
+        Threads of each engine.
+    """
+    from headwise.bench.gpt import ENGINES
+    from headwise.bench.jobs import GptJob
+
+    settings = {"rows": rows, "length": length, "dropout": dropout, "threads": threads}
+    jobs = _stack_jobs(GptJob, shape, list(ENGINES), engines, settings)
+    _run(jobs, "gpt", repeats, "transformers", f"training, {rows} x {length} tokens, dropout {dropout:g}", json)
+
+
+@app.command
+def generate(
+    *,
+    shape: Stack = "gpt2",
+    rows: int = 1,
+    prompt: int = 16,
+    length: int = 32,
+    threads: int = 1,
+    repeats: Repeats = 7,
+    engines: Engines = None,
+    json: Json = False,
+) -> None:
+    """Go on with random prompts, greedily, with one random GPT-2 in every engine.
+
+    For example:
+
+        headwise bench generate
+        headwise bench generate --rows 8 --length 64
+
+    Parameters
+    ----------
+    rows
+        Prompts at once.
+    prompt
+        Tokens of each prompt.
+    length
+        Tokens to write.
+    threads
+        Threads of each engine.
+    """
+    from headwise.bench.generating import ENGINES
+    from headwise.bench.jobs import GenerateJob
+
+    settings = {"rows": rows, "prompt": prompt, "length": length, "threads": threads}
+    jobs = _stack_jobs(GenerateJob, shape, list(ENGINES), engines, settings)
+    _run(jobs, "generate", repeats, "transformers", f"generating, {rows} at once, {length} tokens", json)
+
+
+@app.command
+def encode(
+    *,
+    shape: Stack = "bert",
+    rows: int = 32,
+    length: int = 64,
+    threads: int = 1,
+    repeats: Repeats = 7,
+    engines: Engines = None,
+    json: Json = False,
+) -> None:
+    """Encode texts with one random BERT in every engine.
+
+    For example:
+
+        headwise bench encode
+        headwise bench encode --rows 8 --length 128 --threads 2
+
+    Parameters
+    ----------
+    rows
+        Texts at once.
+    length
+        Tokens of each.
+    threads
+        Threads of each engine.
+    """
+    from headwise.bench.encoding import ENGINES
+    from headwise.bench.jobs import EncodeJob
+
+    settings = {"rows": rows, "length": length, "threads": threads}
+    jobs = _stack_jobs(EncodeJob, shape, list(ENGINES), engines, settings)
+    _run(jobs, "encode", repeats, "transformers", f"encoding, {rows} x {length} tokens", json)
+
+
+def _stack_jobs(
+    kind: type[Job], shape: str, known: list[str], engines: list[str] | None, settings: dict[str, Any]
+) -> list[Job]:
+    from headwise.bench.contest import chosen
+    from headwise.bench.jobs import STACKS, shape_named
+    from headwise.config.base import validate
+
+    common = {"shape": shape_named(shape, STACKS), **settings}
+    return [validate(kind, {"engine": name, **common}) for name in chosen(engines or (), known, "transformers")]
 
 
 @app.command
@@ -208,7 +339,14 @@ def _run(jobs: Sequence[Job], what: str, repeats: int, peer: str, title: str, js
         print(json_format.dumps(setting | {"results": [result.to_json(first) for result in results]}, indent=1))
         return
     head = f"{title}; {job.shape}; threads {job.threads}; medians of {repeats}"
-    columns = ["engine", "ms", "tokens/s", f"x {peer}", "in CPU time", *(["same tokens"] if what == "decode" else [])]
+    columns = [
+        "engine",
+        "ms",
+        "tokens/s",
+        f"x {peer}",
+        "in CPU time",
+        *(["same tokens"] if what in ("decode", "generate") else []),
+    ]
     _table(head, columns, [_row(result, first) for result in results])
 
 
