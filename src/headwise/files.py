@@ -25,6 +25,11 @@ _ADVICE = {
 }
 
 
+def user_cache() -> Path:
+    """Where this user's programs keep what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwise"
+
+
 def unheard(stage: str) -> None:
     """The stage callback of those who do not listen."""
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import headwise
-from headwise.config.experiment import TransduceConfig
+from headwise.config.tasks import TransduceConfig
 from headwise.config.teaching import OWN_INPUTS, Linear
 from headwise.config.train import TrainConfig
 from headwise.data.collate import collate

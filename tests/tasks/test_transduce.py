@@ -1,12 +1,13 @@
 """Transduction: which scores fit the outputs, and the likelihood of references."""
 
+from itertools import permutations
 from math import exp
 
 import pytest
 import torch
 
 from headwise.config.data import BpeConfig, CharactersConfig
-from headwise.config.experiment import TransduceConfig
+from headwise.config.tasks import TransduceConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.tasks import TASKS, task_class
 from headwise.tasks.transduce import Transduce
@@ -50,3 +51,29 @@ def test_perplexity_is_of_the_references_with_their_ends():
 
 def test_every_task_is_found_by_its_name():
     assert {name: task_class(name).kind for name in TASKS} == {name: name for name in TASKS}
+
+
+def test_source_and_target_as_one_text(learn, tmp_path):
+    words = ["".join(letters) for letters in permutations("abcd", 2)]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words * 8))
+    data = {"train": str(tmp_path / "pairs.tsv"), "valid": str(tmp_path / "pairs.tsv")}
+    tokeniser = {"kind": "characters", "shared": True}
+    task = {"kind": "transduce", "joined": True, "sample": 0}
+    run = learn(task, data, tokeniser, {"kind": "transformer-tiny"}, steps=120, schedule={"lr": 0.01, "warmup": 20})
+    assert run.translate(["ab", "dc"], beams=2) == ["ba", "cd"]
+    assert [score.name for score in run.evaluate().scores] == ["WER", "CER", "perplexity"]
+
+
+def test_summaries_are_scored_by_rouge_and_sources_have_their_prefix(learn, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a long text\tshort\nanother text\tbrief\n" * 8)
+    data = {"train": str(tmp_path / "pairs.tsv"), "valid": str(tmp_path / "pairs.tsv"), "prefix": "sum: "}
+    task = {"kind": "transduce", "score": "rouge"}
+    run = learn(
+        task, data, {"kind": "words", "shared": True}, {"kind": "transformer-tiny"}, steps=60, validate_every=30
+    )
+    assert "sum:" in run.tokenisers.source.vocabulary
+    found = run.evaluate()
+    assert [score.name for score in found.scores] == ["ROUGE-L", "ROUGE-1", "ROUGE-2", "perplexity"]
+    assert found.sources == ["sum: a long text", "sum: another text"] and found.scores[0].value == 100
+    assert run.translate(["a long text"]) == ["short"]  # with the prefix, as it was learnt
+    assert run.evaluate([("another text", "brief")]).outputs == ["brief"]

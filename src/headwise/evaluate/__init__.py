@@ -4,6 +4,7 @@ from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.bleu import bleu, tokenised_bleu
 from headwise.evaluate.errors import edit_distance, phoneme_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
+from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "edit_distance",
     "perplexity",
     "phoneme_error_rate",
+    "rouge_l",
+    "rouge_n",
     "tokenised_bleu",
     "word_error_rate",
 ]

@@ -9,18 +9,22 @@ import numpy as np
 from torch import nn
 
 from headwise.blocks.heads import Loss
-from headwise.blocks.stack import EncoderDecoder
+from headwise.blocks.joined import Joined
+from headwise.blocks.stack import EncoderDecoder, LanguageModel
 from headwise.config.decode import GREEDY, DecodeConfig
-from headwise.config.experiment import TransduceConfig
+from headwise.config.model import ModelConfig
+from headwise.config.tasks import TransduceConfig
 from headwise.data.collate import PairBatch
 from headwise.data.corpora import references
 from headwise.data.examples import Examples, tokenise
 from headwise.data.read import Pair
 from headwise.decode.driver import decode
 from headwise.decode.unknown import written
+from headwise.errors import UserError
 from headwise.evaluate.bleu import bleu, tokenised_bleu
 from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
+from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score
 from headwise.tasks import teaching
 from headwise.tasks.base import Evaluation, PairData, Task, by_token, device_of, evaluating, learn
@@ -29,6 +33,12 @@ from headwise.text.listed import Bytes, Characters
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Watch
+
+WATCHES = {
+    "bleu": Watch("bleu", lower=False),
+    "rouge": Watch("rouge-l", lower=False),
+    "wer": Watch("wer", lower=True),
+}
 
 
 class Transduce(Task):
@@ -42,12 +52,22 @@ class Transduce(Task):
         subwords = isinstance(tokenisers.target, Bpe | Unigram)
         self.score = ("bleu" if subwords else "wer") if config.score == "auto" else config.score
 
+    def build(self, model: ModelConfig) -> nn.Module:
+        if not self.config.joined:
+            return super().build(model)
+        if not self.tokenisers.shared:
+            raise UserError("task.joined: source and target are one text; set tokeniser.shared = true")
+        built = model.build(self.tokenisers.target.size, 0, self.config.shape)
+        if not (isinstance(built, LanguageModel) and built.ragged):
+            raise UserError(f"task.joined: '{model.kind}' cannot read sources of different lengths; choose another")
+        return Joined(built.decoder, built.start_id, built.end_id)
+
     @property
     def watch(self) -> Watch:
         """The score that decides which checkpoint is best."""
         if not self.config.sample:
             return Watch("nll", lower=True)
-        return Watch("wer", lower=True) if self.score == "wer" else Watch("bleu", lower=False)
+        return WATCHES[self.score]
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
         target_in = teaching.inputs(model, batch, self.config.own_inputs, self.progress)
@@ -72,7 +92,7 @@ class Transduce(Task):
         sources, targets = list(listed), list(listed.values())
         outputs = self.outputs(model, sources, config)
         scores = self.scores(outputs, targets, language=language)
-        if isinstance(model, EncoderDecoder):  # an ensemble or an engine only decodes
+        if isinstance(model, EncoderDecoder | Joined):  # an ensemble or an engine only decodes
             examples = Examples.of(tokenise(pairs, self.tokenisers))
             scores.append(perplexity(*self.likelihoods(model, examples)))
         return Evaluation(sources, outputs, targets, scores)
@@ -93,11 +113,15 @@ class Transduce(Task):
             if resamples:  # a score to print beside older papers, not one to steer by
                 scores.append(tokenised_bleu(outputs, listed, language, resamples=resamples))
             return scores
+        if self.score == "rouge":
+            orders = (rouge_n(outputs, listed, order, resamples=resamples) for order in (1, 2))
+            return [rouge_l(outputs, listed, resamples=resamples), *orders]
         letters = isinstance(self.tokenisers.target, Characters | Bytes)
         rates = (word_error_rate, character_error_rate if letters else phoneme_error_rate)
         return [rate(outputs, listed, resamples=resamples) for rate in rates]
 
-    def likelihoods(self, model: nn.Module, examples: Examples, tokens: int = 4096) -> tuple[np.ndarray, np.ndarray]:
+    @staticmethod
+    def likelihoods(model: nn.Module, examples: Examples, tokens: int = 4096) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each example."""
         data = PairData(examples, seed=0, tokens_per_batch=tokens)
         device = device_of(model)

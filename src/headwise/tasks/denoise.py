@@ -1,0 +1,104 @@
+"""Span corruption: what is missing in a text is written by a decoder (Raffel et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from headwise.blocks.heads import Loss
+from headwise.config.data import DataConfig, TokeniserConfig
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.config.model import ModelConfig
+from headwise.config.train import TrainConfig
+from headwise.data.collate import PairBatch
+from headwise.data.examples import Examples, tokenise
+from headwise.data.prepare import Prepared
+from headwise.data.read import Pair
+from headwise.data.spans import SENTINELS, Spans, spans
+from headwise.decode.driver import decode
+from headwise.decode.hypothesis import Hypothesis
+from headwise.errors import UserError
+from headwise.evaluate.perplexity import perplexity
+from headwise.tasks.base import Evaluation, Task, device_of, learn
+from headwise.tasks.filling import MASK, Filling, masked_ids
+from headwise.tasks.language import Language
+from headwise.tasks.transduce import Transduce
+from headwise.text.tokenisers import Tokenisers
+from headwise.train.state import Watch
+
+
+class Denoise(Task):
+    """Texts on the target side, as for a language model. The last rows of the vocabulary are the sentinels."""
+
+    kind = "denoise"
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        return Language.prepare(data, tokeniser)
+
+    @property
+    def vocab(self) -> int:
+        return self.tokenisers.target.size + SENTINELS
+
+    def build(self, model: ModelConfig) -> nn.Module:
+        return model.build(self.vocab, 0, self.config.shape)
+
+    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Spans:
+        return self._spans(examples, seed, config.tokens_per_batch, config.batch_size)
+
+    def _spans(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> Spans:
+        config = self.config
+        return Spans(
+            examples, config.context, self.vocab, config.share, config.span, seed, tokens_per_batch, batch_size
+        )
+
+    @property
+    def watch(self) -> Watch:
+        return Watch("nll", lower=True)
+
+    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+        return learn(model, batch.source, batch.target_in, labels=batch.target_out, smoothing=self.smoothing)
+
+    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        nll, counts = self.likelihoods(model, examples)
+        return {"nll": float(nll.sum() / counts.sum())}
+
+    def evaluate(
+        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        nll, counts = self.likelihoods(model, Examples.of(tokenise(pairs, self.tokenisers)))
+        return Evaluation([], [], [], [perplexity(nll, counts)])
+
+    def likelihoods(self, model: nn.Module, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+        """Summed negative log-likelihood and number of tokens of each target; the same spans are missing every time."""
+        data = self._spans(examples, seed=0)
+        starts = data.tiles()
+        if not len(starts):
+            raise UserError("there is no word in the texts to score; give other texts")
+        return Transduce.likelihoods(model, data.pairs(starts, np.random.default_rng(0)))
+
+    def fill(self, model: Any, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
+        """The most probable spans for each mask of each text, among the best outputs of a beam search; a span's
+        probability is the sum of theirs."""
+        sentinels = range(self.vocab - 1, self.vocab - 1 - SENTINELS, -1)
+        rows = [masked_ids(text, self.tokenisers.target, sentinels) for text in texts]
+        masks = [text.count(MASK) for text in texts]
+        if max(masks, default=0) > SENTINELS:
+            raise UserError(f"there are {max(masks)} times {MASK} in a text, and {SENTINELS} at most can be told apart")
+        beams = min(2 * count, 1024)
+        found = decode(model, rows, GREEDY.changed(beams=beams, nbest=beams), device_of(model))
+        return [
+            [self._ways(own, sentinel)[:count] for sentinel in sentinels[:many]]
+            for own, many in zip(found, masks, strict=True)
+        ]
+
+    def _ways(self, found: Sequence[Hypothesis], sentinel: int) -> list[Filling]:
+        ways: dict[str, float] = {}
+        for each in found:
+            span = self.tokenisers.target.decode(spans(each.ids, self.vocab).get(sentinel, []))
+            ways[span] = ways.get(span, 0.0) + exp(each.log_prob)
+        return sorted((Filling(*way) for way in ways.items()), key=lambda way: -way.probability)

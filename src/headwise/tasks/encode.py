@@ -1,0 +1,49 @@
+"""Reading alone: an encoder from elsewhere that gives vectors of texts, and of which nothing is asked but these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from torch import nn
+
+from headwise.blocks.heads import Loss
+from headwise.config.data import DataConfig, TokeniserConfig
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.data.examples import Examples
+from headwise.data.prepare import Prepared
+from headwise.data.read import Pair
+from headwise.errors import UserError
+from headwise.tasks.base import Evaluation, Task
+from headwise.text.tokenisers import Tokenisers
+from headwise.train.state import Watch
+
+
+def nothing_to_learn() -> NoReturn:
+    raise UserError(
+        "task.kind: an encoder alone has nothing to learn and nothing to be scored by; `headwise embed` uses it, and "
+        "init_from = its folder with task 'classify', 'tag' or 'answer' trains it further"
+    )
+
+
+class Encode(Task):
+    kind = "encode"
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        nothing_to_learn()
+
+    @property
+    def watch(self) -> Watch:
+        nothing_to_learn()
+
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        nothing_to_learn()
+
+    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        nothing_to_learn()
+
+    def evaluate(
+        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        nothing_to_learn()
