@@ -4,8 +4,9 @@ GPT: post-norm, learned positions, GELU, one table for input and output. GPT-2: 
 and residual projections that begin smaller. GPT-3: every other layer sees a band of the latest tokens alone.
 
 DISCREPANCY: the papers say GELU, the released code of all three computes its tanh form; so do we.
-DISCREPANCY: GPT-3's paper does not say how wide the band is; the 128 here is ours. Its 13B size has a width of 5,140
-in the table, which 40 heads of 128 cannot make; it is 5,120 here.
+DISCREPANCY: GPT-3's paper does not say how wide the band is; the 128 here is ours. In its table of sizes 40 heads of
+128 do not make the width 5,140 of the 13B model, which is 5,120 here; and 24 heads of 128 do not make the 2,048 of the
+XL model, whose 1.3 billion parameters come out with 16.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ GPT3_SIZES: dict[str, dict[str, Any]] = {
     "small": {},
     "medium": {"width": 1024, "heads": 16, "depth": 24},
     "large": {"width": 1536, "heads": 16, "depth": 24},
-    "xl": {"width": 2048, "heads": 24, "head_width": 128, "depth": 24},
+    "xl": {"width": 2048, "heads": 16, "depth": 24},
     "2.7b": {"width": 2560, "heads": 32, "depth": 32},
     "6.7b": {"width": 4096, "heads": 32, "depth": 32},
     "13b": {"width": 5120, "heads": 40, "depth": 40},
