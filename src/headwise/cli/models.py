@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -31,15 +30,15 @@ def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")]
         Print one JSON array instead of a table.
     """
     from rich.console import Console
-    from rich.table import Table
 
     from headwise.blocks.stack import parameters
     from headwise.building import build
     from headwise.catalog import CATALOG
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": f"{entry.name}-{size}",
+            "entry": entry.name,
             "paper": entry.paper,
             "year": entry.year,
             "family": entry.family,
@@ -55,19 +54,14 @@ def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")]
     if json_:
         print(json.dumps(rows, indent=1))
         return
-    table = Table(box=None, header_style="bold")
-    for title in ("name", "year", "family", "tasks"):
-        table.add_column(title, no_wrap=True)
-    for title in ("parameters", "published", "vocab"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("paper", no_wrap=True, overflow="ellipsis", max_width=56)
-    for row in rows:
-        table.add_row(
-            f"[cyan]{row['name']}[/]", str(row["year"]), str(row["family"]), str(row["tasks"]),
-            f"{row['parameters']:,}" if row["parameters"] else "-", str(row["published"]), f"{row['vocab']:,}",
-            str(row["paper"]),
-        )  # fmt: skip
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    console = Console(highlight=False, soft_wrap=True)
+    for name, entry in CATALOG.items():
+        console.print(f"[bold]{name}[/]  {entry.paper} ({entry.year})")
+        console.print(f"  [dim]{entry.family}: {', '.join(entry.config.tasks)}; checked against {entry.oracle}[/]")
+        for row in (row for row in rows if row["entry"] == name):
+            count = f"{row['parameters']:,}" if row["parameters"] else "-"
+            published = f"   published {row['published']}" if row["published"] else ""
+            console.print(f"  [cyan]{row['name']:<28}[/]{count:>16}   {row['vocab']:>7,} words{published}")
 
 
 def show(
