@@ -23,6 +23,7 @@ from headwise.decode.driver import evaluating
 from headwise.decode.generator import Generator, Request, Stepper
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
+from headwise.text.hf import HfTokeniser
 from headwise.text.listed import Bytes, Words
 from headwise.text.subword import Subword
 
@@ -68,6 +69,9 @@ class Completer:
         self.pieces = pieces(tokeniser)
         self.whole = isinstance(tokeniser, Words)  # each token is a word, and whatever comes next ends it
         self.inside = self._where(not self.whole and wordy(piece) for piece in self.pieces)
+        # Whether a space belongs to the first piece of the word after it, and stands before the first word too.
+        self.spaced = any(piece.startswith(b" ") and wordy(piece[1:]) for piece in self.pieces)
+        self.led = any(self.pieces[number].startswith(b" ") for number in tokeniser.encode("a")[:1])
         self.agreeing: dict[bytes, tuple[Tensor, Tensor]] = {}
 
     @torch.inference_mode()
@@ -98,8 +102,8 @@ class Completer:
         place = (LAST_RUN if self.whole else LAST_WORD).search(text)
         assert place is not None
         before, letters = text[: place.start()], place[0]
-        if isinstance(self.tokeniser, Subword) and (not before or before.endswith(" ")):
-            before, letters = before[:-1], " " + letters  # the space belongs to the word's first piece
+        if self.spaced and (before.endswith(" ") or (self.led and not before)):
+            before, letters = before[:-1], " " + letters
         return before, letters.encode()
 
     def _extend(self, search: Search, totals: Tensor, letters: bytes) -> tuple[Tensor, Tensor]:
@@ -151,8 +155,10 @@ def pieces(tokeniser: Tokeniser) -> list[bytes]:
     named = tokeniser.vocabulary[UNK + 1 :]
     if isinstance(tokeniser, Bytes):
         found = [bytes([byte]) for byte in range(256)]
-    elif isinstance(tokeniser, Subword):
-        found = [bytes(BYTES[character] for character in name) for name in named]
+    elif isinstance(tokeniser, Subword) or (isinstance(tokeniser, HfTokeniser) and tokeniser.byte_level):
+        found = [bytes(BYTES.get(character, 0) for character in name) for name in named]
+    elif isinstance(tokeniser, HfTokeniser):
+        found = [name.replace("▁", " ").encode() for name in named]
     else:
         found = [name.encode() for name in named]
     return [b""] * (UNK + 1) + found

@@ -180,7 +180,7 @@ class Loaded:
 def load(
     source: str | Path | Sequence[str | Path], *, which: str = "best", device: str | torch.device = "cpu"
 ) -> Loaded:
-    """A run folder, a Hugging Face folder, or several runs as one ensemble.
+    """A run folder, a Hugging Face folder, a GGUF file, or several runs as one ensemble.
 
     `which` names the checkpoint: best, last, average (of the last few) or step-N.
     """
@@ -193,6 +193,10 @@ def load(
             raise UserError("the runs of an ensemble must have the same tokenisers; train them from the same data")
         return Loaded(Ensemble([member.model for member in members]), first.tokenisers, first.experiment)
     path = Path(source)
+    if path.suffix == ".gguf":
+        from headwise.interop import from_gguf
+
+        return from_gguf(path).on(device)
     if not path.is_dir():
         raise UserError(f"{path}: there is no such folder; name a run (see `headwise runs`)")
     if (path / "config.json").is_file() and not (path / "config.toml").is_file():

@@ -1,12 +1,15 @@
-"""A model with clear choices, on which engines must agree, and the vocabulary of a Marian folder."""
+"""A model with clear choices, on which engines must agree, and tokenisers of other programs."""
 
 import io
+import json
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import sentencepiece
 import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from headwise.blocks.stack import EncoderDecoder
 from headwise.models.transformer import TransformerConfig
@@ -72,3 +75,48 @@ def pieces() -> Pieces:
     found = (engine.id_to_piece(i) for i in range(engine.get_piece_size()))
     names = ["</s>", "<unk>", ">>deu<<", *(piece for piece in found if piece not in SPECIALS), "<pad>"]
     return Pieces(model.getvalue(), {piece: number for number, piece in enumerate(names)})
+
+
+MORE_TEXT = [*TEXT, "the dog ran to the mat 1234 times", "naïve cats, dogs!"] * 2
+
+
+def gpt2() -> Tokenizer:
+    engine = Tokenizer(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder, engine.post_processor = decoders.ByteLevel(), processors.ByteLevel(trim_offsets=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
+    engine.train_from_iterator(MORE_TEXT, trainer)
+    engine.add_special_tokens(["<|endoftext|>"])
+    return engine
+
+
+def llama() -> Tokenizer:
+    engine = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    engine.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    fall = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    engine.decoder = decoders.Sequence(fall)
+    specials = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=specials, show_progress=False)
+    engine.train_from_iterator(MORE_TEXT, trainer)
+    engine.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    data = json.loads(engine.to_str())
+    data["added_tokens"] = data["added_tokens"][:3]  # bytes are pieces like others
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def bert() -> Tokenizer:
+    engine = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    engine.normalizer, engine.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    engine.train_from_iterator(
+        MORE_TEXT, trainers.WordPieceTrainer(vocab_size=80, special_tokens=specials, show_progress=False)
+    )
+    return engine
+
+
+@pytest.fixture(scope="session")
+def engines() -> dict[str, dict[str, Any]]:
+    """`tokenizer.json` as the folders of three models have it, with a small vocabulary."""
+    return {make.__name__: json.loads(make().to_str()) for make in (gpt2, llama, bert)}

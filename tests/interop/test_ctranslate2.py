@@ -34,7 +34,7 @@ FEWER_HEADS = [[{"heads": 2}, {"see": "memory", "heads": 2}, {"kind": "mlp", "hi
         {"positions": "rotary", "activation": "gelu_tanh", "norm": "rms"},
         {"positions": {"kind": "shaw", "furthest": 3}, "activation": "glu", "wiring": "pre"},
         {"positions": {"kind": "t5", "buckets": 8, "furthest": 6}, "activation": "geglu"},
-        {"norm": {"kind": "layer", "eps": 1e-3}, "output_bias": True, "tie": "none"},
+        {"norm": {"kind": "layer", "eps": 1e-3}, "output_bias": True, "tie": "none", "scaled": False},
         {"attention_bias": False, "mlp_bias": False, "encoder": {"depth": 3, "shared": True}},
         {"decoder": {"depth": 1, "layers": FEWER_HEADS}},
     ],
@@ -118,6 +118,7 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
     ("settings", "key"),
     [
         ({"positions": "alibi"}, "positions"),
+        ({"embedding_norm": True}, "embedding_norm"),
         ({"activation": "selu"}, "activation"),
         ({"encoder": {"layers": [[{"terms": ["window"]}, {"kind": "mlp"}]]}}, "encoder.layers"),
         ({"encoder": {"layers": [[{"kind": "mlp"}, {"kind": "attention"}]]}}, "encoder.layers"),

@@ -14,8 +14,8 @@ from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
 from headwise.errors import UserError
 from headwise.interop import from_hf, to_hf
-from headwise.interop.marian import export_marian, import_marian
-from headwise.interop.marian_config import config_to_hf
+from headwise.interop.hf.read import read_folder
+from headwise.interop.hf.write import fitting, write_folder
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, SPECIALS
 
@@ -23,6 +23,7 @@ logging.disable_progress_bar()
 TEXTS = ["the cat sat on the mat", "a dog", ">>deu<< cats and dogs"]
 
 
+SINES_FIRST = {"positions": {"kind": "sinusoid", "halves": True}}
 SIZES = {"layers": 1, "attention_heads": 2, "ffn_dim": 32}
 
 
@@ -102,7 +103,7 @@ def test_the_written_vocabulary_has_our_ids(opus: Path, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def exported(reverser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported") / "reverser"
-    export_marian(reverser.model, reverser.config, reverser.tokenisers, folder)
+    write_folder(reverser.model, reverser.config, "transduce", reverser.tokenisers, folder)
     return folder
 
 
@@ -124,12 +125,12 @@ def test_pickles_are_refused_with_the_way_out(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     (copy / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
     with pytest.raises(UserError, match=r"pickle.*save_pretrained"):
-        import_marian(copy)
+        read_folder(copy)
 
 
 def test_a_bare_model_is_imported_but_cannot_read_texts(copy: Path) -> None:
     (copy / "source.spm").unlink()
-    assert import_marian(copy).tokenisers is None
+    assert read_folder(copy).tokenisers is None
     with pytest.raises(UserError, match=r"source\.spm"):
         from_hf(copy)
 
@@ -137,22 +138,23 @@ def test_a_bare_model_is_imported_but_cannot_read_texts(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"model_type": "bart"}, "model_type"),
+        ({"model_type": "marain"}, "did you mean marian"),
         ({"normalize_before": True}, "normalize_before"),
         ({"activation_function": "mish"}, "activation_function"),
         ({"d_model": "wide"}, "d_model"),
-        ({"d_model": 64}, "says"),
+        ({"d_model": 64}, "asks for"),
         ({"encoder_ffn_dim": 33}, "config.json"),
         ({"encoder_layers": 2}, r"encoder\.layers\.1"),
-        ({"vocab_size": 1_000}, "says"),
-        ({"decoder_start_token_id": 99999}, "below"),
+        ({"vocab_size": 1_000}, "decoder_vocab_size: one table"),
+        ({"vocab_size": 1_000, "decoder_vocab_size": 1_000}, "asks for"),
+        ({"decoder_start_token_id": 99999}, "bos 99999"),
     ],
 )
 def test_wrong_configs_are_named(copy: Path, changes: dict[str, Any], word: str) -> None:
     path = copy / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(UserError, match=word):
-        import_marian(copy)
+        read_folder(copy)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.json"])
@@ -160,7 +162,7 @@ def test_damaged_files_are_named(copy: Path, name: str) -> None:
     content = (copy / name).read_bytes()
     (copy / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=name):
-        import_marian(copy)
+        read_folder(copy)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +174,9 @@ def test_damaged_files_are_named(copy: Path, name: str) -> None:
         ({"start_id": 0}, "start_id"),
         ({"activation": "swiglu"}, "activation"),
         ({"attention_bias": False}, "attention_bias"),
-        ({"encoder": {"layers": [[{"heads": 2, "head_width": 5}, {"kind": "mlp"}]]}}, "layers"),
+        ({"encoder": {"layers": [[{"heads": 2, "head_width": 5}, {"kind": "mlp"}]]}}, "heads"),
     ],
 )
 def test_what_marian_is_not_is_named(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(UserError, match=f"^{key}:"):
-        config_to_hf(TransformerConfig.model_validate({"width": 32, "heads": 4, **settings}), 10)
+        fitting(TransformerConfig.model_validate({**SINES_FIRST, "width": 32, "heads": 4, **settings}), "transduce", 10)

@@ -8,15 +8,15 @@ import pytest
 
 from headwise.errors import UserError
 from headwise.interop.marian_text import MarianTokeniser, arranged_names, read_ids
-from headwise.interop.marian_weights import Rows
 from headwise.text import EOS, SPECIALS, UNK
+from headwise.text.hf import Rows
 from headwise.text.normalise import PLAIN
 
 
 @pytest.fixture(scope="module")
 def tokeniser(pieces: Any) -> MarianTokeniser:
     last = len(pieces.ids) - 1
-    rows = Rows.arranged(len(pieces.ids), pad=last, start=last, eos=0, unk=1)
+    rows = Rows(len(pieces.ids), pad=last, bos=last, eos=0, unk=1)
     return MarianTokeniser(pieces.model, arranged_names(pieces.ids, rows.order))
 
 

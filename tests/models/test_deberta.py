@@ -66,6 +66,22 @@ def test_the_mask_decoder_asks_the_last_layer_twice_with_positions_in_the_querie
 
 
 @torch.no_grad()
+def test_the_maps_of_the_mask_decoder_are_of_the_text_alone() -> None:
+    """Without positions, asked once, it looks where the last layer does."""
+    model, ordinary = tiny(mask_decoder=1), tiny(mask_decoder=0)
+    model.encoder.stack.positions.table.zero_()
+    ordinary.load_state_dict(model.state_dict(), strict=False)
+    found = []
+    for each in (model, ordinary):
+        with headwise.record() as maps:
+            each(IDS)
+        found.append(maps.of("encoder", 1))
+    (one,), (other,) = (each.values() for each in found)
+    torch.testing.assert_close(one[0], other[0])
+    torch.testing.assert_close(one[1, :, :4], other[1, :, :4])
+
+
+@torch.no_grad()
 def test_attention_knows_distances_alone() -> None:
     attention = tiny(mask_decoder=0).encoder.stack.layers[0].parts[0]
     x = torch.randn(1, 5, 32, dtype=torch.float64)

@@ -23,6 +23,10 @@ COUNTS = {
     "gpt2-xl": 1_557_611_200,
     "bert-base": 110_106_428,
     "bert-large": 336_226_108,
+    "albert-base": 11_813_810,
+    "albert-xxlarge": 223_158_450,
+    "bart-base": 139_420_416,
+    "bart-large": 406_291_456,
     "t5-small": 60_506_624,
     "t5-base": 222_903_552,
     "t5-large": 737_668_096,
@@ -123,6 +127,17 @@ def test_heads_that_share_keys_are_attention_with_copied_keys() -> None:
 def test_heads_of_keys_must_divide_those_of_queries() -> None:
     with pytest.raises(UserError, match="key_value_heads: 4 heads cannot share 3 heads of keys"):
         tiny("llama", key_value_heads=3)
+
+
+@torch.no_grad()
+def test_the_decoder_of_bart_reads_the_end_mark_before_the_start_mark() -> None:
+    model, source, target = tiny("bart"), torch.tensor([[5, 6, 2]]), torch.tensor([[1, 7, 8]])
+    memory = headwise.blocks.stream.Context(model.encoder.read(source))
+    found = model(source, target)
+    model.decoder.opening = None
+    by_hand = model.decoder(torch.tensor([[2, 1, 7, 8]]), memory).x[:, 1:]
+    torch.testing.assert_close(found, model.decoder.head(by_hand))
+    assert model.longest == 64 and tiny("bart").longest == 63
 
 
 def test_scores_of_t5_begin_with_unit_variance_without_a_scale() -> None:

@@ -110,6 +110,19 @@ def test_it_writes_with_a_memory_of_bounded_size() -> None:
     assert len(keys) == 2 and all(buffer.shape[2] <= 32 < ids.shape[1] for buffer in keys)
 
 
+@torch.no_grad()
+def test_prompts_of_different_lengths_are_read_at_once() -> None:
+    model, lengths = tiny(recall=6), (5, 2)
+    prompts = torch.nn.utils.rnn.pad_sequence([LONG[row, :n] for row, n in enumerate(lengths)], batch_first=True)
+    state = model.start(prompts)
+    alone = [model.start(LONG[row : row + 1, :n]) for row, n in enumerate(lengths)]
+    for tokens in LONG[:, 5:7].unbind(1):
+        together, state = model.step(tokens, state)
+        for row, own in enumerate(alone):
+            found, alone[row] = model.step(tokens[row : row + 1], own)
+            torch.testing.assert_close(together[row : row + 1], found)
+
+
 def test_heads_that_share_keys_cannot_recall() -> None:
     with pytest.raises(UserError, match="key_value_heads: not together with `recall`"):
         tiny(key_value_heads=2)

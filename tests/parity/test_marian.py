@@ -13,10 +13,11 @@ from headwise.blocks.stack import EncoderDecoder
 from headwise.blocks.stream import Context
 from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
-from headwise.interop.marian import export_marian, import_marian
-from headwise.interop.marian_weights import Rows
+from headwise.interop.hf.read import read_folder
+from headwise.interop.hf.write import write_folder
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD
+from headwise.text.hf import Rows
 
 logging.disable_progress_bar()
 VOCAB = 41
@@ -39,7 +40,7 @@ def marian(**settings: Any) -> MarianMTModel:
 
 
 def rows(vocab: int = VOCAB, start: int = VOCAB - 1) -> Rows:
-    return Rows.arranged(vocab, pad=VOCAB - 1, start=start, eos=0)
+    return Rows(vocab, pad=VOCAB - 1, bos=start, eos=0)
 
 
 def logits(model: MarianMTModel, source: torch.Tensor, target: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
@@ -63,30 +64,31 @@ def logits(model: MarianMTModel, source: torch.Tensor, target: torch.Tensor, kee
 def test_logits_are_equal_both_ways(settings: dict[str, Any], tmp_path: Path) -> None:
     theirs = marian(**settings)
     theirs.save_pretrained(tmp_path / "in")
-    config, ours, tokenisers = import_marian(tmp_path / "in")
+    imported = read_folder(tmp_path / "in")
+    ours = imported.model
     start = theirs.config.decoder_start_token_id
     source, target = rows(start=start), rows(theirs.config.decoder_vocab_size, start)
     keep = SOURCE != PAD
     expected = logits(theirs, torch.tensor(source.order)[SOURCE], torch.tensor(target.order)[TARGET], keep)
     expected = expected[..., target.order]
     found = ours(SOURCE, TARGET)
-    real = [i for i in range(ours.vocab) if i != BOS] if target.copied else slice(None)
-    assert tokenisers is None
+    real = sorted(target.back)
+    assert imported.words == (source, target) and imported.tokenisers is None
     assert (found[..., real] - expected[..., real]).abs().max() < 1e-5
     assert (found.log_softmax(-1)[..., real] - expected[..., real].log_softmax(-1)).abs().max() < 1e-5
 
-    export_marian(ours, config, None, tmp_path / "out")
+    write_folder(ours, imported.config, "transduce", None, tmp_path / "out")
     again = MarianMTModel.from_pretrained(tmp_path / "out").eval()
     assert (logits(again, SOURCE, TARGET, keep) - found).abs().max() < 1e-5
     again.save_pretrained(tmp_path / "resaved")
-    assert torch.equal(import_marian(tmp_path / "resaved").model(SOURCE, TARGET), found)
+    assert torch.equal(read_folder(tmp_path / "resaved").model(SOURCE, TARGET), found)
 
 
 @torch.inference_mode()
 def test_encoder_states_are_equal(tmp_path: Path) -> None:
     theirs = marian()
     theirs.save_pretrained(tmp_path / "in")
-    ours = import_marian(tmp_path / "in").model
+    ours = read_folder(tmp_path / "in").model
     keep = SOURCE != PAD
     expected = theirs.get_encoder()(torch.tensor(rows().order)[SOURCE], attention_mask=keep.long()).last_hidden_state
     found = ours.encoder(SOURCE, Context()).x
@@ -105,11 +107,11 @@ def test_our_own_models_keep_their_numbers(settings: dict[str, Any], tmp_path: P
         for weight in ours.parameters():
             weight.add_(0.1 * torch.randn_like(weight))
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        export_marian(ours, config, None, tmp_path / "out")
+        write_folder(ours, config, "transduce", None, tmp_path / "out")
         theirs = MarianMTModel.from_pretrained(tmp_path / "out").eval()
         expected = ours(SOURCE, TARGET)
         assert (logits(theirs, SOURCE, TARGET, SOURCE != PAD) - expected).abs().max() < 1e-5
-        back = import_marian(tmp_path / "out").model
+        back = read_folder(tmp_path / "out").model
         assert back.vocab == ours.vocab
         assert (back(SOURCE, TARGET) - expected).abs().max() < 1e-5
 
@@ -119,7 +121,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[MarianMTModel, Encod
     folder = tmp_path_factory.mktemp("marian") / "in"
     theirs = marian(init_std=0.4)  # far-apart logits, as in a trained model
     theirs.save_pretrained(folder)
-    return theirs, import_marian(folder).model
+    return theirs, read_folder(folder).model
 
 
 @pytest.mark.parametrize("beams", [1, 4])

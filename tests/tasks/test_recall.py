@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,25 @@ def test_a_run_that_was_killed_remembers(tmp_path: Path, accumulate: int) -> Non
     assert len(one.carried) == 3 and one.carried["decoder.0.0"].shape[1] > 0
     for part in ("model", "optimizer", "carried"):
         assert all(torch.equal(tensor, getattr(other, part)[name]) for name, tensor in getattr(one, part).items())
+
+
+def test_what_stands_further_back_than_a_segment_is_learnt_by_recalling_it() -> None:
+    """Ten random letters, four times each: in segments of eight nobody can do better than chance without a memory."""
+    draw = random.Random(0)
+    texts = ["".join(draw.choices("abeghinor", k=10)) * 4 for _ in range(300)]
+    config = XL.changed(recall=16, depth=1)
+    task = language(8, config)
+    torch.manual_seed(0)
+    model = task.build(config)
+    data = task.data(examples(task, *texts[20:]), 1, TrainConfig(steps=1, batch_size=16))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    for numbers in [*data.plan(0), *data.plan(1), *data.plan(2)]:
+        optimizer.zero_grad()
+        loss = task.loss(model, data.batch(numbers))
+        (loss.total / loss.count).backward()
+        optimizer.step()
+    nll, counts = task.likelihoods(model.eval(), examples(task, *texts[:20]), stride=8)
+    assert nll.sum() / counts.sum() < 0.75 * log(9)
 
 
 def test_without_a_memory_nothing_is_carried() -> None:

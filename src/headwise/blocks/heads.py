@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +137,18 @@ class Transform(nn.Module):
         return self.norm(self.activation(self.dense(x)))
 
 
+NEVER = -1e4  # a bias under which P is exactly 0, so that all other probabilities are as without the word
+
+
+def closing(vocab: int, unwritten: Sequence[int]) -> Tensor | None:
+    """A fixed bias that keeps some words from being written; None where all may be."""
+    if not unwritten:
+        return None
+    bias = torch.zeros(vocab)
+    bias[list(unwritten)] = NEVER
+    return bias
+
+
 class VocabularyHead(nn.Module):
     """logits = before(x) W^T (+ b). Tied to an embedding when its table is given (Press and Wolf 2017)."""
 
@@ -147,11 +160,16 @@ class VocabularyHead(nn.Module):
         bias: bool = False,
         pad: int = 0,
         before: nn.Module | None = None,
+        unwritten: Sequence[int] = (),
     ):
         super().__init__()
         self.before = before if before is not None else nn.Identity()
         self.table = table if table is not None else nn.Embedding(vocab, width)
-        self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
+        self.bias: Tensor | None
+        if bias:
+            self.bias = nn.Parameter(torch.zeros(vocab))
+        else:
+            self.register_buffer("bias", closing(vocab, unwritten), persistent=False)
         self.pad = pad
 
     def forward(self, x: Tensor) -> Tensor:

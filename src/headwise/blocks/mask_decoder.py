@@ -7,8 +7,24 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from headwise.blocks.look import Look
 from headwise.blocks.stack import Stack
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stream import Context, Place, Recorder, Stream
+
+
+class Halves(Recorder):
+    """Shows of a look the queries of the first half at the keys of the second."""
+
+    def __init__(self, inner: Recorder):
+        self.inner = inner
+
+    def look(self, place: Place, look: Look) -> None:
+        half = look.sight.queries // 2
+        assert look.sight.query_pos is not None and look.sight.keep is not None
+        pos, keep = look.sight.query_pos[..., :half], look.sight.keep[:, half:]
+        sight = replace(look.sight, queries=half, keys=half, query_pos=pos, key_pos=pos, keep=keep)
+        q, k, v = look.q[:, :, :half], look.k[:, :, half:], look.v[:, :, half:]
+        self.inner.look(place, replace(look, q=q, k=k, v=v, sight=sight, shared={}))
 
 
 class MaskDecoder(Stack):
@@ -27,7 +43,7 @@ class MaskDecoder(Stack):
         *order, last = self.order
         for place, number in enumerate(order):
             stream = self.layers[number](stream, ctx.at(place))
-        length, here = stream.x.shape[1], ctx.at(len(order))
+        length, here = stream.x.shape[1], replace(ctx.at(len(order)), record=Halves(ctx.record))
         query = self.positions(stream.x, stream.pos, 0)
         keep = stream.keep if stream.keep is not None else torch.ones_like(query[..., 0], dtype=torch.bool)
         # Queries and keys of different streams in the layer as it is: both in one row, of which no query is seen.

@@ -40,9 +40,9 @@ class Disentangled(Term):
         self.drop = make_dropout(dropout)
 
     def edit(self, scores: Tensor, look: Look) -> Tensor:
-        furthest = len(self.table.weight) // 2
+        furthest = self.table.num_embeddings // 2
         span = min(look.sight.keys, furthest)  # no distance of a short text needs the others
-        places = self.drop(self.table.weight[furthest - span : furthest + span])
+        places = self.drop(self.table(torch.arange(furthest - span, furthest + span, device=scores.device)))
         where = (span - look.sight.distance()).clamp(0, 2 * span - 1)  # (Tq, Tk) or (B, Tq, Tk)
         to_place = (look.q @ self._split(self.keys(places))).gather(-1, over_rows(where, look.q))
         from_place = (look.k @ self._split(self.queries(places))).gather(-1, over_rows(where.mT, look.k)).mT

@@ -9,40 +9,33 @@ from cyclopts import Parameter
 
 from headwise.cli.common import Checkpoint, With, say, warnings_to_stderr
 
+USES = {"language-model": "generate", "transduce": "translate", "masked": "fill-mask"}  # others are called as the task
+
 
 def import_model(source: Path, run: Path) -> None:
-    """Make a run of a Hugging Face Marian folder (config.json and safetensors) or of an ARPA file of n-grams.
+    """Make a run of a Hugging Face folder (config.json and safetensors), a GGUF file or an ARPA file of n-grams.
 
-    Nothing in there is executed. The run can be used, evaluated and exported like any other.
+    Nothing in there is executed. The run can be used, evaluated, trained further and exported like any other.
 
     For example:
 
-        headwise import opus-mt-en-de runs/opus-en-de
+        headwise import gpt2 runs/gpt2
+        headwise import smollm2.gguf runs/smollm2
         headwise import trigrams.arpa runs/trigrams
 
     Parameters
     ----------
     source
-        A folder as `save_pretrained` writes it, or a file whose name ends in .arpa.
+        A folder as `save_pretrained` writes it, or a file whose name ends in .gguf or .arpa.
     run
         The run folder to make.
     """
     warnings_to_stderr()
-    from headwise.interop import from_hf
-    from headwise.runs import Run
-    from headwise.runs.checkpoint import Checkpoint as Saved
-    from headwise.runs.checkpoint import save, unique
+    from headwise.interop import from_arpa, from_gguf, from_hf
 
-    if source.suffix == ".arpa":
-        from headwise.interop.arpa import import_arpa
-
-        loaded, use = import_arpa(source), "generate"
-    else:
-        loaded, use = from_hf(source), "translate"
-    made = Run.create(run, loaded.experiment.model_dump(mode="json"))
-    loaded.tokenisers.save(made.tokenizer)
-    save(made, Saved({"step": 0}, unique(loaded.model)))
-    say(f"to use it: headwise {use} {run}")
+    loaded = {".arpa": from_arpa, ".gguf": from_gguf}.get(source.suffix, from_hf)(source)
+    loaded.save(run)
+    say(f"to use it: headwise {USES.get(loaded.task.kind, loaded.task.kind)} {run}")
     print(run)
 
 

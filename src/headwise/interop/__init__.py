@@ -1,4 +1,4 @@
-"""Other programs' models in and out: Hugging Face Marian folders, CTranslate2."""
+"""Other programs' models in and out: Hugging Face folders, GGUF files, CTranslate2, ARPA."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ if TYPE_CHECKING:
 
 
 def from_hf(folder: Path | str) -> Loaded:
-    """The model and the tokenisers of a MarianMT folder: `headwise.from_hf("opus-mt-en-de").translate(["Hello"])`."""
-    from headwise.config.data import DataConfig
-    from headwise.config.experiment import Experiment
-    from headwise.config.train import TrainConfig
-    from headwise.errors import UserError
-    from headwise.interop.marian import import_marian
-    from headwise.loaded import Loaded
+    """The model and the tokenisers of a folder: `headwise.from_hf("gpt2").generate(["Once upon a time"])`."""
+    from headwise.interop.hf.read import read_folder
+    from headwise.interop.ready import ready
 
-    config, model, tokenisers = import_marian(folder)
-    if tokenisers is None:
-        raise UserError(f"{folder}: has no source.spm, target.spm and vocab.json, so texts cannot be read; add them")
-    experiment = Experiment(name=Path(folder).name, data=DataConfig(), model=config, train=TrainConfig(epochs=1))
-    return Loaded(model, tokenisers, experiment)
+    return ready(read_folder(folder), Path(folder))
 
 
 def to_hf(loaded: Loaded, folder: Path | str) -> None:
-    """Write a MarianMT folder; what Marian cannot express is refused."""
-    from headwise.blocks.stack import EncoderDecoder
-    from headwise.errors import UserError
-    from headwise.interop.marian import export_marian
-    from headwise.models.transformer import TransformerConfig
+    """Write a folder that `transformers` loads; what no architecture there can say is refused."""
+    from headwise.interop.ready import write
 
-    config = loaded.experiment.model
-    if not (isinstance(loaded.model, EncoderDecoder) and isinstance(config, TransformerConfig)):
-        raise UserError("only a single Transformer can become a Marian folder; name one run of that kind")
-    export_marian(loaded.model, config, loaded.tokenisers, folder)
+    write(loaded, folder)
+
+
+def from_gguf(file: Path | str) -> Loaded:
+    """The model and the tokeniser of a GGUF file."""
+    from headwise.interop.gguf_llama import read_gguf
+    from headwise.interop.ready import ready
+
+    return ready(read_gguf(Path(file)), Path(file))
+
+
+def from_arpa(file: Path | str) -> Loaded:
+    """The n-grams of an ARPA file."""
+    from headwise.interop.arpa import import_arpa
+
+    return import_arpa(Path(file))

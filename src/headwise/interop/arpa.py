@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwise.config.data import DataConfig
-from headwise.config.experiment import Experiment, LanguageModelConfig
+from headwise.config.experiment import Experiment
+from headwise.config.tasks import LanguageModelConfig
 from headwise.config.train import TrainConfig
 from headwise.errors import UserError
 from headwise.models.ngram import BackoffConfig

@@ -53,6 +53,7 @@ TERMS = {
 }
 
 
+ABSENT = ("key_value_heads", "embedding_norm", "embedding_width", "token_types", "unwritten")
 KNOWN = {"positions": tuple(POSITIONS), "norm": ("layer", "rms"), "wiring": ("pre", "post")}
 
 
@@ -70,6 +71,9 @@ def can_express(config: Config) -> str:
         kind = getattr(config, key).kind
         if kind not in kinds:
             return f"{key}: CTranslate2 has no '{kind}' in an encoder and decoder"
+    for key in ABSENT:
+        if getattr(config, key):
+            return f"{key}: CTranslate2 has nothing like it in an encoder and decoder"
     try:
         stacks = [plain_stack(config, side) for side in SIDES]
     except UserError as error:
@@ -99,6 +103,7 @@ def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
     decoder = TransformerDecoderSpec(**_options(config, stacks["decoder"]))
     if config.positions.kind == "rotary":
         del encoder.position_encodings  # there by default in encoders alone
+    encoder.scale_embeddings = decoder.scale_embeddings = config.scaled
     spec = TransformerSpec(encoder, decoder)
     # Copies: quantising scales the weights where they are.
     state = {key: value.detach().to("cpu", torch.float32, copy=True) for key, value in model.state_dict().items()}
@@ -188,7 +193,7 @@ def _position_table(state: Mapping[str, Tensor], config: TransformerConfig, side
 
     positions = config.positions
     if positions.kind == "learned":
-        return state[f"{side}.embed.positions.table"]
+        return state[f"{side}.embed.positions.table"][positions.unused :]
     if positions.kind == "sinusoid":
         return sinusoid(torch.arange(ROWS), config.width, positions.halves).float()
     return torch.zeros(ROWS, config.width) if positions.kind == "none" else None

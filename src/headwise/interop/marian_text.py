@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def read_ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def arranged_names(ids: dict[str, int], order: list[int]) -> list[str]:
+def arranged_names(ids: dict[str, int], order: Sequence[int]) -> list[str]:
     """Marian's pieces by our ids. A row without a usable piece is named by its number."""
     pieces = {number: piece for piece, number in ids.items() if piece not in SPECIALS}
     return [*SPECIALS, *(pieces.get(row, f"<{row}>") for row in order[len(SPECIALS) :])]

@@ -50,6 +50,7 @@ class Pieces:
     dropout: float = 0.0
     tie: str = "auto"
     output_bias: bool = False
+    unwritten: tuple[int, ...] = ()
     start_id: int = 1
     pool: str = "mean"
     pairs: bool = False  # whether it can tell the texts of a pair apart
@@ -60,7 +61,7 @@ class Pieces:
         width = self.head or self.width
         if table is not None and width != self.width:
             raise UserError(f"tie: words of {self.width} channels cannot be outputs of {width}; use tie = 'none'")
-        return VocabularyHead(width, count, table, self.output_bias, before=self.before())
+        return VocabularyHead(width, count, table, self.output_bias, before=self.before(), unwritten=self.unwritten)
 
     def reader(self, vocab: int) -> Encoder:
         """An encoder with a table of its own."""

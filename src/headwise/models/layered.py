@@ -73,6 +73,7 @@ class LayeredConfig(ModelConfig):
     order_head: bool = True  # with them, one that guesses hidden words also judges whether the second text follows
     tie: Tie = "auto"  # auto: all where the vocabulary is shared, else target
     output_bias: bool = False
+    unwritten: tuple[int, ...] = ()  # ids that are read but never written: marks that another program does not have
     pool: PoolKind = "mean"  # of a classifier
     embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
     start_id: int = BOS  # the token before the first; Marian starts from the padding
@@ -116,6 +117,7 @@ class LayeredConfig(ModelConfig):
             dropout=self.dropout,
             tie=self.tie,
             output_bias=self.output_bias,
+            unwritten=self.unwritten,
             start_id=self.start_id,
             pool=self.pool,
             pairs=self.order_head and self.token_types > 1,

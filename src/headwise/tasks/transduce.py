@@ -26,9 +26,11 @@ from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, w
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score
+from headwise.interop.marian_text import MarianTokeniser
 from headwise.tasks import teaching
 from headwise.tasks.base import Evaluation, PairData, Task, by_token, device_of, evaluating, learn
 from headwise.text import PAD
+from headwise.text.hf import HfTokeniser
 from headwise.text.listed import Bytes, Characters
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
@@ -49,7 +51,7 @@ class Transduce(Task):
 
     def __init__(self, config: TransduceConfig, tokenisers: Tokenisers, smoothing: float = 0.0):
         super().__init__(config, tokenisers, smoothing)
-        subwords = isinstance(tokenisers.target, Bpe | Unigram)
+        subwords = isinstance(tokenisers.target, Bpe | Unigram | HfTokeniser | MarianTokeniser)
         self.score = ("bleu" if subwords else "wer") if config.score == "auto" else config.score
 
     def build(self, model: ModelConfig) -> nn.Module:

@@ -128,7 +128,7 @@ class HfTokeniser(Tokeniser):
         return self._decoded([number for number in ids if number > EOS])
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        if not self._bytes:
+        if not self.byte_level:
             return [self.vocabulary[number] for number in ids]
         return [self._decoded([number]).replace(" ", "▁") if number > UNK else SPECIALS[number] for number in ids]
 
@@ -145,7 +145,7 @@ class HfTokeniser(Tokeniser):
         return bool(self.tokenizer.encode("").ids[:1] == [self.rows.bos])
 
     @property
-    def _bytes(self) -> bool:
+    def byte_level(self) -> bool:
         """Whether pieces are bytes in disguise, which say nothing to people."""
         return (self.engine.get("decoder") or {}).get("type") == "ByteLevel"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from headwise.config.train import TrainConfig
 from headwise.runs.checkpoint import Checkpoint, restore, unique
 from headwise.train import hardware, optim
 from headwise.train.ema import Ema
-from headwise.train.state import Paced, State, Task
+from headwise.train.state import Carrying, Paced, State, Task
 
 
 class Learner:
@@ -43,6 +43,7 @@ class Learner:
         tokens = 0
         if isinstance(self.task, Paced):
             self.task.progress = progress
+        self.carried = carried(self.task)
         for batch in batches:
             with self.autocast:
                 loss = self.task.loss(self.model, batch.to(self.device))
@@ -57,8 +58,10 @@ class Learner:
         return norm
 
     def forget(self) -> None:
-        """Drop the gradient of a group that was broken off."""
+        """Drop the gradient of a group that was broken off, and what its batches left for the next."""
         self.optimizer.zero_grad(set_to_none=True)
+        if isinstance(self.task, Carrying):
+            self.task.carried = self.carried
 
     def reset(self) -> None:
         self.sums = torch.zeros(3, device=self.device)  # loss, nll, count: read only when logged
@@ -76,13 +79,21 @@ class Learner:
 
     def checkpoint(self, state: dict[str, Any]) -> Checkpoint:
         weights = unique(self.model)
-        return Checkpoint(state, weights, optim.dump(self.optimizer, self.model), self.ema.dump(weights))
+        dump = optim.dump(self.optimizer, self.model)
+        return Checkpoint(state, weights, dump, self.ema.dump(weights), carried(self.task))
 
     def load(self, checkpoint: Checkpoint, where: str) -> State:
         restore(self.model, checkpoint.model, where)
         optim.load(self.optimizer, self.model, checkpoint.optimizer)
         self.ema.load(checkpoint.ema)
+        if isinstance(self.task, Carrying):
+            self.task.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
         return State(**checkpoint.state)
+
+
+def carried(task: Task) -> Mapping[str, Tensor]:
+    """What a task takes from batch to batch, if anything."""
+    return task.carried if isinstance(task, Carrying) else {}
 
 
 def reseed(seed: int, step: int, device: torch.device) -> None:

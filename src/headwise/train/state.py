@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 Row = Mapping[str, Any]
 Observer = Callable[[Row], None]
@@ -32,6 +32,14 @@ class Paced(Protocol):
     """A task whose loss changes while the budget is spent: `progress`, from 0 to 1, is kept by the loop."""
 
     progress: float
+
+
+@runtime_checkable
+class Carrying(Protocol):
+    """A task whose model takes something from batch to batch: `carried`, which is kept with a checkpoint. A loss puts
+    other tensors there and leaves the old ones as they were."""
+
+    carried: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+"""Hugging Face folders, in and out: `config.json`, safetensors and `tokenizer.json`. Nothing in them is executed.
+
+How to add an architecture: one file beside this one, and its name in `ARCHITECTURES`.
+
+1. A subclass of `Theirs`: the keys of its `config.json` that matter, with the defaults of `transformers`. A key that
+   changes the numbers and that we cannot follow is a `Literal` of the one value that we can. `ours(task, names)` gives
+   the settings of our config; `of(config, vocab)` the way back. `of` need not check anything: a model is refused where
+   reading back what would be written gives another config, and the key that differs is named.
+2. An `Architecture`: which class of theirs means which task of ours (the first of a task is written), our config class,
+   and `keys`, a table from our modules to theirs. `{i}` is the number of a layer, `{side}` is encoder or decoder.
+   Leaves follow by themselves (gain -> weight, shift -> bias). A name is plain; `fused(...)` are several whose rows
+   stand one after the other in ours; `turned(...)` is one of which we have the transpose; `either(...)` are names of
+   which a folder has one; for anything else a `Key` with two functions. A key may also be a whole tensor name of
+   ours, with whole names of theirs. `heads` has the names of what stands on an encoder, by task.
+3. `roles`, where its marks are not called pad, bos, eos and unk: `{"bos": "cls", "eos": "sep", ...}`. The ids are
+   looked for in `config.json`, then by name through `tokenizer_config.json`.
+
+What follows by itself: tied tables, biases that are absent, layers that share weights, the base model's prefix, the
+order of the vocabulary (`text/hf.py`, `Rows`), sharded files, and every complaint about missing, further or misshapen
+tensors. A parity test is in `tests/parity/test_hf_decoders.py`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from headwise.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from headwise.interop.hf.architecture import Architecture
+
+ARCHITECTURES = {  # their model_type -> where it lives
+    "openai-gpt": "headwise.interop.hf.gpt:GPT",
+    "gpt2": "headwise.interop.hf.gpt:GPT2",
+    "bert": "headwise.interop.hf.bert:BERT",
+    "albert": "headwise.interop.hf.bert:ALBERT",
+    "deberta": "headwise.interop.hf.deberta:DEBERTA",
+    "t5": "headwise.interop.hf.t5:T5",
+    "bart": "headwise.interop.hf.bart:BART",
+    "llama": "headwise.interop.hf.llama:LLAMA",
+    "marian": "headwise.interop.hf.marian:MARIAN",
+    "mistral": "headwise.interop.hf.llama:MISTRAL",
+}
+
+
+def architecture_of(model_type: str, where: str = "config.json") -> Architecture:
+    """The architecture that a `config.json` names."""
+    if model_type not in ARCHITECTURES:
+        raise UserError(f"{where}: model_type '{model_type}' is not known; {nearest(model_type, ARCHITECTURES)}")
+    module, _, name = ARCHITECTURES[model_type].partition(":")
+    found: Architecture = getattr(import_module(module), name)
+    return found

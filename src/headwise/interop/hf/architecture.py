@@ -1,0 +1,160 @@
+"""What an architecture of `transformers` is here: a schema of its `config.json`, a table of names, a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from headwise.config.base import Config, validate
+from headwise.errors import UserError
+from headwise.interop.hf.text import Texts
+from headwise.models.layered import LayeredConfig
+from headwise.text.tokenisers import Tokenisers
+
+Id = int | tuple[int, ...] | None
+
+Gating = Literal["relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "silu", "swish", "sigmoid"]
+Plain = Gating | Literal["tanh"]
+ACTIVATIONS: dict[str, tuple[Plain, ...]] = {  # of several names for one activation the first is written
+    "relu": ("relu",),
+    "gelu": ("gelu",),
+    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
+    "swish": ("silu", "swish"),
+    "sigmoid": ("sigmoid",),
+    "tanh": ("tanh",),
+}
+GATES = {"relu": "reglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "swish": "swiglu", "sigmoid": "glu"}
+OURS = {theirs: ours for ours, names in ACTIVATIONS.items() for theirs in names}
+
+
+def activation_of(config: LayeredConfig) -> str:
+    """Their name, also of a gate; of one that they do not have, any: that it is another shows when it is read back."""
+    plain = {gate: plain for plain, gate in GATES.items()}.get(config.activation, config.activation)
+    return ACTIVATIONS.get(plain, ("relu",))[0]
+
+
+class Theirs(Config):
+    """The keys of a `config.json` that matter, with the defaults of `transformers`."""
+
+    model_type: str
+    vocab_size: int = Field(gt=0)
+    pad_token_id: Id = None
+    bos_token_id: Id = None
+    eos_token_id: Id = None
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], where: str = "config.json") -> Self:
+        """Other keys are left alone: there are many, and they do not touch the numbers."""
+        found: Self = validate(cls, {key: value for key, value in data.items() if key in cls.model_fields}, where)
+        return found
+
+    @property
+    def context(self) -> int:
+        """How many tokens it reads at once."""
+        raise NotImplementedError
+
+    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        """The settings of our config; `names` are the tensors that the folder has."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, config: Any, vocab: int) -> Self:
+        """What says this of a model of ours, as far as it can be said."""
+        raise NotImplementedError
+
+
+def stacked(parts: Sequence[Tensor]) -> Tensor:
+    return torch.cat(tuple(parts)) if len(parts) > 1 else parts[0]
+
+
+def split(tensor: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    return tensor.split(list(sizes)) if sizes else (tensor,)
+
+
+def transposed(parts: Sequence[Tensor]) -> Tensor:
+    """Conv1D of GPT holds (in, out); ours are (out, in), as nn.Linear."""
+    return parts[0].t() if parts[0].dim() == 2 else parts[0]
+
+
+@dataclass(frozen=True)
+class Key:
+    """Where a module (or a tensor) of ours is in their files.
+
+    `read` makes our tensor of theirs; `write` theirs of ours and of the sizes along its first axis that the names are
+    to have, where these are projections of one attention.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[Sequence[Tensor]], Tensor] = stacked
+    write: Callable[[Tensor, Sequence[int]], Sequence[Tensor]] = split
+    others: tuple[str, ...] = ()  # further names for all of it
+    by_head: bool = False  # whether theirs has the queries, keys and values of each head together
+    optional: bool = False  # whether a folder may be without it, which then is zero
+
+
+def fused(*names: str) -> Key:
+    """Several modules whose rows stand one after the other in ours."""
+    return Key(names)
+
+
+def turned(name: str) -> Key:
+    """One of which we have the transpose."""
+    return Key((name,), transposed, lambda tensor, sizes: (transposed([tensor]),))
+
+
+def either(*names: str) -> Key:
+    """One that has several names; the first is written."""
+    return Key(names[:1], others=names[1:])
+
+
+def no_files(tokenisers: Tokenisers, folder: Path) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One `model_type`. See the package for how to add one."""
+
+    theirs: type[Theirs]
+    config: type[LayeredConfig]
+    classes: Mapping[str, str]  # theirs -> our task
+    keys: Mapping[str, str | Key]
+    heads: Mapping[str, Mapping[str, str | Key]] = field(default_factory=dict)  # further keys of a task
+    hints: Mapping[str, str] = field(default_factory=dict)  # a class of theirs -> a tensor that none but it has
+    stem: str = ""  # of the base model's names, which a folder of a base model leaves out
+    ignored: str = r"(?!)"  # a pattern of tensors that are no weights
+    roles: Mapping[str, str] = field(default_factory=dict)  # our mark -> theirs, where they differ
+    texts: Callable[[Path], Texts] = Texts.of
+    write_texts: Callable[[Tokenisers, Path], bool] = no_files  # of a form of its own; whether there is one
+    also: Mapping[str, str] = field(default_factory=dict)  # further marks of theirs -> the one of ours that each is
+
+    @property
+    def model_type(self) -> str:
+        return str(self.theirs.model_fields["model_type"].default)
+
+    def role(self, mark: str) -> str:
+        return self.roles.get(mark, mark)
+
+    def task(self, data: Mapping[str, Any], where: str) -> str:
+        """What a folder's model does."""
+        names = data.get("architectures") or list(self.classes)[:1]
+        if names[0] not in self.classes:
+            known = ", ".join(self.classes)
+            raise UserError(f"{where}: architectures '{names[0]}' is not known; of {self.model_type}: {known}")
+        return self.classes[names[0]]
+
+    def class_for(self, task: str, tensors: Collection[str] = ()) -> str:
+        """The class of theirs that a model with these tensors is written for."""
+        able = [name for name, own in self.classes.items() if own == task]
+        fit = [name for name in able if self.hints.get(name, "") in ("", *tensors)]
+        return (fit or able or [""])[0]
+
+    def for_task(self, task: str) -> Architecture:
+        """The same with the names of a task's head."""
+        return replace(self, keys={**self.keys, **self.heads.get(task, {})})

@@ -1,0 +1,133 @@
+"""GPT (`openai-gpt`) and GPT-2 of `transformers`: matrices that are transposed, one for queries, keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from headwise.interop.hf.architecture import OURS, Architecture, Id, Key, Plain, Theirs, activation_of, turned
+from headwise.models.gpt import Gpt2Config, GptConfig
+
+
+class TheirGpt(Theirs):
+    """What both have."""
+
+    n_positions: int = Field(512, gt=0)
+    n_embd: int = Field(768, gt=0)
+    n_layer: int = Field(12, gt=0)
+    n_head: int = Field(12, gt=0)
+    resid_pdrop: float = 0.1
+    attn_pdrop: float = 0.1
+    layer_norm_epsilon: float = 1e-5
+    tie_word_embeddings: bool = True
+
+    @property
+    def context(self) -> int:
+        return self.n_positions
+
+    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return {
+            "width": self.n_embd,
+            "depth": self.n_layer,
+            "heads": self.n_head,
+            "positions": {"kind": "learned", "limit": self.n_positions},
+            "norm": {"kind": "layer", "eps": self.layer_norm_epsilon},
+            "dropout": self.resid_pdrop,
+            "attention_dropout": self.attn_pdrop,
+            "tie": "auto" if self.tie_word_embeddings else "none",
+        }
+
+    @classmethod
+    def of(cls, config: Any, vocab: int) -> Self:
+        return cls.model_validate(cls.common(config) | {"vocab_size": vocab})
+
+    @classmethod
+    def common(cls, config: Any) -> dict[str, Any]:
+        return {
+            "n_positions": getattr(config.positions, "limit", 512),
+            "n_embd": config.width,
+            "n_layer": config.depth,
+            "n_head": config.heads,
+            "resid_pdrop": config.dropout,
+            "attn_pdrop": config.attention_dropout,
+            "layer_norm_epsilon": config.norm.eps,
+            "tie_word_embeddings": config.tie != "none",
+        }
+
+
+class TheirGpt1(TheirGpt):
+    """DISCREPANCY: what its file calls "gelu" is computed in the tanh form, and it has no plain GELU."""
+
+    model_type: Literal["openai-gpt"] = "openai-gpt"
+    vocab_size: int = Field(40478, gt=0)
+    afn: Literal["gelu", "relu", "silu", "swish"] = "gelu"
+
+    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return super().ours(task, names) | {"activation": "gelu_tanh" if self.afn == "gelu" else OURS[self.afn]}
+
+    @classmethod
+    def common(cls, config: Any) -> dict[str, Any]:
+        names = {"relu": "relu", "swish": "silu"}
+        return super().common(config) | {"afn": names.get(config.activation, "gelu")}
+
+
+class TheirGpt2(TheirGpt):
+    model_type: Literal["gpt2"] = "gpt2"
+    vocab_size: int = Field(50257, gt=0)
+    n_positions: int = Field(1024, gt=0)
+    n_inner: int | None = Field(None, gt=0)
+    activation_function: Plain = "gelu_new"
+    bos_token_id: Id = 50256
+    eos_token_id: Id = 50256
+    scale_attn_weights: Literal[True] = True
+    scale_attn_by_inverse_layer_idx: Literal[False] = False
+    add_cross_attention: Literal[False] = False
+
+    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        own = {"hidden": self.n_inner or 0, "activation": OURS[self.activation_function]}
+        return super().ours(task, names) | own
+
+    @classmethod
+    def common(cls, config: Any) -> dict[str, Any]:
+        own = {"n_inner": config.hidden or None, "activation_function": activation_of(config)}
+        return super().common(config) | own
+
+
+LAYER: dict[str, str | Key] = {
+    "decoder.stack.layers.{i}.norms.0": "transformer.h.{i}.ln_1",
+    "decoder.stack.layers.{i}.parts.0.see.project": turned("transformer.h.{i}.attn.c_attn"),
+    "decoder.stack.layers.{i}.parts.0.out": turned("transformer.h.{i}.attn.c_proj"),
+    "decoder.stack.layers.{i}.norms.1": "transformer.h.{i}.ln_2",
+    "decoder.stack.layers.{i}.parts.1.inner": turned("transformer.h.{i}.mlp.c_fc"),
+    "decoder.stack.layers.{i}.parts.1.outer": turned("transformer.h.{i}.mlp.c_proj"),
+    "decoder.head.table": "lm_head",
+}
+MASKS = r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias"  # that older versions stored
+
+GPT = Architecture(
+    theirs=TheirGpt1,
+    config=GptConfig,
+    classes={"OpenAIGPTLMHeadModel": "language-model"},
+    keys={
+        "decoder.embed.table": "transformer.tokens_embed",
+        "decoder.embed.positions": "transformer.positions_embed",
+        **LAYER,
+    },
+    stem="transformer.",
+    ignored=MASKS,
+)
+GPT2 = Architecture(
+    theirs=TheirGpt2,
+    config=Gpt2Config,
+    classes={"GPT2LMHeadModel": "language-model"},
+    keys={
+        "decoder.embed.table": "transformer.wte",
+        "decoder.embed.positions": "transformer.wpe",
+        **LAYER,
+        "decoder.stack.final": "transformer.ln_f",
+    },
+    stem="transformer.",
+    ignored=MASKS,
+)

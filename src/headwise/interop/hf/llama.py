@@ -1,0 +1,130 @@
+"""LLaMA of `transformers`, and Mistral, which is the same where it sees all that went before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator
+
+from headwise.interop.hf.architecture import GATES, OURS, Architecture, Gating, Id, Key, Theirs, activation_of, fused
+from headwise.models.llama import LlamaConfig
+
+BASE = 10_000.0
+
+
+class TheirLlama(Theirs):
+    model_type: Literal["llama"] = "llama"
+    vocab_size: int = Field(32000, gt=0)
+    hidden_size: int = Field(4096, gt=0)
+    intermediate_size: int = Field(11008, gt=0)
+    num_hidden_layers: int = Field(32, gt=0)
+    num_attention_heads: int = Field(32, gt=0)
+    num_key_value_heads: int | None = Field(None, gt=0)
+    head_dim: int | None = Field(None, gt=0)
+    hidden_act: Gating = "silu"
+    max_position_embeddings: int = Field(2048, gt=0)
+    rms_norm_eps: float = 1e-6
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    attention_dropout: float | None = 0.0
+    tie_word_embeddings: bool = False
+    bos_token_id: Id = 1
+    eos_token_id: Id = 2
+    rope_theta: float = BASE  # where versions before 5 have it
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
+
+    @field_validator("rope_scaling", "rope_parameters")
+    @classmethod
+    def _unscaled(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        kind = value and (value.get("rope_type") or value.get("type"))
+        if kind not in (None, "default") or (value or {}).get("partial_rotary_factor", 1.0) != 1.0:
+            raise ValueError(f"rotary positions of type '{kind or 'partial'}' are not supported, only the default")
+        return value
+
+    @property
+    def context(self) -> int:
+        return self.max_position_embeddings
+
+    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return {
+            "width": self.hidden_size,
+            "depth": self.num_hidden_layers,
+            "heads": self.num_attention_heads,
+            "head_width": self.head_dim or 0,
+            "key_value_heads": self.num_key_value_heads or 0,
+            "hidden": self.intermediate_size,
+            "activation": GATES[OURS[self.hidden_act]],
+            "positions": {"kind": "rotary", "base": (self.rope_parameters or {}).get("rope_theta", self.rope_theta)},
+            "norm": {"kind": "rms", "eps": self.rms_norm_eps},
+            "attention_bias": self.attention_bias,
+            "mlp_bias": self.mlp_bias,
+            "attention_dropout": self.attention_dropout or 0.0,
+            "tie": "auto" if self.tie_word_embeddings else "none",
+        }
+
+    @classmethod
+    def of(cls, config: Any, vocab: int) -> Self:
+        base = getattr(config.positions, "base", BASE)
+        data = {
+            "vocab_size": vocab,
+            "hidden_size": config.width,
+            "num_hidden_layers": config.depth,
+            "num_attention_heads": config.heads,
+            "head_dim": config.head_width or config.width // config.heads,
+            "num_key_value_heads": config.key_value_heads or config.heads,
+            "intermediate_size": config.hidden or 4 * config.width,
+            "hidden_act": activation_of(config),
+            "rms_norm_eps": config.norm.eps,
+            "attention_bias": config.attention_bias,
+            "mlp_bias": config.mlp_bias,
+            "attention_dropout": config.attention_dropout,
+            "tie_word_embeddings": config.tie != "none",
+            "rope_theta": base,
+            "rope_parameters": {"rope_type": "default", "rope_theta": base},
+        }
+        return cls.model_validate(data)
+
+
+class TheirMistral(TheirLlama):
+    model_type: Literal["mistral"] = "mistral"  # type: ignore[assignment]
+    intermediate_size: int = Field(14336, gt=0)
+    num_key_value_heads: int | None = Field(8, gt=0)
+    max_position_embeddings: int = Field(131072, gt=0)
+    sliding_window: Literal[None]
+    attention_bias: Literal[False] = False
+    mlp_bias: Literal[False] = False
+
+
+KEYS: dict[str, str | Key] = {
+    "decoder.embed.table": "model.embed_tokens",
+    "decoder.stack.layers.{i}.norms.0": "model.layers.{i}.input_layernorm",
+    "decoder.stack.layers.{i}.parts.0.see.project": fused(
+        "model.layers.{i}.self_attn.q_proj", "model.layers.{i}.self_attn.k_proj", "model.layers.{i}.self_attn.v_proj"
+    ),
+    "decoder.stack.layers.{i}.parts.0.out": "model.layers.{i}.self_attn.o_proj",
+    "decoder.stack.layers.{i}.norms.1": "model.layers.{i}.post_attention_layernorm",
+    "decoder.stack.layers.{i}.parts.1.inner": fused("model.layers.{i}.mlp.gate_proj", "model.layers.{i}.mlp.up_proj"),
+    "decoder.stack.layers.{i}.parts.1.outer": "model.layers.{i}.mlp.down_proj",
+    "decoder.stack.final": "model.norm",
+    "decoder.head.table": "lm_head",
+}
+RATES = r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"  # that older versions stored
+
+LLAMA = Architecture(
+    theirs=TheirLlama,
+    config=LlamaConfig,
+    classes={"LlamaForCausalLM": "language-model"},
+    keys=KEYS,
+    stem="model.",
+    ignored=RATES,
+)
+MISTRAL = Architecture(
+    theirs=TheirMistral,
+    config=LlamaConfig,
+    classes={"MistralForCausalLM": "language-model"},
+    keys=KEYS,
+    stem="model.",
+    ignored=RATES,
+)

@@ -1,0 +1,152 @@
+"""T5 of `transformers`, versions 1.0 and 1.1."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal, Self, cast
+
+from pydantic import Field, field_validator
+
+from headwise.interop.hf.architecture import (
+    GATES,
+    OURS,
+    Architecture,
+    Id,
+    Key,
+    Plain,
+    Theirs,
+    activation_of,
+    either,
+    fused,
+)
+from headwise.models.t5 import T5Config
+
+SHARED, OUTPUTS = "shared.weight", "lm_head.weight"
+UNLIMITED = 2**31  # tokens: distances are all that counts
+
+
+class TheirT5(Theirs):
+    """DISCREPANCY: `transformers` ties the outputs of every T5 that it makes, also where `tie_word_embeddings` is
+    false, which there only says that they are not scaled (version 1.1). A folder that has both tables is loaded untied,
+    there as here."""
+
+    model_type: Literal["t5"] = "t5"
+    vocab_size: int = Field(32128, gt=0)
+    d_model: int = Field(512, gt=0)
+    d_kv: int = Field(64, gt=0)
+    d_ff: int = Field(2048, gt=0)
+    num_layers: int = Field(6, gt=0)
+    num_decoder_layers: int | None = Field(None, gt=0)
+    num_heads: int = Field(8, gt=0)
+    relative_attention_num_buckets: int = Field(32, gt=0)
+    relative_attention_max_distance: int = Field(128, gt=0)
+    dropout_rate: float = 0.1
+    layer_norm_epsilon: float = 1e-6
+    feed_forward_proj: str = "relu"
+    tie_word_embeddings: bool = True
+    scale_decoder_outputs: bool | None = None
+    pad_token_id: Id = 0
+    eos_token_id: Id = 1
+    decoder_start_token_id: Id = 0
+
+    @field_validator("feed_forward_proj")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value.removeprefix("gated-") not in OURS:
+            raise ValueError(f"'{value}' is not supported; relu and gated-gelu are the usual ones")
+        return value
+
+    @property
+    def context(self) -> int:
+        return UNLIMITED
+
+    @property
+    def activation(self) -> str:
+        if self.feed_forward_proj == "gated-gelu":
+            return GATES["gelu_tanh"]  # what version 1.1 computes under this name
+        plain = OURS[cast(Plain, self.feed_forward_proj.removeprefix("gated-"))]
+        return GATES[plain] if self.feed_forward_proj.startswith("gated-") else plain
+
+    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        scaled = self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
+        untied = {SHARED, OUTPUTS} <= set(names) if names else not self.tie_word_embeddings
+        return {
+            "width": self.d_model,
+            "head_width": self.d_kv,
+            "heads": self.num_heads,
+            "hidden": self.d_ff,
+            "encoder": {"depth": self.num_layers},
+            "decoder": {"depth": self.num_decoder_layers or self.num_layers},
+            "activation": self.activation,
+            "positions": {
+                "kind": "t5",
+                "buckets": self.relative_attention_num_buckets,
+                "furthest": self.relative_attention_max_distance,
+            },
+            "norm": {"kind": "rms", "eps": self.layer_norm_epsilon},
+            "dropout": self.dropout_rate,
+            "attention_dropout": self.dropout_rate,
+            "hidden_dropout": self.dropout_rate,
+            "tie": "inputs" if untied else "auto",
+            "scaled_outputs": scaled,
+        }
+
+    @classmethod
+    def of(cls, config: Any, vocab: int) -> Self:
+        gate = "gated-" if config.activation in GATES.values() else ""
+        data = {
+            "vocab_size": vocab,
+            "d_model": config.width,
+            "d_kv": config.head_width or config.width // config.heads,
+            "d_ff": config.hidden or 4 * config.width,
+            "num_layers": config.encoder.depth,
+            "num_decoder_layers": config.decoder.depth,
+            "num_heads": config.heads,
+            "relative_attention_num_buckets": getattr(config.positions, "buckets", 32),
+            "relative_attention_max_distance": getattr(config.positions, "furthest", 128),
+            "dropout_rate": config.dropout,
+            "layer_norm_epsilon": config.norm.eps,
+            "feed_forward_proj": "gated-gelu" if config.activation == "geglu_tanh" else gate + activation_of(config),
+            "tie_word_embeddings": config.tie not in ("inputs", "none"),
+            "scale_decoder_outputs": config.scaled_outputs,
+        }
+        return cls.model_validate(data)
+
+
+def block(side: str, memory: bool) -> dict[str, Any]:
+    """The layers of one stack; where there is a memory to attend to, the feed-forward network comes third."""
+    ours, theirs, last = f"{side}.stack.layers.{{i}}", f"{side}.block.{{i}}.layer", 2 if memory else 1
+    across, dense = f"{theirs}.1.EncDecAttention", f"{theirs}.{last}.DenseReluDense"
+    found = {
+        f"{ours}.norms.0": f"{theirs}.0.layer_norm",
+        f"{ours}.parts.0.see.project": fused(*(f"{theirs}.0.SelfAttention.{part}" for part in "qkv")),
+        f"{ours}.parts.0.out": f"{theirs}.0.SelfAttention.o",
+        f"{ours}.parts.0.terms.0.table": f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{ours}.norms.{last}": f"{theirs}.{last}.layer_norm",
+        f"{ours}.parts.{last}.inner": Key((f"{dense}.wi_0", f"{dense}.wi_1"), others=(f"{dense}.wi",)),
+        f"{ours}.parts.{last}.outer": f"{dense}.wo",
+        f"{side}.stack.final": f"{side}.final_layer_norm",
+    }
+    if memory:
+        found |= {
+            f"{ours}.norms.1": f"{theirs}.1.layer_norm",
+            f"{ours}.parts.1.see.query": f"{across}.q",
+            f"{ours}.parts.1.see.project": fused(f"{across}.k", f"{across}.v"),
+            f"{ours}.parts.1.out": f"{across}.o",
+        }
+    return found
+
+
+T5 = Architecture(
+    theirs=TheirT5,
+    config=T5Config,
+    classes={"T5ForConditionalGeneration": "transduce", "T5EncoderModel": "encode"},
+    keys={
+        "{side}.embed.table": either("shared", "{side}.embed_tokens"),
+        **block("encoder", memory=False),
+        **block("decoder", memory=True),
+        "decoder.head.table": "lm_head",
+    },
+    ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    roles={"bos": "decoder_start"},
+)

@@ -1,0 +1,156 @@
+"""A model of ours as a Hugging Face folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from headwise.blocks.stack import LanguageModel, MaskedModel, Writer
+from headwise.errors import UserError
+from headwise.interop.folders import new_folder
+from headwise.interop.hf import ARCHITECTURES, architecture_of
+from headwise.interop.hf.architecture import Architecture, Theirs
+from headwise.interop.hf.channels import sines_first
+from headwise.interop.hf.files import WEIGHTS
+from headwise.interop.hf.text import LABELLERS, MARKS, OURS, SETTINGS, TOKENIZER, Vocabularies, write_json
+from headwise.interop.hf.tokenizer_json import expressed, framed
+from headwise.interop.hf.weights import collect
+from headwise.tasks.filling import MASK
+from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
+from headwise.text.base import Tokeniser
+from headwise.text.hf import HfTokeniser, Rows
+from headwise.text.paired import Paired
+from headwise.text.tokenisers import Tokenisers
+
+# What decides nothing once a model is trained, what its tensors tell, and what is compared as stacks.
+SILENT = {
+    "kind", "dropout", "attention_dropout", "hidden_dropout", "embeddings", "output_bias", "unwritten", "pool",
+    "order_head",
+}  # fmt: skip
+STACKS = {"depth", "layers", "shared", "encoder", "decoder"}
+SIDES = ("encoder", "decoder")
+LONGEST = 1024  # tokens that `transformers` is told to write at most
+GENERATION = tuple(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "decoder_start", "forced_bos", "forced_eos"))
+
+
+def write_folder(
+    model: Any,
+    config: Any,
+    task: str,
+    tokenisers: Tokenisers | None,
+    folder: Path | str,
+    rows: Rows | None = None,
+) -> None:
+    """A folder that `transformers` loads. An imported vocabulary gets its own order back, from its tokeniser or from
+    `rows`; another keeps our ids."""
+    labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and task in LABELLERS else []
+    source, target = vocabularies(model, task, tokenisers, labels, rows)
+    model, config = sines_first(model, config)
+    if separate := target is not source and not labels:
+        config = config.changed(tie="target" if config.tie == "auto" else config.tie)
+    kind, theirs = fitting(config, task, source.vocab)
+    weights = collect(model, kind.for_task(task), Vocabularies(source, target))
+    data = theirs.model_dump(mode="json") | {f"{kind.role(mark)}_token_id": getattr(source, mark) for mark in MARKS}
+    data |= {f"{theirs}_token_id": getattr(source, mark) for theirs, mark in kind.also.items()}
+    data |= {"architectures": [kind.class_for(task, weights)], "dtype": "float32"}
+    if separate:
+        data["decoder_vocab_size"] = target.vocab
+    if labels:
+        data["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        data["label2id"] = {label: number for number, label in enumerate(labels)}
+    with new_folder(folder) as aside:
+        save_file(weights, aside / WEIGHTS, metadata={"format": "pt"})
+        write_json(aside / "config.json", data)
+        write_json(aside / "generation_config.json", generation(data, source, task, theirs.context))
+        if tokenisers and not kind.write_texts(tokenisers, aside):
+            _write_tokenisers(tokenisers, kind, model, aside)
+
+
+def vocabularies(
+    model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], rows: Rows | None = None
+) -> Vocabularies:
+    """The rows that an imported vocabulary remembers, or our own."""
+    words = _words(tokenisers) if tokenisers else None
+    rows = words.rows if isinstance(words, HfTokeniser) else rows
+    if rows is None:
+        sizes = [side.embed.table.num_embeddings for name in SIDES if (side := getattr(model, name, None))]
+        own = [Rows(size, PAD, BOS, EOS, UNK, mask=size - 1 if task == "masked" else None) for size in sizes]
+        if own[0] != own[-1]:
+            return Vocabularies(own[0], own[-1])
+        rows = own[0]
+    return Vocabularies(rows, Rows(len(labels)) if labels else rows)
+
+
+def generation(config: Mapping[str, Any], rows: Rows, task: str, context: int) -> dict[str, Any]:
+    """`generation_config.json`: what is never written here is not written there."""
+    never = [row for row in (rows.pad, rows.bos) if row not in (None, rows.eos)]
+    found = {key: config[key] for key in GENERATION if key in config}
+    if rows.order == tuple(range(rows.vocab)) and never:  # an imported one writes what it always wrote
+        found["bad_words_ids"] = [[row] for row in never]
+    return found | ({"max_length": min(context, LONGEST)} if task == "transduce" else {})
+
+
+def fitting(config: Any, task: str, vocab: int) -> tuple[Architecture, Theirs]:
+    """The architecture that can say all of a config: the one that its kind comes from, or a relative."""
+    known = [each for each in map(architecture_of, ARCHITECTURES) if each.class_for(task)]
+    line = type(config).__mro__
+    kin = [a for a in known if issubclass(a.config, type(config)) or isinstance(config, a.config)]
+    firsts = {a.config: a for a in reversed(kin)}.values()  # of several that are one config here, the first
+    refused = []
+    for each in sorted(firsts, key=lambda a: line.index(a.config) if a.config in line else len(line)):
+        theirs = each.theirs.of(config, vocab)
+        back = each.config(**theirs.ours(task, ()))
+        ours, again = settled(config, task), settled(back, task)
+        differing = [key for key in ours if ours[key] != again.get(key)]
+        # Layers that share weights can be written as copies, not the other way round.
+        if any(other.shared and not own.shared for own, other in zip(config.stacks(), back.stacks(), strict=True)):
+            differing.append("shared")
+        if not differing:
+            return each, theirs
+        refused.append(f"{differing[0]}: a folder of {each.model_type} cannot say this, so the model cannot become one")
+    raise UserError(refused[0] if refused else f"model.kind: transformers has no '{config.kind}' to {task}")
+
+
+def settled(config: Any, task: str) -> dict[str, Any]:
+    """Everything that decides a model's numbers, with what was left open filled in."""
+    found = {key: value for key, value in config if key not in SILENT | STACKS}
+    found["pool"] = config.pool if task == "classify" else ""
+    found["head_width"] = config.head_width or config.width // config.heads
+    found["key_value_heads"] = config.key_value_heads or config.heads
+    found["hidden"] = config.hidden or 4 * config.width
+    found["tie"] = "all" if config.tie == "auto" or (config.tie == "target" and task != "transduce") else config.tie
+    found["layers"] = [
+        (stack.depth, sorted({str(layer) for layer in stack.layers or (config.layer(memory),)}))
+        for stack, memory in zip(config.stacks(), (False, task == "transduce"), strict=True)
+    ]
+    return found
+
+
+def _write_tokenisers(tokenisers: Tokenisers, kind: Architecture, model: Any, folder: Path) -> None:
+    words, labelled = _words(tokenisers), not isinstance(model, Writer)
+    if isinstance(words, HfTokeniser):
+        engine, names = words.engine, {mark: _name(words, getattr(words.rows, mark)) for mark in MARKS}
+    elif (tokenisers.shared or labelled) and (own := expressed(words)):
+        masks = [MASK] if isinstance(model, MaskedModel) else []
+        reads = not isinstance(model, LanguageModel)
+        engine = framed(own, not reads or model.encoder.opening is not None, reads, *masks)
+        names = dict(zip(MARKS, [*SPECIALS, *masks], strict=False))
+    else:
+        tokenisers.save(folder / OURS)
+        return
+    write_json(folder / TOKENIZER, engine)
+    tokens = {f"{kind.role(mark)}_token": name for mark, name in names.items() if name}
+    write_json(folder / SETTINGS, {"tokenizer_class": "PreTrainedTokenizerFast", **tokens})
+
+
+def _words(tokenisers: Tokenisers) -> Tokeniser:
+    """The tokeniser of what is read, without what puts two texts together."""
+    source = tokenisers.source
+    return source.inner if isinstance(source, Paired) else source
+
+
+def _name(tokeniser: HfTokeniser, row: int | None) -> str | None:
+    return None if row is None else tokeniser.tokenizer.id_to_token(row)

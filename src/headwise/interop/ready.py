@@ -1,0 +1,52 @@
+"""Imported models, ready to use, and used ones to be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from headwise.config.data import DataConfig
+from headwise.config.decode import DecodeConfig
+from headwise.config.experiment import Experiment
+from headwise.config.train import TrainConfig
+from headwise.decode.ensemble import Ensemble
+from headwise.errors import UserError
+from headwise.interop.hf.read import Imported
+from headwise.interop.hf.write import write_folder
+from headwise.loaded import Loaded
+from headwise.text.hf import HfTokeniser
+
+CONTEXT = 1024  # tokens that are read at once in evaluation, of models that could read more
+
+
+def ready(imported: Imported, source: Path) -> Loaded:
+    """An imported model with its tokenisers as if it had been trained here."""
+    if imported.tokenisers is None:
+        raise UserError(
+            f"{source}: has no tokenizer.json (nor source.spm, target.spm and vocab.json, if it is Marian), so texts "
+            f"cannot be read; write it with transformers: AutoTokenizer.from_pretrained('{source}')"
+            f".save_pretrained('{source}')"
+        )
+    task: dict[str, Any] = {"kind": imported.task}
+    if imported.task == "language-model":
+        task["context"] = min(imported.context, CONTEXT)
+    writes = imported.tokenisers.target
+    decode = DecodeConfig(marked=writes.opens if isinstance(writes, HfTokeniser) else True)
+    experiment = Experiment(
+        name=source.stem,
+        task=task,
+        data=DataConfig(),
+        model=imported.config,
+        train=TrainConfig(epochs=1),
+        decode=decode,
+    )
+    return Loaded(imported.model, imported.tokenisers, experiment)
+
+
+def write(loaded: Loaded, folder: Path | str) -> None:
+    """A used model as a folder."""
+    if isinstance(loaded.model, Ensemble) or not isinstance(loaded.model, nn.Module):
+        raise UserError("only a single model can become a folder, not an ensemble or an engine; name one run")
+    write_folder(loaded.model, loaded.experiment.model, loaded.task.kind, loaded.tokenisers, folder)

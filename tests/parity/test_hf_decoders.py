@@ -1,0 +1,167 @@
+"""Decoders of `transformers` with random weights, in and out: the same numbers, the same outputs, the same tensors."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    LogitsProcessor,
+    MistralConfig,
+    OpenAIGPTConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.utils import logging
+
+from headwise.blocks.record import collect
+from headwise.config.decode import DecodeConfig
+from headwise.decode import decode
+from headwise.interop.hf.read import Imported, read_folder
+from headwise.interop.hf.write import write_folder
+from headwise.text import BOS, EOS
+
+logging.disable_progress_bar()
+VOCAB = 37
+GPT: dict[str, Any] = {"vocab_size": VOCAB, "n_positions": 24, "n_embd": 32, "n_layer": 2, "n_head": 4}
+LLAMA: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 44,
+    "max_position_embeddings": 64, "initializer_range": 0.3,
+}  # fmt: skip
+MARKS: dict[str, Any] = {"bos_token_id": 36, "eos_token_id": 36}
+CASES: dict[str, PreTrainedConfig] = {
+    "gpt": OpenAIGPTConfig(**GPT, initializer_range=0.3, eos_token_id=36),
+    "gpt-published": OpenAIGPTConfig(**GPT, afn="relu"),  # without any marks
+    "gpt2": GPT2Config(**GPT, **MARKS, initializer_range=0.3),
+    "gpt2-other": GPT2Config(
+        **GPT, **MARKS, n_inner=40, activation_function="relu", layer_norm_epsilon=1e-3, tie_word_embeddings=False
+    ),
+    "llama": LlamaConfig(**LLAMA),
+    "llama-grouped": LlamaConfig(
+        **LLAMA, num_key_value_heads=2, head_dim=12, rms_norm_eps=1e-3, tie_word_embeddings=True, pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+    ),
+    "llama-biases": LlamaConfig(**LLAMA, attention_bias=True, mlp_bias=True, hidden_act="gelu"),
+    "mistral": MistralConfig(**LLAMA, num_key_value_heads=2, sliding_window=None),
+}  # fmt: skip
+
+
+def theirs(name: str) -> PreTrainedModel:
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(CASES[name]).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))  # zero biases and unit gains would hide a wrong place
+    return model
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Imported, Path]:
+    folder = tmp_path_factory.mktemp(request.param) / "in"
+    model = theirs(request.param)
+    model.save_pretrained(folder)
+    return model, read_folder(folder), folder
+
+
+def order(imported: Imported) -> torch.Tensor:
+    return torch.tensor(imported.words.source.order)
+
+
+def real(imported: Imported) -> list[int]:
+    """Our ids that have a row of their own."""
+    return sorted(imported.words.source.back)
+
+
+IDS = torch.randint(4, VOCAB, (3, 9), generator=torch.Generator().manual_seed(0))
+
+
+@torch.inference_mode()
+def test_logits_and_hidden_states_are_equal(pair: tuple[Any, Imported, Path]) -> None:
+    model, imported, _ = pair
+    expected = model(order(imported)[IDS], output_hidden_states=True)
+    with collect("layer") as side:
+        found = imported.model(IDS)
+    own = real(imported)
+    assert (found[..., own] - expected.logits[..., order(imported)[own]]).abs().max() < 1e-5
+    # Not the last: theirs has gone through the final norm.
+    for ours, other in zip(side.all("layer")[:-1], expected.hidden_states[1:-1], strict=True):
+        assert (ours.x - other).abs().max() < 1e-5
+
+
+@torch.inference_mode()
+def test_what_they_do_not_have_has_no_probability(pair: tuple[Any, Imported, Path]) -> None:
+    model, imported, _ = pair
+    own = real(imported)
+    expected = model(order(imported)[IDS]).logits.log_softmax(-1)[..., order(imported)[own]]
+    found = imported.model(IDS).log_softmax(-1)
+    assert (found[..., own] - expected).abs().max() < 1e-5
+    spare = list(imported.words.source.spare)
+    assert not found[..., spare].exp().any()
+
+
+class DueEnd(LogitsProcessor):
+    """Our rule for what reaches the longest length: it ends there, and that counts."""
+
+    def __init__(self, length: int, end: int):
+        self.length, self.end = length, end
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if input_ids.shape[1] < self.length:
+            return scores
+        others = torch.arange(scores.shape[1]) != self.end
+        return scores.masked_fill(others, -torch.inf)
+
+
+@torch.inference_mode()
+def test_outputs_are_those_of_generate(pair: tuple[Any, Imported, Path]) -> None:
+    model, imported, _ = pair
+    rows, words = order(imported), imported.words.source
+    prompts = [[5, 9, 6], [30], [12, 33, 21, 8, 19, 4], [7, 7]]
+    banned = [[row] for row in (words.pad, words.bos) if row not in (None, words.eos)]
+    for beams in (1, 3) if words.eos is not None else (1,):  # hypotheses that cannot end cannot be compared
+        search = {"length_penalty": 0.0, "early_stopping": "never"} if beams > 1 else {}
+        config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, extra=10, max_length=10, marked=False)
+        for prompt, found in zip(prompts, decode(imported.model, prompts, config), strict=True):
+            ids = rows[torch.tensor([prompt])]
+            output = model.generate(
+                ids, attention_mask=torch.ones_like(ids), num_beams=beams, max_new_tokens=11, do_sample=False,
+                eos_token_id=words.eos, pad_token_id=0, bad_words_ids=banned or None,
+                logits_processor=[DueEnd(ids.shape[1] + 10, words.eos)] if words.eos is not None else [], **search,
+            )[0, ids.shape[1] :].tolist()  # fmt: skip
+            assert rows[list(found[0].ids)].tolist() == output[: output.index(words.eos) if words.eos in output else 10]
+
+
+@torch.inference_mode()
+def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, Imported, Path], tmp_path: Path) -> None:
+    model, imported, folder = pair
+    write_folder(imported.model, imported.config, imported.task, None, tmp_path / "out", imported.words.source)
+    before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    ids = order(imported)[IDS]
+    assert torch.equal(again(ids).logits, model(ids).logits)
+
+
+@pytest.mark.parametrize("name", ["gpt-tiny", "gpt2-tiny", "llama-tiny"])
+@torch.inference_mode()
+def test_models_born_here_are_the_same_there(name: str, tmp_path: Path) -> None:
+    from headwise.building import build
+    from headwise.catalog import find
+
+    torch.manual_seed(0)
+    entry, size = find(name)
+    config = entry.config(**entry.sizes[size])
+    model = build(name, vocab=VOCAB).eval()
+    for weight in model.parameters():
+        weight.add_(0.1 * torch.randn_like(weight))
+    write_folder(model, config, "language-model", None, tmp_path / "out")
+    other = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    assert (other(IDS).logits - model(IDS)).abs().max() < 1e-5
+    assert (other.config.bos_token_id, other.config.eos_token_id) == (BOS, EOS)
+    back = read_folder(tmp_path / "out")
+    assert torch.equal(back.model(IDS), model(IDS))

@@ -1,0 +1,106 @@
+"""Transformer-XL against its equations, unrolled in float64, and against the attention of XLNet, which is the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import XLNetConfig
+from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
+
+import headwise
+from headwise.blocks.attention import Attention, Recalling
+from headwise.blocks.recall import Recall
+from headwise.blocks.relative import Distances, Leanings, RelativeSinusoid
+from headwise.blocks.stream import Context, Stream
+
+WIDTH, HEADS, HEAD_WIDTH = 8, 2, 4
+
+
+def angle_codes(distance: int, width: int) -> Tensor:
+    angles = [distance / 10_000 ** (2 * i / width) for i in range(width // 2)]
+    return torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles], dtype=torch.float64)
+
+
+def attended(attention: Any, x: Tensor, memory: Tensor) -> Tensor:
+    """One row and one head at a time: (T, C) tokens after (M, C) earlier ones."""
+    both, term = torch.cat((memory, x)), attention.terms[0]
+    query, key, value = attention.see.project.weight.split(WIDTH)
+    mixed = torch.zeros(len(x), WIDTH, dtype=torch.float64)
+    for head in range(HEADS):
+        own = slice(head * HEAD_WIDTH, (head + 1) * HEAD_WIDTH)
+        u, v = term.leanings.content[head, 0], term.leanings.distance[head, 0]
+        for place in range(len(x)):
+            q, at = query[own] @ x[place], len(memory) + place
+            scores = [
+                (q + u) @ (key[own] @ both[j]) + (q + v) @ (term.project.weight[own] @ angle_codes(at - j, WIDTH))
+                for j in range(at + 1)
+            ]
+            weights = (torch.stack(scores) / math.sqrt(HEAD_WIDTH)).softmax(0)
+            mixed[place, own] = weights @ (both[: at + 1] @ value[own].t())
+    return mixed @ attention.out.weight.t()
+
+
+def unrolled(model: Any, ids: Tensor, memory: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Logits of one row, and the hidden states below each layer."""
+    x, below = model.decoder.embed.table.weight[ids] * math.sqrt(WIDTH), []
+    for layer, before in zip(model.decoder.stack.layers, memory, strict=True):
+        below.append(x)
+        x = layer.norms[0](x + attended(layer.parts[0], x, before))
+        x = layer.norms[1](x + layer.parts[1](x[None])[0])
+    return x @ model.decoder.head.table.weight.t() + model.decoder.head.bias, below
+
+
+@torch.no_grad()
+def test_two_segments_are_the_papers_equations() -> None:
+    torch.manual_seed(0)
+    model: Any = headwise.build(
+        "transformer_xl-tiny", vocab=11, width=WIDTH, heads=HEADS, hidden=12, recall=4, dropout=0.0
+    )
+    model = model.double().eval()
+    for parameter in model.parameters():
+        parameter.normal_(std=0.4)
+    one, two = torch.tensor([5, 6, 7, 8, 9, 10]), torch.tensor([4, 9, 3])
+    nothing = [torch.zeros(0, WIDTH, dtype=torch.float64)] * 2
+    expected, below = unrolled(model, one, nothing)
+    first = Recall(model.recall)
+    torch.testing.assert_close(model(one[None], carried=first)[0], expected)
+    for parameter in model.parameters():  # as training does between two segments: what is carried stays as it was
+        parameter.add_(0.1)
+    expected, _ = unrolled(model, two, [x[-4:] for x in below])
+    torch.testing.assert_close(model(two[None], carried=Recall(model.recall, first.leaves))[0], expected)
+
+
+@pytest.mark.parametrize("queries_first", [False, True])
+@torch.no_grad()
+def test_attention_is_that_of_xlnet(queries_first: bool) -> None:
+    """Both ways and with a memory; few queries meet the projection before the distances do."""
+    length, before = (1, 6) if queries_first else (9, 4)
+    config = XLNetConfig(d_model=16, n_head=4, d_inner=8, n_layer=1, vocab_size=9, attn_type="bi", dropout=0.0)
+    theirs = XLNetRelativeAttention(config).eval()
+    for parameter in theirs.parameters():
+        parameter.normal_(std=0.3)
+    term = RelativeSinusoid(16, 4, 4, Distances(16, both_ways=True), Leanings(4, 4))
+    ours = Attention(16, 4, see=Recalling(16, 4, 4, bias=False), terms=[term], bias=False).eval()
+    ours.see.project.weight.copy_(torch.cat([w.flatten(1).t() for w in (theirs.q, theirs.k, theirs.v)]))
+    ours.out.weight.copy_(theirs.o.flatten(1))
+    term.project.weight.copy_(theirs.r.flatten(1).t())
+    term.leanings.content.copy_(theirs.r_w_bias[:, None])
+    term.leanings.distance.copy_(theirs.r_r_bias[:, None])
+    x, memory = torch.randn(2, length, 16), torch.randn(2, before, 16)
+    codes = XLNetModel(config).relative_positional_encoding(length, before + length, bsz=2)
+    expected, _ = theirs(x.transpose(0, 1), None, None, None, codes, None, mems=memory.transpose(0, 1))
+    left = {"": memory, "keep": torch.ones(2, before, dtype=torch.bool)}
+    found = theirs.layer_norm(x + ours(Stream.of(x), Context(cache=Recall(before, left))))
+    torch.testing.assert_close(found, expected.transpose(0, 1), atol=1e-5, rtol=1e-5)
+
+
+def test_far_distances_are_made_when_they_are_asked_for() -> None:
+    for both_ways in (False, True):
+        near, far = Distances(6, both_ways, ready=3), Distances(6, both_ways, ready=20)
+        torch.testing.assert_close(near(9), far(9))
+        torch.testing.assert_close(near(2), far(2))
+        assert near(9).shape[0] == (19 if both_ways else 10)
