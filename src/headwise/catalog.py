@@ -194,7 +194,7 @@ CATALOG: dict[str, Entry] = {
             oracle="transformers.BertForPreTraining",
         ),
         Entry(
-            name="transformer_xl",
+            name="transformer-xl",
             paper="Dai et al., Transformer-XL: Attentive Language Models beyond a Fixed-Length Context",
             year=2019,
             family="decoder",

@@ -18,7 +18,7 @@ LONG = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 4], [11, 4, 10, 5, 9, 6, 8, 7]])
 
 def tiny(**settings: Any) -> Any:
     torch.manual_seed(0)
-    model = headwise.build("transformer_xl-tiny", **{"vocab": 12, "dropout": 0.0, "hidden_dropout": 0.0, **settings})
+    model = headwise.build("transformer-xl-tiny", **{"vocab": 12, "dropout": 0.0, "hidden_dropout": 0.0, **settings})
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return model.double().eval()
@@ -46,13 +46,13 @@ def test_parameter_counts_are_those_of_the_equations(
     name: str, vocab: int, depth: int, width: int, inner: int, hidden: int
 ) -> None:
     layer = 5 * width * inner + 2 * width * hidden + hidden + width + 4 * width  # q, k, v, r, out; mlp; two norms
-    model = headwise.build(f"transformer_xl-{name}", device="meta")
+    model = headwise.build(f"transformer-xl-{name}", device="meta")
     assert parameters(model) == depth * layer + 2 * inner + vocab * width + vocab
 
 
 @pytest.mark.parametrize(("name", "published"), [("wt103", 151e6), ("enwik8", 41e6), ("enwik8-large", 277e6)])
 def test_parameter_counts_are_the_published_ones(name: str, published: float) -> None:
-    found = parameters(headwise.build(f"transformer_xl-{name}", device="meta"))
+    found = parameters(headwise.build(f"transformer-xl-{name}", device="meta"))
     assert found == pytest.approx(published, abs=0.5e6)
 
 

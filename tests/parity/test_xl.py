@@ -58,7 +58,7 @@ def unrolled(model: Any, ids: Tensor, memory: list[Tensor]) -> tuple[Tensor, lis
 def test_two_segments_are_the_papers_equations() -> None:
     torch.manual_seed(0)
     model: Any = headwise.build(
-        "transformer_xl-tiny", vocab=11, width=WIDTH, heads=HEADS, hidden=12, recall=4, dropout=0.0
+        "transformer-xl-tiny", vocab=11, width=WIDTH, heads=HEADS, hidden=12, recall=4, dropout=0.0
     )
     model = model.double().eval()
     for parameter in model.parameters():

@@ -15,10 +15,11 @@ from headwise.blocks.look import Look, Term
 from headwise.blocks.position import sinusoid
 
 
-def over_rows(index: Tensor, like: Tensor) -> Tensor:
-    """(Tq, Tk) or (B, Tq, Tk) -> (B, H, Tq, Tk), for the rows and heads of a tensor (B, H, ...)."""
-    index = index if index.dim() == 2 else index.unsqueeze(1)
-    return index.expand(*like.shape[:2], *index.shape[-2:])
+def places(look: Look, before: int, count: int) -> Tensor:
+    """Where the distance i - j of each query and key stands among `count`, of which `before` are negative:
+    (B, H, Tq, Tk). One that is not among them takes the nearest."""
+    where = (before - look.sight.distance()).clamp(0, count - 1)
+    return look.sight.over_heads(where).expand(*look.q.shape[:2], -1, -1)
 
 
 class Disentangled(Term):
@@ -42,10 +43,10 @@ class Disentangled(Term):
     def edit(self, scores: Tensor, look: Look) -> Tensor:
         furthest = self.table.num_embeddings // 2
         span = min(look.sight.keys, furthest)  # no distance of a short text needs the others
-        places = self.drop(self.table(torch.arange(furthest - span, furthest + span, device=scores.device)))
-        where = (span - look.sight.distance()).clamp(0, 2 * span - 1)  # (Tq, Tk) or (B, Tq, Tk)
-        to_place = (look.q @ self._split(self.keys(places))).gather(-1, over_rows(where, look.q))
-        from_place = (look.k @ self._split(self.queries(places))).gather(-1, over_rows(where.mT, look.k)).mT
+        steps = self.drop(self.table(torch.arange(furthest - span, furthest + span, device=scores.device)))  # (N, C)
+        where = places(look, span, 2 * span)
+        to_place = (look.q @ self._split(self.keys(steps))).gather(-1, where)
+        from_place = (look.k @ self._split(self.queries(steps))).gather(-1, where.mT).mT  # (B, H, Tk, Tq) -> back
         return (scores + look.scale * (to_place + from_place)) * 3**-0.5
 
     def _split(self, x: Tensor) -> Tensor:
@@ -67,14 +68,14 @@ class Distances(nn.Module):
         if furthest > self.ready:
             return self._made(furthest, self.table.device).to(self.table.dtype)
         middle = self.ready if self.both_ways else 0
-        return self.table[middle - self.first(furthest) : middle + furthest + 1]
+        return self.table[middle - self.negative(furthest) : middle + furthest + 1]
 
-    def first(self, furthest: int) -> int:
+    def negative(self, furthest: int) -> int:
         """How many distances stand before 0."""
         return furthest if self.both_ways else 0
 
     def _made(self, furthest: int, device: torch.device | None = None) -> Tensor:
-        distances = torch.arange(-self.first(furthest), furthest + 1, device=device)
+        distances = torch.arange(-self.negative(furthest), furthest + 1, device=device)
         return sinusoid(distances, self.width, halves=True).to(torch.get_default_dtype())
 
 
@@ -104,11 +105,10 @@ class RelativeSinusoid(Term):
     def edit(self, scores: Tensor, look: Look) -> Tensor:
         furthest = look.sight.keys - 1
         steps = self.drop(self.distances(furthest))  # (N, C)
-        before = self.distances.first(furthest)
-        where = (before - look.sight.distance()).clamp(0, len(steps) - 1)  # later keys, if they are hidden, anywhere
+        where = places(look, self.distances.negative(furthest), len(steps))
         by_distance = self._by_distance(look.q + self.leanings.distance, steps)  # (B, H, Tq, N)
         by_content = self.leanings.content @ look.k.mT  # (H, 1, D) and (B, H, D, Tk) -> (B, H, 1, Tk)
-        return scores + look.scale * (by_content + by_distance.gather(-1, over_rows(where, look.q)))
+        return scores + look.scale * (by_content + by_distance.gather(-1, where))
 
     def _by_distance(self, q: Tensor, steps: Tensor) -> Tensor:
         """(B, H, Tq, D) W PE -> (B, H, Tq, N), in the order that multiplies less: few queries meet W first."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 
 from headwise.data.texts import Pair, Rest, pieces
 from headwise.errors import UserError
+from headwise.files import user_cache
 from headwise.text.tokenisers import Tokenisers
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ def cache_root(setting: str) -> Path:
     """The folder for caches: the setting, or the user's cache folder."""
     if setting:
         return Path(setting).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwise"
+    return user_cache()
 
 
 def _map(path: Path, dtype: str) -> np.ndarray:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class TransformerXLConfig(OneStackConfig):
     tasks = ("language-model",)
-    kind: Literal["transformer_xl"] = "transformer_xl"
+    kind: Literal["transformer-xl"] = "transformer-xl"
     width: int = Field(410, ge=1)
     heads: int = Field(10, ge=1)
     depth: int = Field(16, ge=1)
