@@ -15,22 +15,23 @@ import headwise
 from headwise import UserError
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "positions": ("none", "sinusoid", "learned", "rotary", "alibi", "t5", "shaw"),
+    "positions": ("none", "sinusoid", "learned", "rotary", "alibi", "t5", "shaw", "deberta", "xl"),
     "activation": ("relu", "gelu", "glu", "geglu", "reglu", "swiglu", "liglu"),
     "score": ("scaled", "dot", "general", "additive", "cosine", "location"),
     "kernel": ("auto", "plain", "sdpa", "chunked"),
     "tie": ("all", "target", "none"),
-    "wiring": ("post", "pre"),
+    "wiring": ("post", "pre", "admin"),
     "norm": ("layer", "rms"),
     "shared": (False, True),
     "biases": (False, True),
+    "key_value_heads": (0, 1),
     "recurrent": ("", "rnn", "lstm", "gru", "gru_cho"),  # before each self-attention; both ways in the encoder
 }
 
 
 def possible(row: dict[str, Any]) -> bool:
-    """The fused kernel knows dot products alone and never forms the scores that Shaw's term adds to."""
-    unfused = row.get("positions") == "shaw" or row.get("score") in ("additive", "location")
+    """The fused kernel knows dot products alone and never forms the scores that some positions add to."""
+    unfused = row.get("positions") in ("shaw", "deberta", "xl") or row.get("score") in ("additive", "location")
     return not (unfused and row.get("kernel") == "sdpa")
 
 
@@ -56,6 +57,7 @@ def build(row: dict[str, Any], width: int = 8, depth: int = 2) -> Any:
             "shared": row["shared"],
             "layers": [[*ahead, attention, {**attention, "see": "memory"}, mlp]],
         },
+        key_value_heads=row["key_value_heads"],
         attention_bias=row["biases"],
         mlp_bias=row["biases"],
         output_bias=row["biases"],
@@ -73,7 +75,7 @@ def test_the_selection_covers_every_pair() -> None:
         for one, two in product(ones, twos):
             if a != b and possible({a: one, b: two}):
                 assert (a, one, b, two) in met or (b, two, a, one) in met
-    assert len(ROWS) < 1.3 * 49  # seven positions and seven activations alone need 49
+    assert len(ROWS) < 1.3 * 63  # nine positions and seven activations alone need 63
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
@@ -94,6 +96,7 @@ def test_learns_a_batch_by_heart(row: dict[str, Any]) -> None:
         "norm": "rms",
         "shared": False,
         "biases": True,
+        "key_value_heads": 0,
     }
     check_overfit(build({**rest, "recurrent": "", **row}, width=16, depth=1))
 

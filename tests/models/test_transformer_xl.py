@@ -124,5 +124,5 @@ def test_prompts_of_different_lengths_are_read_at_once() -> None:
 
 
 def test_heads_that_share_keys_cannot_recall() -> None:
-    with pytest.raises(UserError, match="key_value_heads: not together with `recall`"):
+    with pytest.raises(UserError, match="key_value_heads and recall: one attention cannot have both"):
         tiny(key_value_heads=2)

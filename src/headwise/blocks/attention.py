@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.kernels import kernel_named
@@ -23,27 +22,13 @@ from headwise.errors import UserError
 Seen = tuple[Tensor, Tensor, Tensor, Sight]
 
 
-class Keyless(nn.Linear):
-    """The fused product of queries, keys and values where the keys have no bias (He et al. 2021)."""
-
-    def __init__(self, width: int, rows: tuple[int, ...]):
-        super().__init__(width, sum(rows), bias=False)
-        self.rows = rows
-        self.bias = nn.Parameter(torch.zeros(rows[0] + rows[2]))
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, v = self.bias.split(self.rows[::2])
-        return F.linear(x, self.weight, torch.cat((q, q.new_zeros(self.rows[1]), v)))
-
-
 class Itself(nn.Module):
     """Queries, keys and values from the stream itself, in one product."""
 
-    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, key_bias: bool = True):
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True):
         super().__init__()
         self.heads, self.head_width = heads, head_width
-        keyless = bias and not key_bias
-        self.project = Keyless(width, self.rows) if keyless else nn.Linear(width, sum(self.rows), bias)
+        self.project = nn.Linear(width, sum(self.rows), bias)
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -55,7 +40,8 @@ class Itself(nn.Module):
         for term in terms:
             if "turn" in term.touches:  # before caching, so that a key is turned once
                 q, k = term.turn(q, stream.pos), term.turn(k, stream.pos)
-        k, v = ctx.cache.extend(ctx.place, 2, score.project(k), v)
+        kept = score.project(self.spread(k) if score.by_head else k)
+        k, v = ctx.cache.extend(ctx.place, 2, kept, v)
         sight = self._sight(stream, ctx, k.shape[2], any(term.needs_positions for term in terms))
         return q, self.spread(k), self.spread(v), sight
 
@@ -101,17 +87,28 @@ class Grouped(Itself):
         return tuple(part.unflatten(-1, (-1, self.head_width)).transpose(1, 2) for part in fused.split(self.rows, -1))
 
     def spread(self, x: Tensor) -> Tensor:
-        return x.repeat_interleave(self.heads // self.key_value_heads, dim=1)  # (B, G, T, D) -> (B, H, T, D)
+        return x.repeat_interleave(self.heads // x.shape[1], dim=1)  # (B, G, T, D) -> (B, H, T, D)
+
+
+class BareKeys(Itself):
+    """Queries and values have biases, keys none (He et al. 2021)."""
+
+    def __init__(self, width: int, heads: int, head_width: int):
+        super().__init__(width, heads, head_width, bias=False)
+        self.bias = nn.Parameter(torch.zeros(2 * heads * head_width))  # of all queries, then of all values
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = super().split(fused)
+        of_q, of_v = self.bias.view(2, self.heads, 1, self.head_width)  # (2HD,) -> 2 x (H, 1, D)
+        return q + of_q, k, v + of_v
 
 
 class Recalling(Itself):
     """Keys and values also of what the segments before left, `recall` tokens of each row, with the weights of today
     (Dai et al. 2019, section 3.2)."""
 
-    def __init__(
-        self, width: int, heads: int, head_width: int, bias: bool = True, key_bias: bool = True, recall: int = 1
-    ):
-        super().__init__(width, heads, head_width, bias, key_bias)
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, recall: int = 1):
+        super().__init__(width, heads, head_width, bias)
         self.recall = recall
 
     def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:

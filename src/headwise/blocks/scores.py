@@ -26,6 +26,7 @@ class Score(nn.Module):
 
     scale: float = 1.0  # apart from `ask`, because fused kernels scale for free
     length_free: ClassVar[bool] = True
+    by_head: ClassVar[bool] = False  # whether each head projects keys in a way of its own
 
     @property
     def fused(self) -> bool:
@@ -70,12 +71,14 @@ class Scaled(Score):
 class General(Score):
     """q W k"""
 
+    by_head = True
+
     def __init__(self, width_q: int, width_k: int, heads: int):
         super().__init__()
         self.weight = matrices(heads, width_k, width_q)
 
     def project(self, k: Tensor) -> Tensor:
-        return by_head(k, self.weight)  # (B, H, Tk, Dk) -> (B, H, Tk, Dq)
+        return head_by_head(k, self.weight)  # (B, H, Tk, Dk) -> (B, H, Tk, Dq)
 
 
 class Cosine(Score):
@@ -95,6 +98,8 @@ class Cosine(Score):
 class Additive(Score):
     """v tanh(W q + U k), which is Luong's concat v tanh(W [q; k]) with W cut in two."""
 
+    by_head = True
+
     def __init__(self, width_q: int, width_k: int, heads: int, hidden: int):
         super().__init__()
         self.query = matrices(heads, width_q, hidden)
@@ -102,10 +107,10 @@ class Additive(Score):
         self.out = matrices(heads, hidden, 1)
 
     def ask(self, q: Tensor) -> Tensor:
-        return by_head(q, self.query)  # (B, H, Tq, D) -> (B, H, Tq, A)
+        return head_by_head(q, self.query)  # (B, H, Tq, D) -> (B, H, Tq, A)
 
     def project(self, k: Tensor) -> Tensor:
-        return by_head(k, self.key)  # (B, H, Tk, D) -> (B, H, Tk, A)
+        return head_by_head(k, self.key)  # (B, H, Tk, D) -> (B, H, Tk, A)
 
     def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
         both = (asked.unsqueeze(3) + keys.unsqueeze(2)).tanh()  # (B, H, Tq, Tk, A)
@@ -123,7 +128,7 @@ class Location(Score):
         self.weight = matrices(heads, width_q, limit)
 
     def ask(self, q: Tensor) -> Tensor:
-        return by_head(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, limit)
+        return head_by_head(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, limit)
 
     def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
         length = keys.shape[2]
@@ -132,7 +137,7 @@ class Location(Score):
         return asked[..., :length]
 
 
-def by_head(x: Tensor, weight: Tensor) -> Tensor:
+def head_by_head(x: Tensor, weight: Tensor) -> Tensor:
     """Each head's vectors (B, H, T, D) times its matrix (H, D, E). A broadcast product would make a gradient of the
     matrix for every row before it adds them up; this trains Bahdanau half as fast again."""
     return torch.einsum("bhtd,hde->bhte", x, weight)

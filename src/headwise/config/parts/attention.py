@@ -61,15 +61,19 @@ class AttentionConfig(PartConfig):
         )
 
     def _itself(self, site: Site, heads: int, head_width: int) -> nn.Module:
-        from headwise.blocks.attention import Grouped, Itself, Recalling
+        from headwise.blocks.attention import BareKeys, Grouped, Itself, Recalling
 
-        shape = (site.width, heads, head_width, site.attention_bias)
+        shape, bias = (site.width, heads, head_width), site.attention_bias
         fewer = self.key_value_heads or site.key_value_heads or heads
-        if fewer != heads:
-            if self.recall or not self.key_bias:
-                raise UserError("key_value_heads: not together with `recall` or without `key_bias`; leave one out")
-            return Grouped(*shape, fewer)
-        return Recalling(*shape, self.key_bias, self.recall) if self.recall else Itself(*shape, self.key_bias)
+        makers = {
+            "key_value_heads": (fewer != heads, lambda: Grouped(*shape, bias, fewer)),
+            "recall": (self.recall > 0, lambda: Recalling(*shape, bias, self.recall)),
+            "key_bias": (bias and not self.key_bias, lambda: BareKeys(*shape)),
+        }
+        chosen = [name for name, (asked, _) in makers.items() if asked]
+        if len(chosen) > 1:
+            raise UserError(f"{' and '.join(chosen)}: one attention cannot have both; leave one out")
+        return makers[chosen[0]][1]() if chosen else Itself(*shape, bias)
 
 
 @PARTS.add

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from headwise.interop.hf.architecture import Architecture, Key, either, split
+from headwise.interop.hf.architecture import Architecture, Key, either
 from headwise.interop.hf.bert import EMBEDDING, LABELS, TheirEncoder, under
 from headwise.models.deberta import DebertaConfig
 
@@ -79,8 +79,8 @@ DEBERTA = Architecture(
     keys={
         **under("deberta", EMBEDDING),
         "encoder.stack.positions.table": PLACES,
-        f"{LAYER}.parts.0.see.project.bias": Key(
-            (f"{SELF}.q_bias", f"{SELF}.v_bias"), write=lambda tensor, sizes: split(tensor, sizes[::2])
+        f"{LAYER}.parts.0.see.bias": Key(
+            (f"{SELF}.q_bias", f"{SELF}.v_bias"), write=lambda tensor, sizes: tensor.chunk(2)
         ),
         f"{LAYER}.parts.0.see.project": Key((f"{SELF}.in_proj",), write=lambda tensor, sizes: (tensor,), by_head=True),
         f"{TERM}.keys": f"{SELF}.pos_proj",
