@@ -76,9 +76,10 @@ def vocabularies(
     words = _words(tokenisers) if tokenisers else None
     rows = words.rows if isinstance(words, HfTokeniser) else rows
     if rows is None:
-        sizes = [side.embed.table.num_embeddings for name in SIDES if (side := getattr(model, name, None))]
+        tables = [side.embed.table for name in SIDES if (side := getattr(model, name, None))]
+        sizes = [table.num_embeddings for table in tables]
         own = [Rows(size, PAD, BOS, EOS, UNK, mask=size - 1 if task == "masked" else None) for size in sizes]
-        if own[0] != own[-1]:
+        if tables[0] is not tables[-1]:  # two vocabularies, even where they happen to be of one size
             return Vocabularies(own[0], own[-1])
         rows = own[0]
     return Vocabularies(rows, Rows(len(labels)) if labels else rows)
