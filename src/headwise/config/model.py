@@ -18,7 +18,7 @@ class ModelConfig(Config):
     tasks: ClassVar[tuple[str, ...]] = ("transduce",)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        """An nn.Module of the task's shape (blocks/stack.py), for `vocab` input tokens and `outputs` target tokens or
+        """An nn.Module of the task's shape (blocks/stack.py, readers.py), for `vocab` input tokens and `outputs` target tokens or
         labels; 0 outputs: the same vocabulary."""
         raise TypeError(f"{type(self).__name__} has no build method")
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from headwise.blocks.heads import Pooler
 from headwise.blocks.pool import POOLS
-from headwise.blocks.stack import LanguageModel, Tagger
+from headwise.blocks.readers import Tagger
+from headwise.blocks.stack import LanguageModel
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
 from headwise.tasks.base import device_of, evaluating

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.blocks.admin import Admin, profile
-from headwise.blocks.stack import EncoderDecoder, Stack, Tagger
+from headwise.blocks.readers import Tagger
+from headwise.blocks.stack import EncoderDecoder, Stack
 from headwise.blocks.stream import Context
 from headwise.building import build
 from headwise.errors import UserError

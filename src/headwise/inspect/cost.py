@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from headwise.blocks.stack import Classifier, EncoderDecoder, Writer, parameters
+from headwise.blocks.readers import Classifier
+from headwise.blocks.stack import EncoderDecoder, Writer, parameters
 
 
 @dataclass(frozen=True)

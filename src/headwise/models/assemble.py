@@ -13,18 +13,8 @@ from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import Pooler, Transform, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.pool import Pool
-from headwise.blocks.stack import (
-    Classifier,
-    Decoder,
-    Encoder,
-    EncoderDecoder,
-    LanguageModel,
-    MaskedModel,
-    Reader,
-    SpanReader,
-    Stack,
-    Tagger,
-)
+from headwise.blocks.readers import Classifier, MaskedModel, Reader, SpanReader, Tagger
+from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder, LanguageModel, Stack
 from headwise.errors import UserError
 
 POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu"}  # with the activation of their layer

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
-from headwise.blocks.stack import MaskedModel
+from headwise.blocks.readers import MaskedModel
 from headwise.blocks.stream import Context, Stream
 from headwise.config.data import DataConfig, TokeniserConfig
 from headwise.config.decode import GREEDY, DecodeConfig

@@ -8,7 +8,8 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from headwise.blocks.stack import LanguageModel, MaskedModel, Writer
+from headwise.blocks.readers import MaskedModel
+from headwise.blocks.stack import LanguageModel, Writer
 from headwise.errors import UserError
 from headwise.interop.folders import new_folder
 from headwise.interop.hf import ARCHITECTURES, architecture_of

@@ -1,0 +1,107 @@
+"""Models that read a text and say something of it: of each token, of what is hidden, of the whole.
+
+Letters: B rows, T length, C width, L labels, V vocab.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.heads import Loss, VocabularyHead
+from headwise.blocks.stack import Encoder
+from headwise.blocks.stream import Context
+
+
+class Tagger(nn.Module):
+    """p(label of each token | text)."""
+
+    def __init__(self, encoder: Encoder, head: VocabularyHead):
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+        """Logits (B, T, L) for (B, T) ids; with labels (B, T) their loss instead."""
+        x = self.encoder.tokens(self.encoder(ids, Context()))
+        return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
+
+
+class MaskedModel(nn.Module):
+    """p(hidden tokens | the others) (Devlin et al. 2019). The last word of the vocabulary is the mask.
+
+    `order` is the head that says whether a second text follows the first; an nn.Identity where there is none.
+    """
+
+    def __init__(self, encoder: Encoder, head: VocabularyHead, order: nn.Module):
+        super().__init__()
+        self.encoder, self.head, self.order = encoder, head, order
+
+    @property
+    def mask_id(self) -> int:
+        return self.head.table.num_embeddings - 1
+
+    def forward(
+        self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0, apart: Tensor | None = None
+    ) -> Tensor | Loss:
+        """Logits (B, T, V) for (B, T) ids; with labels, PAD where nothing is hidden, the loss of these places. With
+        `apart` (B,), 1 where the second text does not follow the first, the loss of telling that is added, so that the
+        whole is the sum of two means."""
+        stream = self.encoder(ids, Context())
+        x = self.encoder.tokens(stream)
+        if labels is None:
+            return self.head(x)
+        hidden = labels != self.head.pad  # only these few rows meet the vocabulary
+        loss = self.head.loss(x[hidden], labels[hidden], smoothing)
+        if apart is None:
+            return loss
+        return replace(loss, total=loss.total + loss.count * F.cross_entropy(self.order(stream), apart))
+
+
+class Classifier(nn.Module):
+    """p(label | text), from the pooled vectors of its tokens."""
+
+    def __init__(self, encoder: Encoder, pool: nn.Module, head: VocabularyHead):
+        super().__init__()
+        self.encoder, self.pool, self.head = encoder, pool, head
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+        """Logits (B, L) for (B, T) ids; with labels (B,) their loss instead."""
+        x = self.pool(self.encoder(ids, Context()))
+        return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
+
+
+class Reader(nn.Module):
+    """A vector for a text, from the pooled vectors of its tokens: an encoder without a head."""
+
+    def __init__(self, encoder: Encoder, pool: nn.Module):
+        super().__init__()
+        self.encoder, self.pool = encoder, pool
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B, T) ids -> (B, C)."""
+        return self.pool(self.encoder(ids, Context()))
+
+
+class SpanReader(nn.Module):
+    """p(first place, last place | question and text): the answer is a part of the second of two texts."""
+
+    def __init__(self, encoder: Encoder, head: nn.Linear, end: int = 2):
+        super().__init__()
+        self.encoder, self.head, self.end = encoder, head, end
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+        """Logits (B, T, 2) for (B, T) ids, of which only places in the second text are possible; with labels (B, 2)
+        the loss of both places instead, nothing where they are -1."""
+        ends = ids == self.end
+        second = (ends.cumsum(1) == 1) & ~ends & (ids != self.encoder.pad)
+        second = second | ~second.any(1, keepdim=True)  # a text that is none is possible everywhere
+        logits = self.head(self.encoder.tokens(self.encoder(ids, Context())))
+        logits = logits.masked_fill(~second.unsqueeze(-1), torch.finfo(logits.dtype).min)
+        if labels is None:
+            return logits
+        plain = F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum")
+        smooth = F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum", label_smoothing=smoothing)
+        return Loss(smooth if smoothing else plain, plain.detach(), (labels >= 0).sum().clamp(min=1))
