@@ -49,7 +49,7 @@ class Encoder(nn.Module):
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
         if self.opening is not None:
             ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
-        return self.stack(self.embed(ids, ids != self.pad), ctx.at("encoder"))
+        return self.stack(self.embed(ids, real(ids, self.pad)), ctx.at("encoder"))
 
     def tokens(self, stream: Stream) -> Tensor:
         """A vector for each of the ids that were given: without the opening's."""
@@ -58,6 +58,14 @@ class Encoder(nn.Module):
     def read(self, ids: Tensor) -> dict[str, Stream]:
         """What a decoder may attend to, by name."""
         return {"encoder": self(ids, Context())}
+
+
+def real(ids: Tensor, pad: int) -> Tensor | None:
+    """True = real token, (B, T); None where all are, which spares every layer a mask."""
+    keep = ids != pad
+    # Looked at on CPUs alone: elsewhere the look would cost more than the mask.
+    looks = ids.device.type == "cpu" and not torch.compiler.is_compiling()
+    return None if looks and bool(keep.all()) else keep
 
 
 class Decoder(nn.Module):
