@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,18 +56,18 @@ class Theirs(Config):
         return found
 
     @property
+    @abstractmethod
     def context(self) -> int:
         """How many tokens it reads at once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         """The settings of our config; `names` are the tensors that the folder has."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def of(cls, config: Any, vocab: int) -> Self:
         """What says this of a model of ours, as far as it can be said."""
-        raise NotImplementedError
 
 
 def stacked(parts: Sequence[Tensor]) -> Tensor:
