@@ -187,8 +187,7 @@ def memory(part: Attention, see: Memory, ctx: Context) -> Step:
 
 def additive(seen: Stream) -> Tensor | None:
     """The padding of a memory as scores to add, (B, 1, 1, S); None where there is no padding."""
-    # Looked at on CPUs alone: elsewhere the look would cost more than the mask.
-    if seen.keep is None or (seen.keep.device.type == "cpu" and bool(seen.keep.all())):
+    if seen.keep is None:
         return None
     return torch.zeros_like(seen.keep, dtype=seen.x.dtype).masked_fill_(~seen.keep, -torch.inf)[:, None, None]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -16,6 +17,7 @@ from headwise.data.examples import Examples
 from headwise.data.read import Pair
 from headwise.errors import UserError
 from headwise.evaluate.agreement import pearson, spearman
+from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation, device_of, evaluating
 from headwise.tasks.classify import Classify
 from headwise.tasks.tag import batches
@@ -40,25 +42,23 @@ class Regress(Classify):
         squares = (model(batch.source)[:, 0] - wanted).square()
         return Loss(squares.sum(), squares.detach().sum(), torch.tensor(len(squares), device=squares.device))
 
-    @property
+    @cached_property
     def values(self) -> Tensor:
         """The number that each label is."""
         names = self.tokenisers.target.vocabulary[UNK + 1 :]
         return torch.tensor([0.0] * (UNK + 1) + [number(name) for name in names])
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        return {score.name.lower(): score.value for score in self.scores(model, pairs, resamples=0)}
+        found = self.numbers(model, [text for text, _ in pairs])
+        return {score.name.lower(): score.value for score in scores(found, pairs, resamples=0)}
 
     def evaluate(
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
         sources = [text for text, _ in pairs]
-        outputs = [f"{value:.3f}" for value in self.numbers(model, sources)]
-        return Evaluation(sources, outputs, [[label] for _, label in pairs], self.scores(model, pairs))
-
-    def scores(self, model: Any, pairs: Sequence[Pair], resamples: int = 1000) -> list[Any]:
-        ours, true = self.numbers(model, [text for text, _ in pairs]), [number(label) for _, label in pairs]
-        return [pearson(ours, true, resamples), spearman(ours, true, resamples)]
+        found = self.numbers(model, sources)
+        outputs = [f"{value:.3f}" for value in found]
+        return Evaluation(sources, outputs, [[label] for _, label in pairs], scores(found, pairs))
 
     def numbers(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[float]:
         """What the model says of each text."""
@@ -70,6 +70,11 @@ class Regress(Classify):
                 for place, value in zip(numbers, model(ids.to(device))[:, 0].tolist(), strict=True):
                     found[place] = value
         return found
+
+
+def scores(found: Sequence[float], pairs: Sequence[Pair], resamples: int = 1000) -> list[Score]:
+    true = [number(label) for _, label in pairs]
+    return [pearson(found, true, resamples), spearman(found, true, resamples)]
 
 
 def number(text: str) -> float:
