@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 
 from headwise.compare.estimate import estimate
 from headwise.compare.values import Comparison
 from headwise.config.compare import Published
 from headwise.errors import UserError
-from headwise.files import write
-from headwise.inspect.files import check_ending
+from headwise.inspect.files import check_ending, figure
 
 DOT, INTERVAL, TICK = "#4c78a8", "#1f3a5f", "#d1495b"
 
 
 def plot(comparison: Comparison, out: Path | str) -> Path:
     """Draw the decisive score of all arms; the ending of `out` decides the format: .png or .svg."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     out, score = Path(out), comparison.score
     check_ending(out, ".svg", ".png")
@@ -27,32 +23,29 @@ def plot(comparison: Comparison, out: Path | str) -> Path:
     # an arm's row, with its published figure in it; rows of published figures alone below
     lanes = [(arm.name, arm.published) for arm in comparison.arms.values()]
     lanes += [(each.name, each) for each in comparison.published if score in each.scores]
-    figure = Figure(figsize=(8, 1.4 + 0.45 * len(lanes)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for y, (name, published) in enumerate(lanes):
-        if name in comparison.arms:
-            values = [o.scores[score].value for o in comparison.arms[name].outcomes.values() if score in o.scores]
-            axes.plot(values, [y] * len(values), "o", color=DOT, alpha=0.6, markersize=7, markeredgewidth=0)
-            if found := estimate(comparison, name, score):
-                axes.plot([found.low, found.high], [y, y], color=INTERVAL, linewidth=1.5)
-                axes.plot([found.mean], [y], "|", color=INTERVAL, markersize=14, markeredgewidth=2)
-        if score in published.scores:
-            value = published.scores[score]
-            axes.plot([value], [y], "|", color=TICK, markersize=14, markeredgewidth=2)
-            axes.annotate(_label(published, value), (value, y), (0, 9), textcoords="offset points", ha="center",
-                          fontsize=7, color=TICK)  # fmt: skip
-    axes.set_yticks(range(len(lanes)), [name for name, _ in lanes])
-    axes.set_ylim(len(lanes) - 0.4, -0.7)
-    better = {None: "", True: ", lower is better", False: ", higher is better"}[comparison.lower]
-    axes.set(xlabel=score + better, title=comparison.title)
-    axes.margins(x=0.12)
-    axes.grid(axis="x", alpha=0.3)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(left=False)
-    picture = BytesIO()
-    figure.savefig(picture, format=out.suffix[1:].lower(), dpi=150)
-    return write(out, picture.getvalue())
+    with figure(out, 8, 1.4 + 0.45 * len(lanes)) as drawn:
+        axes = drawn.subplots()
+        for y, (name, published) in enumerate(lanes):
+            if name in comparison.arms:
+                values = [o.scores[score].value for o in comparison.arms[name].outcomes.values() if score in o.scores]
+                axes.plot(values, [y] * len(values), "o", color=DOT, alpha=0.6, markersize=7, markeredgewidth=0)
+                if found := estimate(comparison, name, score):
+                    axes.plot([found.low, found.high], [y, y], color=INTERVAL, linewidth=1.5)
+                    axes.plot([found.mean], [y], "|", color=INTERVAL, markersize=14, markeredgewidth=2)
+            if score in published.scores:
+                value = published.scores[score]
+                axes.plot([value], [y], "|", color=TICK, markersize=14, markeredgewidth=2)
+                axes.annotate(_label(published, value), (value, y), (0, 9), textcoords="offset points", ha="center",
+                              fontsize=7, color=TICK)  # fmt: skip
+        axes.set_yticks(range(len(lanes)), [name for name, _ in lanes])
+        axes.set_ylim(len(lanes) - 0.4, -0.7)
+        better = {None: "", True: ", lower is better", False: ", higher is better"}[comparison.lower]
+        axes.set(xlabel=score + better, title=comparison.title)
+        axes.margins(x=0.12)
+        axes.grid(axis="x", alpha=0.3)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(left=False)
+    return out
 
 
 def _label(published: Published, value: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,33 +77,27 @@ def source_lengths(sources: Sequence[str]) -> np.ndarray:
 
 def plot_by_length(runs: Mapping[str, Sequence[Bin]], out: Path | str) -> Path:
     """Draw the curves of several runs with their intervals; the ending of `out` decides the format: .png or .svg."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    from headwise.files import write
-    from headwise.inspect.files import check_ending
+    from headwise.inspect.files import check_ending, figure
 
     out = Path(out)
     check_ending(out, ".svg", ".png")
     names = sorted({each.score.name for bins in runs.values() for each in bins})
     if len(names) != 1:
         raise UserError(f"{out}: one picture shows one score, not {' and '.join(names) or 'none'}")
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for run, bins in runs.items():
-        x, y = [each.mean for each in bins], [each.score.value for each in bins]
-        (line,) = axes.plot(x, y, marker="o", markersize=4, label=run)
-        low, high = [each.score.low for each in bins], [each.score.high for each in bins]
-        axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    unit = next(each.score.unit for bins in runs.values() for each in bins)
-    axes.set(xlabel="length of the source", ylabel=f"{names[0]} ({unit})" if unit else names[0])
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize="small", frameon=False)
-    picture = BytesIO()
-    figure.savefig(picture, format=out.suffix[1:].lower(), dpi=150)
-    return write(out, picture.getvalue())
+    with figure(out) as drawn:
+        axes = drawn.subplots()
+        for run, bins in runs.items():
+            x, y = [each.mean for each in bins], [each.score.value for each in bins]
+            (line,) = axes.plot(x, y, marker="o", markersize=4, label=run)
+            low, high = [each.score.low for each in bins], [each.score.high for each in bins]
+            axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        unit = next(each.score.unit for bins in runs.values() for each in bins)
+        axes.set(xlabel="length of the source", ylabel=f"{names[0]} ({unit})" if unit else names[0])
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(fontsize="small", frameon=False)
+    return out
 
 
 def _scorer(evaluation: Evaluation) -> Scorer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from headwise.data.blocks import Blocks
 from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
-from headwise.files import write
 from headwise.loaded import Loaded
 from headwise.tasks.base import device_of, evaluating
 from headwise.tasks.language import losses
@@ -87,29 +85,26 @@ def _spans(sums: np.ndarray, width: int) -> list[Span]:
 
 def plot(runs: Mapping[str, Sequence[Span]], context: int, out: Path | str) -> Path:
     """One curve a run; where training ended is a line. The ending of `out` decides the format: .png or .svg."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    from headwise.inspect.files import check_ending
+    from headwise.inspect.files import check_ending, figure
 
     out = Path(out)
     check_ending(out, ".svg", ".png")
     if not any(runs.values()):
         raise UserError(f"{out}: there is no text to measure on; name a longer one")
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for name, spans in runs.items():
-        middle = [(span.low + span.high) / 2 for span in spans]
-        (line,) = axes.plot(middle, [span.nll for span in spans], marker="o", markersize=3, label=name)
-        low, high = zip(*(span.interval for span in spans), strict=True)
-        axes.fill_between(middle, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
-    axes.axvline(context, color="grey", linewidth=1, linestyle="--")
-    axes.annotate("trained up to here", (context, 1), xycoords=("data", "axes fraction"), va="top", fontsize="small")
-    axes.set(xlabel="position in the text, in tokens", ylabel="loss, in nats a token")
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize="small", frameon=False)
-    picture = BytesIO()
-    figure.savefig(picture, format=out.suffix[1:].lower(), dpi=150)
-    return write(out, picture.getvalue())
+    with figure(out) as drawn:
+        axes = drawn.subplots()
+        for name, spans in runs.items():
+            middle = [(span.low + span.high) / 2 for span in spans]
+            (line,) = axes.plot(middle, [span.nll for span in spans], marker="o", markersize=3, label=name)
+            low, high = zip(*(span.interval for span in spans), strict=True)
+            axes.fill_between(middle, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
+        axes.axvline(context, color="grey", linewidth=1, linestyle="--")
+        axes.annotate(
+            "trained up to here", (context, 1), xycoords=("data", "axes fraction"), va="top", fontsize="small"
+        )
+        axes.set(xlabel="position in the text, in tokens", ylabel="loss, in nats a token")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(fontsize="small", frameon=False)
+    return out

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,8 @@ from headwise.decode.driver import batches, evaluating
 from headwise.decode.generator import Generator, Request
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
-from headwise.files import write
 from headwise.inspect import colour
-from headwise.inspect.files import check_ending
+from headwise.inspect.files import check_ending, figure
 from headwise.loaded import Loaded
 from headwise.tasks.base import device_of
 from headwise.text import BOS, EOS, PAD
@@ -155,27 +153,22 @@ CURVES = (
 
 def plot(found: Exposure, out: Path | str, name: str = "") -> Path:
     """Draw the curves with their bands, and below how many references reach each position; .svg or .png."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     out = Path(out)
     check_ending(out, ".svg", ".png")
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    errors, counts = figure.subplots(2, sharex=True, height_ratios=(5, 1))
-    for key, label, hue, style in CURVES:
-        curve: Curve = getattr(found, key)
-        errors.fill_between(found.positions, 100 * curve.low, 100 * curve.high, color=hue, alpha=0.16, linewidth=0)
-        errors.plot(found.positions, 100 * curve.values, style, color=hue, marker=".", label=label)
-    errors.set(ylabel="references, %", ylim=(0, None), title=f"Errors by position{': ' if name else ''}{name}")
-    errors.legend(frameon=False)
-    errors.grid(alpha=0.3)
-    counts.bar(found.positions, found.counts, color=colour.FAINT)
-    counts.set(xlabel="position in the output", ylabel="references", xlim=(0.4, len(found.positions) + 0.6))
-    counts.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in (errors, counts):
-        axes.spines[["top", "right"]].set_visible(False)
-    picture = BytesIO()
-    figure.savefig(picture, format=out.suffix[1:].lower(), dpi=150)
-    return write(out, picture.getvalue())
+    with figure(out, 8, 5) as drawn:
+        errors, counts = drawn.subplots(2, sharex=True, height_ratios=(5, 1))
+        for key, label, hue, style in CURVES:
+            curve: Curve = getattr(found, key)
+            errors.fill_between(found.positions, 100 * curve.low, 100 * curve.high, color=hue, alpha=0.16, linewidth=0)
+            errors.plot(found.positions, 100 * curve.values, style, color=hue, marker=".", label=label)
+        errors.set(ylabel="references, %", ylim=(0, None), title=f"Errors by position{': ' if name else ''}{name}")
+        errors.legend(frameon=False)
+        errors.grid(alpha=0.3)
+        counts.bar(found.positions, found.counts, color=colour.FAINT)
+        counts.set(xlabel="position in the output", ylabel="references", xlim=(0.4, len(found.positions) + 0.6))
+        counts.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for axes in (errors, counts):
+            axes.spines[["top", "right"]].set_visible(False)
+    return out

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headwise.errors import UserError, nearest
 from headwise.files import write
 from headwise.inspect.svg import Drawing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def save(drawing: Drawing, path: str | Path) -> Path:
@@ -18,6 +25,21 @@ def save(drawing: Drawing, path: str | Path) -> Path:
     from headwise.inspect import png
 
     return write(path, png.render(drawing))
+
+
+@contextmanager
+def figure(path: Path, width: float = 8, height: float = 4.5) -> Iterator[Figure]:
+    """A matplotlib figure to draw on, in inches; afterwards it is at `path`, as .svg or .png."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    check_ending(path, ".svg", ".png")
+    drawn = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(drawn)
+    yield drawn
+    picture = BytesIO()
+    drawn.savefig(picture, format=path.suffix[1:].lower(), dpi=150)
+    write(path, picture.getvalue())
 
 
 def check_ending(path: Path, *known: str) -> None:

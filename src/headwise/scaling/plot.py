@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import numpy as np
 
 from headwise.compare.render import scaled
 from headwise.errors import UserError
-from headwise.files import write
-from headwise.inspect.files import check_ending
+from headwise.inspect.files import check_ending, figure
 from headwise.scaling.render import caveat, shown
 from headwise.scaling.resample import interval
 from headwise.scaling.values import Relation, Scaling
@@ -22,26 +20,21 @@ COLOURS = {"power law": "#4c78a8", "with a floor": "#d1495b"}
 
 def plot(found: Scaling, out: Path | str) -> Path:
     """Draw the laws; the ending of `out` decides the format: .png or .svg."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     out = Path(out)
     check_ending(out, ".svg", ".png")
-    drawn = [each for each in found.relations.values() if each.fits]
-    if not drawn:
+    fitted = [each for each in found.relations.values() if each.fits]
+    if not fitted:
         raise UserError(f"{out}: nothing is drawn, as no law could be fitted")
-    figure = Figure(figsize=(4.4 * len(drawn), 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, each in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
-        if each.quantity.name == "C":
-            for rung in found.rungs:
-                axes.plot(rung.compute, rung.nll.mean(0), ".-", color=CURVE, linewidth=0.8, markersize=3, zorder=1)
-        _draw(axes, each)
-    figure.suptitle(found.title)
-    figure.supxlabel(caveat(found), fontsize=7, color="#555555")
-    picture = BytesIO()
-    figure.savefig(picture, format=out.suffix[1:].lower(), dpi=150)
-    return write(out, picture.getvalue())
+    with figure(out, 4.4 * len(fitted), 4.2) as drawn:
+        for axes, each in zip(drawn.subplots(1, len(fitted), squeeze=False)[0], fitted, strict=True):
+            if each.quantity.name == "C":
+                for rung in found.rungs:
+                    axes.plot(rung.compute, rung.nll.mean(0), ".-", color=CURVE, linewidth=0.8, markersize=3, zorder=1)
+            _draw(axes, each)
+        drawn.suptitle(found.title)
+        drawn.supxlabel(caveat(found), fontsize=7, color="#555555")
+    return out
 
 
 def _draw(axes: Any, relation: Relation) -> None:
