@@ -12,6 +12,7 @@ A term may touch a look in five ways, and a kernel asks which:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -142,6 +143,16 @@ class Look:
         if key not in self.shared:
             self.shared[key] = (make(terms), sight)
         return self.shared[key][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Implied:
+    """What a mixer without a softmax over all keys amounts to: its map, and the look of exact attention at the same
+    queries and keys, where it has some. Both are made only if somebody looks."""
+
+    weights: Callable[[], Tensor]  # (B, H, Tq, Tk)
+    exact: Callable[[], Look] | None = None
+    across: bool = False
 
 
 def _any(masks: list[Tensor]) -> Tensor:

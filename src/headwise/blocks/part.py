@@ -18,6 +18,7 @@ class Properties:
     steppable          fed one by one through a cache it gives the same outputs as fed at once
     length_free        takes any length
     batch_independent  a row's outputs do not depend on the other rows
+    padding            padding on the right changes no real output
     exact              the same inputs give the same outputs in evaluation mode
     """
 
@@ -25,6 +26,7 @@ class Properties:
     steppable: bool = False
     length_free: bool = True
     batch_independent: bool = True
+    padding: bool = True
     exact: bool = True
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headwise.blocks.kernels import weights
-from headwise.blocks.look import Look
+from headwise.blocks.look import Implied, Look
 from headwise.blocks.stream import NO_SIDE, RECORDER, SIDE, Place, Recorder, Side
 
 
@@ -20,17 +20,24 @@ class AttentionRecord(Recorder):
     """Attention weights by place in the model, (B, H, Tq, Tk), in the order in which they were computed.
 
     Fused kernels never form the weights, so they are computed again by the plain kernel, from the same queries,
-    keys and terms.
+    keys and terms. Mixers that approximate attention, or replace it, say what map they imply; `exact` has what softmax
+    attention would do with the same queries and keys.
     """
 
     def __init__(self) -> None:
         self.weights: dict[Place, list[Tensor]] = {}
+        self.exact: dict[Place, list[Tensor]] = {}
         self.kinds: dict[Place, str] = {}
 
-    def look(self, place: Place, look: Look) -> None:
+    def look(self, place: Place, look: Look | Implied) -> None:
         self.kinds[place] = "cross" if look.across else str(place[0]) if place else ""
         with torch.no_grad():
-            self.weights.setdefault(place, []).append(weights(replace(look, side=NO_SIDE)))  # the kernel reports
+            if isinstance(look, Implied):
+                self.weights.setdefault(place, []).append(look.weights())
+                if look.exact is not None:
+                    self.exact.setdefault(place, []).append(weights(look.exact()))
+            else:
+                self.weights.setdefault(place, []).append(weights(replace(look, side=NO_SIDE)))  # the kernel reports
 
     def of(self, *start: int | str) -> dict[Place, Tensor]:
         """The maps whose place begins with `start`; the steps of a decoding are not joined, the last one counts."""

@@ -29,6 +29,11 @@ class Wiring(nn.Module):
 
     closes = False  # whether a stack of such layers ends with one more norm
 
+    @classmethod
+    def close(cls, norm: Callable[[], nn.Module]) -> nn.Module | None:
+        """What a stack of such layers ends with."""
+        return norm() if cls.closes else None
+
     def __init__(
         self,
         parts: Sequence[nn.Module],

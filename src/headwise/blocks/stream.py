@@ -78,7 +78,7 @@ class Recorder:
     """Sees every look of every attention. This one is null: nobody looks."""
 
     def look(self, place: Place, look: Any) -> None:
-        """Take one look (`blocks.attention.Look`)."""
+        """Take one look (`blocks.look.Look`, or `Implied` by a mixer of another kind)."""
 
 
 NO_CACHE, NO_SIDE, NO_RECORD = Cache(), Side(), Recorder()

@@ -17,13 +17,13 @@ from headwise.config.model import PoolKind
 from headwise.config.parts import (
     Activation,
     AnyNorm,
+    AnyPart,
     AnyPosition,
     AttentionConfig,
     DisentangledConfig,
     LayerNormConfig,
-    MlpConfig,
 )
-from headwise.models.layered import OneStackConfig, Parts
+from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,6 +36,7 @@ class DebertaConfig(OneStackConfig):
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     activation: Activation = "gelu"
+    mixer: AnyPart = AttentionConfig(key_bias=False)
     positions: AnyPosition = DisentangledConfig()
     norm: AnyNorm = LayerNormConfig(eps=1e-7)
     scaled: bool = False
@@ -43,9 +44,6 @@ class DebertaConfig(OneStackConfig):
     pool: PoolKind = "pooler_gelu"
     mask_decoder: int = Field(2, ge=0)  # how often the last layer is asked for hidden words; 0: as any other layer
     limit: int = Field(512, ge=1)  # absolute positions that the mask decoder knows
-
-    def layer(self, memory: bool) -> Parts:
-        return AttentionConfig(key_bias=False), MlpConfig()
 
     def begin(self, model: nn.Module) -> None:
         from headwise.models.initial import normal

@@ -22,7 +22,6 @@ from headwise.config.parts import (
     AnyWiring,
     AttentionConfig,
     LearnedConfig,
-    MlpConfig,
     PreConfig,
     WindowConfig,
 )
@@ -74,7 +73,7 @@ class Gpt3Config(Gpt2Config):
 
     def pattern(self) -> tuple[Parts, ...]:
         banded = AttentionConfig(terms=(WindowConfig(left=self.band - 1, right=0),))
-        return (AttentionConfig(), MlpConfig()), (banded, MlpConfig())
+        return (self.mixer, self.feedforward), (banded, self.feedforward)
 
 
 TINY = {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "limit": 64}}

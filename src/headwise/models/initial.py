@@ -9,6 +9,7 @@ from torch import nn
 from headwise.blocks.attention import Attention, Itself, Memory
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import Transform, VocabularyHead
+from headwise.blocks.mixers.projected import Projected
 from headwise.blocks.terms import BucketBias
 
 
@@ -39,8 +40,8 @@ def calmed(model: nn.Module, depth: int, std: float = 0.02) -> None:
     """`normal`, and what is added to the residual path smaller by 1/sqrt(its 2 * depth terms) (Radford et al. 2019)."""
     normal(model, std)
     for module in model.modules():
-        if isinstance(module, Attention | FeedForward):
-            last = module.out if isinstance(module, Attention) else module.outer
+        if isinstance(module, Attention | Projected | FeedForward):
+            last = module.outer if isinstance(module, FeedForward) else module.out
             nn.init.normal_(last.weight, std=std * (2 * depth) ** -0.5)
 
 

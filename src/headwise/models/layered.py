@@ -58,6 +58,9 @@ class LayeredConfig(ModelConfig):
     key_value_heads: int = Field(0, ge=0)  # heads of keys and values, which those of queries share; 0: as many
     hidden: int = Field(0, ge=0)  # of the feed-forward network; 0: four times the width
     activation: Activation = "relu"
+    mixer: AnyPart = AttentionConfig()  # what a layer mixes its tokens with
+    across: AnyPart = AttentionConfig(see="memory")  # what a decoder's layer looks at its memory with
+    feedforward: AnyPart = MlpConfig()
     positions: AnyPosition = SinusoidConfig()
     wiring: AnyWiring = PostConfig()
     norm: AnyNorm = LayerNormConfig()
@@ -84,8 +87,7 @@ class LayeredConfig(ModelConfig):
 
     def layer(self, memory: bool) -> Parts:
         """The parts of one layer, with or without a memory to attend to."""
-        across = (AttentionConfig(see="memory"),) if memory else ()
-        return AttentionConfig(), *across, MlpConfig()
+        return self.mixer, *((self.across,) if memory else ()), self.feedforward
 
     def before_words(self) -> nn.Module | None:
         """What stands between a decoder's outputs and the product with its words."""
@@ -166,7 +168,7 @@ class LayeredConfig(ModelConfig):
             for parts in kinds
         ]
         order = [i % len(layers) for i in range(stack.depth)]
-        return Stack(layers, self.norm.build(self.width) if wiring.closes else None, order)
+        return Stack(layers, wiring.close(lambda: self.norm.build(self.width)), order)
 
     def _site(self, causal: bool, memory: bool) -> Site:
         site = Site(

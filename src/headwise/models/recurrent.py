@@ -75,7 +75,7 @@ class RecurrentModelConfig(ModelConfig):
             wiring([part.build(site)], lambda: self.norm.build(self.width), lambda: Add(self.dropout))
             for _ in range(self.depth)
         ]
-        return Stack(layers, self.norm.build(self.width) if wiring.closes else None)
+        return Stack(layers, wiring.close(lambda: self.norm.build(self.width)))
 
     @property
     def cell(self) -> str:

@@ -14,16 +14,16 @@ from pydantic import Field
 from headwise.config.model import Tie
 from headwise.config.parts import (
     AnyNorm,
+    AnyPart,
     AnyPosition,
     AnyWiring,
     AttentionConfig,
     BucketsConfig,
     DotConfig,
-    MlpConfig,
     PreConfig,
     RMSNormConfig,
 )
-from headwise.models.layered import LayeredConfig, Parts, StackConfig
+from headwise.models.layered import LayeredConfig, StackConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,6 +35,8 @@ class T5Config(LayeredConfig):
     encoder: StackConfig = StackConfig()
     decoder: StackConfig = StackConfig()
     head_width: int = Field(64, ge=0)
+    mixer: AnyPart = AttentionConfig(score=DotConfig())
+    across: AnyPart = AttentionConfig(see="memory", score=DotConfig())
     positions: AnyPosition = BucketsConfig()
     wiring: AnyWiring = PreConfig()
     norm: AnyNorm = RMSNormConfig()
@@ -47,10 +49,6 @@ class T5Config(LayeredConfig):
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         return self.encoder, self.decoder
-
-    def layer(self, memory: bool) -> Parts:
-        across = (AttentionConfig(see="memory", score=DotConfig()),) if memory else ()
-        return AttentionConfig(score=DotConfig()), *across, MlpConfig()
 
     def before_words(self) -> nn.Module | None:
         from headwise.blocks.heads import Times

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPosition, AttentionConfig, MlpConfig, RelativeSinusoidConfig
+from headwise.config.parts import AnyPosition, AttentionConfig, RelativeSinusoidConfig
 from headwise.models.layered import OneStackConfig, Parts
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class TransformerXLConfig(OneStackConfig):
     recall: int = Field(150, ge=0)  # tokens of earlier segments that each layer sees
 
     def layer(self, memory: bool) -> Parts:
-        return AttentionConfig(recall=self.recall), MlpConfig()
+        return AttentionConfig(recall=self.recall), self.feedforward
 
     def begin(self, model: nn.Module) -> None:
         from headwise.models.initial import normal

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headwise.config.base import Config, Table, slot
+from headwise.errors import UserError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,6 +61,11 @@ class Site:
     attention_bias: bool = True
     mlp_bias: bool = True
     terms: Terms = no_terms  # of the stack's positions, for each self-attention
+
+    def must_look_ahead(self, kind: str) -> None:
+        """Refuse a part that mixes all places at once where the future must stay hidden."""
+        if self.causal:
+            raise UserError(f"{kind}: would see the future in a decoder; use it in an encoder, or 'attention' here")
 
 
 class PartConfig(Config):

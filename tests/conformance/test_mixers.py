@@ -1,0 +1,101 @@
+"""Every mixer in the place of attention keeps what it promises, and what it denies is seen to fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import checks
+import pytest
+import readers
+import torch
+from adapters import Deaf
+
+import headwise
+from headwise import UserError
+from headwise.blocks.part import Part, Properties
+
+# Settings under which a mixer has something to approximate or to cut at the few tokens of these checks.
+MIXERS: dict[str, dict[str, Any]] = {
+    "attention": {},
+}
+FEEDFORWARDS: dict[str, dict[str, Any]] = {
+    "mlp": {},
+}
+ROWS = {
+    **{f"mixer-{name}": {"mixer": {"kind": name.split("-")[0], **settings}} for name, settings in MIXERS.items()},
+    **{
+        f"feedforward-{name}": {"feedforward": {"kind": name.split("-")[0], **settings}}
+        for name, settings in FEEDFORWARDS.items()
+    },
+}
+
+
+def build(row: str, task: str, width: int = 8) -> Any:
+    torch.manual_seed(0)
+    common = {"vocab": 12, "width": width, "heads": 2, "hidden": width, "dropout": 0.0, "positions": "sinusoid"}
+    return headwise.build("transformer-tiny", task=task, outputs=9 if task == "classify" else 0, **common, **ROWS[row])
+
+
+def properties(row: str) -> Properties:
+    """What the part under test declares in an encoder."""
+    part = build(row, "masked").encoder.stack.layers[0].parts[1 if "feedforward" in ROWS[row] else 0]
+    assert isinstance(part, Part)
+    return part.properties
+
+
+def decodes(row: str) -> bool:
+    try:
+        build(row, "language-model")
+    except UserError as problem:
+        return "future" not in str(problem)  # refused for another reason it will be refused again, aloud
+    return True
+
+
+def fails(check: Any, model: Any) -> bool:
+    try:
+        check(model)
+    except (AssertionError, UserError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_in_an_encoder(row: str, tmp_path: Path) -> None:
+    model, promised = checks.ready(build(row, "masked")), properties(row)
+    denied = {
+        readers.check_padding: promised.padding,
+        readers.check_batch: promised.padding and promised.batch_independent,
+    }
+    for check in readers.CHECKS:
+        if check is readers.check_sees_everything:
+            continue  # some see few tokens by design
+        if denied.get(check, True):
+            check(model)
+        else:
+            assert fails(check, model), f"{check.__name__} holds, though it is denied"
+    ids = readers.texts()
+    assert torch.equal(model(ids), model(ids)) == promised.exact
+    readers.check_overfit(build(row, "masked", width=16), steps=200, lr=0.01)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_in_a_decoder(row: str, tmp_path: Path) -> None:
+    if not decodes(row):
+        return
+    part = build(row, "language-model").decoder.stack.layers[0].parts[1 if "feedforward" in ROWS[row] else 0]
+    assert part.properties.causal
+    model = checks.ready(Deaf(build(row, "language-model")))
+    denied = {
+        checks.check_cached: part.properties.steppable,
+        checks.check_beams: part.properties.steppable,
+        checks.check_select: part.properties.steppable,
+        checks.check_sources_move: part.properties.steppable,
+        checks.check_recording: part.properties.steppable,
+    }
+    for check in checks.CHECKS:
+        if denied.get(check, True):
+            check(model)
+    if not part.properties.steppable:
+        assert fails(checks.check_cached, model), "steps give what all at once give, though that is denied"
+    checks.check_round_trip(model, Deaf(build(row, "language-model")).double().eval(), tmp_path / "model.safetensors")
