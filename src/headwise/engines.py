@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from torch import nn
+
 from headwise.blocks.stack import EncoderDecoder
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.errors import UserError
@@ -29,10 +31,10 @@ def choose(
         from headwise.decode.int8 import quantised
 
         return replace(loaded, model=quantised(loaded.model))
-    if device_of(loaded.model).type == "cpu":
-        from headwise.decode.layout import columnwise
+    if isinstance(loaded.model, nn.Module) and device_of(loaded.model).type == "cpu":
+        from headwise.decode.screen import for_cpu
 
-        return replace(loaded, model=columnwise(loaded.model))
+        return replace(loaded, model=for_cpu(loaded.model, config))
     return loaded
 
 

@@ -17,7 +17,7 @@ from headwise.blocks.stack import EncoderDecoder
 from headwise.config.decode import DecodeConfig
 from headwise.decode import Hypothesis, decode
 from headwise.decode.int8 import quantised
-from headwise.decode.layout import columnwise
+from headwise.decode.screen import for_cpu
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD, SPECIALS
 
@@ -51,7 +51,8 @@ def best_ids(found: list[list[Hypothesis]]) -> Outputs:
 
 
 def headwise(job: DecodeJob) -> Callable[[], Outputs]:
-    model, sources, config = columnwise(random_model(job)[0]), random_sources(job), search(job)
+    sources, config = random_sources(job), search(job)
+    model = for_cpu(random_model(job)[0], config)
     return lambda: best_ids(decode(model, sources, config))
 
 

@@ -13,7 +13,7 @@ from headwise.blocks.stack import LanguageModel
 from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
 from headwise.decode.int8 import quantised
-from headwise.decode.layout import columnwise
+from headwise.decode.screen import for_cpu
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 
 Outputs = list[list[int]]
@@ -24,10 +24,10 @@ def prompts(job: GenerateJob) -> Outputs:
     return torch.randint(len(SPECIALS), job.shape.vocab, (job.rows, job.prompt), generator=generator).tolist()
 
 
-def headwise(job: GenerateJob, prepare: Callable[[LanguageModel], LanguageModel]) -> Callable[[], Outputs]:
-    model, texts = prepare(random_model(job)), prompts(job)
-    limits = {"max_ratio": 0, "extra": job.length, "max_length": job.length}
+def headwise(job: GenerateJob, int8: bool) -> Callable[[], Outputs]:
+    texts, limits = prompts(job), {"max_ratio": 0, "extra": job.length, "max_length": job.length}
     config = DecodeConfig(beams=1, tokens_per_batch=job.rows * (job.prompt + 1), **limits)
+    model = quantised(random_model(job)) if int8 else for_cpu(random_model(job), config)
     return lambda: [list(found[0].ids) for found in decode(model, texts, config)]
 
 
@@ -68,8 +68,8 @@ def weights_of(own: LanguageModel) -> dict[str, torch.Tensor]:
 
 
 ENGINES: dict[str, Callable[[GenerateJob], Callable[[], Outputs]]] = {
-    "headwise": partial(headwise, prepare=columnwise),
-    "headwise-int8": partial(headwise, prepare=quantised),
+    "headwise": partial(headwise, int8=False),
+    "headwise-int8": partial(headwise, int8=True),
     "transformers": transformers,
 }
 

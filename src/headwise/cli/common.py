@@ -30,6 +30,7 @@ With = Annotated[
 ]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps; auto takes the best there is.")]
 Threads = Annotated[int, Parameter(help="Threads for torch; 0 leaves the choice to torch.")]
+Int8 = Annotated[bool, Parameter(negative="", help="8-bit weights: faster, almost as exact.")]
 File = Annotated[Path | None, Parameter(help="Read lines from a file instead of stdin.")]
 Ensemble = Annotated[list[Path] | None, Parameter(name="--and", negative="", help="More runs: an ensemble.")]
 Beams = Annotated[int | None, Parameter(help="Hypotheses to follow; 1 is greedy.")]

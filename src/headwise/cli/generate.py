@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Seed, Threads, TopK, TopP, With, chunks, opened
+from headwise.cli.common import Checkpoint, Device, File, Int8, Json, Seed, Threads, TopK, TopP, With, chunks, opened
 from headwise.errors import UserError
 from headwise.prompts import TEMPLATE, few_shot
 
@@ -49,6 +49,7 @@ def generate(
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
+    int8: Int8 = False,
     json_: Json = False,
     with_: With = None,
 ) -> None:
@@ -75,6 +76,8 @@ def generate(
     prompts
         How texts begin, each in quotes.
     """
+    from headwise.engines import choose
+
     loaded = opened(run, checkpoint, device, threads, with_)
     loaded.able("language-model")
     write = _prompter(shots, template, count)
@@ -86,6 +89,7 @@ def generate(
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     settings |= {"beams": 1, "nbest": samples, "max_ratio": 0, "extra": length, "max_length": length}
     settings["temperature"] = temperature if temperature is not None else 0.0 if shots else 0.8
+    loaded = choose(loaded, "native", int8, config=loaded.decoding(**settings))
     live = samples == 1 and sys.stdout.isatty()
     marks = chain([""], repeat("---\n"))
     for chunk in chunks(prompts, file):
