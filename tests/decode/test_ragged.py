@@ -52,6 +52,8 @@ FAMILIES = {
     "pre-norm": lambda: transformer("sinusoid", wiring="pre"),
     "shared-keys": lambda: transformer("rotary", decoder={"depth": 1, "layers": [[{"key_value_heads": 1}, "mlp"]]}),
     "written-out": lambda: transformer("rotary", decoder={"depth": 1, "layers": [[{"kernel": "plain"}, "mlp"]]}),
+    "linear": lambda: transformer("sinusoid", mixer="linear"),
+    "performer": lambda: transformer("rotary", mixer={"kind": "performer", "features": 8}),
     **{name: lambda name=name: recurrent(name) for name in RECURRENT},
     "lstm-pre": lambda: recurrent("lstm", wiring="pre"),
     "ngram": counted,

@@ -23,6 +23,8 @@ from headwise.blocks.cache import DecodingCache
 from headwise.blocks.dropout import Dropout
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.kernels import auto
+from headwise.blocks.mixers.favor import Performer
+from headwise.blocks.mixers.linear import LinearAttention
 from headwise.blocks.mixers.recurrent import Recurrent
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.part import Part
@@ -220,6 +222,8 @@ PARTS: dict[type, Callable[[Any, Context], Step]] = {
     Attention: attention,
     FeedForward: feedforward,
     Recurrent: recurrent,
+    LinearAttention: whole,
+    Performer: whole,
 }
 SIGHTS: dict[type, Callable[[Attention, Any, Context], Step]] = {Itself: itself, Grouped: itself, Memory: memory}
 FUNCTIONS: dict[type, Callable[[Any], Function]] = {

@@ -1,0 +1,46 @@
+"""Transformers in linear time: with linear attention (Katharopoulos et al. 2020), and the Performer (Choromanski et al.
+2021).
+
+Both are the Transformer of 2017 with another mixer: what they were compared with differs in nothing else. A decoder
+writes with a state of constant size; what looks at a source looks with softmax attention.
+
+Sizes: the Performer's base is that of the paper's speed tests, `protein` the one that reads amino acids. The linear
+Transformer's are those that write the pixels of MNIST and CIFAR-10. DISCREPANCY: theirs end in a mixture of logistics
+over a pixel's values, here each value is a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts import AnyPart, LinearConfig, PerformerConfig
+from headwise.models.transformer import SIZES as TRANSFORMERS
+from headwise.models.transformer import TransformerConfig
+
+
+class PerformerModelConfig(TransformerConfig):
+    tasks = ("masked", "language-model", "transduce", "tag", "classify", "answer")
+    kind: Literal["performer"] = "performer"  # type: ignore[assignment]
+    mixer: AnyPart = PerformerConfig()
+
+
+class LinearTransformerConfig(TransformerConfig):
+    tasks = ("language-model", "transduce", "masked", "tag", "classify", "answer")
+    kind: Literal["linear-transformer"] = "linear-transformer"  # type: ignore[assignment]
+    width: int = Field(256, ge=1)
+    mixer: AnyPart = LinearConfig()
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "protein": {"hidden": 1024, "encoder": {"depth": 36}, "decoder": {"depth": 36}},
+    "tiny": {**TRANSFORMERS["tiny"], "mixer": {"kind": "performer", "features": 32}},
+}
+VOCABULARIES = {"protein": 29}  # 20 amino acids, 5 codes of rare or unknown ones, 4 marks
+LINEAR_SIZES: dict[str, dict[str, Any]] = {
+    "mnist": {"encoder": {"depth": 8}, "decoder": {"depth": 8}},
+    "cifar": {"encoder": {"depth": 16}, "decoder": {"depth": 16}},
+    "tiny": TRANSFORMERS["tiny"],
+}
