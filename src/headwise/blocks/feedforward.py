@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from headwise.blocks.dropout import make_dropout
 from headwise.blocks.part import Part, Properties
@@ -52,10 +53,23 @@ GATED: dict[str, Activation] = {  # act(W1 x) * (W2 x)
 
 
 class FeedForward(Part):
-    """W_out act(W_in x + b) + b, at every position alone; gated kinds take act(W1 x) * (W2 x) instead."""
+    """W_out act(W_in x + b) + b, at every position alone; gated kinds take act(W1 x) * (W2 x) instead.
 
-    def __init__(self, width: int, hidden: int, activation: str = "relu", bias: bool = True, dropout: float = 0.0):
+    With `chunk`, so many tokens are worked on at once and their hidden channels are not kept: for the gradient they are
+    computed again, so that there is never more of them (Kitaev et al. 2020, section 3).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        activation: str = "relu",
+        bias: bool = True,
+        dropout: float = 0.0,
+        chunk: int = 0,
+    ):
         super().__init__()
+        self.chunk = chunk
         self.gated = activation in GATED
         self.activation = (GATED if self.gated else PLAIN)[activation]
         self.inner = nn.Linear(width, 2 * hidden if self.gated else hidden, bias)
@@ -67,7 +81,15 @@ class FeedForward(Part):
         return Properties(causal=True, steppable=True)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        hidden = self.inner(stream.x)
+        if not self.chunk:
+            return self.work(stream.x)
+        parts = stream.x.split(self.chunk, dim=1)  # (B, T, C) -> (B, chunk, C) each
+        if torch.is_grad_enabled():
+            return torch.cat([checkpoint(self.work, part, use_reentrant=False) for part in parts], dim=1)
+        return torch.cat([self.work(part) for part in parts], dim=1)
+
+    def work(self, x: Tensor) -> Tensor:
+        hidden = self.inner(x)
         if self.gated:
             gate, value = hidden.chunk(2, dim=-1)
             return self.outer(self.drop(self.activation(gate) * value))

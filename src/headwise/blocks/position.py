@@ -52,6 +52,8 @@ class Learned(nn.Module):
     """x + table[unused + pos]; cannot go beyond the table's length. fairseq numbers positions from the padding's id on,
     so that its tables begin with rows that nobody uses."""
 
+    setting = "limit"  # what a user changes for more places
+
     def __init__(self, width: int, limit: int = 512, unused: int = 0):
         super().__init__()
         self.limit, self.unused = limit, unused
@@ -62,7 +64,33 @@ class Learned(nn.Module):
         if end > self.limit:
             raise UserError(
                 f"positions: a sequence of {end} tokens does not fit the learned table of {self.limit}; "
-                "set positions.limit higher and train again, or use sinusoid"
+                f"set positions.{self.setting} higher and train again, or use sinusoid"
             )
+        return x + self.vectors(pos, start, end)
+
+    def vectors(self, pos: Tensor, start: int, end: int) -> Tensor:
+        """The rows of start ... end - 1 or, where `start` is -1, of `pos`."""
         used = self.table[self.unused :] if self.unused else self.table
-        return x + (used[start:end] if start >= 0 else F.embedding(pos, used))
+        return used[start:end] if start >= 0 else F.embedding(pos, used)
+
+
+class Axial(Learned):
+    """x + [rows[p // n2]; columns[p % n2]] at place p of a grid of n1 x n2: n1 + n2 vectors serve n1 * n2 places, as in
+    the released Reformer (Kitaev et al. 2020).
+
+    DISCREPANCY: trax and transformers begin with N(0, 1), beside embeddings of 0.02; we begin as `Learned` does.
+    """
+
+    setting = "shape"
+
+    def __init__(self, shape: tuple[int, int], widths: tuple[int, int]):
+        nn.Module.__init__(self)
+        self.columns_in_row = shape[1]
+        self.limit = shape[0] * shape[1]
+        self.rows, self.columns = (
+            nn.Parameter(torch.randn(count, width) * 0.02) for count, width in zip(shape, widths, strict=True)
+        )
+
+    def vectors(self, pos: Tensor, start: int, end: int) -> Tensor:
+        row, column = pos // self.columns_in_row, pos % self.columns_in_row
+        return torch.cat((F.embedding(row, self.rows), F.embedding(column, self.columns)), dim=-1)  # (..., d1 + d2)

@@ -47,9 +47,11 @@ class Pieces:
     opening: int | None = None  # what a decoder reads before its first token
 
     def words(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
-        """From the decoder's outputs to one of `count` words; tied to a table where one is given."""
+        """From the decoder's outputs to one of `count` words; tied to a table where one is given that fits them."""
         width = self.head or self.width
         if table is not None and width != self.width:
+            if self.tie == "auto":
+                return self.words(count, None)
             raise UserError(f"tie: words of {self.width} channels cannot be outputs of {width}; use tie = 'none'")
         return VocabularyHead(width, count, table, self.output_bias, before=self.before(), unwritten=self.unwritten)
 

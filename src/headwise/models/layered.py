@@ -74,7 +74,7 @@ class LayeredConfig(ModelConfig):
     embedding_norm: bool = False
     token_types: int = Field(0, ge=0)  # vectors that tell the texts of a pair apart
     order_head: bool = True  # with them, one that guesses hidden words also judges whether the second text follows
-    tie: Tie = "auto"  # auto: all where the vocabulary is shared, else target
+    tie: Tie = "auto"  # auto: all where the vocabulary is shared, else target; not the words of outputs that are wider
     output_bias: bool = False
     unwritten: tuple[int, ...] = ()  # ids that are read but never written: marks that another program does not have
     pool: PoolKind = "mean"  # of a classifier
@@ -85,6 +85,11 @@ class LayeredConfig(ModelConfig):
         """The one that reads and the one that writes."""
         raise TypeError(f"{type(self).__name__} has no stacks")
 
+    @property
+    def outer(self) -> int:
+        """How wide the outputs of a stack are."""
+        return self.wiring.widens * self.width
+
     def layer(self, memory: bool) -> Parts:
         """The parts of one layer, with or without a memory to attend to."""
         return self.mixer, *((self.across,) if memory else ()), self.feedforward
@@ -93,13 +98,14 @@ class LayeredConfig(ModelConfig):
         """What stands between a decoder's outputs and the product with its words."""
         from torch import nn
 
-        return nn.Linear(self.width, self.embedding_width) if self.embedding_width else None
+        return nn.Linear(self.outer, self.embedding_width) if self.embedding_width else None
 
     def begin(self, model: nn.Module) -> None:
         """Set the weights of a new model."""
         from headwise.models.initial import xavier
 
-        xavier(model, self.width)
+        for width in dict.fromkeys((self.width, self.outer)):
+            xavier(model, width)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         """Encoder and decoder to transduce, the decoder alone as a language model, the encoder alone to label."""
@@ -112,7 +118,8 @@ class LayeredConfig(ModelConfig):
             self._embed,
             encoder=lambda embedding: self._encoder(embedding, reads),
             decoder=lambda memory: self._stack(writes, causal=True, memory=memory),
-            inner=self.width,
+            inner=self.outer,
+            head=self.embedding_width or self.outer,
             before=self.before_words,
             norm=lambda: self.norm.build(self.embedding_width or self.width),
             activation=self.activation,
@@ -168,7 +175,7 @@ class LayeredConfig(ModelConfig):
             for parts in kinds
         ]
         order = [i % len(layers) for i in range(stack.depth)]
-        return Stack(layers, wiring.close(lambda: self.norm.build(self.width)), order)
+        return Stack(layers, wiring.close(lambda: self.norm.build(self.outer)), order)
 
     def _site(self, causal: bool, memory: bool) -> Site:
         site = Site(
@@ -179,7 +186,7 @@ class LayeredConfig(ModelConfig):
             key_value_heads=self.key_value_heads,
             activation=self.activation,
             causal=causal,
-            memory_width=self.width if memory else 0,
+            memory_width=self.outer if memory else 0,
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
             hidden_dropout=self.hidden_dropout,

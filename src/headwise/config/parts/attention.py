@@ -84,9 +84,11 @@ class MlpConfig(PartConfig):
     expand: float = Field(0.0, ge=0)
     hidden: int = Field(0, ge=0)
     activation: Activation | Literal[""] = ""
+    chunk: int = Field(0, ge=0)  # tokens at once, for less memory; 0: all
 
     def build(self, site: Site) -> nn.Module:
         from headwise.blocks.feedforward import FeedForward
 
         hidden = self.hidden or round(self.expand * site.width) or site.hidden
-        return FeedForward(site.width, hidden, self.activation or site.activation, site.mlp_bias, site.hidden_dropout)
+        activation = self.activation or site.activation
+        return FeedForward(site.width, hidden, activation, site.mlp_bias, site.hidden_dropout, self.chunk)

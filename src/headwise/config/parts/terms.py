@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -63,6 +63,24 @@ class LearnedConfig(PositionConfig):
         from headwise.blocks.position import Learned
 
         return Learned(width, self.limit, self.unused)
+
+
+@POSITIONS.add
+class AxialConfig(PositionConfig):
+    """Learned vectors for the rows and the columns of a grid of places, with `widths` channels each; 0: a quarter of
+    the model's for rows, the rest for columns."""
+
+    kind: Literal["axial"] = "axial"
+    shape: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (64, 64)
+    widths: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
+
+    def embedding(self, width: int) -> nn.Module:
+        from headwise.blocks.position import Axial
+
+        first, second = self.widths if any(self.widths) else (width // 4, width - width // 4)
+        if first + second != width:
+            raise UserError(f"positions.widths: {first} and {second} channels do not make the width of {width}")
+        return Axial(self.shape, (first, second))
 
 
 class TermConfig(PositionConfig):

@@ -33,8 +33,16 @@ class RMSNormConfig(Config):
         return RMSNorm(width, self.eps)
 
 
+class WiringConfig(Config):
+    """How parts make a layer: `build() -> class`. A stack of such layers gives `widens` times the channels it takes."""
+
+    @property
+    def widens(self) -> int:
+        return 1
+
+
 @WIRINGS.add
-class PostConfig(Config):
+class PostConfig(WiringConfig):
     """norm(x + f(x))"""
 
     kind: Literal["post"] = "post"
@@ -46,7 +54,7 @@ class PostConfig(Config):
 
 
 @WIRINGS.add
-class PreConfig(Config):
+class PreConfig(WiringConfig):
     """x + f(norm(x))"""
 
     kind: Literal["pre"] = "pre"
@@ -58,7 +66,7 @@ class PreConfig(Config):
 
 
 @WIRINGS.add
-class AdminConfig(Config):
+class AdminConfig(WiringConfig):
     """norm(ω x + f(x)), ω set by one pass before training"""
 
     kind: Literal["admin"] = "admin"
@@ -70,7 +78,7 @@ class AdminConfig(Config):
 
 
 @WIRINGS.add
-class ChainConfig(Config):
+class ChainConfig(WiringConfig):
     """f(x): no residual, no norm"""
 
     kind: Literal["chain"] = "chain"
@@ -79,3 +87,21 @@ class ChainConfig(Config):
         from headwise.blocks.residual import Chain
 
         return Chain
+
+
+@WIRINGS.add
+class ReversibleConfig(WiringConfig):
+    """(a, b) -> (b, a + f(norm(b))): activations are computed back from outputs instead of being kept. In the end both
+    halves are put side by side, or their mean is taken."""
+
+    kind: Literal["reversible"] = "reversible"
+    join: Literal["concat", "mean"] = "concat"
+
+    @property
+    def widens(self) -> int:
+        return 2 if self.join == "concat" else 1
+
+    def build(self) -> type[nn.Module]:
+        from headwise.blocks.reversible import Reversible, ReversibleMean
+
+        return Reversible if self.join == "concat" else ReversibleMean

@@ -1,0 +1,95 @@
+"""Reformer (Kitaev et al. 2020): layers of local and of hashed attention take turns, nothing is kept for the gradient.
+
+Reversible layers with a norm over both halves at the end, positions by rows and columns, attentions without biases, and
+words of their own for outputs, which are twice as wide as inputs.
+
+Sizes: `base` is a small model for 4,096 tokens, `crime` and `enwik8` were released (by trax, and as folders for
+`transformers`): one was trained on half a million characters of a novel at once, the other on 65,536 of Wikipedia.
+
+DISCREPANCY: the released models drop some of the last norm's outputs in training; we do not. Both let tokens of other
+buckets see each other, which tells a decoder of its future: see `blocks/mixers/lsh.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts import (
+    AnyNorm,
+    AnyPart,
+    AnyPosition,
+    AnyWiring,
+    AxialConfig,
+    LayerNormConfig,
+    LocalMixerConfig,
+    LshConfig,
+    ReversibleConfig,
+)
+from headwise.models.layered import OneStackConfig, Parts
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class ReformerConfig(OneStackConfig):
+    """`turns` of `local` and `mixer` repeat over the depth. Buckets are for texts as long as there are positions."""
+
+    tasks = ("language-model", "masked", "tag", "classify", "answer", "encode")
+    kind: Literal["reformer"] = "reformer"
+    width: int = Field(256, ge=1)
+    heads: int = Field(2, ge=1)
+    head_width: int = Field(64, ge=0)
+    hidden: int = Field(512, ge=0)
+    depth: int = Field(6, ge=1)
+    local: AnyPart = LocalMixerConfig(block=64, before=1)
+    mixer: AnyPart = LshConfig(buckets=128)
+    turns: tuple[Literal["local", "mixer"], ...] = Field(("local", "mixer"), min_length=1)
+    positions: AnyPosition = AxialConfig()
+    wiring: AnyWiring = ReversibleConfig()
+    norm: AnyNorm = LayerNormConfig(eps=1e-12)
+    dropout: float = Field(0.05, ge=0, lt=1)
+    attention_bias: bool = False
+    scaled: bool = False
+    output_bias: bool = True
+
+    def pattern(self) -> tuple[Parts, ...]:
+        return tuple((getattr(self, turn), self.feedforward) for turn in self.turns)
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import normal
+
+        normal(model)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "crime": {
+        "mixer": {"kind": "lsh", "rounds": 1, "buckets": 8192},
+        "positions": {"kind": "axial", "shape": (512, 1024)},
+    },
+    "enwik8": {
+        "width": 1024,
+        "heads": 8,
+        "head_width": 128,
+        "hidden": 4096,
+        "depth": 12,
+        "local": {"kind": "local", "block": 128, "before": 1},
+        "mixer": {"kind": "lsh", "chunk": 256, "buckets": 512},
+        "turns": ("local", "local", "mixer", "local"),
+        "positions": {"kind": "axial", "shape": (128, 512)},
+        "dropout": 0.2,
+    },
+    "tiny": {
+        "width": 32,
+        "heads": 4,
+        "head_width": 8,
+        "hidden": 64,
+        "depth": 2,
+        "local": {"kind": "local", "block": 8, "before": 1},
+        "mixer": {"kind": "lsh", "chunk": 4, "rounds": 2, "buckets": 4},
+        "positions": {"kind": "axial", "shape": (8, 8)},
+    },
+}
+VOCABULARIES = {"enwik8": 258}
