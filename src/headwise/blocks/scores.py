@@ -25,7 +25,7 @@ class Score(nn.Module):
     """
 
     scale: float = 1.0  # apart from `ask`, because fused kernels scale for free
-    length_free: ClassVar[bool] = True
+    length_free: bool = True
     by_head: ClassVar[bool] = False  # whether each head projects keys in a way of its own
 
     @property
@@ -121,6 +121,7 @@ class Location(Score):
     """Row j of W q for the key at place j, whatever stands there; for sources of up to `limit` keys."""
 
     length_free = False
+    kind: ClassVar[str] = "location"
 
     def __init__(self, width_q: int, heads: int, limit: int):
         super().__init__()
@@ -131,10 +132,15 @@ class Location(Score):
         return head_by_head(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, limit)
 
     def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
-        length = keys.shape[2]
-        if length > self.limit:
-            raise UserError(f"score: 'location' has {self.limit} places, too few for {length} keys; raise its `limit`")
-        return asked[..., :length]
+        return asked[..., : places(keys, self.limit, self.kind)]
+
+
+def places(keys: Tensor, limit: int, kind: str) -> int:
+    """How many keys there are; more than a score has places for are refused."""
+    length = keys.shape[2]
+    if length > limit:
+        raise UserError(f"score: '{kind}' has {limit} places, too few for {length} keys; raise its `limit`")
+    return length
 
 
 def head_by_head(x: Tensor, weight: Tensor) -> Tensor:

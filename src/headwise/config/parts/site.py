@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from headwise.config.base import Config, Table, slot
 from headwise.errors import UserError
@@ -36,6 +36,7 @@ Activation = Literal[
 ]  # fmt: skip
 
 
+Made = TypeVar("Made")
 Terms: TypeAlias = Callable[[int, int], tuple[Any, ...]]  # (heads, head_width) of an attention -> its terms
 
 
@@ -61,6 +62,13 @@ class Site:
     attention_bias: bool = True
     mlp_bias: bool = True
     terms: Terms = no_terms  # of the stack's positions, for each self-attention
+    shared: dict[Any, Any] = field(default_factory=dict, compare=False)  # what parts of one stack have in common
+
+    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+        """What all parts of the stack share under a key, made for the first that asks."""
+        if key not in self.shared:
+            self.shared[key] = make()
+        return self.shared[key]
 
     def must_look_ahead(self, kind: str) -> None:
         """Refuse a part that mixes all places at once where the future must stay hidden."""

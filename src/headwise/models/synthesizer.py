@@ -1,0 +1,34 @@
+"""Synthesizer (Tay et al. 2020, "Synthesizer: Rethinking Self-Attention in Transformer Models"): the Transformer of
+2017 whose self-attention compares no tokens, or does more than compare them. Cross-attention is as it was.
+
+The sizes are those of the paper's translators, of up to 256 tokens: with a random matrix (base), in two factors, with
+scores made of each query alone, and with a random matrix beside the dot products, which it found best.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from headwise.config.parts import AnyPart, AttentionConfig, RandomConfig
+from headwise.models.transformer import SIZES as TRANSFORMER_SIZES
+from headwise.models.transformer import TransformerConfig
+
+RANDOM = {"kind": "random", "limit": 256}
+
+
+class SynthesizerConfig(TransformerConfig):
+    kind: Literal["synthesizer"] = "synthesizer"  # type: ignore[assignment]
+    mixer: AnyPart = AttentionConfig(score=RandomConfig(limit=256))
+
+
+def with_score(**score: Any) -> dict[str, Any]:
+    return {"mixer": {"kind": "attention", "score": score}}
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "factorised": with_score(kind="factorised", limit=256, rank=8),
+    "dense": with_score(kind="dense", limit=256),
+    "mixture": with_score(kind="mixture", scores=["scaled", RANDOM]),
+    "tiny": {**TRANSFORMER_SIZES["tiny"], **with_score(kind="random", limit=64)},
+}

@@ -1,0 +1,59 @@
+"""Synthesizers: what their sizes have beside the Transformer's, and that each kind learns to translate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import headwise
+from headwise.blocks.stack import parameters
+
+SELVES, HEADS, HEAD_WIDTH, LIMIT = 12, 8, 64, 256  # self-attentions of both stacks
+TRANSFORMER = 63_082_496
+
+
+@pytest.mark.parametrize(
+    ("size", "more"),
+    [
+        ("base", LIMIT * LIMIT),
+        ("mixture", LIMIT * LIMIT),
+        ("factorised", 2 * LIMIT * 8),
+        ("dense", HEAD_WIDTH * LIMIT),
+    ],
+)
+def test_parameter_counts_are_those_of_the_equations(size: str, more: int) -> None:
+    found = parameters(headwise.build(f"synthesizer-{size}", device="meta"))
+    assert found == TRANSFORMER + SELVES * HEADS * more
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        {"kind": "dense", "limit": 16},
+        {"kind": "dense", "limit": 16, "factorised": True},
+        {"kind": "mixture", "scores": ["scaled", {"kind": "random", "limit": 16}], "gated": True},
+    ],
+    ids=["dense", "factorised-dense", "gated"],
+)
+def test_each_kind_learns_a_batch_of_pairs_by_heart(score: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    mixer = {"kind": "attention", "score": score}
+    model = headwise.build("synthesizer-tiny", vocab=12, task="transduce", dropout=0.0, mixer=mixer)
+    source = torch.randint(4, 12, (4, 6))
+    target = source.flip(1)
+    given = torch.cat([torch.ones(4, 1, dtype=torch.long), target[:, :-1]], dim=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
+    for _ in range(80):
+        optimizer.zero_grad()
+        loss = model(source, given, labels=target)
+        (loss.total / loss.count).backward()
+        optimizer.step()
+    model.eval()
+    state, tokens, written = model.start(source), given[:, 0], []
+    for _ in range(6):
+        logits, state = model.step(tokens, state)
+        tokens = logits.argmax(-1)
+        written.append(tokens)
+    assert torch.equal(torch.stack(written, dim=1), target)
