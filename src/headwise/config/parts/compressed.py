@@ -1,0 +1,26 @@
+"""Memory-compressed attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.site import PARTS, Site
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@PARTS.add
+class CompressedConfig(ProjectedConfig):
+    """Keys and values of `factor` tokens each become one."""
+
+    kind: Literal["compressed"] = "compressed"
+    factor: int = Field(3, ge=1)
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.mixers.compressed import Compressed
+
+        return Compressed(self.factor, **self.frame(site))

@@ -1,0 +1,37 @@
+"""Transformer-DMCA (Liu et al. 2018), "Generating Wikipedia by Summarizing Long Sequences".
+
+A decoder alone for inputs of up to 11,000 tokens: layers that see their own block of 256 tokens take turns with layers
+that see all of the past through compressed keys and values, L-M-L-M-L. To answer a source, train it joined
+(`task.joined`). `feedforward = "experts"` gives it the paper's mixtures of experts.
+
+Sizes are those of 2017's base Transformer. The paper does not say which of the layers have experts; here it is all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headwise.config.model import PoolKind
+from headwise.config.parts import AnyPart, CompressedConfig, LocalMixerConfig
+from headwise.models.layered import OneStackConfig, Parts
+
+
+class DmcaConfig(OneStackConfig):
+    tasks = ("language-model", "classify")
+    reads_ahead = False
+    kind: Literal["dmca"] = "dmca"
+    depth: int = Field(5, ge=1)
+    mixer: AnyPart = LocalMixerConfig(block=256)
+    compressed: AnyPart = CompressedConfig()  # of every other layer
+    pool: PoolKind = "last"
+
+    def pattern(self) -> tuple[Parts, ...]:
+        return (self.mixer, self.feedforward), (self.compressed, self.feedforward)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "tiny": {"width": 32, "heads": 4, "hidden": 64, "depth": 3, "mixer": {"kind": "local", "block": 4}},
+}

@@ -1,0 +1,143 @@
+"""BigBird of `transformers` with random weights, in and out: the same numbers for texts of many blocks and of few."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor
+from transformers.utils import logging
+
+import headwise
+from headwise import UserError
+from headwise.blocks.mixers.patterns import Graph
+from headwise.blocks.stream import Context
+from headwise.interop import from_hf, to_hf
+from headwise.interop.hf.read import Imported, read_folder
+from headwise.interop.hf.write import fitting
+from headwise.text import EOS, PAD
+
+logging.disable_progress_bar()
+logging.set_verbosity_error()
+MARKS = {"pad": 0, "unk": 7, "cls": 8, "sep": 11, "mask": 15}
+NAMES = {number: f"[{mark.upper()}]" for mark, number in MARKS.items()}
+VOCAB = [NAMES.get(number, f"w{number}") for number in range(24)]
+SHAPE: dict[str, Any] = {
+    "vocab_size": len(VOCAB), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 48, "max_position_embeddings": 64, "block_size": 4, "num_random_blocks": 2,
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "sep_token_id": MARKS["sep"],
+}  # fmt: skip
+CLASSES = ["BigBirdForPreTraining", "BigBirdForMaskedLM", "BigBirdForTokenClassification", "BigBirdModel"]
+
+
+def theirs(name: str = "BigBirdModel", **settings: Any) -> Any:
+    torch.manual_seed(0)
+    model = getattr(transformers, name)(transformers.BigBirdConfig(**{**SHAPE, **settings})).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def saved(model: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(VOCAB)}, NAMES[MARKS["unk"]]))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    marks = {f"{mark}_token": NAMES[number] for mark, number in MARKS.items()}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **marks).save_pretrained(folder)
+    return folder
+
+
+def texts(length: int) -> Tensor:
+    """One text that fills the batch, and one that ends some blocks before."""
+    ids = torch.randint(4, len(VOCAB), (2, length), generator=torch.Generator().manual_seed(length))
+    ids[:, -1] = EOS
+    ids[1, -10:] = PAD
+    ids[1, -11] = EOS
+    return ids
+
+
+def compare(imported: Imported, model: Any, length: int) -> None:
+    ids = texts(length)
+    opened = torch.nn.functional.pad(ids, (1, 0), value=1)
+    real, order = opened != PAD, torch.tensor(imported.words.source.order)
+    types = torch.zeros_like(opened)
+    types[1, -9:] = 1  # behind its end, where nobody looks
+    found = model(order[opened], attention_mask=real.long(), token_type_ids=types, output_hidden_states=True)
+    states = imported.model.encoder(ids, Context()).x
+    torch.testing.assert_close(states[real], found.hidden_states[-1][real], atol=1e-5, rtol=1e-5)
+    if imported.task == "masked":
+        logits = getattr(found, "prediction_logits", getattr(found, "logits", None))[..., list(order)]
+        torch.testing.assert_close(imported.model(ids)[real[:, 1:]], logits[:, 1:][real[:, 1:]], atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@torch.inference_mode()
+def test_outputs_are_equal_both_ways(name: str, tmp_path: Path) -> None:
+    model = theirs(name)
+    imported = read_folder(saved(model, tmp_path / "in"))
+    compare(imported, model, 55)
+    to_hf(from_hf(tmp_path / "in"), tmp_path / "out")
+    again = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
+    compare(imported, again, 47)
+    compare(imported, again, 20)  # few blocks, which are seen whole from here on
+    written = headwise.interop.folders.read_json(tmp_path / "out" / "config.json")
+    assert written["architectures"] == [name] and written["attention_type"] == "block_sparse"
+
+
+@torch.inference_mode()
+def test_other_forms_of_the_same_model(tmp_path: Path) -> None:
+    forms = {"full": {"attention_type": "original_full"}, "scaled": {"rescale_embeddings": True, "hidden_act": "gelu"}}
+    for name, settings in forms.items():
+        model = theirs(**settings)
+        imported = read_folder(saved(model, tmp_path / name))
+        compare(imported, model, 55)
+        to_hf(from_hf(tmp_path / name), tmp_path / f"{name} again")
+        compare(imported, transformers.BigBirdModel.from_pretrained(tmp_path / f"{name} again").eval(), 55)
+
+
+def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
+    """States and gradients in training, where they draw blocks by numpy: theirs are put into our graph."""
+    model = theirs(max_position_embeddings=128)
+    imported = read_folder(saved(model, tmp_path))
+    length, block = 96, SHAPE["block_size"]
+
+    class Given(Graph):
+        def drawn(self, final: Tensor, count: int, heads: int, place: Any, training: bool) -> Tensor:
+            assert training
+            np.random.seed(place[1])
+            plan = theirs_of[place[1]]._get_rand_attn_plan(length, block, self.random)
+            drawn = theirs_of[place[1]]._bigbird_block_rand_mask_with_head(length, length, block, block, heads, *plan)
+            middle = torch.tensor(np.stack(drawn)).unsqueeze(0)  # (1, H, N - 2, R)
+            return torch.nn.functional.pad(middle, (0, 0, 1, 1)).long()
+
+    theirs_of = [layer.attention.self for layer in model.encoder.layer]
+    for layer in imported.model.encoder.stack.layers:
+        layer.parts[0].graph = Given(block, 1, 2, released=True)
+    ids = torch.randint(4, len(VOCAB), (2, length - 1), generator=torch.Generator().manual_seed(1))
+    opened = torch.tensor(imported.words.source.order)[torch.nn.functional.pad(ids, (1, 0), value=1)]
+    known = np.random.get_state()
+    found = model.train()(opened).last_hidden_state
+    states = imported.model.train().encoder(ids, Context()).x
+    np.random.set_state(known)
+    torch.testing.assert_close(states, found, atol=1e-5, rtol=1e-5)
+    for out in (found, states):
+        (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+    ours = imported.model.encoder.stack.layers[0].parts[0].see.project.weight.grad
+    wanted = torch.cat([getattr(theirs_of[0], name).weight.grad for name in ("query", "key", "value")])
+    torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_what_a_folder_cannot_say_is_refused(tmp_path: Path) -> None:
+    config = read_folder(saved(theirs("BigBirdForMaskedLM"), tmp_path / "in")).config
+    for settings in ({"like": "paper"}, {"window": 5}, {"first": 2}):
+        other = config.changed(mixer=config.mixer.changed(**settings))
+        with pytest.raises(UserError, match="a folder of big_bird cannot say this"):
+            fitting(other, "masked", len(VOCAB))
+    with pytest.raises(UserError, match="'BigBirdForQuestionAnswering' is not known"):
+        read_folder(saved(theirs("BigBirdForQuestionAnswering"), tmp_path / "answer"))
