@@ -1,0 +1,47 @@
+"""The token-mixing network of MLP-Mixer (Tolstikhin et al. 2021, "MLP-Mixer: An all-MLP Architecture for Vision").
+
+DISCREPANCY: the paper mixes images of one size. A shorter text meets the weights of the first places alone, as if
+zeros followed it.
+
+Letters: B rows, T length, C width, N limit, S hidden.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.dropout import make_dropout
+from headwise.blocks.feedforward import PLAIN
+from headwise.blocks.part import Part, Properties
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+
+
+class TokenMixing(Part):
+    """W_2 act(W_1 x), a network along the tokens that all channels share (eq. 1): W_1 (S, N), W_2 (N, S)."""
+
+    def __init__(self, limit: int, hidden: int, activation: str = "gelu", bias: bool = True, dropout: float = 0.0):
+        super().__init__()
+        self.limit = limit
+        self.activation = PLAIN[activation]
+        self.inner = nn.Linear(limit, hidden, bias)
+        self.outer = nn.Linear(hidden, limit, bias)
+        self.drop = make_dropout(dropout)
+
+    @property
+    def properties(self) -> Properties:
+        return Properties(length_free=False)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        length = stream.x.shape[1]
+        if length > self.limit:
+            raise UserError(
+                f"mixer: a sequence of {length} tokens does not fit token mixing over {self.limit}; "
+                "set mixer.limit higher and train again, or use another mixer"
+            )
+        x = stream.x if stream.keep is None else stream.x.masked_fill(~stream.keep.unsqueeze(-1), 0.0)
+        shift = self.outer.bias if self.outer.bias is None else self.outer.bias[:length]
+        hidden = F.linear(x.mT, self.inner.weight[:, :length], self.inner.bias)  # (B, T, C) -> (B, C, T) -> (B, C, S)
+        mixed = F.linear(self.drop(self.activation(hidden)), self.outer.weight[:length], shift)
+        return mixed.mT  # (B, C, T) -> (B, T, C)

@@ -1,0 +1,83 @@
+"""A shared workspace in the place of pairwise attention (Goyal et al. 2022, "Coordination Among Neural Modules Through
+a Shared Global Workspace").
+
+Tokens compete to write to a few slots, then every token reads all slots: T * N pairs instead of T * T. The slots go on
+from layer to layer of a call. As in the released code one set of projections serves both ways: slots ask and tokens
+tell when something is written, tokens ask and slots tell when it is read.
+
+DISCREPANCY: the released code has neither the 1/sqrt(D) of the paper nor an output projection, and puts a norm and a
+small network between writing and gating, with gates of its own for each slot. Here both looks are those of attention,
+scale and output projection included, what is written goes straight to the gates, and all slots share these.
+
+Letters: B rows, T length, N slots, C width, H heads, D head_width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.blocks import pool
+from headwise.blocks.kernels import auto, weights
+from headwise.blocks.look import Look, Sight, Term
+from headwise.blocks.mixers.projected import Projected
+from headwise.blocks.stream import Context, Stream
+from headwise.blocks.terms import ALWAYS
+
+
+class Winners(Term):
+    """The heaviest `count` keys of each query; the others' weights become 0 after the softmax, so what is left sums to
+    less than 1 unless it is renormalised."""
+
+    def __init__(self, count: int, renormalise: bool = False):
+        super().__init__()
+        self.count, self.renormalise = count, renormalise
+
+    def reweigh(self, weights: Tensor, look: Look) -> Tensor:
+        best = weights.topk(min(self.count, weights.shape[-1]), dim=-1)
+        won = torch.zeros_like(weights).scatter(-1, best.indices, best.values)
+        if not self.renormalise:
+            return won
+        return won / won.sum(-1, keepdim=True).clamp(min=torch.finfo(won.dtype).tiny)
+
+
+class Workspace(Projected):
+    """Write, then read (steps 2 and 3 of the paper), with R the tokens and M the slots:
+
+        M~ = softmax(M W_q (R W_k)^T / sqrt(D)) R W_v, of all tokens (soft) or of the top k of each slot (hard)
+        M <- i * tanh(M~) + f * M, i, f = sigmoid(W mean_t relu(w * r_t) + U tanh(M) + (0, 1))
+        R <- softmax(R W_q (M W_k)^T / sqrt(D)) M W_v
+
+    The map that this implies is the product of both looks.
+    """
+
+    def __init__(self, width: int, *, slots: int = 8, top_k: int = 0, renormalise: bool = False, **frame: Any):
+        super().__init__(width, **frame)
+        self.slots = slots
+        self.competition: tuple[Term, ...] = (Winners(top_k, renormalise),) if top_k else ()
+        self.stress = nn.Parameter(torch.randn(width))
+        self.heed = nn.Linear(width, 2 * width)
+        self.hold = nn.Linear(width, 2 * width, bias=False)
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
+        stack = ("workspace", self.slots, *ctx.place[:1])
+        slots = ctx.shared.get(stack)
+        if slots is None:  # rows of the identity: each slot begins as another
+            slots = torch.eye(self.slots, stream.x.shape[-1], dtype=q.dtype, device=q.device).expand(len(q), -1, -1)
+        asks, _, _ = self.see.split(self.see.project(slots))  # (B, N, C) -> (B, H, N, D)
+        sight = Sight(self.slots, k.shape[2], keep=stream.keep)
+        writing = Look(asks, k, v, self.head_width**-0.5, sight, (*self.competition, *ALWAYS))
+        slots = self.updated(slots, self.out(auto(writing).transpose(1, 2).flatten(2)), stream)
+        ctx.shared[stack] = slots
+        _, keys, values = self.see.split(self.see.project(slots))  # (B, N, C) -> 2 x (B, H, N, D)
+        reading = Look(q, keys, values, self.head_width**-0.5, Sight(q.shape[2], self.slots))
+        self.show(q, k, v, stream, ctx, lambda: weights(reading) @ weights(writing))
+        return auto(reading)
+
+    def updated(self, slots: Tensor, written: Tensor, stream: Stream) -> Tensor:
+        """The slots (B, N, C) after something was written."""
+        heard = self.heed(pool.mean(stream.carrying((self.stress * stream.x).relu())))  # (B, T, C) -> (B, 2C)
+        come, stay = (heard.unsqueeze(1) + self.hold(slots.tanh())).chunk(2, dim=-1)  # 2 x (B, N, C)
+        return come.sigmoid() * written.tanh() + (stay + 1).sigmoid() * slots

@@ -1,0 +1,66 @@
+"""FNet (Lee-Thorp et al. 2022), "FNet: Mixing Tokens with Fourier Transforms": BERT whose attention is a Fourier
+transform without parameters.
+
+Token + position + type, a norm, a projection, dropout; post-norm layers with GELU; heads as BERT's. There is no
+attention, so `heads` counts for nothing unless another mixer is put in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.model import PoolKind
+from headwise.config.parts import (
+    Activation,
+    AnyNorm,
+    AnyPart,
+    AnyPosition,
+    FourierConfig,
+    LayerNormConfig,
+    LearnedConfig,
+)
+from headwise.models.layered import OneStackConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.embed import Embedding
+
+
+class FNetConfig(OneStackConfig):
+    tasks = ("masked", "tag", "classify", "answer", "encode")
+    opens = True
+    kind: Literal["fnet"] = "fnet"
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    activation: Activation = "gelu_tanh"
+    mixer: AnyPart = FourierConfig()
+    positions: AnyPosition = LearnedConfig(limit=512)
+    norm: AnyNorm = LayerNormConfig(eps=1e-12)
+    scaled: bool = False
+    embedding_norm: bool = True
+    token_types: int = Field(4, ge=0)
+    pool: PoolKind = "pooler"
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import normal
+
+        normal(model)
+
+    def _embed(self, table: nn.Embedding) -> Embedding:
+        """With a projection between norm and dropout, also where the widths are equal."""
+        from torch import nn
+
+        embedding = super()._embed(table)
+        embedding.norm = nn.Sequential(embedding.norm, nn.Linear(table.embedding_dim, self.width))
+        embedding.widen = nn.Identity()
+        return embedding
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "large": {"width": 1024, "heads": 16, "depth": 24},
+    "tiny": {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "limit": 64}},
+}

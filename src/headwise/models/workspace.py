@@ -1,0 +1,29 @@
+"""A Transformer whose tokens meet in a shared workspace (Goyal et al. 2022), the form of the paper's experiments with
+hard competition: one layer's weights four times over, 8 slots, 5 winners for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts import AnyPart, WorkspaceConfig
+from headwise.models.layered import OneStackConfig
+
+
+class WorkspaceModelConfig(OneStackConfig):
+    tasks = ("masked", "tag", "classify", "answer", "encode")
+    kind: Literal["workspace"] = "workspace"
+    width: int = Field(256, ge=1)
+    heads: int = Field(4, ge=1)
+    hidden: int = Field(512, ge=0)
+    depth: int = Field(4, ge=1)
+    mixer: AnyPart = WorkspaceConfig()
+    shared: bool = True
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "tiny": {"width": 32, "hidden": 64, "depth": 2, "mixer": {"kind": "workspace", "slots": 4, "top_k": 3}},
+}

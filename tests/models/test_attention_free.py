@@ -1,0 +1,44 @@
+"""FNet, MLP-Mixer and the shared workspace: their published sizes, and what sets each apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import headwise
+from headwise.blocks.stack import parameters
+
+MIXERS = {"small": 18_528_264, "base": 59_880_472, "large": 208_196_168}  # S/16, B/16, L/16 with 1,000 classes
+
+
+@pytest.mark.parametrize(("task", "count"), [("encode", 82_861_056), ("masked", 83_486_722)])
+def test_fnet_has_the_parameters_of_the_released_one(task: str, count: int) -> None:
+    model: Any = headwise.build("fnet-base", task=task, device="meta")
+    assert parameters(model) == count
+    assert parameters(model.encoder.stack.layers[0].parts[0]) == 0
+
+
+@pytest.mark.parametrize(("size", "count"), MIXERS.items())
+def test_a_stack_of_mixers_on_patches_has_the_published_parameters(size: str, count: int) -> None:
+    model: Any = headwise.build(f"mixer-{size}", vocab=1, outputs=1000, task="classify", device="meta")
+    stem = nn.Linear(16 * 16 * 3, model.encoder.stack.layers[0].norms[0].gain.numel(), device="meta")
+    assert parameters(nn.ModuleList([stem, model.encoder.stack, model.head])) == count
+
+
+@torch.no_grad()
+def test_only_its_weights_tell_a_mixer_where_a_token_stands() -> None:
+    model = headwise.build("mixer-tiny", vocab=12, outputs=9, task="tag", dropout=0.0).eval()
+    ids, order = torch.tensor([[5, 6, 7, 8]]), [2, 0, 3, 1]
+    assert torch.equal(model.encoder.embed(ids).x[:, order], model.encoder.embed(ids[:, order]).x)
+    assert not torch.allclose(model(ids)[:, order], model(ids[:, order]))
+
+
+def test_the_workspace_has_one_layer_of_weights_for_all() -> None:
+    built: list[Any] = [headwise.build("workspace", depth=depth, device="meta") for depth in (1, 8)]
+    shallow, deep = built
+    assert parameters(shallow) == parameters(deep)
+    mixer = deep.encoder.stack.layers[0].parts[0]
+    assert mixer.slots == 8 and mixer.competition[0].count == 5
