@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from headwise.blocks.look import Look
+from headwise.blocks.look import Implied, Look
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Place, Recorder, Stream
 
@@ -18,7 +18,9 @@ class Halves(Recorder):
     def __init__(self, inner: Recorder):
         self.inner = inner
 
-    def look(self, place: Place, look: Look) -> None:
+    def look(self, place: Place, look: Look | Implied) -> None:
+        if isinstance(look, Implied):
+            return  # a map as a whole has no halves of its own
         half = look.sight.queries // 2
         assert look.sight.query_pos is not None and look.sight.keep is not None
         pos, keep = look.sight.query_pos[..., :half], look.sight.keep[:, half:]

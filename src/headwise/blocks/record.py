@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.blocks.kernels import weights
@@ -21,7 +22,7 @@ class AttentionRecord(Recorder):
 
     Fused kernels never form the weights, so they are computed again by the plain kernel, from the same queries,
     keys and terms. Mixers that approximate attention, or replace it, say what map they imply; `exact` has what softmax
-    attention would do with the same queries and keys.
+    attention would do with the same queries and keys, for attention itself its weights.
     """
 
     def __init__(self) -> None:
@@ -33,22 +34,39 @@ class AttentionRecord(Recorder):
         self.kinds[place] = "cross" if look.across else str(place[0]) if place else ""
         with torch.no_grad():
             if isinstance(look, Implied):
-                self.weights.setdefault(place, []).append(look.weights())
-                if look.exact is not None:
-                    self.exact.setdefault(place, []).append(weights(look.exact()))
+                seen, exact = look.weights(), None if look.exact is None else weights(look.exact())
             else:
-                self.weights.setdefault(place, []).append(weights(replace(look, side=NO_SIDE)))  # the kernel reports
+                seen = exact = weights(replace(look, side=NO_SIDE))  # the kernel reports
+        self.weights.setdefault(place, []).append(seen)
+        if exact is not None:
+            self.exact.setdefault(place, []).append(exact)
 
     def of(self, *start: int | str) -> dict[Place, Tensor]:
         """The maps whose place begins with `start`; the steps of a decoding are not joined, the last one counts."""
         return {place: maps[-1] for place, maps in self.weights.items() if place[: len(start)] == start}
 
     def by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
-        """The maps of one row of the batch as (layers, heads, queries, keys), for `encoder`, `decoder` and `cross`."""
+        """The maps of one row of the batch as (layers, heads, queries, keys), for `encoder`, `decoder` and `cross`;
+        NaN where a layer has fewer heads than another."""
+        return self._stacked(self.weights, row)
+
+    def approximated(self, row: int = 0) -> dict[str, np.ndarray]:
+        """The exact maps in the same form, of kinds in which some layer has others; NaN where a layer has none."""
+        seen, exact = self.by_kind(row), self._stacked(self.exact, row)
+        return {kind: maps for kind, maps in exact.items() if ((maps != seen[kind]) & ~np.isnan(maps)).any()}
+
+    def _stacked(self, maps: dict[Place, list[Tensor]], row: int) -> dict[str, np.ndarray]:
         found: dict[str, list[Tensor]] = {}
         for place, kind in self.kinds.items():
-            found.setdefault(kind, []).append(self.weights[place][-1][row])
-        return {kind: torch.stack(maps).float().cpu().numpy() for kind, maps in found.items()}
+            blank = torch.full_like(self.weights[place][-1], torch.nan)
+            found.setdefault(kind, []).append(maps.get(place, [blank])[-1][row].float())
+        return {kind: torch.stack(alike(each)).cpu().numpy() for kind, each in found.items()}
+
+
+def alike(maps: Sequence[Tensor]) -> list[Tensor]:
+    """Maps (H, Tq, Tk) with as many heads each, of which those that were not there are NaN."""
+    most = max(map(len, maps))
+    return [F.pad(each, (0, 0, 0, 0, 0, most - len(each)), value=torch.nan) for each in maps]
 
 
 @contextmanager
@@ -100,7 +118,7 @@ def collect(*names: str) -> Iterator[Collector]:
     >>> list(side.values["layer"])
     [('encoder', 0), ('encoder', 1), ('decoder', 0), ('decoder', 1)]
     """
-    side = Collector(*names)
+    side = Collector(*names, onward=SIDE.get())
     token = SIDE.set(side)
     try:
         yield side

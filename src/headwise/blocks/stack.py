@@ -17,7 +17,7 @@ from headwise.blocks.heads import Loss, VocabularyHead
 from headwise.blocks.part import Part
 from headwise.blocks.plan import GAPS, Plan, heeds_padding
 from headwise.blocks.position import Learned
-from headwise.blocks.stream import NO_CACHE, NO_RECORD, Cache, Context, Stream
+from headwise.blocks.stream import NO_CACHE, NO_RECORD, REAL, Cache, Context, Stream
 from headwise.errors import UserError
 from headwise.text import PAD
 
@@ -60,9 +60,12 @@ class Encoder(nn.Module):
         return {"encoder": self(ids, Context())}
 
 
-def real(ids: Tensor, pad: int) -> Tensor | None:
-    """True = real token, (B, T); None where all are, which spares every layer a mask."""
+def real(ids: Tensor, pad: int, first: bool = False) -> Tensor | None:
+    """True = real token, (B, T); None where all are, which spares every layer a mask. With `first`, the first of a row
+    is real in any case: some models start from the padding."""
     keep = ids != pad
+    if first:
+        keep[:, :1] = True
     # Looked at on CPUs alone: elsewhere the look would cost more than the mask.
     looks = ids.device.type == "cpu" and not torch.compiler.is_compiling()
     return None if looks and bool(keep.all()) else keep
@@ -89,6 +92,7 @@ class Decoder(nn.Module):
     ) -> Stream:
         if self.opening is not None:
             ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
+        ctx.shared[REAL] = real(ids, PAD, first=True)
         stream = self.embed(ids, start=start, pos=pos)
         found = self.stack(stream if segment is None else replace(stream, segment=segment), ctx.at("decoder"))
         return found if self.opening is None else replace(found, x=found.x[:, 1:], pos=found.pos[1:])
@@ -149,6 +153,7 @@ class EncoderDecoder(Writer):
     """p(target | source). Natural tensors in, outputs out."""
 
     continues = False
+    ragged = True  # the padding of a source is never seen
 
     def __init__(self, encoder: Encoder, decoder: Decoder, start_id: int = 1, end_id: int = 2):
         super().__init__()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 Place = tuple[int | str, ...]
+REAL = "real"  # where `Context.shared` has which of a decoder's tokens are real: its streams say it of none
 Made = TypeVar("Made")
 
 

@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.experts import Load, added, summary
+from headwise.blocks.record import collect
+from headwise.blocks.stream import Place
 from headwise.config.train import TrainConfig
 from headwise.runs.checkpoint import Checkpoint, restore, unique
 from headwise.train import hardware, optim
@@ -19,6 +22,8 @@ from headwise.train.state import Carrying, Paced, State, Task
 
 class Learner:
     """Model, optimiser, schedule and moving average, with the sums of what was learnt since `reset`."""
+
+    loads: dict[Place, Load]  # of experts, by their places
 
     def __init__(self, model: nn.Module, task: Task, config: TrainConfig, seed: int):
         self.task, self.seed, self.clip = task, seed, config.clip
@@ -40,21 +45,25 @@ class Learner:
         # data: there is no generator state to save, and validation may draw as many as it likes.
         reseed(self.seed, step, self.device)
         sums = torch.zeros(3, device=self.device)
-        tokens = 0
+        tokens, loads = 0, self.loads
         if isinstance(self.task, Paced):
             self.task.progress = progress
         self.carried = carried(self.task)
         for batch in batches:
-            with self.autocast:
+            with self.autocast, collect("aux", "load") as side:
                 loss = self.task.loss(self.model, batch.to(self.device))
-            loss.total.backward()
-            sums += torch.stack([part.detach().float() for part in (loss.total, loss.nll, loss.count)])
+            # What parts ask for beside the task counts as often as its tokens do, so that their mean has it once.
+            total = sum((loss.count * aux for aux in side.all("aux")), start=loss.total)
+            total.backward()
+            sums += torch.stack([part.detach().float() for part in (total, loss.nll, loss.count)])
+            loads = added(loads, side.values.get("load", {}))
             tokens += batch.tokens
         self.rate = self.schedule(step, progress)
         norm = optim.update(self.optimizer, sums[2], self.rate, self.clip)
         self.ema.update(step)
         self.sums += sums.where(norm.isfinite(), 0.0)
         self.tokens += tokens
+        self.loads = loads
         return norm
 
     def forget(self) -> None:
@@ -66,6 +75,12 @@ class Learner:
     def reset(self) -> None:
         self.sums = torch.zeros(3, device=self.device)  # loss, nll, count: read only when logged
         self.tokens = 0
+        self.loads = {}
+
+    @property
+    def figures(self) -> dict[str, dict[str, float]]:
+        """What a row says of experts, where there are some: their load since `reset`; read only when logged."""
+        return {"load": summary(self.loads.values())} if self.loads else {}
 
     @contextmanager
     def judged(self) -> Iterator[nn.Module]:

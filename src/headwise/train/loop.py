@@ -185,6 +185,7 @@ class Loop:
                 "norm": self.norm,
                 "tokens": self.state.tokens,
                 "tokens_per_second": self.learner.tokens / (now - self.logged_at),
+                **self.learner.figures,
             }
         )
         self.learner.reset()

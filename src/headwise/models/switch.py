@@ -1,0 +1,67 @@
+"""Switch Transformer (Fedus et al. 2022): T5 with experts in the place of every other feed-forward network.
+
+Matrices begin with a tenth of T5's variance (section 2.4). The sizes `narang-` are F49 and F48 of Narang et al. 2021,
+"Do Transformer Modifications Transfer Across Implementations and Applications?": LayerNorm, biases in the dense
+networks as in the experts, and experts in every fourth one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts import ExpertsConfig
+from headwise.models.layered import StackConfig
+from headwise.models.t5 import SIZES as T5_SIZES
+from headwise.models.t5 import T5Config, stacks
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.stack import Stack
+
+
+class SwitchConfig(T5Config):
+    kind: Literal["switch"] = "switch"  # type: ignore[assignment]
+    experts: ExpertsConfig = ExpertsConfig()
+    every: int = Field(2, ge=1)  # layers, of which the second has experts; 1: all have
+
+    def begin(self, model: nn.Module) -> None:
+        from torch import nn
+
+        from headwise.blocks.experts import SCALE
+
+        super().begin(model)
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data.mul_(SCALE**0.5)
+
+    def _stack(self, stack: StackConfig, causal: bool, memory: bool = False) -> Stack:
+        *mixers, dense = self.layer(memory)
+        sparse = min(1, self.every - 1)
+        turns = tuple((*mixers, self.experts if i == sparse else dense) for i in range(self.every))
+        return super()._stack(stack if stack.layers else stack.changed(layers=turns), causal, memory)
+
+
+def sized(size: str, count: int) -> dict[str, Any]:
+    """A size of T5 with so many experts."""
+    return {**T5_SIZES[size], "experts": {"count": count}}
+
+
+NARANG: dict[str, Any] = {**T5_SIZES["base"], "norm": "layer", "mlp_bias": True, "dropout": 0.0, "every": 4}
+SIZES: dict[str, dict[str, Any]] = {
+    **{f"base-{count}": sized("base", count) for count in (8, 16, 32, 64, 128, 256)},
+    "large-128": sized("large", 128),
+    "xxl-128": {
+        **{"width": 4096, "heads": 64, "hidden": 10240, **stacks(24)},
+        **{"activation": "geglu_tanh", "tie": "inputs", "scaled_outputs": False, "experts": {"count": 128}},
+    },
+    "c-2048": {"width": 2080, "heads": 32, "hidden": 6144, **stacks(15), "every": 1, "experts": {"count": 2048}},
+    "narang-top1": {**NARANG, "experts": {"count": 32, "capacity": 1.2, "evaluation_capacity": 1.2}},
+    "narang-top2": {
+        **NARANG,
+        "experts": {"count": 32, "choose": 2, "hidden": 1536, "capacity": 2.0, "evaluation_capacity": 2.0},
+    },
+    "tiny": {**T5_SIZES["tiny"], "experts": {"count": 4, "drop": False}},
+}

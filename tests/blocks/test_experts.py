@@ -1,0 +1,275 @@
+"""Experts against a loop over tokens, and what Fedus et al. (2022) promise of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import headwise
+from headwise import UserError
+from headwise.blocks.experts import Experts, Load, Router, summary
+from headwise.blocks.feedforward import GATED, PLAIN, FeedForward
+from headwise.blocks.norm import LayerNorm
+from headwise.blocks.record import collect
+from headwise.blocks.residual import Pre
+from headwise.blocks.stream import Context, Stream
+from headwise.train.optim import adam
+
+WIDTH, HIDDEN, COUNT = 6, 8, 4
+close = torch.testing.assert_close
+
+
+def made(choose: int = 1, capacity: Any = None, count: int = COUNT, seed: int = 0, **how: Any) -> Experts:
+    torch.manual_seed(seed)
+    routing = {key: how.pop(key) for key in ("normalise", "jitter", "balance", "z_loss") if key in how}
+    part = Experts(Router(WIDTH, count, choose, **routing), HIDDEN, capacity, **how).double().eval()
+    for parameter in part.parameters():
+        nn.init.normal_(parameter)
+    return part
+
+
+def texts(rows: int = 3, length: int = 5, seed: int = 1) -> Tensor:
+    return torch.randn(rows, length, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def alone(part: Experts, expert: int, x: Tensor) -> Tensor:
+    """One expert's answer to one token, (C,) -> (C,)."""
+    biases = [0 if each.bias is None else each.bias.view(part.count, -1)[expert] for each in (part.inner, part.outer)]
+    hidden = part.inner.weight[expert] @ x + biases[0]
+    if part.gated:
+        gate, value = hidden.chunk(2)
+        hidden = part.activation(gate) * value
+    else:
+        hidden = part.activation(hidden.clone())
+    return part.outer.weight[expert] @ hidden + biases[1]
+
+
+def one_by_one(part: Experts, x: Tensor, keep: Tensor | None, places: int) -> Tensor:
+    """The same in a loop: position by position, first choices first, row by row."""
+    rows, length, _ = x.shape
+    out, taken = torch.zeros_like(x), [0] * part.count
+    for t in range(length):
+        for choice in range(part.router.choose):
+            for row in range(rows):
+                if keep is not None and not keep[row, t]:
+                    continue
+                p = (part.router.weight @ x[row, t]).softmax(-1)
+                gates, chosen = p.sort(descending=True)
+                gates = gates / gates[: part.router.choose].sum() if part.router.normalise else gates
+                expert = int(chosen[choice])
+                if taken[expert] < places:
+                    out[row, t] += gates[choice] * alone(part, expert, x[row, t])
+                taken[expert] += 1
+    return out
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "switch": {},
+    "switch, cut": {"capacity": (9.0, 0.8)},
+    "two of them, as in F48": {"choose": 2, "normalise": True},
+    "two of them, cut": {"choose": 2, "capacity": (9.0, 0.9)},
+    "gated, no biases": {"activation": "swiglu", "bias": False, "choose": 2},
+    "more experts than tokens": {"count": 40, "capacity": (9.0, 2.0)},
+}
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_grouped_by_expert_they_do_what_a_loop_over_tokens_does(form: str, padded: bool) -> None:
+    part, x = made(**FORMS[form]), texts()
+    keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]) > 0 if padded else None
+    factor = FORMS[form]["capacity"][1] if "capacity" in FORMS[form] else part.count
+    tokens = 9 if padded else 15
+    places = -(-round(tokens * factor * 10) // (10 * part.count))
+    found = part(Stream.of(x, keep))
+    close(found, one_by_one(part, x, keep, places))
+    if "cut" in form:
+        assert (found[x[..., 0] == x[..., 0]].abs().sum(-1) == 0).any() or part.router.choose > 1
+
+
+@pytest.mark.parametrize("activation", [*PLAIN, *GATED])
+def test_one_expert_is_a_feedforward_network(activation: str) -> None:
+    part = made(count=1, activation=activation)
+    dense = FeedForward(WIDTH, HIDDEN, activation).double()
+    with torch.no_grad():
+        for ours, theirs in ((part.inner, dense.inner), (part.outer, dense.outer)):
+            theirs.weight.copy_(ours.weight[0])
+            theirs.bias.copy_(ours.bias)
+    close(part(texts()), dense(texts()))  # p = 1
+
+
+def test_the_loss_is_least_where_loads_are_even() -> None:
+    router = Router(COUNT, COUNT, jitter=0.0, balance=0.01)
+    nn.init.eye_(router.weight)
+    even = router(torch.eye(COUNT).repeat(3, 1), None).loss
+    close(even, torch.tensor(0.01))
+    skewed = [router(torch.eye(COUNT)[[0, 0, 0, *others]], None).loss for others in ((1,), (0,), (1, 2, 3))]
+    assert all(loss > even for loss in skewed)
+    padding = torch.tensor([True] * COUNT + [False] * 2)
+    close(router(torch.eye(COUNT)[[0, 1, 2, 3, 0, 0]], padding).loss, even)
+
+
+def test_large_logits_cost_the_square_of_their_log_sum() -> None:
+    router, x = Router(WIDTH, COUNT, jitter=0.0, balance=0.0, z_loss=0.5).double(), texts()[0]
+    expected = 0.5 * (x @ router.weight.T).logsumexp(-1).square().mean()
+    close(router(x, None).loss, expected)
+
+
+def test_a_factor_of_as_many_as_there_are_experts_drops_nothing() -> None:
+    part = made(capacity=(9.0, float(COUNT)))
+    same = texts()[:1, :1].expand(3, 5, -1)
+    with collect("load") as side:
+        found = part(same)
+    [load] = side.all("load")
+    assert load.dropped == 0 and load.busiest == COUNT and load.evenness == 0
+    close(found, part(same[:1, :1]).expand_as(found))
+    assert part.properties.batch_independent and part.properties.steppable
+    assert not made(capacity=(9.0, 3.9)).properties.batch_independent
+
+
+def test_who_finds_no_place_passes_through_the_residual_path_unchanged() -> None:
+    part = made(capacity=(9.0, 0.5))
+    layer = Pre([part], lambda: LayerNorm(WIDTH)).double()
+    x = texts()[:1, :1].repeat(2, 4, 1)
+    with collect("load") as side:
+        found = layer(Stream.of(x), Context()).x
+    [load] = side.all("load")
+    assert load.claims.sum() == 8 and load.served.sum() == 1 and load.dropped == 7 / 8
+    assert not torch.equal(found[0, 0], x[0, 0])
+    assert torch.equal(found[1], x[1]) and torch.equal(found[0, 1:], x[0, 1:])
+
+
+@pytest.mark.parametrize("length", [5, 90])
+def test_no_token_loses_its_place_to_a_later_one(length: int) -> None:
+    part, x, half = made(choose=2, capacity=(9.0, 0.6)), texts(length=length), length // 2
+    edited = x.clone()
+    edited[:, half:] = texts(seed=2, length=length)[:, :1]  # all of which make for one expert
+    assert torch.equal(part(x)[:, :half], part(edited)[:, :half])
+    assert not torch.equal(
+        part(x)[1:, :half], part(x[1:])[:, :half]
+    )  # to another row it does, nothing else is promised
+
+
+def test_padding_takes_no_place() -> None:
+    part, x = made(capacity=(9.0, 0.6)), texts()
+    longer = torch.cat((x, texts(seed=3)), dim=1)
+    keep = torch.arange(10).expand(3, -1) < 5
+    close(part(Stream.of(longer, keep))[:, :5], part(x))
+    assert not part(Stream.of(longer, keep))[:, 5:].any()
+    assert not part(Stream.of(x, torch.zeros(3, 5, dtype=torch.bool))).any()
+
+
+def test_a_step_of_one_token_turns_nobody_away() -> None:
+    part = made(capacity=(0.1, 0.1))
+    for rows in (2, 7):  # fewer than experts, and more
+        same = texts()[:1, :1].expand(rows, 1, -1)
+        assert part(same).abs().sum(-1).all()
+        close(part(same), one_by_one(part, same, None, places=rows))
+
+
+@pytest.mark.parametrize("how", [{}, {"activation": "geglu", "bias": False}])
+def test_two_products_do_what_the_maps_do_one_by_one(how: dict[str, Any]) -> None:
+    """The first on accelerators, where all queues have one size; the others on CPUs."""
+    part, rows = made(**how), texts(rows=COUNT, length=7).flatten(0, 1)
+    ways = part.together(rows), part.one_by_one(rows.split(7))
+    close(*ways)
+    close(*(torch.autograd.grad(way.square().sum(), list(part.inner.parameters())) for way in ways))
+
+
+def test_the_router_learns_from_its_gates_and_from_its_loss() -> None:
+    part = made().train()
+    with collect("aux") as side:
+        part(texts()).square().sum().backward(retain_graph=True)
+    weight = part.router.weight
+    assert weight.grad is not None and weight.grad.any()
+    weight.grad = None
+    [loss] = side.all("aux")
+    loss.backward()
+    assert weight.grad is not None and weight.grad.any()
+    with collect("aux") as side:
+        part.eval()(texts())
+    assert not side.all("aux")  # nobody learns
+
+
+def test_the_router_keeps_float32_where_all_else_is_bfloat16() -> None:
+    part, x = made().float().train(), texts().float()
+    part.router.jitter = 0.0
+    exact = part.router(x.flatten(0, 1), None)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = part.router(x.flatten(0, 1), None)
+        assert part.inner(x[:1].expand(COUNT, -1, -1)).dtype == torch.bfloat16
+        assert part(x).dtype == torch.float32
+    assert (
+        low.gates.dtype == torch.float32 and torch.equal(low.gates, exact.gates) and torch.equal(low.loss, exact.loss)
+    )
+    whole = part.bfloat16()
+    assert whole.router(x.bfloat16().flatten(0, 1), None).gates.dtype == torch.float32
+    assert whole(x.bfloat16()).dtype == torch.bfloat16
+
+
+def test_jitter_and_dropout_are_of_training_alone_and_of_the_seed() -> None:
+    part, x = made(dropout=0.4, jitter=0.3), texts()
+    assert torch.equal(part(x), part(x))
+    part.train()
+    draws = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        draws.append(part(x))
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+
+
+def test_experts_read_what_the_router_reads_without_its_jitter() -> None:
+    part, x = made(count=1, jitter=0.5).train(), texts()
+    close(part(x), part(x))  # one expert: p = 1 whatever the router reads
+
+
+def test_first_weights_have_a_tenth_of_the_usual_variance() -> None:
+    torch.manual_seed(0)
+    part = (
+        headwise.build("gpt2-tiny", vocab=9, width=256, feedforward={"kind": "experts"})
+        .decoder.stack.layers[0]
+        .parts[1]
+    )
+    for weight in (part.router.weight, part.inner.weight, part.outer.weight):
+        # 0.774: what is left of a normal's variance between two deviations
+        assert weight.var().item() == pytest.approx(0.774 * 0.1 / weight.shape[-1], rel=0.06)
+
+
+def test_biases_of_experts_are_not_decayed() -> None:
+    part = made()
+    decayed, others = adam(part, (0.9, 0.98), 1e-9, weight_decay=0.1).param_groups
+    assert {id(weight) for weight in others["params"]} == {id(part.inner.bias), id(part.outer.bias)}
+    assert len(decayed["params"]) == 3
+
+
+def test_loads_in_three_figures() -> None:
+    even = Load(torch.tensor([5, 5]), torch.tensor([5, 5]))
+    uneven = Load(torch.tensor([9, 1]), torch.tensor([5, 1]))
+    assert (even + uneven).claims.tolist() == [14, 6]
+    found = summary([even, uneven])
+    assert found == pytest.approx({"busiest": 1.8, "evenness": 0.468996, "dropped": 0.2}, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"capacity": 0}, "feedforward.capacity: a factor that leaves no expert a place"),
+        ({"evaluation_capacity": -1}, "feedforward.evaluation_capacity: a factor that leaves no expert a place"),
+        ({"count": 2, "choose": 3}, "feedforward: 3 experts cannot be chosen among 2"),
+        ({"count": 0}, "feedforward.count: "),
+        ({"factor": 2}, "unknown key"),
+    ],
+)
+def test_mistakes_are_one_sentence(settings: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint) as caught:
+        headwise.build("gpt2-tiny", vocab=9, feedforward={"kind": "experts", **settings})
+    assert "\n" not in str(caught.value)
+
+
+def test_they_have_a_shape_without_contents() -> None:
+    part = headwise.build("t5-tiny", vocab=9, feedforward={"kind": "experts", "choose": 2}, device="meta")
+    ids = torch.zeros(2, 7, dtype=torch.long, device="meta")
+    assert part(ids, ids).shape == (2, 7, 9)

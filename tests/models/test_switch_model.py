@@ -1,0 +1,79 @@
+"""Switch Transformers: published sizes, and where their experts stand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import headwise
+from headwise.blocks.experts import Experts
+from headwise.blocks.stack import parameters
+from headwise.catalog import CATALOG
+
+COUNTS = {
+    "switch-base-8": 619_339_008,
+    "switch-base-16": 1_072_397_568,
+    "switch-base-128": 7_415_217_408,
+    "switch-narang-top1": 1_101_563_136,
+    "switch-narang-top2": 648_283_392,
+}
+UNITS = {"M": 1e6, "B": 1e9}
+
+
+@pytest.mark.parametrize(("name", "count"), COUNTS.items())
+def test_parameter_counts_are_exact(name: str, count: int) -> None:
+    assert parameters(headwise.build(name, device="meta")) == count
+
+
+@pytest.mark.parametrize(("size", "published"), CATALOG["switch"].published.items())
+def test_sizes_are_those_of_the_papers(size: str, published: str) -> None:
+    count = parameters(headwise.build(f"switch-{size}", device="meta"))
+    assert count == pytest.approx(
+        float(published[:-1]) * UNITS[published[-1]], rel=0.06 if size == "base-128" else 0.02
+    )
+
+
+@pytest.mark.parametrize(("size", "millions"), [("narang-top1", 1100.51), ("narang-top2", 647.53)])
+def test_matrices_of_narang_without_routers(size: str, millions: float) -> None:
+    model = headwise.build(f"switch-{size}", device="meta")
+    named = {id(weight): (name, weight) for name, weight in model.named_parameters()}
+    matrices = [weight for name, weight in named.values() if weight.dim() > 1 and "router" not in name]
+    buckets = 2 * 32 * 12  # of distances, which are a bias
+    assert (sum(weight.numel() for weight in matrices) - buckets) / 1e6 == pytest.approx(millions, abs=0.005)
+
+
+def places(every: int, depth: int = 6, **settings: object) -> list[list[int]]:
+    stack = {"depth": depth}
+    model = headwise.build("switch-tiny", vocab=9, encoder=stack, decoder=stack, every=every, **settings)
+    return [
+        [number for number, layer in enumerate(side.stack.layers) if isinstance(layer.parts[-1], Experts)]
+        for side in (model.encoder, model.decoder)
+    ]
+
+
+def test_the_second_of_every_few_layers_has_experts() -> None:
+    assert places(2) == [[1, 3, 5]] * 2
+    assert places(4, depth=12) == [[1, 5, 9]] * 2
+    assert places(1, depth=2) == [[0, 1]] * 2
+
+
+def test_matrices_begin_with_a_tenth_of_the_variance_of_t5() -> None:
+    torch.manual_seed(0)
+    large = {"width": 128, "heads": 4, "head_width": 32}
+    switch, dense = (headwise.build(f"{name}-tiny", vocab=9, **large) for name in ("switch", "t5"))
+    outs = [model.encoder.stack.layers[0].parts[0].out.weight.var().item() for model in (switch, dense)]
+    assert outs[0] == pytest.approx(0.1 * outs[1], rel=0.1)
+
+
+def test_experts_also_serve_a_language_model_and_a_tagger() -> None:
+    ids = torch.tensor([[5, 6, 7]])
+    for task in ("language-model", "tag"):
+        model = headwise.build("switch-tiny", vocab=9, task=task)
+        assert any(isinstance(module, Experts) for module in model.modules())
+        assert model(ids).shape == (1, 3, 9)
+
+
+def test_any_model_may_have_experts() -> None:
+    model: nn.Module = headwise.build("bert-tiny", vocab=9, feedforward={"kind": "experts", "activation": "geglu"})
+    assert all(isinstance(layer.parts[1], Experts) for layer in model.encoder.stack.layers)  # type: ignore[union-attr]
