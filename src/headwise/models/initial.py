@@ -9,6 +9,7 @@ from torch import nn
 from headwise.blocks.attention import Attention, Itself, Memory
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import Transform, VocabularyHead
+from headwise.blocks.latent import UnevenMemory
 from headwise.blocks.mixers.projected import Projected
 from headwise.blocks.terms import BucketBias
 
@@ -72,4 +73,4 @@ def sights(model: nn.Module) -> Iterator[Itself | Memory]:
 
 def rows(see: Itself | Memory) -> tuple[int, ...]:
     """How many rows of a fused product belong to each projection."""
-    return see.rows if isinstance(see, Itself) else (see.heads * see.head_width,) * 2
+    return see.rows if isinstance(see, Itself | UnevenMemory) else (see.heads * see.head_width,) * 2

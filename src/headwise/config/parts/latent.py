@@ -1,0 +1,42 @@
+"""Attention as the Perceivers have it: values wider than queries and keys, a memory with a norm of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.site import PARTS, Site
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@PARTS.add
+class UnevenConfig(ProjectedConfig):
+    """Softmax attention with `value_width` channels of values a head; 0: the width divided among the heads."""
+
+    kind: Literal["uneven"] = "uneven"
+    see: Literal["self", "memory"] = "self"
+    value_width: int = Field(0, ge=0)
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.latent import UnevenAttention, UnevenItself, UnevenMemory
+        from headwise.blocks.norm import LayerNorm
+        from headwise.blocks.terms import Causal
+
+        frame = self.frame(site)
+        heads, head_width, bias, terms = frame["heads"], frame["head_width"], frame["bias"], frame["terms"]
+        if not self.value_width and site.width % heads:
+            raise UserError(f"value_width: a width of {site.width} cannot be divided among {heads} heads; set it")
+        shape = (site.width, heads, head_width, self.value_width or site.width // heads)
+        see: nn.Module
+        if self.see == "memory":
+            if not site.memory_width:
+                raise UserError("see: there is no memory to attend to in this stack; use see = 'self'")
+            see, terms = UnevenMemory(*shape, bias, site.memory_width, LayerNorm(site.memory_width)), ()
+        else:
+            see, terms = UnevenItself(*shape, bias), (*terms, *((Causal(),) if site.causal else ()))
+        return UnevenAttention(*shape, see=see, terms=terms, bias=bias, dropout=site.attention_dropout)

@@ -1,0 +1,133 @@
+"""Perceivers: published sizes, what latents may and may not depend on, and a cost that grows with the length alone."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import headwise
+from headwise.blocks.stack import parameters
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+from headwise.models.perceiver import PerceiverConfig
+
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 4, 5, 0, 0, 0]])
+
+
+def tiny(task="masked", **settings):
+    torch.manual_seed(0)
+    model = headwise.build("perceiver-tiny", vocab=12, outputs=7 if task != "masked" else 0, task=task, **settings)
+    return model.double().eval()
+
+
+def test_the_byte_model_has_the_published_size():
+    assert parameters(headwise.build("perceiver", device="meta")) == 201_108_230
+
+
+def test_looks_at_the_inputs_share_weights_from_the_second_on():
+    """The ImageNet model of the first paper: 8 looks of 261 channels, 6 layers between them, 1,000 classes: 44.9M."""
+    look = {"kind": "uneven", "see": "memory", "heads": 1, "head_width": 261, "value_width": 261}
+    config = PerceiverConfig(
+        width=1024, latents=512, embedding_width=261, depth=6, repeats=8, head_width=0, across=look, mixer="attention"
+    )
+    with torch.device("meta"):
+        encoder = config.build(262, 996, "classify").encoder
+        head = torch.nn.Linear(1024, 1000)
+    assert parameters(encoder.stack) + encoder.latents.numel() + parameters(head) == 44_912_254
+    assert encoder.stack.order[:7] == (0, 2, 3, 4, 5, 6, 7) and encoder.stack.order[7:] == (1, 2, 3, 4, 5, 6, 7) * 7
+
+
+@torch.no_grad()
+def test_inputs_are_a_set_of_bytes_with_their_places():
+    """Another order of the same (byte, position) pairs changes no latent; without the positions it would."""
+    encoder = tiny().encoder
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    pos = torch.arange(6)
+    before = encoder.perceive(encoder.embed(IDS[:1]), Context()).x
+    moved = encoder.perceive(encoder.embed(IDS[:1, order], pos=pos[order]), Context()).x
+    torch.testing.assert_close(moved, before)
+    assert not torch.allclose(encoder.perceive(encoder.embed(IDS[:1, order]), Context()).x, before)
+
+
+@torch.no_grad()
+def test_the_encoder_reads_anything_with_channels():
+    encoder = tiny().encoder
+    seen = encoder.perceive(Stream.of(torch.randn(3, 50, 24).double()), Context())
+    assert seen.x.shape == (3, 8, 32)
+
+
+def flops(length):
+    model = headwise.build("perceiver-tiny", vocab=12, positions={"kind": "learned", "limit": 4096}, device="meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.eval()(torch.zeros(1, length, dtype=torch.long, device="meta"))
+    return counter.get_total_flops()
+
+
+def test_the_cost_is_linear_in_the_length():
+    one, two, four = (flops(length) for length in (1024, 2048, 4096))
+    assert four - two == 2 * (two - one) > 0
+
+
+@torch.no_grad()
+def test_a_text_is_labelled_from_its_latents_and_a_place_by_its_query():
+    labelled = tiny("classify").encoder(IDS, Context())
+    assert labelled.x.shape == (2, 8, 32) and labelled.keep is None
+    placed = tiny("tag").encoder(IDS, Context())
+    assert placed.x.shape == (2, 6, 24) and placed.keep.tolist() == (IDS != 0).tolist()
+    assert tiny("encode")(IDS).shape == (2, 24)
+
+
+@torch.no_grad()
+def test_a_query_knows_its_place_alone():
+    """Latents that were told nothing leave outputs that depend on the place alone; latents that read differ."""
+    model = tiny()
+    encoder = model.encoder
+    inputs = encoder.embed(IDS[:1])
+    silent = Stream.of(torch.zeros(1, 8, 32).double())
+    first, again = (encoder.outputs(each, silent, Context()).x for each in (inputs, encoder.embed(IDS[:1].flip(1))))
+    torch.testing.assert_close(first, again)
+    told = encoder.outputs(inputs, encoder.perceive(inputs, Context()), Context()).x
+    assert not torch.allclose(first, told)
+
+
+def test_maps_of_latents_can_be_looked_at():
+    model = tiny()
+    with headwise.record() as maps:
+        model(IDS)
+    shapes = {place: tuple(found.shape) for place, found in maps.of().items()}
+    assert shapes["encoder", 0, 0] == (2, 4, 8, 6), "latents look at bytes"
+    assert shapes["encoder", 1, 0] == (2, 4, 8, 8), "and at each other"
+    assert shapes["outputs", 0] == (2, 4, 6, 8), "places look at latents"
+    assert (maps.of("encoder", 0)["encoder", 0, 0][1, :, :, 3:] == 0).all(), "nobody looks at padding"
+
+
+@pytest.mark.parametrize("kind", ["rotary", "alibi", "t5"])
+def test_positions_that_compare_places_are_refused(kind):
+    with pytest.raises(UserError, match=f"latents have no places that '{kind}' could compare; use learned or sinusoid"):
+        tiny(positions=kind)
+
+
+def test_a_reversible_wiring_is_refused():
+    with pytest.raises(UserError, match="do not end in halves; use pre or post"):
+        tiny(wiring="reversible")
+
+
+def test_other_positions_and_parts_do():
+    assert tiny(positions="sinusoid")(IDS).shape == (2, 6, 12)
+    assert tiny(mixer="attention", across={"kind": "attention", "see": "memory"})(IDS).shape == (2, 6, 12)
+
+
+def test_uneven_attention_needs_a_memory_to_see_and_heads_that_divide():
+    with pytest.raises(UserError, match="no memory to attend to"):
+        headwise.build("bert-tiny", vocab=12, mixer={"kind": "uneven", "see": "memory"})
+    with pytest.raises(UserError, match="cannot be divided among 5 heads"):
+        headwise.build("bert-tiny", vocab=12, mixer={"kind": "uneven", "heads": 5})
+    with pytest.raises(UserError, match="positions: shaw"):
+        headwise.build("bert-tiny", vocab=12, positions="shaw", mixer={"kind": "uneven", "value_width": 3})
+
+
+@torch.no_grad()
+def test_uneven_attention_with_even_widths_is_attention():
+    torch.manual_seed(0)
+    uneven, even = (headwise.build("bert-tiny", vocab=12, mixer=kind).eval() for kind in ("uneven", "attention"))
+    even.load_state_dict(uneven.state_dict())
+    torch.testing.assert_close(uneven(IDS), even(IDS))

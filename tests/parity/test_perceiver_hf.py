@@ -1,0 +1,69 @@
+"""PerceiverForMaskedLM of `transformers` with random weights: the same logits from the same tensors."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+import headwise
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 20, "max_position_embeddings": 16, "num_latents": 6, "d_latents": 48, "d_model": 24,
+    "num_self_attends_per_block": 3, "qk_channels": 256, "v_channels": 48,
+}  # fmt: skip
+OURS = [  # their names as patterns, ours
+    (r"perceiver.input_preprocessor.embeddings.weight", "encoder.embed.table.weight"),
+    (r"perceiver.input_preprocessor.position_embeddings.weight", "encoder.embed.positions.table"),
+    (r"perceiver.embeddings.latents", "encoder.latents"),
+    (r"perceiver.encoder.cross_attention\.", "encoder.stack.layers.0."),
+    (r"perceiver.encoder.self_attends.(\d+)\.", lambda found: f"encoder.stack.layers.{int(found[1]) + 1}."),
+    (r"perceiver.decoder.output_position_encodings.position_embeddings", "encoder.outputs.positions.table"),
+    (r"perceiver.decoder.decoding_cross_attention\.", "encoder.outputs.layer."),
+    (r"embedding_decoder.bias", "head.bias"),
+    (r"attention.self.layernorm1.weight", "norms.0.gain"),
+    (r"attention.self.layernorm1.bias", "norms.0.shift"),
+    (r"attention.self.layernorm2.weight", "parts.0.see.norm.gain"),
+    (r"attention.self.layernorm2.bias", "parts.0.see.norm.shift"),
+    (r"attention.self.", "parts.0.see."),
+    (r"attention.output.dense", "parts.0.out"),
+    (r"layernorm.weight", "norms.1.gain"),
+    (r"layernorm.bias", "norms.1.shift"),
+    (r"mlp.dense1", "parts.1.inner"),
+    (r"mlp.dense2", "parts.1.outer"),
+]
+
+
+def renamed(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Their tensors under our names, queries, keys and values fused where ours are."""
+    found = {}
+    for name, tensor in theirs.items():
+        for pattern, ours in OURS:
+            name = re.sub(pattern, ours, name)
+        found[name] = tensor
+    for name in [name for name in found if ".key." in name]:
+        across = "layers.0." in name or "outputs.layer" in name  # there queries are apart
+        fused = ("key", "value") if across else ("query", "key", "value")
+        found[name.replace(".key.", ".project.")] = torch.cat([found.pop(name.replace("key", each)) for each in fused])
+    return found
+
+
+@torch.no_grad()
+def test_logits_are_equal() -> None:
+    torch.manual_seed(0)
+    theirs = transformers.PerceiverForMaskedLM(transformers.PerceiverConfig(**SHAPE)).eval()
+    for parameter in theirs.parameters():
+        parameter += 0.1 * torch.randn_like(parameter)
+    ours = headwise.build(
+        "perceiver", vocab=20, width=48, latents=6, embedding_width=24, depth=3,
+        positions={"kind": "learned", "limit": 16},
+    ).eval()  # fmt: skip
+    missing, unexpected = ours.load_state_dict(renamed(dict(theirs.named_parameters())), strict=False)
+    assert (missing, unexpected) == (["head.table.weight"], []), "the tied table has one name there"
+    ids = torch.randint(4, 20, (2, 16), generator=torch.Generator().manual_seed(1))
+    ids[1, 11:] = 0
+    expected = theirs(inputs=ids, attention_mask=(ids != 0).long()).logits
+    torch.testing.assert_close(ours(ids), expected, atol=1e-5, rtol=1e-5)
