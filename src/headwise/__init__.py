@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headwise.fitting import fit
     from headwise.interop import from_hf, to_hf
     from headwise.loaded import load
+    from headwise.swapping import swap
     from headwise.workflow import resume, train_experiment
 
 __version__ = "0.1.0"
@@ -35,11 +36,12 @@ _HOMES = {
     "load": "headwise.loaded",
     "record": "headwise.blocks.record",
     "resume": "headwise.workflow",
+    "swap": "headwise.swapping",
     "to_hf": "headwise.interop",
     "train_experiment": "headwise.workflow",
 }
 __all__ = [
-    "UserError", "build", "fit", "from_hf", "load", "record", "resume", "to_hf", "train_experiment",
+    "UserError", "build", "fit", "from_hf", "load", "record", "resume", "swap", "to_hf", "train_experiment",
 ]  # fmt: skip
 
 

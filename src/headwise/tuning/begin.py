@@ -19,6 +19,7 @@ from headwise.tasks import task_class
 from headwise.text.base import Tokeniser
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
+from headwise.tuning.carry import renewed
 from headwise.tuning.names import outline
 
 if TYPE_CHECKING:
@@ -95,9 +96,11 @@ def units(config: TokeniserConfig) -> set[tuple[str, object]]:
 @torch.no_grad()
 def begin(model: nn.Module, experiment: Experiment, source: Loaded, tokenisers: Tokenisers) -> Beginning:
     """Copy every tensor of the old model that has the same name and shape in the new one, a table of words as far as
-    both go. A head is taken over only where it has the same task and the same labels."""
-    own, theirs = model.state_dict(), source.model.state_dict()
+    both go, projections of another mixer as far as they mean the same. A head is taken over only where it has the same
+    task and the same labels."""
+    own, theirs = model.state_dict(), dict(source.model.state_dict())
     ways = routes(parts(own), parts(theirs))
+    theirs |= renewed(model, source.model, ways)
     same_outputs = source.task.kind == experiment.task.kind and same(source.tokenisers, tokenisers)
     done: set[int] = set()  # by place in memory: a tied tensor has several names
     used: set[int] = set()

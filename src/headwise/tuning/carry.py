@@ -1,0 +1,56 @@
+"""Weights from one mixer to another: what queries, keys and values of the one are in the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from headwise.blocks.attention import BareKeys, Itself
+
+
+def carried(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
+    """What of `other` has a place in `part`, by name: tensors of the same name and shape, and projections of the same
+    meaning."""
+    given = dict(other.state_dict())
+    see, theirs = getattr(part, "see", None), getattr(other, "see", None)
+    if isinstance(see, Itself) and isinstance(theirs, Itself):
+        given |= {f"see.{name}": tensor for name, tensor in projections(see, theirs).items()}
+    own = part.state_dict()
+    return {name: tensor for name, tensor in given.items() if name in own and own[name].shape == tensor.shape}
+
+
+def renewed(model: nn.Module, source: nn.Module, ways: Mapping[str, str]) -> dict[str, Tensor]:
+    """The projections of `source` in the form that those of `model` have, by their names in `source`; `ways` says which
+    part of the one begins with which of the other."""
+    theirs = dict(source.named_modules())
+    found: dict[str, Tensor] = {}
+    for name, see in model.named_modules():
+        part, _, rest = name.partition(".")
+        place = f"{ways.get(part, part)}.{rest}"
+        if isinstance(see, Itself) and isinstance(other := theirs.get(place), Itself):
+            found |= {f"{place}.{leaf}": tensor for leaf, tensor in projections(see, other).items()}
+    return found
+
+
+def projections(see: Itself, other: Itself) -> dict[str, Tensor]:
+    """The fused product of `other` with the rows that `see` has. Heads that shared keys and values get each their own;
+    those that are to share some get the mean of theirs (Ainslie et al. 2023, section 2.1). Where queries are keys they
+    are the queries. Nothing where the rows are the same anyway, or heads of another width, or biases stand apart."""
+    heads = [rows // see.head_width for rows in see.rows]
+    fitting = see.head_width == other.head_width and not any(other.heads % each for each in heads)
+    if see.rows == other.rows or not fitting or isinstance(other, BareKeys):
+        return {}
+    return {f"project.{leaf}": _rows(tensor, heads, other) for leaf, tensor in other.project.state_dict().items()}
+
+
+def _rows(tensor: Tensor, heads: list[int], other: Itself) -> Tensor:
+    columns = tensor.reshape(len(tensor), -1)  # a bias is one column
+    q, k, v = other.split(columns.t().unsqueeze(0))  # (R, C) -> (1, C, R) -> 3 x (1, H, C, D)
+    k, v = other.spread(k if len(other.rows) == 3 else q), other.spread(v)
+    flat = [
+        each.unflatten(1, (count, -1)).mean(2).squeeze(0).transpose(1, 2).flatten(0, 1)  # (1, H, C, D) -> (GD, C)
+        for each, count in zip((q, k, v) if len(heads) == 3 else (q, v), heads, strict=True)
+    ]
+    return torch.cat(flat).reshape(-1, *tensor.shape[1:])
