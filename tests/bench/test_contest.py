@@ -60,13 +60,6 @@ def test_mistakes_are_one_sentence():
     assert chosen(["headwise"], ["x", "headwise", "marian"], "marian") == ["headwise", "marian"]
 
 
-def test_attention_is_compared_over_length(capsys):
-    app(["attention", "--tokens", "64", "--repeats", "1"], result_action="return_value")
-    lines = capsys.readouterr().out.splitlines()
-    assert "64 tokens" in lines[0] and lines[1].split()[:2] == ["length", "plain"]
-    assert [line.split()[0] for line in lines[2:]] == ["8", "16", "24", "32", "48", "64", "96", "128", "256"]
-
-
 @pytest.mark.parametrize(
     ("kind", "what", "engines", "settings"),
     [

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Literal
 
-from headwise.bench.jobs import Job
+from headwise.bench.jobs import Job, Work
 from headwise.errors import UserError, nearest
 
 Say = Callable[[str], None]
@@ -62,7 +62,7 @@ class Result:
 class Worker:
     """An engine's process."""
 
-    def __init__(self, job: Job, what: str):
+    def __init__(self, job: Work, what: str):
         self.engine = job.engine
         threads = {"OMP_NUM_THREADS": str(job.threads), "HF_HUB_OFFLINE": "1"}
         self.process = subprocess.Popen(
@@ -90,9 +90,9 @@ class Worker:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def repeat(self) -> dict[str, float]:
+    def repeat(self, **request: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
-        self.process.stdin.write("again\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self.answer()
 

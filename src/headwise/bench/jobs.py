@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from headwise.config.base import Config
+from headwise.config.parts import AnyPart, AttentionConfig
 from headwise.errors import UserError, nearest
 
 
@@ -73,12 +74,17 @@ def shape_named(name: str, shapes: Mapping[str, Named]) -> Named:
     return shapes[name]
 
 
-class Job(Config):
+class Work(Config):
     """One engine's work; everything but the engine is the same for all engines of a contest."""
 
     engine: str
-    shape: Shape | OneStack
     threads: int = Field(1, ge=1)
+
+
+class Job(Work):
+    """The work of a whole model on `rows` texts."""
+
+    shape: Shape | OneStack
     rows: int = Field(1, ge=1)
 
 
@@ -126,10 +132,27 @@ class EncodeJob(StackJob):
     what: Literal["encode"] = "encode"
 
 
-JOBS: dict[str, type[Job]] = {
+class MixerJob(Work):
+    """One layer that mixes the tokens of a text; with `tokens`, as many texts as make up that number. Queries, keys and
+    values have the standard deviation `spread`."""
+
+    mixer: AnyPart = AttentionConfig()
+    heads: int = Field(8, ge=1)
+    head_width: int = Field(64, ge=1)
+    causal: bool = False
+    tokens: int = Field(0, ge=0)
+    spread: float = Field(1.0, gt=0)
+
+    @property
+    def width(self) -> int:
+        return self.heads * self.head_width
+
+
+JOBS: dict[str, type[Work]] = {
     "decode": DecodeJob,
     "train": TrainJob,
     "gpt": GptJob,
     "generate": GenerateJob,
     "encode": EncodeJob,
+    "attention": MixerJob,
 }

@@ -1,6 +1,7 @@
 """The process of one engine: `python -m headwise.bench.worker WHAT JOB`.
 
-It gets ready, says so, then times one repeat for every line it reads. Answers are lines of JSON.
+It gets ready, says so, then times one repeat for every line it reads, which has the repeat's arguments. Answers are
+lines of JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import warnings
 from collections.abc import Callable
 from time import perf_counter, process_time
 from typing import Any
+
+from headwise.errors import UserError
 
 
 def main(what: str, text: str) -> None:
@@ -28,21 +31,28 @@ def main(what: str, text: str) -> None:
     try:
         run = prepared(what, job)
         first = run()
-    except ImportError as error:
-        print(json.dumps({"missing": f"{error.name or error} is not installed"}), file=answers, flush=True)
+    except (ImportError, UserError) as error:
+        why = f"{error.name or error} is not installed" if isinstance(error, ImportError) else str(error)
+        print(json.dumps({"missing": why}), file=answers, flush=True)
         return
-    ready = {"tokens": first} if isinstance(first, int) else {"tokens": sum(map(len, first)), "outputs": first}
-    print(json.dumps(ready), file=answers, flush=True)
+    print(json.dumps(described(first)), file=answers, flush=True)
     gc.disable()  # a collection in one engine's repeat and not in another's would be noise
-    for _ in sys.stdin:
+    for line in sys.stdin:
         gc.collect()  # now, and not after the answer, when it would disturb the next engine
         begin, worked = perf_counter(), process_time()
-        run()
+        found = run(**json.loads(line))
         times = {"seconds": perf_counter() - begin, "cpu": process_time() - worked}
-        print(json.dumps(times), file=answers, flush=True)
+        print(json.dumps(times | (found if isinstance(found, dict) else {})), file=answers, flush=True)
 
 
-def prepared(what: str, job: Any) -> Callable[[], Any]:
+def described(first: Any) -> dict[str, Any]:
+    """What the first repeat did, as an answer."""
+    if isinstance(first, dict):  # it measures itself
+        return first
+    return {"tokens": first} if isinstance(first, int) else {"tokens": sum(map(len, first)), "outputs": first}
+
+
+def prepared(what: str, job: Any) -> Callable[..., Any]:
     """The function to time."""
     from importlib import import_module
 
@@ -50,7 +60,14 @@ def prepared(what: str, job: Any) -> Callable[[], Any]:
 
 
 # Imported in the process of an engine alone, where it is known which peers are needed.
-HOMES = {"train": "training", "decode": "decoding", "gpt": "gpt", "generate": "generating", "encode": "encoding"}
+HOMES = {
+    "train": "training",
+    "decode": "decoding",
+    "gpt": "gpt",
+    "generate": "generating",
+    "encode": "encoding",
+    "attention": "mixers",
+}
 
 
 if __name__ == "__main__":

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from headwise.cli.bench_layers import Repeats, attention, length, table
 from headwise.cli.common import Json, say
 
 if TYPE_CHECKING:
     from headwise.bench.contest import Result
     from headwise.bench.jobs import Job
-    from headwise.bench.length import Timing
 
 app = App(name="bench", help="Speed beside installed peers, in one run.")
 
@@ -24,8 +23,9 @@ Stack = Annotated[
 ]
 Engines = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True, help="Only these, and the peer.")]
 Peer = Annotated[str, Parameter(help="Whose speed is 1 in the ratios.")]
-CLOCKS: tuple[Literal["seconds", "cpu"], ...] = ("seconds", "cpu")
-Repeats = Annotated[int, Parameter(help="How often each engine is timed; medians are shown.")]
+
+for command in (attention, length):
+    app.command(command)
 
 
 @app.command
@@ -241,93 +241,6 @@ def _stack_jobs(
     return [validate(kind, {"engine": name, **common}) for name in chosen(engines or (), known, "transformers")]
 
 
-@app.command
-def attention(*, tokens: int = 1024, threads: int = 1, repeats: Repeats = 9, json: Json = False) -> None:
-    """Plain products against the fused kernel over length, forward and backward.
-
-    Parameters
-    ----------
-    tokens
-        In all: shorter sequences come in larger batches.
-    threads
-        Threads for torch.
-    """
-    import torch
-
-    from headwise.bench.attention import compare
-
-    torch.set_num_threads(threads)
-    found = compare(tokens=tokens, repeats=repeats)
-    if json:
-        print(json_format.dumps(found, indent=1))
-        return
-    rows = [[f"{r['length']:g}", f"{r['plain']:.2f}", f"{r['sdpa']:.2f}", f"{r['ratio']:.2f}"] for r in found]
-    title = f"causal attention, {tokens} tokens, 8 heads of 64, threads {threads}"
-    _table(title, ("length", "plain ms", "sdpa ms", "sdpa/plain"), rows)
-
-
-@app.command
-def length(
-    *,
-    width: int = 256,
-    rows: int = 1,
-    lengths: Annotated[list[int] | None, Parameter(negative="", consume_multiple=True)] = None,
-    threads: int = 1,
-    repeats: Repeats = 5,
-    out: Path | None = None,
-    json: Json = False,
-) -> None:
-    """Recurrent layers against attention over length: products that wait for one another, and wall time.
-
-    For example:
-
-        headwise bench length --out length.svg
-        headwise bench length --width 512 --lengths 32 128 512 --json
-
-    Parameters
-    ----------
-    width
-        Of every layer.
-    rows
-        Sequences at once.
-    lengths
-        In tokens; 16, 32, 64 ... 1024 if none is given.
-    threads
-        Threads for torch.
-    out
-        Also write a picture: a name that ends in .svg or .png.
-    """
-    import torch
-
-    from headwise.bench.length import LENGTHS, chart, measure
-    from headwise.explain.chart import drawing
-    from headwise.inspect.files import check_ending, save
-
-    if out is not None:
-        check_ending(out, ".svg", ".png")
-    torch.set_num_threads(threads)
-    found = measure(lengths or LENGTHS, width, rows, repeats)
-    note = f"one layer forward and backward, width {width}, rows {rows}, threads {threads}, medians of {repeats}"
-    if out is not None:
-        say(f"wrote {save(drawing(chart(found, 'Time over length'), note), out)}")
-    if json:
-        every = [timing.to_json(row["attention"]) for row in found for timing in row.values()]
-        print(json_format.dumps({"width": width, "rows": rows, "threads": threads, "results": every}, indent=1))
-        return
-    columns = ("length", "rnn ms", "lstm ms", "att ms", "rnn/att", "CPU", "lstm/att", "CPU", "turns", "att")
-    _table(note, columns, [_over_length(row) for row in found])
-    print("turns: matrix products that wait for one another, of a recurrent layer and of attention (att)")
-
-
-def _over_length(row: Mapping[str, Timing]) -> list[str]:
-    """The times of all layers at one length, the ratios, and the chains of a recurrent layer and of attention."""
-    attention = row["attention"]
-    # how many times as long as attention: the inverse of how much faster attention is
-    ratios = [attention.ratio(row[name], clock) for name in ("rnn", "lstm") for clock in CLOCKS]
-    times = [f"{timing.milliseconds:.2f}" for timing in row.values()]
-    return [str(attention.length), *times, *map("{:.2f}".format, ratios), str(row["lstm"].chain), str(attention.chain)]
-
-
 def _run(jobs: Sequence[Job], what: str, repeats: int, peer: str, title: str, json: bool) -> None:
     from headwise.bench.contest import contest
 
@@ -347,7 +260,7 @@ def _run(jobs: Sequence[Job], what: str, repeats: int, peer: str, title: str, js
         "in CPU time",
         *(["same tokens"] if what in ("decode", "generate") else []),
     ]
-    _table(head, columns, [_row(result, first) for result in results])
+    table(head, columns, [_row(result, first) for result in results])
 
 
 def _row(result: Result, peer: Result) -> list[str]:
@@ -361,16 +274,3 @@ def _row(result: Result, peer: Result) -> list[str]:
         *([f"{result.ratio(peer):.2f}", f"{result.ratio(peer, 'cpu'):.2f}"] if peer.seconds else ["-", "-"]),
         *([] if agreement is None else [f"{agreement:.0%}"]),
     ]
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*row)
-    print(title)  # not the table's own title, which would be cut to its width
-    Console().print(table)
