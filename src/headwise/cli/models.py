@@ -69,7 +69,7 @@ def show(
     *,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
     vocab: int = 0,
-    length: int = 64,
+    length: int = 0,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
     """Show one model: the assembled tree with shapes, parameters, FLOPs per token and memory.
@@ -88,7 +88,7 @@ def show(
     vocab
         Words in the vocabulary; 0 takes the published number.
     length
-        Tokens of source and target for which FLOPs and activations are counted.
+        Tokens of source and target for which FLOPs and activations are counted; 0: 64, or as many as fit.
     json_
         Print one JSON object.
     """
@@ -119,7 +119,7 @@ def show(
     console.print(
         f"\n{entry.paper} ({entry.year})\n"
         f"parameters       {costs.parameters:,} with {vocab or entry.words(size):,} words\n"
-        f"FLOPs            {scaled(costs.flops_per_token)} forward for each pair of tokens ({length} a side)\n"
+        f"FLOPs            {scaled(costs.flops_per_token)} forward for each pair of tokens ({costs.length} a side)\n"
         f"training memory  {_bytes(costs.training_bytes)} weights, gradients and Adam\n"
         f"                 {_bytes(costs.activation_bytes)} activations for each pair of texts\n"
         f"decoding memory  {_bytes(costs.decoding_bytes)} weights\n"

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from headwise.blocks.readers import Classifier
-from headwise.blocks.stack import EncoderDecoder, Writer, parameters
+from headwise.blocks.position import Learned
+from headwise.blocks.readers import Classifier, Reader
+from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder, Writer, parameters
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ class Node:
         return shown
 
 
-def cost(model: nn.Module, length: int = 64) -> Cost:
-    """Count a model that lives on the meta device."""
+def cost(model: nn.Module, length: int = 0) -> Cost:
+    """Count a model that lives on the meta device; 0: for 64 tokens, or as many as there are places for."""
+    length = length or min(64, *room(model))
     model.eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(*inputs(model, 1, length))
@@ -67,6 +69,16 @@ def cost(model: nn.Module, length: int = 64) -> Cost:
         decoding_bytes=4 * count,
         cache_bytes_per_token=_cache_bytes(model),
     )
+
+
+def room(model: nn.Module) -> list[int]:
+    """How many tokens each side has places for, where these are counted."""
+    sides = [side for side in model.children() if isinstance(side, Encoder | Decoder)]
+    return [
+        side.embed.positions.limit - (side.opening is not None)
+        for side in sides
+        if isinstance(side.embed.positions, Learned)
+    ] or [64]
 
 
 def inputs(model: nn.Module, rows: int, length: int) -> tuple[Tensor, ...]:
@@ -84,12 +96,14 @@ def _kept_bytes(model: nn.Module, rows: int, length: int) -> int:
         return tensor
 
     given = inputs(model, rows, length)
-    labels = given[0][:, 0] if isinstance(model, Classifier) else given[0]
+    labels = (
+        {} if isinstance(model, Reader) else {"labels": given[0][:, 0] if isinstance(model, Classifier) else given[0]}
+    )
     model.train()
     # Without contents nobody knows how many words are hidden: as if all were.
     all_hidden = torch.fx.experimental._config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
     with all_hidden, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(*given, labels=labels)
+        model(*given, **labels)
     return sum(tensor.numel() * tensor.element_size() for tensor in _storages(kept))
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from headwise.errors import UserError, nearest
 from headwise.files import write
 from headwise.inspect.files import check_ending, save
 from headwise.inspect.maps import Maps
 from headwise.inspect.page import page
-from headwise.inspect.pictures import alignment, head_grid
+from headwise.inspect.pictures import alignment, approximation, head_grid
 
-VIEWS = ("alignment", "heads")
+VIEWS = ("alignment", "heads", "exact")
 
 
 def export(
@@ -25,7 +27,8 @@ def export(
 ) -> Path:
     """Write .html (everything, to explore), or one view of one kind of attention as .svg or .png.
 
-    The alignment is the mean over the heads of the last layer unless `layer` and `head` say otherwise.
+    The alignment is the mean over the heads of the last layer unless `layer` and `head` say otherwise. `exact` draws it
+    beside what softmax attention would do, for mixers that approximate that.
     """
     path = Path(path)
     check_ending(path, ".svg", ".png", ".html")
@@ -39,17 +42,21 @@ def export(
     if view == "heads":
         return save(head_grid(maps.weights[kind], rows, columns, title, f"{kind} attention"), path)
     note = f"{kind} attention, {_which(maps, kind, layer, head)}"
+    if view == "exact":
+        if kind not in maps.exact or (layer is not None and np.isnan(maps.exact[kind][layer]).all()):
+            raise UserError(f"{note}: it approximates no softmax attention, so there is no other map; leave out --view")
+        return save(approximation(maps, kind, title, note, layer, head), path)
     return save(alignment(maps.matrix(kind, layer, head), columns, rows, title, note), path)
 
 
 def _which(maps: Maps, kind: str, layer: int | None, head: int | None) -> str:
     """Which map is shown, counted from one; refuses layers and heads that do not exist."""
-    parts = []
-    for what, number, count in zip(("layer", "head"), (layer, head), maps.weights[kind].shape, strict=False):
-        if number is None:
-            parts.append(f"mean of {count} {what}s" if count > 1 else f"its only {what}")
-        elif -count <= number < count:
-            parts.append(f"{what} {number % count + 1} of {count}")
-        else:
-            raise UserError(f"there is no {what} {number + 1}; this attention has {count} {what}s")
-    return ", ".join(parts)
+    return f"{_one('layer', layer, len(maps.weights[kind]))}, {_one('head', head, maps.heads(kind, layer))}"
+
+
+def _one(what: str, number: int | None, count: int) -> str:
+    if number is None:
+        return f"mean of {count} {what}s" if count > 1 else f"its only {what}"
+    if not -count <= number < count:
+        raise UserError(f"there is no {what} {number + 1}; this attention has {count} {what}s")
+    return f"{what} {number % count + 1} of {count}"

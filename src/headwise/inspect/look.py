@@ -49,7 +49,8 @@ def looked(model: Any, tokenisers: Tokenisers, text: str, target: str = "", conf
     if not maps.weights:
         raise UserError("this run's model has no attention to look at; inspect another run")
     opening = [] if isinstance(model, LanguageModel) or model.encoder.opening is None else [model.encoder.opening]
-    start = {}
+    start: dict[str, Any] = {}
     if isinstance(model, EncoderDecoder) and model.decoder.opening is not None:  # then it writes the start, too
         start, wrote = {"start": written.tokens([model.decoder.opening])[0]}, [model.start_id, *wrote]
-    return Maps(maps.by_kind(), tuple(source.tokens([*opening, *read])), tuple(written.tokens(wrote)), **start)
+    tokens = tuple(source.tokens([*opening, *read])), tuple(written.tokens(wrote))
+    return Maps(maps.by_kind(), *tokens, exact=maps.approximated(), **start)

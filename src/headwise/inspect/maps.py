@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,11 @@ KINDS = ("encoder", "decoder", "cross")
 class Maps:
     """Attention weights of one source and one target, per kind of attention.
 
-    `weights[kind]` is (layers, heads, queries, keys), rows summing to one (or to zero where all is masked).
+    `weights[kind]` is (layers, heads, queries, keys), rows summing to one (or to zero where all is masked); of mixers
+    that approximate attention or replace it, the map that they imply, which may have any sign and sum. A head that a
+    layer does not have is NaN. `exact[kind]`, where there is one, has what softmax attention would do with the same
+    queries and keys.
+
     `target_tokens` are the tokens as they were written; at each of them the decoder had read one token less,
     so the columns of its self-attention are `start` and all but the last.
 
@@ -28,11 +32,12 @@ class Maps:
     source_tokens: tuple[str, ...] = ()
     target_tokens: tuple[str, ...] = ()
     start: str = "<bos>"
+    exact: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.weights:
             raise ValueError("no attention was recorded")
-        for kind, array in self.weights.items():
+        for kind, array in (*self.weights.items(), *self.exact.items()):
             if kind not in KINDS:
                 raise ValueError(f"no attention is called '{kind}'; known: {', '.join(KINDS)}")
             expected = (len(self.rows(kind)), len(self.columns(kind)))
@@ -52,9 +57,17 @@ class Maps:
         """The tokens that are looked at (keys)."""
         return (self.start, *self.target_tokens[:-1]) if kind == "decoder" else self.source_tokens
 
-    def matrix(self, kind: str, layer: int | None = None, head: int | None = None) -> NDArray[np.floating]:
+    def heads(self, kind: str, layer: int | None = None) -> int:
+        """How many heads a layer has; without one, the most of any."""
+        chosen = self.weights[kind] if layer is None else self.weights[kind][[layer]]
+        return int((~np.isnan(chosen)).any(axis=(0, 2, 3)).sum())
+
+    def matrix(
+        self, kind: str, layer: int | None = None, head: int | None = None, exact: bool = False
+    ) -> NDArray[np.floating]:
         """One map (queries, keys): of one head, or the mean over the layers or heads not named."""
-        chosen = self.weights[kind]
+        chosen = (self.exact if exact else self.weights)[kind]
         chosen = chosen if layer is None else chosen[[layer]]
         chosen = chosen if head is None else chosen[:, [head]]
-        return chosen.mean(axis=(0, 1))  # (layers, heads, T, S) -> (T, S)
+        there = ~np.isnan(chosen).all(axis=(2, 3))
+        return chosen[there].mean(axis=0)  # (layers, heads, T, S) -> (maps, T, S) -> (T, S)

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headwise.inspect.maps import Maps
 from headwise.inspect.svg import visible
@@ -31,11 +32,20 @@ def data(maps: Maps, title: str, note: str = "") -> dict[str, Any]:
             "name": kind,
             "rows": [visible(token) for token in maps.rows(kind)],
             "columns": [visible(token) for token in maps.columns(kind)],
-            "weights": np.rint(np.asarray(weights, dtype=float) * UNITS).astype(int).tolist(),
+            "weights": units(weights),
+            **({"exact": units(maps.exact[kind])} if kind in maps.exact else {}),
         }
         for kind, weights in maps.weights.items()
     ]
     return {"title": visible(title), "note": visible(note), "units": UNITS, "kinds": kinds}
+
+
+def units(weights: NDArray[np.floating]) -> list[list[Any]]:
+    """Every map of every layer in integers; heads that are not there are left out, and so is an exact map."""
+    return [
+        [np.rint(each.astype(float) * UNITS).astype(int).tolist() for each in layer if not np.isnan(each).all()]
+        for layer in weights
+    ]
 
 
 def embed(value: Any) -> str:

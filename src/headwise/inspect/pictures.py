@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from headwise.errors import UserError
 from headwise.inspect import colour
+from headwise.inspect.colour import TINY, Scale
 from headwise.inspect.maps import Maps
 from headwise.inspect.svg import Drawing, Grid, Path, Rect, Shape, Text, text_width, visible
 
@@ -19,12 +19,17 @@ MARGIN = 28.0
 
 
 def alignment(
-    weights: Matrix, source: Sequence[str], target: Sequence[str], title: str, note: str = "", high: float = 0.0
+    weights: Matrix,
+    source: Sequence[str],
+    target: Sequence[str],
+    title: str,
+    note: str = "",
+    scale: Scale | None = None,
 ) -> Drawing:
     """One map (target, source) with its tokens: source along the top, target down the side.
 
-    The strongest weight of each row is framed; weights are written into the cells while they fit. `high` ends the
-    colour scale, at the largest weight if not given.
+    The strongest weight of each row is framed; weights are written into the cells while they fit. The colour scale ends
+    at the largest weight if none is given, and goes both ways where weights are negative.
     """
     rows, columns = weights.shape
     cell = min(44.0, max(9.0, 760.0 / max(rows, columns)))
@@ -34,9 +39,9 @@ def alignment(
     left = MARGIN + max(text_width(token, size) for token in down) + 14
     head = 76.0 if note else 54.0
     top = head + (size + 16 if flat else 12 + 0.85 * max(text_width(token, size) for token in across) + size)
-    high = high or full_scale(weights)
+    scale = scale or Scale.over(weights)
 
-    pixels = colour.paint(weights, high=high)
+    pixels = scale.paint(weights)
     shapes: list[Shape] = [
         Text(MARGIN, 36, title, 19, bold=True),
         Text(MARGIN, 58, note, 12.5, colour.SOFT),
@@ -46,7 +51,7 @@ def alignment(
         *top_labels(across, left, top - 10, cell, size, flat),
         *(numbers(weights, pixels, left, top, cell) if cell >= 26 else ()),
         *peaks(weights, left, top, cell),
-        *scale_bar(left + columns * cell + 26, top, min(rows * cell, 260), high),
+        *scale_bar(left + columns * cell + 26, top, min(rows * cell, 260), *scale),
     ]
     slant = 0 if flat else 0.6 * text_width(across[-1], size)
     wide = max(left + columns * cell + max(100, slant), MARGIN + text_width(title, 19) + MARGIN)
@@ -62,14 +67,31 @@ def beside(left: Maps, right: Maps, titles: tuple[str, str], layers: tuple[int, 
         if not -depth <= layer < depth:
             missing = f"no layer {layer + 1}; it has {depth}" if depth else "no cross-attention to draw"
             raise UserError(f"{title}: there is {missing}")
-    high = max(full_scale(maps.matrix("cross", layer)) for maps, _, layer in pairs)
+    several = [maps.matrix("cross", layer) for maps, _, layer in pairs]
+    scale = Scale.over(*several)
     first, second = (
-        alignment(maps.matrix("cross", layer), maps.source_tokens, maps.target_tokens, title, high=high)
-        for maps, title, layer in pairs
+        alignment(weights, maps.source_tokens, maps.target_tokens, title, scale=scale)
+        for weights, (maps, title, _) in zip(several, pairs, strict=True)
     )
-    moved = tuple(shifted(shape, first.width) for shape in second.shapes)
-    height = max(first.height, second.height)
-    return Drawing(first.width + second.width, height, first.shapes + moved, " beside ".join(titles))
+    return side_by_side(first, second, " beside ".join(titles))
+
+
+def approximation(
+    maps: Maps, kind: str, title: str, note: str = "", layer: int | None = -1, head: int | None = None
+) -> Drawing:
+    """The map that a mixer implies and that of softmax attention at the same queries and keys, on one colour scale."""
+    implied, exact = (maps.matrix(kind, layer, head, exact) for exact in (False, True))
+    apart = float(np.linalg.norm(implied - exact) / np.linalg.norm(exact))
+    scale, tokens = Scale.over(implied, exact), (maps.columns(kind), maps.rows(kind))
+    first = alignment(implied, *tokens, title, f"implied: {note}", scale)
+    second = alignment(exact, *tokens, "", f"exact softmax attention; relative distance of the two {apart:.2f}", scale)
+    return side_by_side(first, second, title)
+
+
+def side_by_side(left: Drawing, right: Drawing, title: str) -> Drawing:
+    """Two drawings as one."""
+    moved = tuple(shifted(shape, left.width) for shape in right.shapes)
+    return Drawing(left.width + right.width, max(left.height, right.height), left.shapes + moved, title)
 
 
 def shifted(shape: Shape, right: float) -> Shape:
@@ -80,8 +102,10 @@ def shifted(shape: Shape, right: float) -> Shape:
 
 
 def head_grid(weights: Matrix, rows: Sequence[str], columns: Sequence[str], title: str, note: str = "") -> Drawing:
-    """Every head of every layer as small multiples: layers downwards, heads across, one colour scale."""
+    """Every head of every layer as small multiples: layers downwards, heads across, one colour scale. A head that is
+    not there (NaN) leaves its place empty."""
     layers, heads, down, across = weights.shape
+    scale = Scale(1.0) if np.nanmin(weights) >= -TINY and np.nanmax(weights) <= 1 + TINY else Scale.over(weights)
     cell = max(2.0, min(14.0, 170.0 / max(down, across)))
     wide, high, gap = cell * across, cell * down, 16.0
     legible = cell >= 8
@@ -103,11 +127,13 @@ def head_grid(weights: Matrix, rows: Sequence[str], columns: Sequence[str], titl
             shapes += side_labels(names, left - 5, y, cell, size)
         for head in range(heads):
             x = left + head * (wide + gap)
-            shapes.append(Grid(x, y, cell, colour.paint(weights[layer, head])))
+            if np.isnan(weights[layer, head]).all():
+                continue
+            shapes.append(Grid(x, y, cell, scale.paint(weights[layer, head])))
             shapes.append(Rect(x, y, wide, high, stroke=colour.FAINT))
     end = left + heads * (wide + gap)
     below = top + layers * (high + gap)
-    shapes += scale_bar(end + 8, top, min(below - gap - top, 200), 1.0)
+    shapes += scale_bar(end + 8, top, min(below - gap - top, 200), *scale)
     whole = max(end + 84, MARGIN + text_width(title, 19) + MARGIN, MARGIN + text_width(note, 12.5))
     return Drawing(whole, below + MARGIN - gap / 2, tuple(shapes), title)
 
@@ -122,19 +148,14 @@ def label(token: str, longest: int = 14) -> str:
     return seen if len(seen) <= longest else seen[: longest - 1] + "…"
 
 
-def full_scale(weights: Matrix) -> float:
-    """The end of the colour scale: the largest weight, rounded up to a tenth."""
-    return max(0.1, math.ceil(float(weights.max()) * 10 - 1e-6) / 10)
-
-
 def brief(weight: float) -> str:
-    """A weight in three characters, as in a table of loadings.
+    """A weight in three characters, as in a table of loadings; one more for a sign.
 
-    >>> brief(0.4683), brief(0.004), brief(0.9996)
-    ('.47', '', '1')
+    >>> brief(0.4683), brief(0.004), brief(0.9996), brief(-0.25)
+    ('.47', '', '1', '-.25')
     """
     text = f"{weight:.2f}"
-    return {"0.00": "", "1.00": "1"}.get(text, text.removeprefix("0"))
+    return {"0.00": "", "-0.00": "", "1.00": "1", "-1.00": "-1"}.get(text, text.replace("0.", ".", 1))
 
 
 def lattice(x: float, y: float, cell: float, rows: int, columns: int) -> list[Shape]:
@@ -180,7 +201,7 @@ def numbers(weights: Matrix, pixels: colour.Pixels, x: float, y: float, cell: fl
 
 def peaks(weights: Matrix, x: float, y: float, cell: float) -> list[Shape]:
     """A frame around the strongest weight of every row that has one."""
-    best = weights.argmax(axis=1)
+    best = np.abs(weights).argmax(axis=1)
     inset = 1.5 if cell >= 20 else 0.5
     return [
         Rect(
@@ -192,16 +213,17 @@ def peaks(weights: Matrix, x: float, y: float, cell: float) -> list[Shape]:
             line=1.6 if cell >= 20 else 0.8,
         )
         for i, j in enumerate(best)
-        if weights[i, j] > 0
+        if weights[i, j] != 0
     ]
 
 
-def scale_bar(x: float, y: float, height: float, high: float) -> list[Shape]:
+def scale_bar(x: float, y: float, height: float, high: float, signed: bool = False) -> list[Shape]:
     """The colour scale with its ends and middle, the largest weight on top."""
     steps = 40
     cell = height / steps
-    pixels = colour.paint(np.linspace(1, 0, steps)[:, None])
-    ticks = [(0.0, f"{high:g}"), (0.5, f"{high / 2:g}"), (1.0, "0")]
+    low, middle = (-high, 0.0) if signed else (0.0, high / 2)
+    pixels = Scale(high, signed).paint(np.linspace(high, low, steps)[:, None])
+    ticks = [(0.0, f"{high:g}"), (0.5, f"{middle:g}"), (1.0, f"{low:g}")]
     return [
         *(Rect(x, y + i * cell, 12, cell + 0.3, colour.name(pixel[0])) for i, pixel in enumerate(pixels)),
         Rect(x, y, 12, height, stroke=colour.FAINT),
