@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwise.config.compare import SHIPPED, ComparisonConfig
+from headwise.config.compare import SHIPPED, ComparisonConfig, Suite
 from headwise.errors import UserError
 
 
@@ -54,5 +54,7 @@ def test_an_unknown_arm_or_table_names_the_near_ones(config):
 
 @pytest.mark.parametrize("file", [file for folder in SHIPPED for file in folder.glob("*.toml")], ids=lambda f: f.stem)
 def test_shipped_tables_are_valid(file):
-    config = ComparisonConfig.read(file.stem)
-    assert config.title and all(config.experiment_of(arm, seed) for arm in config.arm for seed in config.seeds)
+    suite = Suite.read(file.stem)
+    assert suite.title
+    for config in suite.tables.values():
+        assert config.title and all(config.experiment_of(arm, seed) for arm in config.arm for seed in config.seeds)

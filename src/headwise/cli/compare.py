@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from headwise.cli.common import Changes, With, say, warnings_to_stderr
 
 if TYPE_CHECKING:
-    from headwise.config.compare import ComparisonConfig
+    from headwise.config.compare import Suite
 
 
 def compare(
@@ -23,7 +23,9 @@ def compare(
     ] = None,
     set_: Changes = None,
     format_: Annotated[Literal["text", "markdown", "json"], Parameter(name="--format", help="Of the table.")] = "text",
-    plot: Annotated[Path | None, Parameter(help="Draw a dot plot to this .png or .svg.")] = None,
+    plot: Annotated[
+        Path | None, Parameter(help="Draw a dot plot, or of several tables quality against cost, to this .png or .svg.")
+    ] = None,
     runs: Annotated[Path, Parameter(help="Where the tables' folders of runs are made.")] = Path("runs/compare"),
     dry_run: Annotated[bool, Parameter(negative="", help="Only say what is done and what would run.")] = False,
     with_: With = None,
@@ -38,6 +40,7 @@ def compare(
         headwise compare wirings --dry-run
         headwise compare my_table.toml --jobs 2 --plot scores.svg
         headwise compare my_table.toml --arm pre --arm post --seeds 1 2 --format markdown
+        headwise compare efficient --plot efficient.svg
 
     Parameters
     ----------
@@ -45,40 +48,42 @@ def compare(
         A TOML file, or the name of a table that comes with Headwise.
     """
     warnings_to_stderr()
-    from headwise.config.compare import ComparisonConfig
+    from headwise.config.compare import Suite
     from headwise.plugins import add_parts
 
     add_parts(with_ or ())
-    config = ComparisonConfig.read(table, set_ or ()).only(arm or (), seeds or ())
+    suite = Suite.read(table, set_ or ()).only(arm or (), seeds or ())
     if dry_run:
-        _print_states(config, runs)
+        _print_states(suite, runs)
         return
 
-    from headwise.compare.render import FORMATS
-    from headwise.compare.run import compare as run_all
+    from headwise.compare import suites
 
     if plot:
         from headwise.inspect.files import check_ending
 
         check_ending(plot, ".svg", ".png")  # now, and not after hours of training
-    found = run_all(config, runs, jobs=jobs, parts=with_ or ())
-    FORMATS[format_](found)
+    found = suites.compare_all(suite, runs, jobs=jobs, parts=with_ or ())
+    title = suite.title or suite.name
+    suites.show(title, found, format_)
     if plot:
-        from headwise.compare.plot import plot as draw
-
-        say(f"the plot is in {draw(found, plot)}")
-    if any(each.failures for each in found.arms.values()):
+        say(f"the plot is in {suites.draw(title, found, plot)}")
+    if any(arm.failures for each in found.values() for arm in each.arms.values()):
         raise SystemExit(1)
 
 
-def _print_states(config: ComparisonConfig, runs: Path) -> None:
+def _print_states(suite: Suite, runs: Path) -> None:
     from headwise.compare.cell import cells
     from headwise.config.compare import Budget
 
-    listed = [(cell, cell.state()) for cell in cells(config, runs)]
-    width = max(len(cell.name) for cell, _ in listed)
-    for cell, state in listed:
-        train = cell.experiment.train
-        spent = ", ".join(f"{value:g} {name}" for name in Budget.model_fields if (value := getattr(train, name)))
-        print(f"{cell.name:<{width}}  {spent}  {state}")
-    print(f"{len(listed)} runs, {sum(state != 'done' for _, state in listed)} of them to do")
+    several = len(suite.tables) > 1
+    listed = [
+        (f"{config.name}/{cell.name}" if several else cell.name, cell.experiment.train, cell.state())
+        for config in suite.tables.values()
+        for cell in cells(config, runs)
+    ]
+    width = max(len(name) for name, _, _ in listed)
+    for name, train, state in listed:
+        spent = ", ".join(f"{value:g} {key}" for key in Budget.model_fields if (value := getattr(train, key)))
+        print(f"{name:<{width}}  {spent}  {state}")
+    print(f"{len(listed)} runs, {sum(state != 'done' for _, _, state in listed)} of them to do")

@@ -55,13 +55,13 @@ def rows(comparison: Comparison) -> list[list[str]]:
                 name + (" *" if name == winner else ""),
                 _seeds(arm),
                 *(_mean(arm, *how) for how in MEANS.values()),
-                *(_shown(estimate(comparison, name, each)) for each in comparison.scores),
-                _shown(difference, signed=True),
-                _published(arm.published, score),
+                *(shown(estimate(comparison, name, each)) for each in comparison.scores),
+                shown(difference, signed=True),
+                published(arm.published, score),
             ]
         )
     blank = [""] * (len(header) - 2)
-    found += [[each.name, *blank, _published(each, score)] for each in comparison.published]
+    found += [[each.name, *blank, published(each, score)] for each in comparison.published]
     used = [number for number in range(len(header)) if any(row[number] for row in found[1:])]
     return [[row[number] for number in used] for row in found]
 
@@ -75,9 +75,15 @@ def notes(comparison: Comparison) -> list[str]:
     kinds = {"seeds": "Student's t over seeds", "items": "bootstrap over the test items where there is one seed"}
     if over:
         found.append(f"± 95 %: {', '.join(kinds[each] for each in sorted(over, reverse=True))}")
-    for name, arm in comparison.arms.items():
-        found += [f"{name}, seed {seed} failed: {sentence}" for seed, sentence in arm.failures.items()]
-    return found
+    return found + failures(comparison)
+
+
+def failures(comparison: Comparison) -> list[str]:
+    return [
+        f"{name}, seed {seed} failed: {sentence}"
+        for name, arm in comparison.arms.items()
+        for seed, sentence in arm.failures.items()
+    ]
 
 
 def text(comparison: Comparison) -> None:
@@ -164,17 +170,18 @@ def _mean(arm: Arm, get: Callable[[Outcome], float | None], show: Callable[[floa
     return show(fmean(values)) if values else ""
 
 
-def _shown(found: Estimate | None, signed: bool = False) -> str:
+def shown(found: Estimate | None, signed: bool = False) -> str:
+    """A mean and its margin, with as many digits as the margin leaves."""
     if not found:
         return ""
     digits = 1 if abs(found.mean) >= 10 and found.margin >= 0.1 else 2
     return f"{found.mean:{'+' if signed else ''}.{digits}f} ± {found.margin:.{digits}f}"
 
 
-def _published(figure: Published, score: str) -> str:
+def published(figure: Published, score: str) -> str:
     """The decisive score's figure alone without its name; others are named.
 
-    >>> _published(Published.model_validate({"WER": 20.6, "PER": 5.2, "source": "2019"}), "WER")
+    >>> published(Published.model_validate({"WER": 20.6, "PER": 5.2, "source": "2019"}), "WER")
     '20.6, PER 5.2 (2019)'
     """
     figures = sorted(figure.scores.items(), key=lambda item: item[0] != score)

@@ -128,6 +128,42 @@ class ComparisonConfig(Config):
         return self.changed(arm=chosen, seeds=tuple(seeds) or self.seeds)
 
 
+class Suite(Config):
+    """Tables that are read as one, by the name of their column: the same arms on different tasks. A table alone is a
+    suite of itself."""
+
+    name: str = ""
+    title: str = ""
+    tables: dict[str, ComparisonConfig] = Field(min_length=1)
+
+    @classmethod
+    def read(cls, file: str | Path, changes: Iterable[str] = ()) -> Suite:
+        """A file or a shipped table's name; the tables that it names are files relative to it."""
+        path, changes = find_table(file), tuple(changes)
+        found = read_toml(path)
+        named = found.get("tables", {path.stem: path.name})
+        if not isinstance(named, Mapping):
+            raise UserError(f'{path}: tables: write names and files, as in tables = {{ listops = "listops.toml" }}')
+        tables = {name: ComparisonConfig.read(path.parent / str(each), changes) for name, each in named.items()}
+        given = found if "tables" in found else {"title": found.get("title", "")}
+        return validate(cls, {"name": path.stem, **given, "tables": tables}, str(path))
+
+    def only(self, arms: Iterable[str] = (), seeds: Iterable[int] = ()) -> Suite:
+        """The same with some of the arms, wherever they stand, or with other seeds."""
+        wanted, seeds = tuple(arms), tuple(seeds)
+        own = {name: {arm.name for arm in table.arm} for name, table in self.tables.items()}
+        known = set().union(*own.values())
+        for name in wanted:
+            if name not in known:
+                raise UserError(f"{self.name}: no arm is called '{name}'; {nearest(name, known)}")
+        chosen = {
+            name: table.only([arm for arm in wanted if arm in own[name]], seeds)
+            for name, table in self.tables.items()
+            if not wanted or own[name].intersection(wanted)
+        }
+        return self.changed(tables=chosen)
+
+
 def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys as nested tables.
 

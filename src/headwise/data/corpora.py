@@ -15,7 +15,12 @@ import numpy as np
 
 from headwise.config.base import validate
 from headwise.config.data import UNPAIRED, DataConfig
+from headwise.data.duplication import Duplication
+from headwise.data.examples import cache_root
+from headwise.data.generated import Made, configured
+from headwise.data.listops import ListOps
 from headwise.data.parts import Every, Pairs, Part, Prefixed, Span, fingerprint
+from headwise.data.periods import Periods
 from headwise.data.read import Pair
 from headwise.data.table import GLUE
 from headwise.data.texts import Rest, find, is_jsonl, whole
@@ -94,6 +99,7 @@ CORPORA: dict[str, Named] = {
         for task, (folder, columns, valid) in GLUE.items()
     },
 }
+MADE: dict[str, type[Made]] = {"listops": ListOps, "duplication": Duplication, "sotu": Periods}
 
 
 @dataclass(frozen=True)
@@ -160,10 +166,15 @@ def resolve(data: DataConfig) -> DataConfig:
         if not data.train:
             raise UserError("[data] names nothing to train on; set data.name or data.train")
         return data
+    name, _, settings = data.name.partition(":")
+    folder = data.root or os.environ.get("HEADWISE_DATA", "")
+    if name in MADE:
+        files = configured(MADE[name], name, settings).files(name, folder, cache_root(data.cache))
+        return validate(DataConfig, {**dict(data), "name": "", "format": "tsv", **files}, data.name)
     if data.name not in CORPORA:
-        raise UserError(f"data.name: no corpus is called '{data.name}'; {nearest(data.name, CORPORA)}")
+        raise UserError(f"data.name: no corpus is called '{data.name}'; {nearest(name, [*CORPORA, *MADE])}")
     named = CORPORA[data.name]
-    root = _package_root(named) if named.package else data.root or os.environ.get("HEADWISE_DATA", "")
+    root = _package_root(named) if named.package else folder
     if not root:
         raise UserError(
             f"data.name: '{data.name}' is looked for in the folder of data.root or of the environment "

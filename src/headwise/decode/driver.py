@@ -66,8 +66,7 @@ def decode_batches(
     device = torch.device(device)
     search = SEARCHES[config.search]
     lengths = [len(source) + 1 for source in sources]
-    equal = model.continues and not model.ragged
-    for numbers in batches(lengths, config.tokens_per_batch // config.rows, equal):
+    for numbers in batches(lengths, config.tokens_per_batch // config.rows, equal=not model.ragged):
         request = Request([sources[number] for number in numbers], config, device, tokeniser)
         with evaluating(model):
             state = model.start(request.opening(model), beams=config.rows)

@@ -60,8 +60,8 @@ class Transduce(Task):
         if not self.tokenisers.shared:
             raise UserError("task.joined: source and target are one text; set tokeniser.shared = true")
         built = model.build(self.tokenisers.target.size, 0, self.config.shape)
-        if not (isinstance(built, LanguageModel) and built.ragged):
-            raise UserError(f"task.joined: '{model.kind}' cannot read sources of different lengths; choose another")
+        if not isinstance(built, LanguageModel):
+            raise UserError(f"task.joined: '{model.kind}' cannot read source and target as one text; choose another")
         return Joined(built.decoder, built.start_id, built.end_id)
 
     @property
