@@ -18,9 +18,36 @@ from headwise.blocks.part import Part, Properties
 # Settings under which a mixer has something to approximate or to cut at the few tokens of these checks.
 MIXERS: dict[str, dict[str, Any]] = {
     "attention": {},
+    "attention-dense": {"score": {"kind": "dense", "limit": 9}},
+    "attention-random": {"score": {"kind": "random", "limit": 9}},
+    "attention-mixture": {"score": {"kind": "mixture", "scores": ["scaled", "factorised", "dense"], "gated": True}},
+    "fourier": {},
+    "linear": {},
+    "performer": {"features": 32},
+    "performer-relu": {"features": 32, "kernel": "relu"},
+    "tokens": {"limit": 16},
+    "linformer": {"rank": 3, "limit": 9},
+    "linformer-none": {"rank": 4, "limit": 9, "sharing": "none"},
+    "linformer-layerwise": {"rank": 3, "limit": 9, "sharing": "layerwise"},
+    "lsh": {"chunk": 4},
+    "lsh-buckets": {"chunk": 4, "buckets": 2},
+    "lsh-shortcuts": {"chunk": 2, "shortcuts": True},
+    "workspace": {"slots": 3, "top_k": 2},
+    "workspace-soft": {"slots": 3, "top_k": 0},
+    "local": {"block": 2, "after": 1},
+    "window": {"left": 1, "right": 1},
+    "strided": {"stride": 2},
+    "bigbird": {"block": 1, "window": 1, "random": 1},
+    "bigbird-transformers": {"block": 1, "window": 1, "random": 0, "like": "transformers"},
+    "compressed": {},
+    "uneven": {"head_width": 3, "value_width": 5},
 }
 FEEDFORWARDS: dict[str, dict[str, Any]] = {
     "mlp": {},
+    "mlp-chunk": {"chunk": 2},
+    "experts": {"count": 3, "drop": False},
+    "experts-two": {"count": 4, "choose": 2, "capacity": 4.0, "evaluation_capacity": 4.0},
+    "experts-cut": {"count": 4, "capacity": 0.6, "evaluation_capacity": 0.6},
 }
 ROWS = {
     **{f"mixer-{name}": {"mixer": {"kind": name.split("-")[0], **settings}} for name, settings in MIXERS.items()},
@@ -92,6 +119,9 @@ def test_in_a_decoder(row: str, tmp_path: Path) -> None:
         checks.check_select: part.properties.steppable,
         checks.check_sources_move: part.properties.steppable,
         checks.check_recording: part.properties.steppable,
+        checks.check_batch: part.properties.batch_independent,
+        # A decoder's parts take padding for tokens of a row.
+        checks.check_padding: part.properties.padding and part.properties.batch_independent,
     }
     for check in checks.CHECKS:
         if denied.get(check, True):

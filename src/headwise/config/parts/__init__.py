@@ -1,6 +1,13 @@
 """Parts as values: what an experiment file may put into a stack. No torch here; `build` imports what it needs."""
 
 from headwise.config.parts.attention import AttentionConfig, MlpConfig
+from headwise.config.parts.compressed import CompressedConfig
+from headwise.config.parts.experts import ExpertsConfig
+from headwise.config.parts.fourier import FourierConfig
+from headwise.config.parts.latent import UnevenConfig
+from headwise.config.parts.linear import LinearConfig, PerformerConfig
+from headwise.config.parts.lowrank import LowRankConfig
+from headwise.config.parts.lsh import LshConfig
 from headwise.config.parts.recurrent import ChoGruConfig, GruConfig, LstmConfig, RecurrentConfig, RnnConfig
 from headwise.config.parts.scores import (
     AdditiveConfig,
@@ -28,8 +35,11 @@ from headwise.config.parts.site import (
     PartConfig,
     Site,
 )
+from headwise.config.parts.sparse import BigBirdMixerConfig, LocalMixerConfig, StridedConfig, WindowMixerConfig
+from headwise.config.parts.synthetic import DenseConfig, FactorisedConfig, MixtureConfig, RandomConfig
 from headwise.config.parts.terms import (
     AlibiConfig,
+    AxialConfig,
     BucketsConfig,
     DisentangledConfig,
     HardConfig,
@@ -44,7 +54,16 @@ from headwise.config.parts.terms import (
     TermConfig,
     WindowConfig,
 )
-from headwise.config.parts.wirings import ChainConfig, LayerNormConfig, PostConfig, PreConfig, RMSNormConfig
+from headwise.config.parts.tokens import TokensConfig
+from headwise.config.parts.wirings import (
+    ChainConfig,
+    LayerNormConfig,
+    PostConfig,
+    PreConfig,
+    ReversibleConfig,
+    RMSNormConfig,
+)
+from headwise.config.parts.workspace import WorkspaceConfig
 
 __all__ = [
     "NORMS",
@@ -63,29 +82,44 @@ __all__ = [
     "AnyTerm",
     "AnyWiring",
     "AttentionConfig",
+    "AxialConfig",
+    "BigBirdMixerConfig",
     "BucketsConfig",
     "ChainConfig",
     "ChoGruConfig",
+    "CompressedConfig",
     "CosineConfig",
+    "DenseConfig",
     "DisentangledConfig",
     "DotConfig",
+    "ExpertsConfig",
+    "FactorisedConfig",
+    "FourierConfig",
     "GeneralConfig",
     "GruConfig",
     "HardConfig",
     "LayerNormConfig",
     "LearnedConfig",
+    "LinearConfig",
     "LocalConfig",
+    "LocalMixerConfig",
     "LocationConfig",
+    "LowRankConfig",
+    "LshConfig",
     "LstmConfig",
+    "MixtureConfig",
     "MlpConfig",
     "NoPositionConfig",
     "PartConfig",
+    "PerformerConfig",
     "PositionConfig",
     "PostConfig",
     "PreConfig",
     "RMSNormConfig",
+    "RandomConfig",
     "RecurrentConfig",
     "RelativeSinusoidConfig",
+    "ReversibleConfig",
     "RnnConfig",
     "RotaryConfig",
     "ScaledConfig",
@@ -93,6 +127,11 @@ __all__ = [
     "ShawConfig",
     "SinusoidConfig",
     "Site",
+    "StridedConfig",
     "TermConfig",
+    "TokensConfig",
+    "UnevenConfig",
     "WindowConfig",
+    "WindowMixerConfig",
+    "WorkspaceConfig",
 ]
