@@ -29,8 +29,8 @@ def test_a_swapped_model_is_tuned_like_any_other(place, learn, tmp_path):
     run, said = learn("classify", str(saved.path))
     assert "new: head;" in said[0]
     assert torch.equal(
-        begun(run)["encoder.stack.layers.0.parts.0.projection.matrix"],
-        new.model.state_dict()["encoder.stack.layers.0.parts.0.projection.matrix"],
+        begun(run)["encoder.stack.layers.0.parts.0.projection.seed"],
+        new.model.state_dict()["encoder.stack.layers.0.parts.0.projection.seed"],
     )
 
 
