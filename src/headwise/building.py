@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from headwise import catalog
 from headwise.config.base import merge, validate
+
+DRAWS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
+
+
+class Undrawn(TorchFunctionMode):
+    """Lets weights without contents begin with nothing: most of the time that building them would take."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        weight = args[0] if args else kwargs.get("tensor")
+        if func in DRAWS and isinstance(weight, Tensor) and weight.is_meta:
+            return weight
+        return func(*args, **kwargs)
 
 
 def build(
@@ -33,5 +48,5 @@ def build(
     """
     entry, size = catalog.find(name)
     config = validate(entry.config, merge(entry.sizes[size], settings), name)
-    with torch.device(device):
+    with torch.device(device), Undrawn() if torch.device(device).type == "meta" else nullcontext():
         return config.build(vocab or entry.words(size), outputs or (0 if vocab else entry.outputs), task)

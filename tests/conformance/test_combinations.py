@@ -20,7 +20,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "score": ("scaled", "dot", "general", "additive", "cosine", "location"),
     "kernel": ("auto", "plain", "sdpa", "chunked"),
     "tie": ("all", "target", "none"),
-    "wiring": ("post", "pre", "admin"),
+    "wiring": ("post", "pre", "admin", "reversible"),
     "norm": ("layer", "rms"),
     "shared": (False, True),
     "biases": (False, True),
@@ -61,7 +61,8 @@ def build(row: dict[str, Any], width: int = 8, depth: int = 2) -> Any:
         attention_bias=row["biases"],
         mlp_bias=row["biases"],
         output_bias=row["biases"],
-        **{key: row[key] for key in ("positions", "activation", "tie", "wiring", "norm")},
+        wiring={"kind": "reversible", "join": "mean"} if row["wiring"] == "reversible" else row["wiring"],
+        **{key: row[key] for key in ("positions", "activation", "tie", "norm")},
     )
 
 
