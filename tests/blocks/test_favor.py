@@ -224,3 +224,13 @@ def test_mistakes_are_named_without_a_config_too() -> None:
         Performer(16, 2, features=-1)
     with pytest.raises(UserError, match="kernel: there is no 'softmx'; did you mean softmax"):
         Performer(16, 2, kernel="softmx")
+
+
+def test_a_checkpoint_has_the_seed_of_a_draw_and_not_its_directions() -> None:
+    """Directions of several checkpoints have no mean; whole numbers are not averaged."""
+    part, other = Performer(16, 2, features=8), Performer(16, 2, features=8)
+    part.projection.draw()
+    kept = {name: tensor for name, tensor in part.state_dict().items() if "projection" in name}
+    assert kept and not any(tensor.is_floating_point() for tensor in kept.values())
+    other.load_state_dict(part.state_dict())
+    assert torch.equal(other.projection.matrix, part.projection.matrix)
