@@ -1,0 +1,1 @@
+"""What the catalogue lists, in the order of years. No torch here."""
