@@ -10,9 +10,9 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers.utils import logging
+from word_folders import save, shaken, vocabulary
 
 import headwise
 from headwise import UserError
@@ -30,8 +30,7 @@ with warnings.catch_warnings():
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 MARKS = {"pad": 3, "unk": 7, "cls": 8, "sep": 11, "mask": 15}  # their ids, somewhere among the words
-NAMES = {number: f"[{mark.upper()}]" for mark, number in MARKS.items()}
-VOCAB = [NAMES.get(number, f"w{number}") for number in range(24)]
+VOCAB = vocabulary(MARKS)
 SHAPE: dict[str, Any] = {
     "vocab_size": len(VOCAB), "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
     "intermediate_size": 48, "max_position_embeddings": 20, "pad_token_id": MARKS["pad"],
@@ -50,22 +49,12 @@ IDS = torch.tensor([[5, 6, 7, 8, EOS, 9, 10, 11, EOS], [12, 13, UNK, EOS, 14, EO
 
 
 def theirs(kind: str, name: str, **settings: Any) -> Any:
-    torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **OWN[kind], **settings})
-    model = getattr(transformers, name)(config).eval()
-    for parameter in model.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    return model
+    return shaken(name, config)
 
 
 def saved(model: Any, folder: Path) -> Path:
-    """A folder as `transformers` writes it, with a tokeniser of whole words."""
-    model.save_pretrained(folder)
-    engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(VOCAB)}, NAMES[MARKS["unk"]]))
-    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    marks = {f"{mark}_token": NAMES[number] for mark, number in MARKS.items()}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **marks).save_pretrained(folder)
-    return folder
+    return save(model, folder, MARKS)
 
 
 def inputs(imported: Imported, types: bool) -> dict[str, Tensor]:

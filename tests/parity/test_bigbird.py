@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers.utils import logging
+from word_folders import save, shaken, vocabulary
 
 import headwise
 from headwise import UserError
@@ -25,8 +25,7 @@ from headwise.text import EOS, PAD
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 MARKS = {"pad": 0, "unk": 7, "cls": 8, "sep": 11, "mask": 15}
-NAMES = {number: f"[{mark.upper()}]" for mark, number in MARKS.items()}
-VOCAB = [NAMES.get(number, f"w{number}") for number in range(24)]
+VOCAB = vocabulary(MARKS)
 SHAPE: dict[str, Any] = {
     "vocab_size": len(VOCAB), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 48, "max_position_embeddings": 64, "block_size": 4, "num_random_blocks": 2,
@@ -36,20 +35,11 @@ CLASSES = ["BigBirdForPreTraining", "BigBirdForMaskedLM", "BigBirdForTokenClassi
 
 
 def theirs(name: str = "BigBirdModel", **settings: Any) -> Any:
-    torch.manual_seed(0)
-    model = getattr(transformers, name)(transformers.BigBirdConfig(**{**SHAPE, **settings})).eval()
-    for parameter in model.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    return model
+    return shaken(name, transformers.BigBirdConfig(**{**SHAPE, **settings}))
 
 
 def saved(model: Any, folder: Path) -> Path:
-    model.save_pretrained(folder)
-    engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(VOCAB)}, NAMES[MARKS["unk"]]))
-    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    marks = {f"{mark}_token": NAMES[number] for mark, number in MARKS.items()}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **marks).save_pretrained(folder)
-    return folder
+    return save(model, folder, MARKS)
 
 
 def texts(length: int) -> Tensor:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers.utils import logging
+from word_folders import save, shaken, vocabulary
 
 import headwise
 from headwise import UserError
@@ -24,8 +24,7 @@ from headwise.workflow import train_experiment
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 MARKS = {"pad": 3, "unk": 7, "cls": 8, "sep": 11, "mask": 15}  # their ids, somewhere among the words
-NAMES = {number: f"[{mark.upper()}]" for mark, number in MARKS.items()}
-VOCAB = [NAMES.get(number, f"w{number}") for number in range(24)]
+VOCAB = vocabulary(MARKS)
 SHAPE: dict[str, Any] = {
     "vocab_size": len(VOCAB), "hidden_size": 32, "num_hidden_layers": 3, "intermediate_size": 48,
     "max_position_embeddings": 20, "pad_token_id": MARKS["pad"], "bos_token_id": 8, "eos_token_id": 11,
@@ -38,21 +37,11 @@ IDS = torch.tensor([[5, 6, 7, 8, EOS, 9, 10, 11, EOS], [12, 13, UNK, EOS, 14, 15
 
 
 def theirs(name: str, **settings: Any) -> Any:
-    torch.manual_seed(0)
-    model = getattr(transformers, name)(transformers.FNetConfig(**{**SHAPE, **settings})).eval()
-    for parameter in model.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    return model
+    return shaken(name, transformers.FNetConfig(**{**SHAPE, **settings}))
 
 
 def saved(model: Any, folder: Path) -> Path:
-    """A folder as `transformers` writes it, with a tokeniser of whole words."""
-    model.save_pretrained(folder)
-    engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(VOCAB)}, NAMES[MARKS["unk"]]))
-    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    marks = {f"{mark}_token": NAMES[number] for mark, number in MARKS.items()}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **marks).save_pretrained(folder)
-    return folder
+    return save(model, folder, MARKS)
 
 
 def inputs(imported: Imported) -> dict[str, Tensor]:

@@ -1,0 +1,39 @@
+"""Encoders of `transformers` with random weights, and folders of them with a tokeniser of whole words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+WORDS = 24
+
+
+def vocabulary(marks: Mapping[str, int]) -> list[str]:
+    """Words w0, w1, ... with the marks somewhere among them."""
+    names = {number: f"[{mark.upper()}]" for mark, number in marks.items()}
+    return [names.get(number, f"w{number}") for number in range(WORDS)]
+
+
+def shaken(name: str, config: Any) -> Any:
+    """A model of theirs with every parameter away from its special initial value."""
+    torch.manual_seed(0)
+    model = getattr(transformers, name)(config).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def save(model: Any, folder: Path, marks: Mapping[str, int]) -> Path:
+    """A folder as `transformers` writes it."""
+    words = vocabulary(marks)
+    model.save_pretrained(folder)
+    engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, words[marks["unk"]]))
+    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    named = {f"{mark}_token": words[number] for mark, number in marks.items()}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **named).save_pretrained(folder)
+    return folder
