@@ -86,7 +86,7 @@ def heeds_padding(stack: Stack) -> bool:
     """Whether what the parts remember of padded rows is what they remember of the rows without their padding."""
     parts = [part for layer in stack.layers for part in (layer.parts if isinstance(layer, Wiring) else [layer])]
     sights = [part.see for part in parts if isinstance(part, Attention)]
-    known = all(isinstance(part, Part) and part.properties.length_free and type(part) in PARTS for part in parts)
+    known = all(isinstance(part, Part) and part.properties.length_free and type(part) in PADDED for part in parts)
     return known and all(type(see) in (Itself, Grouped) for see in sights)  # one that forgets would count padding
 
 
@@ -222,9 +222,8 @@ PARTS: dict[type, Callable[[Any, Context], Step]] = {
     Attention: attention,
     FeedForward: feedforward,
     Recurrent: recurrent,
-    LinearAttention: whole,
-    Performer: whole,
 }
+PADDED = (*PARTS, LinearAttention, Performer)  # parts that remember nothing of padding
 SIGHTS: dict[type, Callable[[Attention, Any, Context], Step]] = {Itself: itself, Grouped: itself, Memory: memory}
 FUNCTIONS: dict[type, Callable[[Any], Function]] = {
     nn.Linear: linear,

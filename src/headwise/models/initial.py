@@ -14,13 +14,13 @@ from headwise.blocks.mixers.projected import Projected
 from headwise.blocks.terms import BucketBias
 
 
-def xavier(model: nn.Module, width: int) -> None:
-    """Embeddings N(0, 1/width), so that sqrt(width) times them has unit variance; matrices Xavier-uniform, each
-    projection of a fused product for itself; biases zero."""
+def xavier(model: nn.Module, *widths: int) -> None:
+    """Embeddings of these widths N(0, 1/width), so that sqrt(width) times them has unit variance; matrices
+    Xavier-uniform, each projection of a fused product for itself; biases zero."""
     fused = {id(see.project): rows(see) for see in sights(model)}
     for module in model.modules():
-        if isinstance(module, nn.Embedding) and module.embedding_dim == width:
-            nn.init.normal_(module.weight, std=width**-0.5)
+        if isinstance(module, nn.Embedding) and module.embedding_dim in widths:
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
         elif isinstance(module, nn.Linear):
             for block in module.weight.split(fused.get(id(module), (len(module.weight),))):
                 nn.init.xavier_uniform_(block)

@@ -104,8 +104,7 @@ class LayeredConfig(ModelConfig):
         """Set the weights of a new model."""
         from headwise.models.initial import xavier
 
-        for width in dict.fromkeys((self.width, self.outer)):
-            xavier(model, width)
+        xavier(model, self.width, self.outer)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         """Encoder and decoder to transduce, the decoder alone as a language model, the encoder alone to label."""
