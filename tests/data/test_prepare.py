@@ -161,3 +161,15 @@ def test_long_work_reports_on_stderr(data, monkeypatch, capsys):
     assert "tokenising the train part: " in capsys.readouterr().err
     prepare(data, LETTERS)
     assert not capsys.readouterr().err  # it is in the cache
+
+
+def test_ids_that_carry_heads_beside_words_are_kept_whole(tmp_path):
+    """Word + size * head: of a usual vocabulary and a long sentence more than 16 bits."""
+    words = [f"w{number}|60" for number in range(2000)]
+    lines = [" ".join(words[start : start + 80]) + "\tX\n" for start in range(0, 1920, 60)]
+    (tmp_path / "trees.tsv").write_text("".join(lines))
+    data = DataConfig(root=str(tmp_path), train="trees.tsv", cache=str(tmp_path / "cache"))
+    prepared = prepare(data, TOKENISERS.parse({"kind": "parsed", "target": "words"}))
+    size = prepared.tokenisers.source.size
+    source, _ = prepared.train[0]
+    assert source.max() > 2**16 and set((source // size).tolist()) == {60}

@@ -15,8 +15,8 @@ import numpy as np
 
 from headwise.config.base import validate
 from headwise.config.data import UNPAIRED, DataConfig
+from headwise.data.cache import cache_root
 from headwise.data.duplication import Duplication
-from headwise.data.examples import cache_root
 from headwise.data.generated import Made, configured
 from headwise.data.listops import ListOps
 from headwise.data.parts import Every, Pairs, Part, Prefixed, Span, fingerprint

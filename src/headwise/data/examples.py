@@ -6,26 +6,19 @@ where each piece begins, and the end.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
-import shutil
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, chain, groupby
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 
+from headwise.data.cache import digests, mapped, verify
 from headwise.data.texts import Pair, Rest, pieces
-from headwise.errors import UserError
-from headwise.files import user_cache
 from headwise.text.tokenisers import Tokenisers
-
-log = logging.getLogger(__name__)
 
 Row = tuple[Sequence[int] | None, Sequence[int]]  # without a source it goes on with the target of the row before
 CHUNK = 10_000  # pairs tokenised at a time: enough for the library's threads, little memory
@@ -71,11 +64,9 @@ class Examples:
     def open(cls, folder: Path) -> Examples:
         """Map what `write` has written; ValueError if any byte of it has changed."""
         meta = json.loads((folder / "meta.json").read_text())
-        for name, digest in meta["sha256"].items():
-            if _sha256(folder / name) != digest:
-                raise ValueError(f"{name} has changed")
-        tokens = _map(folder / "tokens.bin", meta["dtype"])
-        return cls(tokens, _map(folder / "bounds.bin", "int64"), meta["dropped"])
+        verify(folder, meta["sha256"])
+        tokens = mapped(folder / "tokens.bin", meta["dtype"])
+        return cls(tokens, mapped(folder / "bounds.bin", "int64"), meta["dropped"])
 
 
 def tokenise(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:
@@ -118,9 +109,9 @@ def _by_pair(rows: Iterable[Row]) -> Iterator[tuple[Sequence[int], Iterator[Sequ
         yield source or (), chain([target], (more for _, more in group))  # noqa: B031  (the rest of one iterator)
 
 
-def write(folder: Path, rows: Iterable[Row], vocab: int, max_length: int) -> None:
-    """Stream rows into a folder, leaving out those with a side longer than `max_length`."""
-    dtype, code = ("uint16", "H") if vocab <= 2**16 else ("int32", "i")
+def write(folder: Path, rows: Iterable[Row], ids: int, max_length: int) -> None:
+    """Stream rows of numbers below `ids` into a folder, leaving out those with a side longer than `max_length`."""
+    dtype, code = ("uint16", "H") if ids <= 2**16 else ("int32", "i")
     end, dropped = 0, 0
     with open(folder / "tokens.bin", "wb") as tokens, open(folder / "bounds.bin", "wb") as bounds:
         array("q", [0]).tofile(bounds)
@@ -138,54 +129,5 @@ def write(folder: Path, rows: Iterable[Row], vocab: int, max_length: int) -> Non
                 continue
             array("q", [middle, end]).tofile(bounds)
     meta: dict[str, Any] = {"dtype": dtype, "dropped": dropped}
-    meta["sha256"] = {name: _sha256(folder / name) for name in ("tokens.bin", "bounds.bin")}
+    meta["sha256"] = digests(folder, "tokens.bin", "bounds.bin")
     (folder / "meta.json").write_text(json.dumps(meta))
-
-
-def cached(folder: Path, build: Callable[[Path], None]) -> Examples:
-    """The examples in `folder`, built there first if it is missing or damaged."""
-    try:
-        if folder.exists():
-            try:
-                return Examples.open(folder)
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                log.warning("the cache %s is damaged (%s) and is built again", folder, error)
-                shutil.rmtree(folder)
-        _build_aside(folder, build)
-        return Examples.open(folder)
-    except OSError as error:
-        raise UserError(
-            f"{folder.parent}: the cache cannot be written ({error.strerror}); "
-            "make room there or name another folder in data.cache"
-        ) from None
-
-
-def _build_aside(folder: Path, build: Callable[[Path], None]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
-    try:
-        aside.chmod(0o755)  # a cache may be shared between users
-        build(aside)
-        aside.rename(folder)
-    except OSError:
-        if not folder.exists():  # otherwise another process was quicker and wrote the same
-            raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def cache_root(setting: str) -> Path:
-    """The folder for caches: the setting, or the user's cache folder."""
-    if setting:
-        return Path(setting).expanduser()
-    return user_cache()
-
-
-def _map(path: Path, dtype: str) -> np.ndarray:
-    # An empty file cannot be mapped; a plain view of the mapped array is quicker to index.
-    return np.asarray(np.memmap(path, dtype, mode="r")) if path.stat().st_size else np.empty(0, dtype)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

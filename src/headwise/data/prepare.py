@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from headwise.config.data import DataConfig, TokeniserConfig
 from headwise.data import examples as ex
+from headwise.data.cache import cache_root, cached
 from headwise.data.corpora import Corpus, load_corpus
 from headwise.data.examples import Examples
 from headwise.data.read import Pair
@@ -31,10 +33,10 @@ class Prepared:
     """All that training needs. The pairs are as in the files; tokenisers normalise when they encode."""
 
     tokenisers: Tokenisers
-    train: Examples
-    valid: Examples
-    valid_pairs: list[Pair]
-    test_pairs: list[Pair]
+    train: Any  # Examples, or Images
+    valid: Any
+    valid_pairs: Any  # pairs, or Images
+    test_pairs: Any
 
 
 def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise: Tokenise = ex.tokenise) -> Prepared:
@@ -48,7 +50,7 @@ def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise:
     if isinstance(tokeniser, TokeniserConfig):
         normalise = Normaliser(data.normalise, data.lower)
         tokeniser = Tokenisers.train(corpus.sample, tokeniser, normalise)
-    root = ex.cache_root(data.cache)
+    root = cache_root(data.cache)
     key = _key(corpus, tokeniser, data)
     train, valid = (
         _examples(part, tokenise(pairs, tokeniser), tokeniser, data.max_length, root / f"{key}-{part}")
@@ -58,8 +60,8 @@ def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise:
 
 
 def _examples(part: str, rows: Iterable[ex.Row], tokenisers: Tokenisers, limit: int, folder: Path) -> Examples:
-    vocab = max(tokenisers.source.size, tokenisers.target.size)
-    found = ex.cached(folder, lambda aside: ex.write(aside, _told(rows, part), vocab, limit))
+    ids = max(tokenisers.source.ids, tokenisers.target.ids)
+    found = cached(folder, lambda aside: ex.write(aside, _told(rows, part), ids, limit), Examples.open)
     if not len(found):
         raise UserError(
             f"data.max_length: all {found.dropped} pairs of the {part} part are longer than {limit} tokens; "

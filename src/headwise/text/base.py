@@ -46,3 +46,8 @@ class Tokeniser(ABC):
     @property
     def size(self) -> int:
         return len(self.vocabulary)
+
+    @property
+    def ids(self) -> int:
+        """Ids are below this number; above `size` where they carry more than a word."""
+        return self.size

@@ -39,6 +39,10 @@ class Paired(Tokeniser):
         encoded = iter(self.inner.encode_batch([part for each in parts for part in each]))
         return [joined(islice(encoded, len(each))) for each in parts]
 
+    @property
+    def ids(self) -> int:
+        return self.inner.ids
+
     def decode(self, ids: Iterable[int]) -> str:
         parts: list[list[int]] = [[]]
         for number in ids:

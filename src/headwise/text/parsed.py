@@ -21,6 +21,10 @@ class Parsed(Words):
 
     kind = "parsed"
 
+    @property
+    def ids(self) -> int:
+        return 2**31 - 1  # a head may be any word of a text of any length
+
     @staticmethod
     def cut(text: str) -> Iterable[str]:
         return [word for word, _ in split(text)]
