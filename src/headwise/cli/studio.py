@@ -1,0 +1,42 @@
+"""`headwise studio`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, validators
+
+from headwise.cli.common import say, warnings_to_stderr
+from headwise.errors import UserError
+
+
+def studio(
+    *runs: Path,
+    host: Annotated[str, Parameter(help="Where to listen; others than this machine's own need --key.")] = "127.0.0.1",
+    port: Annotated[int, Parameter(validator=validators.Number(gte=0, lte=65535), help="0: any that is free.")] = 8765,
+    key: Annotated[str, Parameter(help="What requests must show, where others can reach the studio.")] = "",
+    browser: Annotated[bool, Parameter(help="Open a browser on it.")] = True,
+) -> None:
+    """Look inside runs, in the browser: attention of every head, step by step.
+
+    For example:
+
+        headwise studio
+        headwise studio runs/demo runs/shakespeare-gpt
+        headwise studio --port 9000 --no-browser
+
+    Parameters
+    ----------
+    runs
+        Run folders, Hugging Face folders, or folders that hold runs; `runs` by default.
+    """
+    warnings_to_stderr()
+    from headwise.studio.server import serve
+    from headwise.studio.shelf import Shelf
+    from headwise.web.guard import Address
+
+    paths = runs or ((Path("runs"),) if Path("runs").is_dir() else ())
+    if not paths:
+        raise UserError("there are no runs here yet; train one with `headwise demo`, or name folders of runs")
+    serve(Shelf(paths), Address(host, port, key), browser=browser, say=say)

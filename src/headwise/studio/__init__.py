@@ -1,0 +1,1 @@
+"""See a Transformer think, in the browser: `headwise studio`."""

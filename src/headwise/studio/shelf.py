@@ -1,0 +1,65 @@
+"""The runs and folders that the studio may open. Requests name them; no request names a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwise.errors import UserError, nearest
+from headwise.runs import Run, find
+
+
+@dataclass(frozen=True)
+class Item:
+    """A run, or a folder of another library."""
+
+    name: str
+    path: Path
+
+    @property
+    def run(self) -> Run | None:
+        return Run(self.path) if (self.path / "config.toml").is_file() else None
+
+    def told(self) -> dict[str, Any]:
+        """What a list says of it."""
+        if self.run is None:
+            return {"name": self.name, "kind": "folder", "task": "", "model": "", "ready": True}
+        try:
+            config = self.run.config
+            task, model = (str(config.get(key, {}).get("kind", "")) for key in ("task", "model"))
+            return {"name": self.name, "kind": "run", "task": task, "model": model, "ready": bool(self.run.steps())}
+        except UserError as error:
+            return {"name": self.name, "kind": "run", "task": "", "model": "", "ready": False, "problem": str(error)}
+
+
+class Shelf:
+    """Names to folders. Folders that hold runs are looked through again at each request: training adds to them."""
+
+    def __init__(self, paths: Sequence[Path]):
+        self.paths = tuple(paths)
+        for path in self.paths:
+            if not path.is_dir():
+                raise UserError(f"{path}: there is no such folder; name a run, or the folder of your runs")
+
+    def items(self) -> dict[str, Item]:
+        """By name; of two with the same name the second is called by its folder, too."""
+        found: dict[str, Item] = {}
+        for path in self._folders():
+            name = path.name if path.name not in found else f"{path.parent.name}-{path.name}"
+            found.setdefault(name, Item(name, path))
+        return found
+
+    def __getitem__(self, name: str) -> Item:
+        items = self.items()
+        if name not in items:
+            raise UserError(f"there is no run '{name}' here; {nearest(name, items)}")
+        return items[name]
+
+    def _folders(self) -> Iterator[Path]:
+        for path in self.paths:
+            if (path / "config.toml").is_file() or (path / "config.json").is_file():
+                yield path.resolve()
+            else:
+                yield from (run.path.resolve() for run in find(path))

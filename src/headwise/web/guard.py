@@ -1,0 +1,148 @@
+"""Stands before every route: refuses foreign hosts and origins and bodies that are too long, and tells browsers what a
+page may do.
+
+A page of another site that is open in the same browser can send requests to a server on this machine. It cannot forge
+the Host and Origin headers, so those decide.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from headwise.errors import UserError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+MOST_BYTES = 8 * 2**20  # of one request: an image with room to spare
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens. One that others can reach needs a key.
+
+    >>> Address("127.0.0.1", 8000).hosts == {"127.0.0.1:8000", "localhost:8000", "[::1]:8000"}
+    True
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.host not in LOCAL and not self.key:
+            raise UserError(f"--host {self.host}: others could reach it; set a key with --key, or use 127.0.0.1")
+
+    @property
+    def hosts(self) -> set[str]:
+        """What a browser may call it."""
+        names = {*LOCAL, self.host}
+        return {f"[{name}]:{self.port}" if ":" in name else f"{name}:{self.port}" for name in names}
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host if ':' not in self.host else f'[{self.host}]'}:{self.port}/"
+
+
+class Guard:
+    """ASGI middleware."""
+
+    def __init__(self, app: App, address: Address, most: int = MOST_BYTES):
+        self.app, self.address, self.most = app, address, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return  # there are no other kinds of requests here
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if refusal := self._refused(headers):
+            await answer(send, *refusal)
+            return
+        counted = Counted(receive, self.most)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if counted.exceeded:
+                    raise TooLong
+                known = {name.lower() for name, _ in message.get("headers", [])}
+                extra = [
+                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in known
+                ]
+                message = {**message, "headers": [*message.get("headers", []), *extra]}
+            await send(message)
+
+        try:
+            await self.app(scope, counted, guarded)
+        except TooLong:
+            await answer(send, 413, f"a request may have {self.most:,} bytes; send less")
+
+    def _refused(self, headers: dict[str, str]) -> tuple[int, str] | None:
+        address = self.address
+        if not address.key and headers.get("host", "").lower() not in address.hosts:
+            return 421, "this server answers only to its own address"
+        origin = headers.get("origin")
+        if origin is not None and origin not in {f"http://{host}" for host in _called(address, headers)}:
+            return 403, "pages of other sites may not ask this server"
+        if address.key and not hmac.compare_digest(_given(headers), address.key):
+            return 401, "this server wants its key, as `Authorization: Bearer KEY`"
+        if int(headers["content-length"]) > self.most if headers.get("content-length", "").isdigit() else False:
+            return 413, f"a request may have {self.most:,} bytes; send less"
+        return None
+
+
+class TooLong(Exception):
+    """A body went on beyond the limit."""
+
+
+class Counted:
+    """Receives a body, and breaks off where it is longer than it may be."""
+
+    def __init__(self, receive: Receive, most: int):
+        self.receive, self.left, self.exceeded = receive, most, False
+
+    async def __call__(self) -> Message:
+        message = await self.receive()
+        self.left -= len(message.get("body", b""))
+        if self.left < 0:
+            self.exceeded = True
+            raise TooLong
+        return message
+
+
+def _called(address: Address, headers: dict[str, str]) -> Iterable[str]:
+    """The names under which this request may know the server: with a key, the one that it called."""
+    return {headers.get("host", "")} if address.key else address.hosts
+
+
+def _given(headers: dict[str, str]) -> str:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key if scheme.lower() == "bearer" else ""
+
+
+async def answer(send: Send, status: int, sentence: str) -> None:
+    """A refusal in JSON."""
+    body = json.dumps({"error": sentence}).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close", **HEADERS}
+    start = {"type": "http.response.start", "status": status}
+    await send({**start, "headers": [(name.encode(), value.encode()) for name, value in headers.items()]})
+    await send({"type": "http.response.body", "body": body})
