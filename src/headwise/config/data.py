@@ -21,6 +21,10 @@ Column = Literal["upos", "xpos", "deprel"]
 UNPAIRED = ("lines", "documents", "text")  # formats that have a target side alone: the source is empty
 
 
+DATA = Table("data", default="texts")
+
+
+@DATA.add
 class DataConfig(Config):
     """Pairs of texts: a corpus by `name`, or files.
 
@@ -30,6 +34,7 @@ class DataConfig(Config):
     such as `books/*.txt`; it need not fit in memory.
     """
 
+    kind: Literal["texts"] = "texts"
     name: str = ""
     train: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()

@@ -12,8 +12,9 @@ from pydantic import Field, model_validator
 
 from headwise.catalog import MODELS
 from headwise.config.base import Config, Problems, merge, slot, validate
-from headwise.config.data import TOKENISERS, CharactersConfig, DataConfig
+from headwise.config.data import DATA, TOKENISERS, CharactersConfig
 from headwise.config.decode import DecodeConfig
+from headwise.config.images import ImagesConfig  # noqa: F401  (enters itself in the table of data)
 from headwise.config.tasks import TASKS, TransduceConfig
 from headwise.config.train import TrainConfig
 from headwise.config.tuning import TuningConfig, inherited
@@ -22,10 +23,11 @@ from headwise.models.transformer import TransformerConfig
 
 if TYPE_CHECKING:
     AnyTask: TypeAlias = Any
+    AnyData: TypeAlias = Any
     AnyTokeniser: TypeAlias = Any
     AnyModel: TypeAlias = Any
 else:
-    AnyTask, AnyTokeniser, AnyModel = slot(TASKS), slot(TOKENISERS), slot(MODELS)
+    AnyTask, AnyData, AnyTokeniser, AnyModel = slot(TASKS), slot(DATA), slot(TOKENISERS), slot(MODELS)
 
 
 class Experiment(Config):
@@ -34,7 +36,7 @@ class Experiment(Config):
     name: str = ""  # of the run; empty: the file's name
     seed: int = Field(1, ge=0)
     task: AnyTask = TransduceConfig()
-    data: DataConfig
+    data: AnyData
     tokeniser: AnyTokeniser = CharactersConfig()
     model: AnyModel = TransformerConfig()
     train: TrainConfig
@@ -47,11 +49,24 @@ class Experiment(Config):
     def _inherit(cls, data: Any) -> Any:
         return inherited(data) if isinstance(data, Mapping) and data.get("init_from") else data
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_task(cls, data: Any) -> Any:
+        """Data are of the kind that the task reads, unless they say otherwise."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("data"), Mapping) or "kind" in data["data"]:
+            return data
+        task: Any = TASKS.parse(data.get("task", TASKS.default))
+        return {**data, "data": {"kind": task.reads, **data["data"]}}
+
     @model_validator(mode="after")
     def _possible(self) -> Experiment:
         if self.task.shape not in self.model.tasks:
             able = ", ".join(self.model.tasks)
             raise Problems([(("task",), f"the model '{self.model.kind}' cannot {self.task.kind}, it can {able}")])
+        if self.task.reads != self.data.kind:
+            raise Problems(
+                [(("data", "kind"), f"the task '{self.task.kind}' reads {self.task.reads}, not {self.data.kind}")]
+            )
         if self.init_from and getattr(self.model, "embeddings", ""):
             raise Problems([(("model", "embeddings"), "init_from brings vectors of its own; leave one of the two out")])
         if self.tuning.lora.rank and not self.init_from:

@@ -19,8 +19,9 @@ from headwise.text.normalise import Normaliser
 from headwise.text.paired import BETWEEN, Paired
 from headwise.text.parsed import Parsed
 from headwise.text.subword import Bpe, Unigram
+from headwise.vision.pixels import Pixels
 
-CLASSES = (Characters, Words, Parsed, Labels, Bytes, Bpe, Unigram, Paired, HfTokeniser, MarianTokeniser)
+CLASSES = (Characters, Words, Parsed, Labels, Bytes, Bpe, Unigram, Paired, HfTokeniser, MarianTokeniser, Pixels)
 KINDS: dict[str, type[Tokeniser]] = {cls.kind: cls for cls in CLASSES}
 FORMAT, VERSION = "headwise-tokenisers", 1
 

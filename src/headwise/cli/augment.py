@@ -1,0 +1,91 @@
+"""`headwise augment`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter, validators
+
+from headwise.cli.common import Changes, With, say
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from headwise.config.augment import AugmentationConfig
+    from headwise.config.images import ImagesConfig
+
+
+def augment(
+    what: Annotated[
+        list[str], Parameter(negative="", help="An experiment file, or augmentations by name or as tables.")
+    ],
+    /,
+    *,
+    data: Annotated[str, Parameter(help="A named set of images, or a folder of them.")] = "",
+    out: Annotated[Path, Parameter(help="The picture: .png or .svg.")] = Path("augment.png"),
+    count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="How many images.")] = 8,
+    seed: Annotated[int, Parameter(help="Of the draws.")] = 1,
+    changes: Changes = None,
+    with_: With = None,
+) -> None:
+    """Draw a contact sheet of augmentation: each by itself, then all of them one after the other.
+
+    For example:
+
+        headwise augment my.toml --out sheet.png
+        headwise augment flip mixup --data fashion-mnist
+        headwise augment '{kind="crop", area=[0.3, 1]}' erase --data photos/ --count 5
+    """
+    from headwise.inspect.files import check_ending, save
+    from headwise.plugins import add_parts
+
+    check_ending(out, ".png", ".svg")
+    add_parts(with_ or ())
+    source, augmentations, title = chosen(what, data, changes or ())
+    from headwise.vision.corpora import load_images
+    from headwise.vision.sheet import assorted, sheet
+
+    built = [config.build() for config in augmentations]
+    rows = {described(config): [part] for config, part in zip(augmentations, built, strict=True)}
+    if len(built) > 1:
+        rows["all of them"] = built
+    images = assorted(load_images(source).train, count)
+    say(f"the picture is {save(sheet(images, rows, title, seed), out)}")
+
+
+def chosen(
+    what: Sequence[str], data: str, changes: Sequence[str]
+) -> tuple[ImagesConfig, tuple[AugmentationConfig, ...], str]:
+    """The images and augmentations that are meant, and what they are called."""
+    from headwise.config.base import validate
+    from headwise.config.experiment import Experiment, parse_changes
+    from headwise.config.images import ImagesConfig
+    from headwise.config.tasks import RecogniseConfig
+
+    if what[0].endswith(".toml"):
+        if len(what) > 1 or data:
+            raise UserError(f"{what[0]}: an experiment has data and augmentations of its own; change them with --set")
+        experiment = Experiment.read(what[0], changes)
+        augmentations = getattr(experiment.task, "augment", ())
+        if not augmentations:
+            raise UserError(f"{what[0]}: its task changes no images; where it reads some, set its `augment`")
+        return experiment.data, augmentations, experiment.name
+    if changes:
+        raise UserError("--set: changes an experiment; write the settings as a table, such as '{kind=\"crop\"}'")
+    if not data:
+        raise UserError("--data: name a set of images or a folder of them, such as --data digits")
+    tables = [parse_changes([f"augment={name}"])["augment"] for name in what]
+    task = validate(RecogniseConfig, {"augment": tables})
+    source = {"train": data} if Path(data).exists() else {"name": data}
+    return validate(ImagesConfig, source, "--data"), task.augment, data
+
+
+def described(config: AugmentationConfig) -> str:
+    """The name of an augmentation, and the settings that are not the usual ones under it."""
+    changed = config.model_dump(exclude_defaults=True)
+    return "\n".join([config.kind, *(f"{key} {shown(value)}" for key, value in changed.items() if key != "kind")])
+
+
+def shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,59 @@
+"""Images to learn from (`[data]` with `kind = "images"`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from headwise.config.base import Config
+from headwise.config.data import DATA
+
+Pixels = Annotated[int, Field(ge=1)]
+Format = Literal["folders", "idx", "cifar", "rows", "npz", "coco", "captions", "digits"]
+
+
+@DATA.add
+class ImagesConfig(Config):
+    """Images: a set by `name`, or files. Where `valid` is not given, it is held out of `train`."""
+
+    kind: Literal["images"] = "images"
+    name: str = ""
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    root: str = ""  # where names and relative files are looked for
+    cache: str = ""  # where decoded images are kept; empty: the user's cache folder
+    format: Format = "folders"
+    size: tuple[Pixels, Pixels] | tuple[()] = ()  # rows and columns, or one side; empty: as the files are
+    channels: Literal[0, 1, 3] = 0  # 0: as the files have them
+    classes: tuple[str, ...] = ()  # what numbered labels are called, from 0; empty: by their numbers
+    damaged: Literal["refuse", "skip"] = "refuse"  # what to do with an image that cannot be decoded
+    most: int = Field(0, ge=0)  # how many images to train on; 0: all
+    valid_share: float = Field(0.05, gt=0, lt=1)
+    valid_size: int = Field(5000, gt=0)  # a held-out validation part has at most about this many images
+    test_share: float = Field(0.0, ge=0, lt=1)
+    mean: tuple[float, ...] = ()  # of each channel, in 0..1; empty: measured on the training images
+    std: tuple[float, ...] = ()
+
+    @field_validator("train", "valid", "test", mode="before")
+    @classmethod
+    def _files(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) and value else value or ()
+
+    @field_validator("size", mode="before")
+    @classmethod
+    def _side(cls, value: Any) -> Any:
+        return ((value, value) if value else ()) if isinstance(value, int) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ImagesConfig:
+        if self.name and (self.train or self.valid or self.test):
+            raise ValueError("give either the `name` of a set or files, not both")
+        if not self.name and not self.train:
+            raise ValueError('there is nothing to learn from; set `train`, or `name` (such as "digits")')
+        if len(self.mean) != len(self.std):
+            raise ValueError("`mean` and `std` are one number each for every channel; give both or neither")
+        if self.valid_share + self.test_share >= 1:
+            raise ValueError("valid_share and test_share leave nothing to train on; make them smaller")
+        return self

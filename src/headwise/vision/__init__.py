@@ -1,0 +1,1 @@
+"""From image files to pixels: decoding, sets of images, augmentation, boxes."""

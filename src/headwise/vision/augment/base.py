@@ -1,0 +1,67 @@
+"""What augmentations have in common: draws for each image of a batch, boxes, and the choice of whom they befall."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+ATTEMPTS = 10  # how often a box is drawn that does not fit, as everybody does
+
+
+class Augmentation(Protocol):
+    """Images (B, C, H, W) in 0..1 and soft labels (B, L), changed together."""
+
+    def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class OnImages(ABC):
+    """Changes images and leaves their labels as they are."""
+
+    def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return self.change(images), targets
+
+    @abstractmethod
+    def change(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, C, H, W)."""
+
+
+def uniform(images: Tensor, low: float = 0.0, high: float = 1.0, times: int = 0) -> Tensor:
+    """Numbers between two others for each image: (B,), or (B, times)."""
+    shape = (len(images), times) if times else (len(images),)
+    return low + (high - low) * torch.rand(shape, dtype=images.dtype, device=images.device)
+
+
+def each(values: Tensor) -> Tensor:
+    """One number for an image, to be spread over its pixels: (B,) -> (B, 1, 1, 1)."""
+    return values[:, None, None, None]
+
+
+def sometimes(images: Tensor, changed: Tensor, probability: float) -> Tensor:
+    """Each image as it was, or with this probability changed."""
+    return torch.where(each(uniform(images) < probability), changed, images)
+
+
+def rectangles(images: Tensor, area: tuple[float, float], aspect: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
+    """Heights and widths in pixels of boxes that fit the images: shares of their area, uniform, and a width / height
+    that is uniform on a logarithmic scale. (B,) each; the third says for which images one did fit in time."""
+    height, width = images.shape[-2:]
+    areas = height * width * uniform(images, *area, times=ATTEMPTS)  # (B, attempts)
+    ratios = uniform(images, math.log(aspect[0]), math.log(aspect[1]), times=ATTEMPTS).exp()
+    tall, wide = (areas / ratios).sqrt(), (areas * ratios).sqrt()
+    fits = (tall <= height) & (wide <= width)
+    first = fits.int().argmax(1, keepdim=True)  # of several greatest it is the first
+    found = (tall.gather(1, first), wide.gather(1, first), fits.gather(1, first))
+    return found[0].squeeze(1), found[1].squeeze(1), found[2].squeeze(1)
+
+
+def inside(images: Tensor, top: Tensor, left: Tensor, bottom: Tensor, right: Tensor) -> Tensor:
+    """Which pixels are inside a box for each image, its last row and column excluded: (B,) x 4 -> (B, 1, H, W)."""
+    rows = torch.arange(images.shape[-2], device=images.device)
+    columns = torch.arange(images.shape[-1], device=images.device)
+    down = (rows >= top[:, None]) & (rows < bottom[:, None])  # (B, H)
+    across = (columns >= left[:, None]) & (columns < right[:, None])  # (B, W)
+    return (down[:, :, None] & across[:, None, :]).unsqueeze(1)  # (B, H, 1), (B, 1, W) -> (B, 1, H, W)

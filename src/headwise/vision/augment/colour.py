@@ -1,0 +1,47 @@
+"""Colours that a camera, or the hour of the day, might have changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headwise.vision.augment import tones
+from headwise.vision.augment.base import OnImages, sometimes, uniform
+
+
+@dataclass(frozen=True)
+class ColourJitter(OnImages):
+    """Brightness, contrast and saturation times 1 - b .. 1 + b each, the hue moved by up to a share of its circle.
+
+    DISCREPANCY: the order of the four is drawn for a batch, not for each image.
+    """
+
+    brightness: float = 0.3
+    contrast: float = 0.3
+    saturation: float = 0.3
+    hue: float = 0.0
+
+    def change(self, images: Tensor) -> Tensor:
+        steps = (
+            (tones.brightness, 1.0, self.brightness),
+            (tones.contrast, 1.0, self.contrast),
+            (tones.saturation, 1.0, self.saturation),
+            (tones.hue, 0.0, self.hue),
+        )
+        for number in torch.randperm(len(steps)).tolist():  # drawn on the host, which so need not wait for the device
+            change, middle, most = steps[number]
+            if most:
+                images = change(images, uniform(images, middle - most, middle + most))
+        return images
+
+
+@dataclass(frozen=True)
+class Grey(OnImages):
+    """Without colour, with a probability."""
+
+    probability: float = 0.2
+
+    def change(self, images: Tensor) -> Tensor:
+        return sometimes(images, tones.grey(images).expand_as(images), self.probability)

@@ -1,0 +1,19 @@
+"""An image several times in one batch. Several times in one epoch is an order of the data (`ImageData.repeats`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Batch augmentation (Hoffer et al. 2020): M copies of each image in the batch, side by side; what comes after
+    makes them differ."""
+
+    times: int = 2
+
+    def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        # (B, C, H, W) -> (B * times, C, H, W)
+        return images.repeat_interleave(self.times, 0), targets.repeat_interleave(self.times, 0)

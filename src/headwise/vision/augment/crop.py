@@ -1,0 +1,70 @@
+"""Where an image is cut and which way round it is: random resized crops (Szegedy et al. 2015), shifts, mirrors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headwise.vision.augment.base import OnImages, rectangles, sometimes, uniform
+from headwise.vision.augment.geometry import Interpolation, maps, warp
+
+
+@dataclass(frozen=True)
+class ResizedCrop(OnImages):
+    """A box of random area and aspect at a random place, enlarged to the size of the image.
+
+    Where none of ten boxes fits, the largest in the middle is taken whose aspect is allowed.
+
+    DISCREPANCY: boxes are not rounded to whole pixels, which matters for small images alone.
+    """
+
+    area: tuple[float, float] = (0.08, 1.0)
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
+
+    def change(self, images: Tensor) -> Tensor:
+        height, width = images.shape[-2:]
+        tall, wide, fits = rectangles(images, self.area, self.aspect)
+        right, down = uniform(images, -0.5, 0.5), uniform(images, -0.5, 0.5)
+        low, high = self.aspect
+        tall, wide = tall.where(fits, min(height, width / low)), wide.where(fits, min(width, height * high))
+        right, down = right.where(fits, 0), down.where(fits, 0)
+        none = torch.zeros_like(tall)
+        seen = maps(wide / width, none, right * (width - wide), none, tall / height, down * (height - tall))
+        return warp(images, seen, self.interpolation, outside="border")
+
+
+@dataclass(frozen=True)
+class Shift(OnImages):
+    """Up to `by` pixels to each side: the image is padded, and one of its own size cut out (He et al. 2015)."""
+
+    by: int = 4
+    padding: Literal["constant", "reflect", "replicate"] = "constant"
+
+    def change(self, images: Tensor) -> Tensor:
+        count, _, height, width = images.shape
+        device = images.device
+        padded = F.pad(images, (self.by,) * 4, self.padding)
+        down, right = torch.randint(2 * self.by + 1, (2, count, 1), device=device)
+        rows = (down + torch.arange(height, device=device))[:, :, None]  # (B, H, 1)
+        columns = (right + torch.arange(width, device=device))[:, None, :]  # (B, 1, W)
+        which = torch.arange(count, device=device)[:, None, None]
+        return padded[which, :, rows, columns].permute(0, 3, 1, 2)  # (B, H, W, C) -> (B, C, H, W)
+
+
+@dataclass(frozen=True)
+class Flip(OnImages):
+    """The mirror image, left for right and top for bottom, each with its own probability."""
+
+    horizontal: float = 0.5
+    vertical: float = 0.0
+
+    def change(self, images: Tensor) -> Tensor:
+        for dim, probability in ((-1, self.horizontal), (-2, self.vertical)):
+            if probability:
+                images = sometimes(images, images.flip(dim), probability)
+        return images

@@ -1,0 +1,80 @@
+"""Two images in one, and two labels: mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019).
+
+All of them are x' = m x + (1 - m) x_other and y' = λ y + (1 - λ) y_other, with a mask m over the pixels whose mean is
+λ. For mixup m is λ everywhere, for CutMix it is 0 inside a box and 1 outside.
+
+DISCREPANCY: λ is drawn for each image. The authors' code and timm draw one for a batch, the papers' equations one for
+a pair.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributions import Beta
+
+from headwise.vision.augment.base import each, inside, uniform
+
+
+class Mixing(ABC):
+    """Each image mixed with another of the batch, pixel by pixel as its mask says."""
+
+    def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        mask = self.mask(images)
+        share = mask.mean((1, 2, 3)).to(targets.dtype).unsqueeze(1)  # (B, 1, H, W) -> (B, 1)
+        other = torch.randperm(len(images), device=images.device)
+        return torch.lerp(images[other], images, mask), torch.lerp(targets[other], targets, share)
+
+    @abstractmethod
+    def mask(self, images: Tensor) -> Tensor:
+        """How much of a pixel is the image's own, from 0 to 1: (B, 1, H, W), or (B, 1, 1, 1) where all are alike."""
+
+
+def shares(images: Tensor, alpha: float) -> Tensor:
+    """λ ~ Beta(α, α) for each image, (B,)."""
+    alphas = images.new_full((len(images),), alpha)
+    return Beta(alphas, alphas, validate_args=False).sample()  # checks would make the host wait for the device
+
+
+@dataclass(frozen=True)
+class Mixup(Mixing):
+    """λ ~ Beta(α, α), the same for all pixels."""
+
+    alpha: float = 0.8
+
+    def mask(self, images: Tensor) -> Tensor:
+        return each(shares(images, self.alpha))
+
+
+@dataclass(frozen=True)
+class Cutmix(Mixing):
+    """A box of the other image, of area 1 - λ with λ ~ Beta(α, α) and the image's own aspect, about a pixel drawn
+    uniformly; what of it is outside does not count, so that λ is what of the image is left."""
+
+    alpha: float = 1.0
+
+    def mask(self, images: Tensor) -> Tensor:
+        side = (1 - shares(images, self.alpha)).sqrt()
+        edges = []
+        for length in images.shape[-2:]:
+            half = (side * length).floor().div(2, rounding_mode="floor")
+            middle = (uniform(images) * length).floor()
+            edges.append((middle - half, middle + half))
+        (top, bottom), (left, right) = edges
+        return (~inside(images, top, left, bottom, right)).to(images.dtype)
+
+
+@dataclass(frozen=True)
+class Switch(Mixing):
+    """One way of mixing for each image, with a probability the second (G3)."""
+
+    first: Mixing
+    second: Mixing
+    probability: float = 0.5
+
+    def mask(self, images: Tensor) -> Tensor:
+        second = each(uniform(images) < self.probability)
+        return torch.where(second, self.second.mask(images), self.first.mask(images))

@@ -1,0 +1,133 @@
+"""Boxes around what is seen, and how well two of them fit.
+
+Boxes are rows of four numbers, `corners` x0 y0 x1 y1 or `centred` x y width height. The functions take arrays of NumPy
+and tensors of torch alike and broadcast: `iou(a, b)` is of pairs, `iou(a[:, None], b)` of each with each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Array = TypeVar("Array", np.ndarray, "Tensor")
+TINY = 1e-9  # an area that stands for none, so that nothing is divided by it
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """What is to be found in one image: corners (n, 4) in pixels, a label for each, and which of them are crowds, of
+    which nobody asks how many there are.
+
+    >>> boxes = Boxes(np.array([[1, 2, 5, 6]]), ("star",))
+    >>> boxes.flipped(width=8).corners.tolist(), boxes.scaled(2, 1).corners.tolist()
+    ([[3.0, 2.0, 7.0, 6.0]], [[2.0, 2.0, 10.0, 6.0]])
+    """
+
+    corners: np.ndarray  # (n, 4) float32: x0 y0 x1 y1
+    labels: tuple[str, ...]
+    crowd: tuple[bool, ...] = ()  # empty: none of them is
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "corners", np.asarray(self.corners, np.float32).reshape(-1, 4))
+        object.__setattr__(self, "crowd", tuple(self.crowd) or (False,) * len(self.labels))
+        if not len(self.corners) == len(self.labels) == len(self.crowd):
+            raise ValueError(f"{len(self.corners)} boxes need as many labels, not {len(self.labels)}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def scaled(self, across: float, down: float) -> Boxes:
+        """The boxes in an image of another size."""
+        return replace(self, corners=self.corners * np.array([across, down, across, down], np.float32))
+
+    def moved(self, right: float, down: float) -> Boxes:
+        """The boxes further to the right and further down."""
+        return replace(self, corners=self.corners + np.array([right, down, right, down], np.float32))
+
+    def inside(self, width: float, height: float) -> Boxes:
+        """What of them is inside an image of this size."""
+        cut = self.corners.clip(0, np.array([width, height, width, height], np.float32))
+        return replace(self, corners=cut).chosen(area(cut) > 0)
+
+    def flipped(self, width: float) -> Boxes:
+        """The boxes in the mirror image."""
+        return replace(self, corners=mirrored(self.corners, width))
+
+    def chosen(self, which: np.ndarray) -> Boxes:
+        """Some of them: a bool for each, or their numbers."""
+        numbers = np.arange(len(self))[which].tolist()
+        labels, crowd = (tuple(side[number] for number in numbers) for side in (self.labels, self.crowd))
+        return Boxes(self.corners[numbers], labels, crowd)
+
+
+def to_centred(corners: Array) -> Array:
+    """x0 y0 x1 y1 -> x y width height, (..., 4)."""
+    low, high = corners[..., :2], corners[..., 2:]
+    return _joined((low + high) / 2, high - low)
+
+
+def to_corners(centred: Array) -> Array:
+    """x y width height -> x0 y0 x1 y1, (..., 4).
+
+    >>> to_corners(to_centred(np.array([1.0, 2.0, 5.0, 4.0]))).tolist()
+    [1.0, 2.0, 5.0, 4.0]
+    """
+    middle, half = centred[..., :2], centred[..., 2:] / 2
+    return _joined(middle - half, middle + half)
+
+
+def mirrored(corners: Array, width: float) -> Array:
+    """Corners in the mirror image: what was left is right."""
+    x0, y0, x1, y1 = (corners[..., side : side + 1] for side in range(4))
+    return _joined(width - x1, y0, width - x0, y1)
+
+
+def area(corners: Array) -> Array:
+    """(..., 4) -> (...)."""
+    return _area(corners[..., :2], corners[..., 2:])
+
+
+def common(a: Array, b: Array) -> Array:
+    """The area that two boxes have in common."""
+    return _area(a[..., :2].clip(min=b[..., :2]), a[..., 2:].clip(max=b[..., 2:]))
+
+
+def iou(a: Array, b: Array) -> Array:
+    """Intersection over union.
+
+    >>> iou(np.array([0.0, 0, 2, 2]), np.array([[1.0, 0, 3, 2], [5, 5, 6, 6]])).round(3).tolist()
+    [0.333, 0.0]
+    """
+    both = common(a, b)
+    return both / (area(a) + area(b) - both).clip(min=TINY)
+
+
+def giou(a: Array, b: Array) -> Array:
+    """Generalised intersection over union (Rezatofighi et al. 2019): less the share of the hull that is in neither box,
+    so that boxes which do not meet have a gradient towards each other.
+
+    >>> giou(np.array([0.0, 0, 1, 1]), np.array([2.0, 0, 3, 1])).round(3).tolist()
+    -0.333
+    """
+    hull = _area(a[..., :2].clip(max=b[..., :2]), a[..., 2:].clip(min=b[..., 2:])).clip(min=TINY)
+    both = common(a, b)
+    union = area(a) + area(b) - both
+    return both / union.clip(min=TINY) - (hull - union) / hull
+
+
+def _area(low: Array, high: Array) -> Array:
+    sides = (high - low).clip(min=0)
+    return sides[..., 0] * sides[..., 1]
+
+
+def _joined(*parts: Any) -> Any:
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts, -1)
+    import torch
+
+    return torch.cat(parts, -1)

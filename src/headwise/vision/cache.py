@@ -1,0 +1,114 @@
+"""Decoded images as one array in a file, which is mapped into memory."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from headwise.data.cache import cached, digests, mapped, verify
+from headwise.errors import UserError
+from headwise.vision.decode import Damaged, Shape
+from headwise.vision.listing import Listing, state
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+VERSION = 1  # of how images are decoded; another number decodes everything anew
+FILES = ("pixels.bin", "numbers.bin", "prints.bin")
+TOLD = 5  # damaged images that are named
+
+
+@dataclass(frozen=True)
+class Way:
+    """How images are decoded."""
+
+    size: Shape = ()
+    channels: int = 0  # 0: one where all are grey, else three
+    skip: bool = False  # leave out what is damaged, instead of refusing it
+    by_print: bool = False  # in the order of fingerprints, so that a range of these is a part of the array
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Images (N, C, H, W), the number of each in its listing, and its fingerprint."""
+
+    pixels: np.ndarray
+    numbers: np.ndarray
+    prints: np.ndarray
+    damaged: tuple[str, ...] = ()  # what was left out, and why
+
+    @classmethod
+    def open(cls, folder: Path) -> Decoded:
+        """Map what `write` has written; ValueError if any byte of it has changed."""
+        meta = json.loads((folder / "meta.json").read_text())
+        verify(folder, meta["sha256"])
+        pixels, numbers, prints = map(mapped, (folder / name for name in FILES), ("uint8", "int64", "uint64"))
+        return cls(pixels.reshape(-1, *meta["shape"]), numbers, prints, tuple(meta["damaged"]))  # (...) -> (N, C, H, W)
+
+
+def decode_all(listing: Listing, way: Way, root: Path) -> Decoded:
+    """The images of a listing, decoded at the first call and kept below `root`."""
+    found = cached(root / f"{_key(listing, way)}-images", lambda aside: write(aside, listing, way), Decoded.open)
+    if found.damaged:
+        some = "\n".join(found.damaged[:TOLD])
+        more = f"\nand {len(found.damaged) - TOLD} others" if len(found.damaged) > TOLD else ""
+        log.warning("%d damaged images are left out:\n%s%s", len(found.damaged), some, more)
+    return found
+
+
+def write(folder: Path, listing: Listing, way: Way) -> None:
+    """Look at all images, then decode them one after the other into one file."""
+    pictures, damaged = listing.pictures, list[str]()
+    looks = dict(_sound(enumerate(pictures.looks()), way.skip, damaged))
+    order = sorted(looks, key=lambda number: looks[number].print) if way.by_print else list(looks)
+    channels = way.channels or max((each.channels for each in looks.values()), default=1)
+    images = zip(order, pictures.decoded(order, way.size, channels), strict=True)
+    shape, kept = (0, 0, 0), list[int]()
+    with open(folder / "pixels.bin", "wb") as file:
+        for number, image in _sound(images, way.skip, damaged):
+            if kept and image.shape != shape:
+                raise UserError(
+                    f"{listing.names[number]}: has {_size(image.shape)} pixels, but {listing.names[kept[0]]} has "
+                    f"{_size(shape)}; set data.size to bring all images to one size"
+                )
+            shape = image.shape
+            file.write(np.ascontiguousarray(image).data)
+            kept.append(number)
+    if not kept:
+        raise UserError(f"{damaged[0]}; and no other image is left, check [data]")
+    np.array(kept, np.int64).tofile(folder / "numbers.bin")
+    np.array([looks[number].print for number in kept], np.uint64).tofile(folder / "prints.bin")
+    meta = {"shape": shape, "damaged": damaged, "sha256": digests(folder, *FILES)}
+    (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def _sound(
+    results: Iterable[tuple[int, Result | Damaged]], skip: bool, damaged: list[str]
+) -> Iterator[tuple[int, Result]]:
+    """The results that are none of damage, which is refused or else remembered."""
+    for number, result in results:
+        if not isinstance(result, Damaged):
+            yield number, result
+        elif skip:
+            damaged.append(str(result))
+        else:
+            raise UserError(f'{result}; data.damaged = "skip" leaves out images that cannot be decoded')
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return f"{shape[1]} x {shape[2]}"
+
+
+def _key(listing: Listing, way: Way) -> str:
+    """A digest of all that the pixels depend on."""
+    files = [(str(path.absolute()), *state(path)) for path in listing.pictures.files]
+    text = json.dumps([VERSION, listing.pictures.key, files, list(vars(way).values())])
+    return sha256(text.encode()).hexdigest()[:24]

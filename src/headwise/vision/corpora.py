@@ -1,0 +1,106 @@
+"""Which images to train, validate and test on: the user's files, or a set by name."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from headwise.config.images import ImagesConfig
+from headwise.data.cache import cache_root
+from headwise.errors import UserError
+from headwise.vision.cache import Decoded, Way, decode_all
+from headwise.vision.formats import FORMATS, UNLABELLED
+from headwise.vision.images import ImageCorpus, Images
+from headwise.vision.listing import Listing
+from headwise.vision.named import DRAWN, drawn, resolve
+
+PARTS = ("train", "valid", "test")
+
+
+def load_images(config: ImagesConfig) -> ImageCorpus:
+    """The parts of a set of images; a validation part that is not given is held out of the training part.
+
+    What is held out depends on the bytes of the images alone, not on a seed, on names or on the order of files, and
+    equal images go together: no held-out image is ever seen in training.
+    """
+    if config.name in DRAWN:
+        return drawn(config)
+    config = resolve(config)
+    listed = _listed(config)
+    root, way = cache_root(config.cache), Way(config.size, config.channels, skip=config.damaged == "skip")
+    train = decode_all(listed["train"], replace(way, by_print=True), root)
+    spans = _spans(train.prints, config, set(listed))
+    corpus = {part: _images(listed["train"], train, span) for part, span in spans.items()}
+    way = replace(way, channels=train.pixels.shape[1])
+    for part in listed.keys() - spans.keys():
+        corpus[part] = _images(listed[part], decode_all(listed[part], way, root))
+        _same_size(corpus[part], corpus["train"])
+    if config.format not in UNLABELLED:
+        _learnable(corpus)
+    return ImageCorpus(**corpus)
+
+
+def _listed(config: ImagesConfig) -> dict[str, Listing]:
+    """What the files of each part hold. Files to train on may hold other parts, too."""
+    found = dict[str, Listing]()
+    for part in PARTS:
+        names: tuple[str, ...] = getattr(config, part)
+        if not names:
+            continue
+        paths = tuple(Path(config.root).expanduser() / Path(name).expanduser() for name in names)
+        inside = FORMATS[config.format](paths, config)
+        own = inside.get(part, inside.get(""))
+        if own is None:
+            raise UserError(f"data.{part}: {paths[0]} has no part called {part}")
+        if part == "train":
+            found |= {other: listing for other, listing in inside.items() if other}
+        found[part] = own
+    return found
+
+
+def _spans(prints: np.ndarray, config: ImagesConfig, given: set[str]) -> dict[str, slice]:
+    """Which images, in the order of their fingerprints, make the parts that are not given: test, valid, then train."""
+    wanted = {
+        "test": math.ceil(config.test_share * len(prints)),
+        "valid": min(math.ceil(config.valid_share * len(prints)), config.valid_size),
+    }
+    spans, start = dict[str, slice](), 0
+    for part in (part for part in wanted if part not in given):
+        last = min(start + wanted[part], len(prints)) - 1
+        # Equal images stay together, so a part may be a little larger than asked for.
+        end = int(np.searchsorted(prints, prints[last], side="right")) if wanted[part] else start
+        spans[part], start = slice(start, end), end
+    if start == len(prints):
+        raise UserError(f"{config.train[0]}: too few different images to hold some out; name others in data.valid")
+    return {**spans, "train": slice(start, start + config.most if config.most else None)}
+
+
+def _images(listing: Listing, decoded: Decoded, span: slice = slice(None)) -> Images:
+    numbers = decoded.numbers[span].tolist()
+    targets, names = ([side[number] for number in numbers] for side in (listing.targets, listing.names))
+    return Images(decoded.pixels[span], targets, names)
+
+
+def _same_size(images: Images, train: Images) -> None:
+    sizes = [f"{each.pixels.shape[2]} x {each.pixels.shape[3]}" for each in (images, train)]
+    if len(set(sizes)) > 1:
+        raise UserError(
+            f"{images.names[0]}: has {sizes[0]} pixels, but images to train on have {sizes[1]}; "
+            "set data.size to bring all images to one size"
+        )
+
+
+def _learnable(corpus: dict[str, Images]) -> None:
+    """Labels can be learnt where there are two or more, and each of them is seen in training."""
+    known = set(corpus["train"].targets)
+    if len(known) < 2:
+        raise UserError(
+            f"{corpus['train'].names[0]}: all images to train on are of the class '{min(known)}'; add another"
+        )
+    for part in ("valid", "test"):
+        for label, name in zip(corpus[part].targets, corpus[part].names, strict=True):
+            if label not in known:
+                raise UserError(f"{name}: is of the class '{label}', of which there is no image to train on; add some")

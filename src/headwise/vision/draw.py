@@ -1,0 +1,89 @@
+"""Pictures of detections: boxes with labels on the image, and where the slot of each looked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from headwise.evaluate.precision import Found
+from headwise.inspect.colour import INK
+from headwise.inspect.files import figure
+from headwise.vision.decode import decoding, opened, read
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# told apart by people who see no red or no green as well (after Okabe and Ito 2008)
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d00", "#000000")
+ACROSS = 4  # panels in a row
+INCHES = 2.6  # of a panel
+
+
+def shown(source: str | Path | Image.Image) -> Image.Image:
+    """An image as people see it: turned as its EXIF data say."""
+    if isinstance(source, Image.Image):
+        return ImageOps.exif_transpose(source)
+    with decoding(source):
+        return ImageOps.exif_transpose(opened(read(Path(source))))
+
+
+def draw(
+    path: Path,
+    image: Image.Image,
+    found: Found,
+    maps: np.ndarray | None = None,
+    seen: tuple[float, float, float, float] | None = None,
+) -> Path:
+    """The image with its boxes; with `maps` (n, h, w), a further panel for each box with where its slot looked. `seen`
+    is the part of the image, x0 y0 x1 y1, that the model was given: the maps lie over it."""
+    colours = dict(zip(dict.fromkeys(sorted(found.labels)), COLOURS * len(found), strict=False))
+    panels = 1 if maps is None else 1 + len(found)
+    across = min(ACROSS, panels)
+    down = ceil(panels / across)
+    side = INCHES if maps is not None else 2 * INCHES
+    with figure(path, across * side, down * side * image.height / image.width) as drawn:
+        axes: list[Axes] = list(drawn.subplots(down, across, squeeze=False).flat)
+        for each in axes:
+            each.axis("off")
+        plain(axes[0], image)
+        for number in range(len(found)):
+            box(axes[0], found, number, colours[found.labels[number]])
+        for number, (panel, weights) in enumerate(zip(axes[1:], () if maps is None else maps, strict=False)):
+            plain(panel, image)
+            overlay(panel, weights, seen or (0, 0, *image.size))
+            box(panel, found, number, colours[found.labels[number]])
+    return path
+
+
+def plain(axes: Axes, image: Image.Image) -> None:
+    """The image, and nothing beyond it."""
+    axes.imshow(np.asarray(image.convert("RGB")), extent=(0, image.width, image.height, 0), interpolation="nearest")
+    axes.set(xlim=(0, image.width), ylim=(image.height, 0))
+
+
+def overlay(axes: Axes, weights: np.ndarray, seen: Iterable[float]) -> None:
+    """Weights (h, w) over a part of the image: the stronger, the less it is covered by ink."""
+    x0, y0, x1, y1 = seen
+    ink = np.array([int(INK[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    covered = 0.85 * (1 - weights / max(float(weights.max()), 1e-9))
+    veil = np.concatenate([np.broadcast_to(ink, (*weights.shape, 3)), covered[..., None]], -1)  # (h, w, 4)
+    axes.imshow(veil, extent=(x0, x1, y1, y0), interpolation="bilinear")
+
+
+def box(axes: Axes, found: Found, number: int, colour: str) -> None:
+    """One box with its label and score above it, or inside where there is no room above."""
+    from matplotlib.patches import Rectangle
+
+    x0, y0, x1, y1 = map(float, found.corners[number])
+    axes.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor=colour, linewidth=1.8))
+    tag: dict[str, Any] = {"boxstyle": "square,pad=0.15", "facecolor": colour, "edgecolor": colour}
+    room = y0 > 0.06 * abs(axes.get_ylim()[0])
+    text = f"{found.labels[number]} {found.scores[number]:.2f}"
+    axes.text(
+        x0, y0, text, size=7, color="white", bbox=tag, va="bottom" if room else "top", parse_math=False, clip_on=True
+    )

@@ -1,0 +1,64 @@
+"""A folder for each class: `root/cat/x.png`, or `root/train/cat/x.png` with parts beside each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwise.config.images import ImagesConfig
+from headwise.errors import UserError
+from headwise.vision.decode import ENDINGS
+from headwise.vision.listing import Files, Listing
+
+PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
+
+
+def read_folders(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+    """The images of each part that the folder has, or of all of it where it has no folder `train`."""
+    if len(paths) != 1:
+        raise UserError('[data] format = "folders" takes one folder, with a folder for each class in it')
+    (root,) = paths
+    if not root.is_dir():
+        raise UserError(f"{root}: there is no such folder; check the path in [data]")
+    if not (root / "train").is_dir():
+        return {"": _classes(root)}
+    homes = {part: root / name for part, names in PARTS.items() for name in names if (root / name).is_dir()}
+    return {part: _classes(home) for part, home in homes.items()}
+
+
+def _classes(root: Path) -> Listing:
+    """Sorted by names, whatever the order of the file system; a class is a folder right below the root."""
+    folders = [path for path, is_folder in _inside(root) if is_folder]
+    found = [(folder.name, path) for folder in folders for path in _images(folder)]
+    if not found:
+        raise UserError(f"{root}: no images in here; make a folder for each class and put its images there")
+    labels, files = zip(*found, strict=True)
+    return Listing(Files(files), labels, [str(file) for file in files])
+
+
+def _images(folder: Path) -> list[Path]:
+    images = list(_below(folder, ()))
+    if not images:
+        raise UserError(f"{folder}: the class has no images ({', '.join(ENDINGS)}); add some or remove the folder")
+    return images
+
+
+def _below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    real = folder.resolve()
+    if real in above:
+        raise UserError(f"{folder}: this link leads back to a folder that it is in; remove it")
+    for path, is_folder in _inside(folder):
+        if is_folder:
+            yield from _below(path, (*above, real))
+        elif path.suffix.lower() in ENDINGS:
+            yield path
+
+
+def _inside(folder: Path) -> list[tuple[Path, bool]]:
+    """What a folder has, by name, and whether that is a folder; hidden files are of other programs."""
+    try:
+        paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+        return [(path, path.is_dir()) for path in paths]
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror})") from None

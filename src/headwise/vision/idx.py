@@ -1,0 +1,53 @@
+"""IDX files, plain or gzip: MNIST and what was made in its likeness (http://yann.lecun.com/exdb/mnist)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from headwise.config.images import ImagesConfig
+from headwise.data.lines import reading
+from headwise.errors import UserError
+from headwise.vision.listing import Listing, labelled, stored
+
+BYTES = 8  # the code of the only type that is read
+DENSEST = 1100  # nothing is packed tighter by gzip: a file that claims more lies
+
+
+def read_idx(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+    """A file of images and one of labels."""
+    if len(paths) != 2:
+        raise UserError('[data] format = "idx" takes two files, images and labels')
+    images, labels = map(_there, paths)
+    targets = labelled(_array(labels, 1), config.classes, labels)
+    return {"": stored((images, labels), partial(_pixels, images), targets)}
+
+
+def _there(path: Path) -> Path:
+    """The file, packed if it is not there as it is called."""
+    packed = path.with_name(f"{path.name}.gz")
+    return packed if packed.exists() and not path.exists() else path
+
+
+def _pixels(path: Path) -> np.ndarray:
+    return _array(path, 3)[:, None]  # (N, H, W) -> (N, C, H, W)
+
+
+def _array(path: Path, dimensions: int) -> np.ndarray:
+    """Big-endian: two zero bytes, the type, the number of dimensions, these as 32 bits each, the values."""
+    with reading(path) as file:
+        head = file.read(4 + 4 * dimensions)
+        if head[:4] != bytes([0, 0, BYTES, dimensions]) or len(head) != 4 + 4 * dimensions:
+            what = "images (N, H, W)" if dimensions == 3 else "labels"
+            raise UserError(f"{path}: is no IDX file of {what} as bytes; the images come first, then the labels")
+        shape = struct.unpack(f">{dimensions}I", head[4:])
+        size = math.prod(shape)
+        possible = size <= path.stat().st_size * (DENSEST if path.suffix == ".gz" else 1)
+        values = np.frombuffer(file.read(size + 1) if possible else b"", np.uint8)
+    if not size or len(values) != size:
+        raise UserError(f"{path}: is not whole: its header says {' x '.join(map(str, shape))} bytes; copy it again")
+    return values.reshape(shape)

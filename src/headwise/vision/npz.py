@@ -1,0 +1,96 @@
+"""NumPy archives (.npz) of images and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+
+from headwise.config.images import ImagesConfig
+from headwise.data.lines import reading
+from headwise.errors import UserError
+from headwise.vision.listing import Listing, labelled, stored
+
+KEYS = {  # the arrays that a part is made of
+    "": ("images", "labels"),
+    "train": ("x_train", "y_train"),
+    "valid": ("x_valid", "y_valid"),
+    "test": ("x_test", "y_test"),
+}
+MOST_BYTES = 2**34  # unpacked
+
+
+def read_npz(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+    """The parts that are in the archive. Labels are numbers or words; `classes` may name the numbers."""
+    if len(paths) != 1:
+        raise UserError('[data] format = "npz" takes one file')
+    (path,) = paths
+    with _opened(path) as file:
+        keys = {part: pair for part, pair in KEYS.items() if set(pair) <= set(file)}
+        if not keys:
+            known = " or ".join(" and ".join(pair) for pair in KEYS.values())
+            raise UserError(f"{path}: has the arrays {', '.join(file) or 'none'}; name them {known}")
+        classes = config.classes or (tuple(map(str, _array(file, "classes"))) if "classes" in file else ())
+        labels = {part: _labels(_array(file, y), classes, path) for part, (_, y) in keys.items()}
+    return {part: stored(paths, partial(_pixels, path, x), labels[part], x) for part, (x, _) in keys.items()}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The archive; arrays of Python objects are not read, they could run code."""
+    with reading(path) as raw:
+        try:
+            with ZipFile(raw) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+            if size > MOST_BYTES:
+                raise UserError(f"{path}: unpacks to {size >> 30} GB, which is taken for an attack; make it smaller")
+            raw.seek(0)
+            with np.load(raw, allow_pickle=False) as file:
+                yield file
+        except UserError:
+            raise
+        except (BadZipFile, ValueError, MemoryError, NotImplementedError, RuntimeError) as error:
+            raise UserError(f"{path}: is not a whole .npz file of plain arrays ({error})") from None
+
+
+def _array(file: Any, key: str) -> np.ndarray:
+    values = file[key]
+    if not isinstance(values, np.ndarray):  # NumPy gives the bytes of what is no array
+        raise ValueError(f"{key} is none")
+    return values
+
+
+def _labels(values: np.ndarray, classes: tuple[str, ...], path: Path) -> list[str]:
+    flat = values.reshape(-1)  # (N,) or (N, 1) -> (N,)
+    if np.issubdtype(flat.dtype, np.integer):
+        return labelled(flat, classes, path)
+    if flat.dtype.kind == "U":
+        return flat.tolist()
+    raise UserError(f"{path}: labels are whole numbers or words, not {flat.dtype}")
+
+
+def _pixels(path: Path, key: str) -> np.ndarray:
+    """(N, C, H, W) bytes of (N, H, W), (N, H, W, C) or (N, C, H, W), bytes or numbers from 0 to 1."""
+    with _opened(path) as file:
+        values = _array(file, key)
+    if values.ndim == 3:
+        values = values[:, None]
+    elif values.ndim == 4 and values.shape[3] in (1, 3):
+        values = values.transpose(0, 3, 1, 2)
+    if values.ndim != 4 or values.shape[1] not in (1, 3) or not values.size:
+        raise UserError(
+            f"{path}: {key} has the shape {values.shape}; images are (N, H, W), or with 1 or 3 channels last"
+        )
+    if values.dtype == np.uint8:
+        return values
+    low, high = float(values.min()), float(values.max())
+    if values.dtype.kind == "f" and low >= 0 and high <= 1:
+        return (values * 255).round().astype(np.uint8)
+    if values.dtype.kind in "iu" and low >= 0 and high <= 255:
+        return values.astype(np.uint8)
+    raise UserError(f"{path}: {key} has values from {low:g} to {high:g}; images are bytes or numbers from 0 to 1")

@@ -1,0 +1,97 @@
+"""What a model reads of an image: its size, channels and scale. Stands where texts have a tokeniser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+
+from headwise.config.base import Config
+from headwise.errors import UserError
+from headwise.text.base import Tokeniser
+from headwise.text.normalise import PLAIN, Normaliser
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from torch import Tensor
+
+SAMPLE = 10_000  # images that mean and deviation are measured on
+
+
+@dataclass(frozen=True)
+class Pixels(Tokeniser):
+    """Images of `height` x `width` pixels, (x - mean) / std in each channel.
+
+    >>> import torch
+    >>> pixels = Pixels(2, 2, 1, (0.5,), (0.25,))
+    >>> pixels.normalised(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8))[0, 0, 0, 0].item()
+    2.0
+    """
+
+    kind: ClassVar[str] = "pixels"
+    height: int
+    width: int
+    channels: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    normalise: Normaliser = PLAIN  # of texts: nothing to do
+    vocabulary: list[str] = field(default_factory=list, compare=False)  # there are no words
+
+    @classmethod
+    def measured(cls, images: np.ndarray) -> Pixels:
+        """The shape of these images (N, C, H, W), and the mean and deviation of some of their channels."""
+        step = -(-len(images) // SAMPLE)
+        some = images[::step].astype(np.float32) / 255
+        mean, std = some.mean((0, 2, 3), dtype=np.float64), some.std((0, 2, 3), dtype=np.float64)
+        means, deviations = (tuple(round(float(value), 4) for value in values) for values in (mean, std.clip(min=0.01)))
+        _, channels, height, width = images.shape
+        return cls(height, width, channels, means, deviations)
+
+    def read(self, source: str | Path | Image) -> Tensor:
+        """An image as (C, H, W) bytes."""
+        import torch
+
+        from headwise.vision.decode import decoded
+
+        return torch.from_numpy(decoded(source, (self.height, self.width), self.channels))
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """Bytes as numbers from 0 to 1."""
+        import torch
+
+        return images.to(torch.get_default_dtype()) / 255 if images.dtype == torch.uint8 else images
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Bytes, or numbers from 0 to 1, as a model reads them: (B, C, H, W)."""
+        x = self.scaled(images)
+        mean, std = (x.new_tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
+        return (x - mean) / std
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("height", "width", "channels", "mean", "std")}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> Pixels:
+        height, width, channels = (int(data[name]) for name in ("height", "width", "channels"))
+        mean, std = (tuple(map(float, data[name])) for name in ("mean", "std"))
+        return cls(height, width, channels, mean, std, normalise)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> NoReturn:
+        _no_texts()
+
+    def encode(self, text: str) -> NoReturn:
+        _no_texts()
+
+    def decode(self, ids: Iterable[int]) -> NoReturn:
+        _no_texts()
+
+    def tokens(self, ids: Iterable[int]) -> NoReturn:
+        _no_texts()
+
+
+def _no_texts() -> NoReturn:
+    raise UserError("this run reads images, not texts; name image files")

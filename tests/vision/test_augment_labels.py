@@ -1,0 +1,86 @@
+"""Mixing, erasing and copying: what becomes of images and of their labels."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import betainc
+from torch.testing import assert_close
+
+from headwise.vision.augment import Copies, Cutmix, Cutout, Erase, Mixup, Switch
+from headwise.vision.augment.mixing import shares
+
+LABELS = torch.eye(500, dtype=torch.float64)
+PLAIN = torch.arange(500, dtype=torch.float64).div(500).view(500, 1, 1, 1).expand(500, 2, 12, 16)  # a tone an image
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(11)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0])
+def test_shares_follow_the_beta_distribution(alpha):
+    drawn = shares(torch.empty(4000, 1, 1, 1, dtype=torch.float64), alpha).sort().values
+    apart = betainc(alpha, alpha, drawn.numpy()) - (np.arange(4000) + 0.5) / 4000
+    assert np.abs(apart).max() < 1.95 / 4000**0.5  # Kolmogorov and Smirnov: one seed in a thousand is further off
+
+
+def test_mixup_gives_a_label_the_share_of_its_image():
+    images, labels = Mixup(alpha=0.8)(PLAIN, LABELS)
+    assert_close(labels.sum(1), torch.ones(500).double())
+    tones = labels @ PLAIN[:, 0, 0, 0]  # what the labels say that there is to see
+    assert_close(images, tones.view(500, 1, 1, 1).expand_as(images))
+
+
+def test_cutmix_gives_a_label_the_share_of_its_pixels_also_where_the_box_was_clipped():
+    images, labels = Cutmix()(PLAIN, LABELS)
+    own = (images == PLAIN).double().mean((1, 2, 3))
+    assert_close(labels.sum(1), torch.ones(500).double())
+    mixed = labels.diagonal() < 1
+    assert_close(labels.diagonal()[mixed], own[mixed])
+    assert mixed.double().mean() > 0.9
+
+
+def test_what_cutmix_takes_is_one_box_of_the_images_aspect():
+    holes = 1 - Cutmix().mask(torch.empty(200, 1, 40, 80))  # (B, 1, H, W)
+    tall, wide = holes.amax(3).sum((1, 2)), holes.amax(2).sum((1, 2))
+    assert_close(holes.sum((1, 2, 3)), tall * wide)
+    whole = (holes[:, 0, 0].sum(1) + holes[:, 0, -1].sum(1) + holes[:, 0, :, 0].sum(1) + holes[:, 0, :, -1].sum(1)) == 0
+    inside = whole & (tall > 0)
+    assert inside.any() and ((wide - 2 * tall)[inside].abs() <= 3).all()
+
+
+def test_switching_has_some_of_both():
+    images, labels = Switch(Mixup(0.8), Cutmix(1.0), 0.5)(PLAIN, LABELS)
+    assert_close(labels.sum(1), torch.ones(500).double())
+    flat = (images.amax((1, 2, 3)) - images.amin((1, 2, 3))) < 1e-9
+    assert 0.4 < flat.double().mean() < 0.65  # boxes that are empty or all are flat too
+
+
+def test_erasing_makes_noise_of_a_box_and_leaves_the_rest():
+    images = torch.full((2000, 3, 20, 24), 2.0)  # a tone that no noise has
+    seen = Erase(probability=0.25).change(images)
+    gone = (seen != 2).any(1)
+    assert ((seen != 2).all(1) == gone).all()
+    hit = gone.any((1, 2))
+    assert abs(hit.float().mean() - 0.25) < 0.035
+    tall, wide = gone.any(2).sum(1), gone.any(1).sum(1)
+    assert (gone.sum((1, 2)) == tall * wide).all()
+    share = gone[hit].float().mean((1, 2))
+    assert 0.01 < share.min() < 0.04 and 0.3 < share.max() < 0.36 and abs(share.mean() - 0.175) < 0.015
+    noise = seen[seen != 2]
+    assert noise.min() >= 0 and noise.max() <= 1 and abs(noise.mean() - 0.5) < 0.01
+
+
+def test_cutout_is_a_black_square_that_may_hang_over_the_edge():
+    holes = Cutout(size=6).change(torch.ones(300, 1, 12, 16)) == 0
+    areas = holes.sum((1, 2, 3))
+    assert (
+        areas.max() == 36 and areas.min() == 9 and (holes.any(3).sum((1, 2)) * holes.any(2).sum((1, 2)) == areas).all()
+    )
+
+
+def test_copies_stand_side_by_side_with_their_labels():
+    images, labels = Copies(times=3)(PLAIN[:2], LABELS[:2])
+    assert labels.argmax(1).tolist() == [0, 0, 0, 1, 1, 1]
+    assert images.shape == (6, 2, 12, 16) and (images[2] == PLAIN[0]).all() and (images[3] == PLAIN[1]).all()
