@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwise.config.base import Config, Problems, Table, merge
-from headwise.entries import ancestors, recent, transformers
+from headwise.entries import ancestors, recent, transformers, vision
 from headwise.entries.entry import Entry
 from headwise.errors import UserError, nearest
 from headwise.models.ngram import BackoffConfig
 
 CATALOG: dict[str, Entry] = {
-    entry.name: entry for group in (ancestors, transformers, recent) for entry in group.ENTRIES
+    entry.name: entry for group in (ancestors, transformers, recent, vision) for entry in group.ENTRIES
 }
 
 

@@ -8,7 +8,6 @@ import headwise
 from headwise.blocks.stack import parameters
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
-from headwise.models.perceiver import PerceiverConfig
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 4, 5, 0, 0, 0]])
 
@@ -21,19 +20,6 @@ def tiny(task="masked", **settings):
 
 def test_the_byte_model_has_the_published_size():
     assert parameters(headwise.build("perceiver", device="meta")) == 201_108_230
-
-
-def test_looks_at_the_inputs_share_weights_from_the_second_on():
-    """The ImageNet model of the first paper: 8 looks of 261 channels, 6 layers between them, 1,000 classes: 44.9M."""
-    look = {"kind": "uneven", "see": "memory", "heads": 1, "head_width": 261, "value_width": 261}
-    config = PerceiverConfig(
-        width=1024, latents=512, embedding_width=261, depth=6, repeats=8, head_width=0, across=look, mixer="attention"
-    )
-    with torch.device("meta"):
-        encoder = config.build(262, 996, "classify").encoder
-        head = torch.nn.Linear(1024, 1000)
-    assert parameters(encoder.stack) + encoder.latents.numel() + parameters(head) == 44_912_254
-    assert encoder.stack.order[:7] == (0, 2, 3, 4, 5, 6, 7) and encoder.stack.order[7:] == (1, 2, 3, 4, 5, 6, 7) * 7
 
 
 @torch.no_grad()

@@ -66,12 +66,13 @@ def sdpa(look: Look) -> Tensor:
     # The flag aligns at the top left, so it is right only where the queries are all of the keys.
     causal = bias is None and len(masks) == 1 and isinstance(masks[0], Causal) and look.sight.offset == 0
     mask: Tensor | None = None
-    if masks and not causal:
+    if bias is not None:
+        mask, barred = bias.to(look.q.dtype), look.barred()
+        mask = mask if barred is None else mask + barred
+    elif masks and not causal:
         hidden = look.hidden()
         assert hidden is not None
-        mask = ~hidden if bias is None else bias.to(look.q.dtype).masked_fill(hidden, float("-inf"))
-    elif bias is not None:
-        mask = bias.to(look.q.dtype)
+        mask = ~hidden
     if mask is not None and mask.dim() == 3:
         mask = mask.unsqueeze(0)
     return F.scaled_dot_product_attention(

@@ -121,6 +121,10 @@ class Look:
         """All masks as one: True = hidden, broadcastable with (B, H, Tq, Tk). Made once for all layers of a call."""
         return self._shared("hidden", self.touching("hide"), self._hidden)
 
+    def barred(self) -> Tensor | None:
+        """All masks as scores to add, -inf where hidden: with a bias for each layer, a sum is cheaper than a fill."""
+        return self._shared(f"barred {self.q.dtype}", self.touching("hide"), self._barred)
+
     def biases(self) -> Tensor | None:
         """All content-free biases summed, or None."""
         return self._shared("biases", self.touching("bias"), self._biases)
@@ -131,6 +135,10 @@ class Look:
     def _hidden(self, terms: list[Term]) -> Tensor | None:
         masks = [mask for term in terms if (mask := term.hide(self.sight)) is not None]
         return None if not masks else masks[0] if len(masks) == 1 else _any(masks)
+
+    def _barred(self, terms: list[Term]) -> Tensor | None:
+        hidden = self._hidden(terms)
+        return hidden if hidden is None else self.q.new_zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
 
     def _biases(self, terms: list[Term]) -> Tensor | None:
         return sum((term.bias(self.sight) for term in terms), torch.zeros((), device=self.q.device)) if terms else None

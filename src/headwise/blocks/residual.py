@@ -7,21 +7,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
 from headwise.blocks.stream import Context, Stream
 
 
-class Add(nn.Module):
-    """The residual add: x + dropout(f(x)) (He et al. 2016)."""
+class DropPath(nn.Module):
+    """Leave out the whole branch of some rows, and divide that of the others by the share that stays: stochastic depth
+    (Huang et al. 2016)."""
 
-    def __init__(self, dropout: float = 0.0):
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+
+    def forward(self, branch: Tensor) -> Tensor:
+        if not self.training:
+            return branch
+        shape = (len(branch), *(1,) * (branch.dim() - 1))  # one draw a row
+        return branch * branch.new_empty(shape).bernoulli_(1 - self.p).div_(1 - self.p)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class Add(nn.Module):
+    """The residual add: x + dropout(f(x)) (He et al. 2016), of some rows x alone in training."""
+
+    def __init__(self, dropout: float = 0.0, drop_path: float = 0.0):
         super().__init__()
         self.drop = make_dropout(dropout)
+        if drop_path:
+            self.drop = nn.Sequential(self.drop, DropPath(drop_path))
 
     def forward(self, x: Tensor, branch: Tensor) -> Tensor:
         return x + self.drop(branch)
+
+
+class ScaledAdd(Add):
+    """x + diag(gain) f(x), with gains that begin small: LayerScale (Touvron et al. 2021, "Going deeper")."""
+
+    def __init__(self, width: int, initial: float = 1e-5, dropout: float = 0.0, drop_path: float = 0.0):
+        super().__init__(dropout, drop_path)
+        self.gain = nn.Parameter(torch.full((width,), initial))
+
+    def forward(self, x: Tensor, branch: Tensor) -> Tensor:
+        return x + self.drop(self.gain * branch)
 
 
 class Wiring(nn.Module):
@@ -64,6 +96,17 @@ class Pre(Wiring):
         for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
             branch = part(stream.carrying(norm(stream.x)), ctx.at(place))
             stream = stream.carrying(add(stream.x, branch))
+        return stream
+
+
+class ResPost(Wiring):
+    """x + norm(f(x)): what is added to the residual path has one size at every depth (Liu et al. 2022, section 3.2)."""
+
+    closes = True
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
+            stream = stream.carrying(add(stream.x, norm(part(stream, ctx.at(place)))))
         return stream
 
 

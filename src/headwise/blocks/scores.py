@@ -1,13 +1,14 @@
 """Alignment scores: how well a query fits a key (B1).
 
 Additive: Bahdanau et al. 2015; dot, general, concat and location: Luong et al. 2015; cosine: Graves et al. 2014
-(Neural Turing Machine); scaled: Vaswani et al. 2017. Each head has weights of its own.
+(Neural Turing Machine), bounded: Liu et al. 2022; scaled: Vaswani et al. 2017. Each head has weights of its own.
 
 Letters: B rows, H heads, Tq queries, Tk keys, D head_width, A hidden width of the additive score.
 """
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
@@ -90,6 +91,22 @@ class Cosine(Score):
 
     def ask(self, q: Tensor) -> Tensor:
         return self.beta * F.normalize(q, dim=-1)
+
+    def project(self, k: Tensor) -> Tensor:
+        return F.normalize(k, dim=-1)
+
+
+class BoundedCosine(Score):
+    """exp(min(s, ln 100)) cos(q, k) with one s for each head, so that no score is ever large (Liu et al. 2022,
+    equation 2, where 1/exp(s) is called tau)."""
+
+    def __init__(self, heads: int, initial: float = 10.0, most: float = 100.0):
+        super().__init__()
+        self.log_factor = nn.Parameter(torch.full((heads, 1, 1), math.log(initial)))
+        self.most = math.log(most)
+
+    def ask(self, q: Tensor) -> Tensor:
+        return self.log_factor.clamp(max=self.most).exp() * F.normalize(q, dim=-1)
 
     def project(self, k: Tensor) -> Tensor:
         return F.normalize(k, dim=-1)

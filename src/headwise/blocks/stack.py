@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -150,12 +151,12 @@ class Writer(nn.Module):
 
 
 class EncoderDecoder(Writer):
-    """p(target | source). Natural tensors in, outputs out."""
+    """p(target | source). Natural tensors in, outputs out. What reads has `read(source)`: texts, or images."""
 
     continues = False
     ragged = True  # the padding of a source is never seen
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, start_id: int = 1, end_id: int = 2):
+    def __init__(self, encoder: Any, decoder: Decoder, start_id: int = 1, end_id: int = 2):
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
         self.start_id, self.end_id = start_id, end_id

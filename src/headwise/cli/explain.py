@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 if TYPE_CHECKING:
     from headwise.explain.story import Story
 
-app = App(name="explain", help="Walk through attention, positions, masks, gradients and depth with real numbers.")
+app = App(name="explain", help="Walk through attention, positions, masks, gradients, depth and windows in numbers.")
 
 
 @app.command
@@ -167,6 +167,34 @@ def depth(
     given = topic.Depth(tuple(depths or (2, 4, 8, 16, 32)), width, seeds)
     found = topic.measure(given)
     _show(lambda: story(given, found), lambda: topic.to_json(given, found), out, json)
+
+
+@app.command
+def windows(*, grid: int = 8, window: int = 4, shift: int = 2, out: Path | None = None, json: bool = False) -> None:
+    """Attention inside windows of an image: how they are shifted, rolled and masked.
+
+    For example:
+
+        headwise explain windows
+        headwise explain windows --grid 14 --window 7 --shift 3 --out windows.svg
+
+    Parameters
+    ----------
+    grid
+        Rows and columns of tokens.
+    window
+        Rows and columns of a window.
+    shift
+        By how much the windows of every other layer are shifted.
+    out
+        Also write a picture: a name that ends in .svg or .png.
+    json
+        Print all numbers as one JSON object instead of text.
+    """
+    from headwise.explain import windows as topic
+
+    given = topic.Shifted(grid, window, shift)
+    _show(lambda: topic.story(given), lambda: topic.to_json(given), out, json)
 
 
 def _show(story: Callable[[], Story], data: Callable[[], Any], out: Path | None, json: bool) -> None:

@@ -6,6 +6,7 @@ sizes. Everything may be changed in an experiment, so a GPT with ALiBi or a BERT
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,6 +68,8 @@ class LayeredConfig(ModelConfig):
     dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.0, ge=0, lt=1)  # on the weights; leaves the fast kernels on CPUs
     hidden_dropout: float = Field(0.0, ge=0, lt=1)  # inside the feed-forward network
+    drop_path: float = Field(0.0, ge=0, lt=1)  # how often the last layer's branches are left out; others less, by depth
+    layer_scale: float = Field(0.0, ge=0)  # what gains of the branches begin with; 0: there are none
     attention_bias: bool = True
     mlp_bias: bool = True
     scaled: bool = True  # embeddings times sqrt(width)
@@ -158,7 +161,6 @@ class LayeredConfig(ModelConfig):
         return Encoder(embedding, self._stack(stack, causal=not self.reads_ahead), opening=opening)
 
     def _stack(self, stack: StackConfig, causal: bool, memory: bool = False) -> Stack:
-        from headwise.blocks.residual import Add
         from headwise.blocks.stack import Stack
 
         site = self._site(causal, memory)
@@ -169,12 +171,21 @@ class LayeredConfig(ModelConfig):
             wiring(
                 [part.build(site) for part in parts],
                 lambda: self.norm.build(self.width),
-                lambda: Add(self.dropout),
+                self._add(number, len(kinds)),
             )
-            for parts in kinds
+            for number, parts in enumerate(kinds)
         ]
         order = [i % len(layers) for i in range(stack.depth)]
         return Stack(layers, wiring.close(lambda: self.norm.build(self.outer)), order)
+
+    def _add(self, number: int, depth: int) -> Callable[[], nn.Module]:
+        """What makes the residual adds of one layer of `depth`."""
+        from headwise.blocks.residual import Add, ScaledAdd
+
+        drop_path = self.drop_path * number / max(depth - 1, 1)
+        if self.layer_scale:
+            return lambda: ScaledAdd(self.width, self.layer_scale, self.dropout, drop_path)
+        return lambda: Add(self.dropout, drop_path)
 
     def _site(self, causal: bool, memory: bool) -> Site:
         site = Site(

@@ -1,47 +1,62 @@
-"""MLP-Mixer (Tolstikhin et al. 2021): pre-norm layers of two networks, one along the tokens and one along the channels,
-no attention and no positions; a final norm and the mean of all tokens.
+"""MLP-Mixer (Tolstikhin et al. 2021): pre-norm layers of two networks, one along the patches and one along the
+channels; no attention, no positions, no class token; a final norm and the mean of all patches.
 
-For texts, a table of words stands where the paper has a linear stem of patches. The sizes are the paper's S, B, L of
-196 patches (14 x 14) and H of 256, so their stacks and heads have the published numbers of parameters.
-
-DISCREPANCY: dropout is the other models', after each network; the paper drops whole networks (stochastic depth).
+Texts are mixed in the same way by `model.mixer = "tokens"` in any encoder. Reference: timm's mixer_*.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import (
-    Activation,
-    AnyNorm,
-    AnyPart,
-    AnyPosition,
-    AnyWiring,
-    LayerNormConfig,
-    NoPositionConfig,
-    PreConfig,
-    TokensConfig,
-)
-from headwise.models.layered import OneStackConfig
+from headwise.config.parts import AnyPart, AnyPosition, NoPositionConfig, TokensConfig
+from headwise.models.layered import Parts
+from headwise.models.vit import ColumnConfig
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
-class MixerConfig(OneStackConfig):
-    tasks = ("masked", "tag", "classify", "answer", "encode")
+class MixerConfig(ColumnConfig):
     kind: Literal["mixer"] = "mixer"
-    depth: int = Field(8, ge=1)
-    activation: Activation = "gelu"
-    mixer: AnyPart = TokensConfig(limit=196)
+    marks: int = Field(0, ge=0)
+    mixer: AnyPart = TokensConfig()
     positions: AnyPosition = NoPositionConfig()
-    wiring: AnyWiring = PreConfig()
-    norm: AnyNorm = LayerNormConfig(eps=1e-6)
+
+    def layer(self, memory: bool) -> Parts:
+        mixer, *others = super().layer(memory)
+        if isinstance(mixer, TokensConfig):  # the image says how many there are
+            rows, columns = self.grid(self.patch)
+            mixer = mixer.changed(limit=self.marks + rows * columns)
+        return mixer, *others
+
+    def stem(self) -> nn.Module:
+        from headwise.blocks.images import Stem
+        from headwise.blocks.stems import FixedPatches
+
+        stem = super().stem()
+        if isinstance(self.mixer, TokensConfig) and isinstance(stem, Stem):
+            stem.patches = FixedPatches(self.channels, self.width, self.patch, self.grid(self.patch))
+        return stem
+
+    def begin(self, model: nn.Module) -> None:
+        """Matrices N(0, 1 / fan-in), biases zero, as in the released code."""
+        from torch import nn
+
+        super().begin(model)
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=module.in_features**-0.5)
 
 
 SIZES: dict[str, dict[str, Any]] = {
-    "small": {},
-    "base": {"width": 768, "depth": 12},
-    "large": {"width": 1024, "depth": 24},
-    "huge": {"width": 1280, "depth": 32, "mixer": {"kind": "tokens", "limit": 256}},
-    "tiny": {"width": 32, "depth": 2, "mixer": {"kind": "tokens", "limit": 64}},
+    "b16": {},
+    "s32": {"width": 512, "depth": 8, "patch": 32},
+    "s16": {"width": 512, "depth": 8},
+    "b32": {"patch": 32},
+    "l32": {"width": 1024, "depth": 24, "patch": 32},
+    "l16": {"width": 1024, "depth": 24},
+    "h14": {"width": 1280, "depth": 32, "patch": 14},
+    "tiny": {"image": 16, "channels": 1, "patch": 4, "width": 32, "heads": 4, "depth": 2},
 }

@@ -1,18 +1,19 @@
-"""Perceiver (Jaegle et al. 2021) and Perceiver IO (Jaegle et al. 2022) for texts, byte by byte.
+"""Perceiver (Jaegle et al. 2021) and Perceiver IO (Jaegle et al. 2022) for texts, byte by byte, and for images, pixel
+by pixel.
 
 Latents look at the inputs and then at each other, `repeats` times; the looks at the inputs share their weights but the
-first, the layers between them all do (which is what makes 44.9M parameters of the paper's ImageNet model). To label a
-text the latents are pooled, as in the first paper; where every place has an output, a query for each place looks at the
-latents, as in the second. Reference: transformers' PerceiverForMaskedLM with the settings of
-deepmind/language-perceiver.
-
-DISCREPANCY: with several repeats, transformers repeats the layers but not the look at the inputs; the paper does both.
+first, the layers between them all do (which is what makes 44.9M parameters of the paper's ImageNet model). The second
+paper, and transformers, look at images once and repeat the layers (`looks = 1`). To label a text or an image the
+latents are pooled, as in the first paper; where every place has an output, a query for each place looks at the latents,
+as in the second, and a single one at those of an image (`asks`). Reference: transformers' PerceiverForMaskedLM with the
+settings of deepmind/language-perceiver, PerceiverForImageClassificationFourier and ...Learned with those of
+deepmind/vision-perceiver-fourier and ...-learned.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,28 +26,34 @@ from headwise.config.parts import (
     PreConfig,
     Site,
     UnevenConfig,
+    WavesConfig,
 )
 from headwise.errors import UserError
 from headwise.models.layered import OneStackConfig, Parts
+from headwise.models.pictured import PictureConfig
 
 if TYPE_CHECKING:
     from torch import nn
 
     from headwise.blocks.embed import Embedding
+    from headwise.blocks.images import ImageEncoder
     from headwise.blocks.latent import LatentEncoder, Queries
+    from headwise.blocks.latent_images import PixelStem
     from headwise.blocks.stack import Stack
 
 
 class PerceiverConfig(OneStackConfig):
     """`width` is that of the latents, `embedding_width` that of inputs and outputs; `hidden` 0: as wide as the site."""
 
-    tasks = ("masked", "tag", "classify", "answer", "encode")
+    tasks: ClassVar[tuple[str, ...]] = ("masked", "tag", "classify", "answer", "encode")
+    usable: ClassVar[str] = "learned or sinusoid"  # positions
     kind: Literal["perceiver"] = "perceiver"
     width: int = Field(1280, ge=1)
     latents: int = Field(256, ge=1)
     embedding_width: int = Field(768, ge=1)
     depth: int = Field(26, ge=1)  # layers of latents after each look at the inputs
-    repeats: int = Field(1, ge=1)  # looks at the inputs
+    repeats: int = Field(1, ge=1)  # how often latents go through them
+    looks: int = Field(0, ge=0)  # how many of these times they look at the inputs first; 0: always
     heads: int = Field(8, ge=1)
     head_width: int = Field(32, ge=0)  # of queries and keys
     activation: Activation = "gelu"
@@ -55,6 +62,15 @@ class PerceiverConfig(OneStackConfig):
     positions: AnyPosition = LearnedConfig(limit=2048)
     wiring: AnyWiring = PreConfig()
     scaled: bool = False
+
+    @property
+    def seen(self) -> int:
+        """How wide the inputs are."""
+        return self.embedding_width
+
+    def look(self, memory_width: int) -> Any:
+        """The part that looks at a memory of that width."""
+        return self.across
 
     def begin(self, model: nn.Module) -> None:
         """Tables N(0, 0.02^2), matrices N(0, 1 / fan-in), as in the released code: with smaller ones all queries look
@@ -72,8 +88,6 @@ class PerceiverConfig(OneStackConfig):
         from headwise.models.assemble import Pieces, assemble
 
         task = self.task_or_first(task)
-        if self.wiring.kind == "reversible":
-            raise UserError("wiring: the layers of latents and of outputs do not end in halves; use pre or post")
         pooled = task == "classify"
         pieces = Pieces(
             self.embedding_width,
@@ -103,13 +117,16 @@ class PerceiverConfig(OneStackConfig):
     def _embed(self, table: nn.Embedding) -> Embedding:
         from torch import nn
 
-        if self.positions.terms(self._site(causal=False, memory=False))(1, 2):
-            raise UserError(
-                f"positions: latents have no places that '{self.positions.kind}' could compare; use learned or sinusoid"
-            )
+        self._no_terms()
         embedding = super()._embed(table)
         embedding.widen = nn.Identity()  # the inputs stay as narrow as they are
         return embedding
+
+    def _no_terms(self) -> None:
+        if self.positions.terms(self._site(causal=False, memory=False))(1, 2):
+            raise UserError(
+                f"positions: latents have no places that '{self.positions.kind}' could compare; use {self.usable}"
+            )
 
     def _latent_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
         from headwise.blocks.latent import LatentEncoder, Latents
@@ -128,19 +145,28 @@ class PerceiverConfig(OneStackConfig):
     def _latent_stack(self) -> Stack:
         from headwise.blocks.stack import Stack
 
-        site, looks = self._place(self.width, self.embedding_width), min(self.repeats, 2)
+        if self.wiring.kind == "reversible":
+            raise UserError("wiring: the layers of latents and of outputs do not end in halves; use pre or post")
+        site, looks = self._place(self.width, self.seen), min(self.looks or self.repeats, self.repeats)
+        own = min(looks, 2)  # the first look, and the one whose weights all others share
         pattern = self.layers or ((self.mixer, self.feedforward),)
-        parts = [(self.across, self.feedforward)] * looks + [pattern[i % len(pattern)] for i in range(self.depth)]
-        inner = range(looks, looks + self.depth)
-        order = [number for repeat in range(self.repeats) for number in (min(repeat, 1), *inner)]
-        return Stack([self._layer(site, each) for each in parts], order=order)
+        parts = [pattern[number % len(pattern)] for number in range(self.depth)]
+        layers = [self._layer(site, each) for each in [(self.look(self.seen), self.feedforward)] * own + parts]
+        order: list[int] = []
+        for repeat in range(self.repeats):
+            order += [min(repeat, 1)] * (repeat < looks) + list(range(own, len(layers)))
+        return Stack(layers, order=order)
 
     def _layer(self, site: Site, parts: Parts) -> Any:
-        from headwise.blocks.residual import Add
+        from headwise.blocks.residual import Add, ScaledAdd
+
+        def add() -> nn.Module:  # layers that stand at several depths are left out equally often at each
+            if self.layer_scale:
+                return ScaledAdd(site.width, self.layer_scale, self.dropout, self.drop_path)
+            return Add(self.dropout, self.drop_path)
 
         wiring = self.wiring.build()
-        built = [part.build(site) for part in parts]
-        return wiring(built, lambda: self.norm.build(site.width), lambda: Add(self.dropout))
+        return wiring([part.build(site) for part in parts], lambda: self.norm.build(site.width), add)
 
     def _place(self, width: int, memory_width: int) -> Site:
         """Where vectors of one width look at those of another."""
@@ -149,6 +175,78 @@ class PerceiverConfig(OneStackConfig):
 
     def _no_decoder(self, memory: bool) -> Stack:
         raise TypeError("a Perceiver does not write")
+
+
+class ImagePerceiverConfig(PerceiverConfig, PictureConfig):
+    """Every pixel is an input: its channels, widened to `embedding_width` where that is set, and its place."""
+
+    tasks = ("classify-images",)
+    usable = "waves, grid or sinusoid"
+    kind: Literal["perceiver-image"] = "perceiver-image"  # type: ignore[assignment]
+    width: int = Field(1024, ge=1)
+    latents: int = Field(512, ge=1)
+    embedding_width: int = Field(0, ge=0)
+    place_width: int = Field(256, ge=1)  # of places that are learned; waves say theirs themselves
+    depth: int = Field(6, ge=1)
+    repeats: int = Field(8, ge=1)
+    head_width: int = Field(0, ge=0)
+    across: AnyPart = UnevenConfig(see="memory", heads=1)  # 0: its heads share out the width of what they look at
+    positions: AnyPosition = WavesConfig()
+    dropout: float = Field(0.0, ge=0, lt=1)
+    asks: bool = False  # a query looks at the latents in the end; else their mean is taken
+
+    @property
+    def waves(self) -> bool:
+        return isinstance(self.positions, WavesConfig)
+
+    @property
+    def seen(self) -> int:
+        return (self.embedding_width or self.channels) + self._place_channels
+
+    @property
+    def _place_channels(self) -> int:
+        return self.positions.width if self.waves else self.place_width
+
+    def look(self, memory_width: int) -> Any:
+        if not isinstance(self.across, UnevenConfig):
+            return self.across
+        share = memory_width // (self.across.heads or self.heads)
+        widths = {"head_width": self.across.head_width or share, "value_width": self.across.value_width or share}
+        return self.across.changed(**widths)
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
+        from torch import nn
+
+        from headwise.blocks.images import ImageClassifier, Readout
+        from headwise.blocks.pool import Pool
+
+        self.task_or_first(task)
+        head = nn.Linear(self.width, outputs or 1000)
+        model = ImageClassifier(self.encoder(), [Readout(Pool("mean"), head)])
+        self.begin(model)
+        return model
+
+    def encoder(self) -> ImageEncoder:
+        from headwise.blocks.latent import Latents
+        from headwise.blocks.latent_images import LatentImages, Question
+
+        outputs: Latents | Question = Latents()
+        if self.asks:
+            site = self._place(self.width, self.width)
+            outputs = Question(self.width, self._layer(site, (self.look(self.width), self.feedforward)))
+        return LatentImages(self._stem(), self._latent_stack(), self.latents, self.width, outputs)
+
+    def _stem(self) -> PixelStem:
+        from torch import nn
+
+        from headwise.blocks.latent_images import PixelStem
+
+        self._no_terms()
+        width = self._place_channels
+        positions = self.positions.on_grid(width, self.image, marks=0)
+        widen = nn.Linear(self.channels, self.embedding_width) if self.embedding_width else nn.Identity()
+        project = nn.Identity() if self.waves else nn.Linear(width, width)
+        return PixelStem(self.channels, positions, width, widen, project)
 
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -162,5 +260,22 @@ SIZES: dict[str, dict[str, Any]] = {
         "heads": 4,
         "head_width": 8,
         "positions": {"kind": "learned", "limit": 64},
+    },
+}
+
+ONCE: dict[str, Any] = {"looks": 1, "asks": True}  # as the second paper has it
+IMAGE_SIZES: dict[str, dict[str, Any]] = {
+    "fourier": ONCE,
+    "learned": {**ONCE, "embedding_width": 256, "positions": "grid"},
+    "paper": {},
+    "tiny": {
+        "image": 16,
+        "channels": 1,
+        "width": 32,
+        "latents": 8,
+        "depth": 1,
+        "repeats": 2,
+        "heads": 4,
+        "positions": {"kind": "waves", "bands": 4},
     },
 }

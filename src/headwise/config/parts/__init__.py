@@ -8,9 +8,14 @@ from headwise.config.parts.latent import UnevenConfig
 from headwise.config.parts.linear import LinearConfig, PerformerConfig
 from headwise.config.parts.lowrank import LowRankConfig
 from headwise.config.parts.lsh import LshConfig
+from headwise.config.parts.normed import NormedConfig, NormedMlpConfig
+from headwise.config.parts.outlook import BareConfig, OutlookConfig
+from headwise.config.parts.pairwise import NonLocalConfig
+from headwise.config.parts.placed import PlacedConfig
 from headwise.config.parts.recurrent import ChoGruConfig, GruConfig, LstmConfig, RecurrentConfig, RnnConfig
 from headwise.config.parts.scores import (
     AdditiveConfig,
+    BoundedCosineConfig,
     CosineConfig,
     DotConfig,
     GeneralConfig,
@@ -37,11 +42,13 @@ from headwise.config.parts.site import (
 )
 from headwise.config.parts.sparse import BigBirdMixerConfig, LocalMixerConfig, StridedConfig, WindowMixerConfig
 from headwise.config.parts.synthetic import DenseConfig, FactorisedConfig, MixtureConfig, RandomConfig
+from headwise.config.parts.talking import TalkingConfig
 from headwise.config.parts.terms import (
     AlibiConfig,
     AxialConfig,
     BucketsConfig,
     DisentangledConfig,
+    GridConfig,
     HardConfig,
     LearnedConfig,
     LocalConfig,
@@ -55,11 +62,14 @@ from headwise.config.parts.terms import (
     WindowConfig,
 )
 from headwise.config.parts.tokens import TokensConfig
+from headwise.config.parts.waves import WavesConfig
+from headwise.config.parts.windows import WindowsConfig
 from headwise.config.parts.wirings import (
     ChainConfig,
     LayerNormConfig,
     PostConfig,
     PreConfig,
+    ResPostConfig,
     ReversibleConfig,
     RMSNormConfig,
 )
@@ -83,7 +93,9 @@ __all__ = [
     "AnyWiring",
     "AttentionConfig",
     "AxialConfig",
+    "BareConfig",
     "BigBirdMixerConfig",
+    "BoundedCosineConfig",
     "BucketsConfig",
     "ChainConfig",
     "ChoGruConfig",
@@ -96,6 +108,7 @@ __all__ = [
     "FactorisedConfig",
     "FourierConfig",
     "GeneralConfig",
+    "GridConfig",
     "GruConfig",
     "HardConfig",
     "LayerNormConfig",
@@ -110,8 +123,13 @@ __all__ = [
     "MixtureConfig",
     "MlpConfig",
     "NoPositionConfig",
+    "NonLocalConfig",
+    "NormedConfig",
+    "NormedMlpConfig",
+    "OutlookConfig",
     "PartConfig",
     "PerformerConfig",
+    "PlacedConfig",
     "PositionConfig",
     "PostConfig",
     "PreConfig",
@@ -119,6 +137,7 @@ __all__ = [
     "RandomConfig",
     "RecurrentConfig",
     "RelativeSinusoidConfig",
+    "ResPostConfig",
     "ReversibleConfig",
     "RnnConfig",
     "RotaryConfig",
@@ -128,10 +147,13 @@ __all__ = [
     "SinusoidConfig",
     "Site",
     "StridedConfig",
+    "TalkingConfig",
     "TermConfig",
     "TokensConfig",
     "UnevenConfig",
+    "WavesConfig",
     "WindowConfig",
     "WindowMixerConfig",
+    "WindowsConfig",
     "WorkspaceConfig",
 ]

@@ -97,6 +97,21 @@ class CosineConfig(ScoreConfig):
 
 
 @SCORES.add
+class BoundedCosineConfig(ScoreConfig):
+    """cos(q, k) times a learned factor of each head, at most `most`."""
+
+    kind: Literal["bounded_cosine"] = "bounded_cosine"
+    initial: float = Field(10.0, gt=0)
+    most: float = Field(100.0, gt=0)
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        from headwise.blocks.scores import BoundedCosine
+
+        self.width(width_q, width_k)
+        return BoundedCosine(heads, self.initial, self.most)
+
+
+@SCORES.add
 class LocationConfig(ScoreConfig):
     """W q, one row for each place of a key; no key is looked at."""
 

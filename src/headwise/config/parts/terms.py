@@ -32,6 +32,12 @@ class PositionConfig(Config):
 
         return Embedding(table, self.embedding(width), **settings)
 
+    def on_grid(self, width: int, grid: tuple[int, int], marks: int) -> nn.Module:
+        """Positions of patches on a grid, with marks before them."""
+        from headwise.blocks.images import Along
+
+        return Along(self.embedding(width))
+
     def terms(self, site: Site) -> Terms:
         """What makes the terms of each self-attention in a stack; called once for each."""
         return no_terms
@@ -63,6 +69,21 @@ class LearnedConfig(PositionConfig):
         from headwise.blocks.position import Learned
 
         return Learned(width, self.limit, self.unused)
+
+
+@POSITIONS.add
+class GridConfig(PositionConfig):
+    """A learned vector for each place of an image's grid, interpolated for another grid."""
+
+    kind: Literal["grid"] = "grid"
+
+    def embedding(self, width: int) -> nn.Module:
+        raise UserError("positions: 'grid' is of images; texts have learned, sinusoid, rotary and others")
+
+    def on_grid(self, width: int, grid: tuple[int, int], marks: int) -> nn.Module:
+        from headwise.blocks.images import GridLearned
+
+        return GridLearned(width, grid, marks)
 
 
 @POSITIONS.add

@@ -66,6 +66,18 @@ class PreConfig(WiringConfig):
 
 
 @WIRINGS.add
+class ResPostConfig(WiringConfig):
+    """x + norm(f(x))"""
+
+    kind: Literal["respost"] = "respost"
+
+    def build(self) -> type[nn.Module]:
+        from headwise.blocks.residual import ResPost
+
+        return ResPost
+
+
+@WIRINGS.add
 class AdminConfig(WiringConfig):
     """norm(ω x + f(x)), ω set by one pass before training"""
 

@@ -1,0 +1,78 @@
+"""Class tokens that come late: they look at patches that change no more (CaiT, Touvron et al. 2021, "Going deeper with
+Image Transformers", section 3), and heads that ask each patch as well (VOLO, Yuan et al. 2021).
+
+Letters: B images, T tokens, D width, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from headwise.blocks.images import ImageClassifier, marks_of
+from headwise.blocks.latent import seeing
+from headwise.blocks.residual import Wiring
+from headwise.blocks.stack import Stack
+from headwise.blocks.stream import Context, Stream
+
+
+class Marking(nn.Module):
+    """Puts marks before the patches, in the middle of a stack."""
+
+    def __init__(self, width: int, marks: int = 1):
+        super().__init__()
+        self.marks = nn.Parameter(torch.zeros(marks, width))
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        x = torch.cat((self.marks.expand(len(stream.x), -1, -1), stream.x), dim=1)  # (B, marks + T, D)
+        return Stream(x, torch.arange(x.shape[1], device=x.device), grid=stream.grid)
+
+
+class ClassLayer(Wiring):
+    """z = x + f(norm([x; patches])), then z + g(norm(z)), for the marks x alone: what is looked at is not changed.
+
+    Class attention (equations 4-7) is attention of the marks at a memory which is all of the stream.
+    """
+
+    closes = True
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        marks = marks_of(stream)
+        x, patches = stream.x[:, :marks], stream.x[:, marks:]
+        (look, norm, add), *others = zip(self.parts, self.norms, self.adds, strict=True)
+        seen = stream.carrying(norm(stream.x))
+        x = add(x, look(Stream(seen.x[:, :marks], stream.pos[:marks]), seeing(seen, ctx).at(0)))
+        for place, (part, norm, add) in enumerate(others, 1):
+            x = add(x, part(Stream(norm(x), stream.pos[:marks]), ctx.at(place)))
+        return stream.carrying(torch.cat((x, patches), dim=1))
+
+
+class PatchVotes(nn.Module):
+    """Each patch is labelled; for each label the surest patch counts: (B, T, D) -> (B, L)."""
+
+    def __init__(self, head: nn.Module):
+        super().__init__()
+        self.head = head
+
+    def forward(self, stream: Stream) -> Tensor:
+        return self.head(stream.x[:, marks_of(stream) :]).amax(1)  # (B, T - marks, L) -> (B, L)
+
+
+class Advised(ImageClassifier):
+    """The last head gives advice: it counts half, beside the mean of the others (Jiang et al. 2021, "All Tokens
+    Matter": token labelling)."""
+
+    def joined(self, voices: Sequence[Tensor]) -> Tensor:
+        return super().joined(voices[:-1]) + 0.5 * voices[-1]
+
+
+def in_a_row(*stacks: Stack) -> Stack:
+    """One stack of the layers of several, which ends as the last one does."""
+    layers: list[nn.Module] = []
+    order: list[int] = []
+    for stack in stacks:
+        order += [len(layers) + number for number in stack.order]
+        layers += stack.layers
+    return Stack(layers, stacks[-1].final, order)

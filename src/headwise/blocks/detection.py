@@ -1,0 +1,191 @@
+"""Finding what is in an image, all of it at once (DETR, Carion et al. 2020).
+
+Places (2-D sinusoids of pixels, a learned vector of each object query) are added to what makes queries and keys at
+every layer, never to values. No `turn` term can do that: a term acts on heads that are projected already and does not
+know by which matrix. So it is a matter of `see`, which owns the projections: W (x + p) + b = (W x + b) + W p, where the
+second product is of one row only, as all images of one size have the same places. The attention stays the one there is.
+
+Letters: B images, C width, H x W pixels, h x w grid, T = h * w tokens, Q object queries, K classes, L decoder layers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.attention import Itself, Memory, Seen
+from headwise.blocks.images import ImageEncoder, marks_of
+from headwise.blocks.latent import by_head
+from headwise.blocks.look import Term
+from headwise.blocks.position import sinusoid
+from headwise.blocks.record import Collector
+from headwise.blocks.scores import Score
+from headwise.blocks.stack import Stack
+from headwise.blocks.stream import SIDE, Context, Stream
+from headwise.errors import UserError
+
+
+class Places(nn.Module, ABC):
+    """A vector for each token of a stream, made once for all layers of a call: (B, T, C), or (1, T, C) for all rows."""
+
+    def forward(self, stream: Stream, ctx: Context) -> Tensor:
+        key = ("places", id(self), stream.x.shape[1], stream.grid, id(stream.keep))
+        if key not in ctx.shared:  # with what its key names by id, so that the id stays taken
+            ctx.shared[key] = (self.vectors(stream), stream.keep)
+        found: Tensor = ctx.shared[key][0]
+        return found
+
+    @abstractmethod
+    def vectors(self, stream: Stream) -> Tensor:
+        """(B or 1, T, C)."""
+
+
+class SinePlaces(Places):
+    """Sinusoids of the row in one half of the channels and of the column in the other, both counted from 1 and scaled
+    so that an image, without its padding, ends at 2 pi (Carion et al. 2020, appendix A). Marks have no place."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        if width % 4:
+            raise UserError(
+                f"width: a row and a column need pairs of channels, {width} has no two halves of them; "
+                "choose a multiple of 4"
+            )
+        self.width = width
+
+    def vectors(self, stream: Stream) -> Tensor:
+        marks = marks_of(stream)
+        assert stream.grid is not None
+        real = torch.ones_like(stream.x[:1, :, 0]) if stream.keep is None else stream.keep
+        cells = real[:, marks:].double().unflatten(1, stream.grid)  # (B, T) -> (B, h, w)
+        halves = [sinusoid(_turned(cells.cumsum(axis), axis), self.width // 2) for axis in (1, 2)]
+        places = torch.cat(halves, dim=-1).flatten(1, 2)  # (B, h, w, C) -> (B, hw, C)
+        return F.pad(places, (0, 0, marks, 0)).to(stream.x.dtype)
+
+
+def _turned(count: Tensor, axis: int) -> Tensor:
+    """Places along an axis as angles up to 2 pi."""
+    return count / (count.amax(axis, keepdim=True) + 1e-6) * (2 * math.pi)
+
+
+class ObjectQueries(Places):
+    """A learned vector for each slot in which an object may be told: all that tells slots apart."""
+
+    def __init__(self, count: int, width: int):
+        super().__init__()
+        self.table = nn.Embedding(count, width)
+
+    def vectors(self, stream: Stream) -> Tensor:
+        return self.table(stream.pos).unsqueeze(0)  # (Q,) -> (1, Q, C)
+
+
+class PlacedItself(Itself):
+    """q = W_q (x + p), k = W_k (x + p), v = W_v x."""
+
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool, places: Places):
+        super().__init__(width, heads, head_width, bias)
+        self.places = places
+
+    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
+        q, k, v, sight = super().forward(stream, ctx, terms, score)
+        of_q, of_k = moved(self, self.places(stream, ctx), self.rows[:2])
+        return q + of_q, k + of_k, v, sight
+
+
+class PlacedMemory(Memory):
+    """q = W_q (x + p), k = W_k (m + p'), v = W_v m, with the places p of the queries and p' of the memory."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_width: int,
+        bias: bool,
+        memory_width: int,
+        places: Places,
+        memory_places: Places,
+    ):
+        super().__init__(width, heads, head_width, bias, memory_width)
+        self.places, self.memory_places = places, memory_places
+
+    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
+        asked = stream.carrying(stream.x + self.places(stream, ctx))
+        q, k, v, sight = super().forward(asked, ctx, terms, score)
+        places = self.memory_places(ctx.memory[self.name], ctx)
+        (of_k,) = moved(self, places, (self.heads * self.head_width,))
+        return q, k + of_k, v, sight
+
+
+def moved(see: Itself | Memory, places: Tensor, rows: Sequence[int]) -> tuple[Tensor, ...]:
+    """What places add to the first of a product's projections: (B, T, C) -> (B, H, T, D) each."""
+    return by_head(F.linear(places, see.project.weight[: sum(rows)]), see.heads, rows)
+
+
+@dataclass(frozen=True)
+class Detections:
+    """Q slots for each image, in no order: of what class each is, the last one being nothing, and where."""
+
+    logits: Tensor  # (B, Q, K + 1)
+    boxes: Tensor  # (B, Q, 4): x, y, width and height as shares of the image, without its padding
+
+    def best(self) -> tuple[Tensor, Tensor]:
+        """The probability of the likeliest class, and that class: 2 x (B, Q)."""
+        return self.logits.float().softmax(-1)[..., :-1].max(-1)
+
+
+class BackboneStem(nn.Module):
+    """The last grid of features of another encoder, as tokens of the model's width."""
+
+    def __init__(self, backbone: ImageEncoder, features: int, width: int):
+        super().__init__()
+        self.backbone = backbone
+        self.project = nn.Linear(features, width)
+
+    def forward(self, pixels: Tensor) -> Stream:
+        stream: Stream = self.backbone(pixels, Context().at("backbone"))
+        return stream.carrying(self.project(stream.x))
+
+
+class PaddedEncoder(ImageEncoder):
+    """Images of several sizes in one batch: `keep` (B, H, W) is True where an image has pixels."""
+
+    def forward(self, pixels: Tensor, ctx: Context, keep: Tensor | None = None) -> Stream:
+        stream: Stream = self.stem(pixels)
+        if keep is not None:
+            shrunk = F.interpolate(keep.unsqueeze(1).float(), stream.grid).flatten(1)  # (B, H, W) -> (B, hw)
+            stream = replace(stream, keep=F.pad(shrunk, (marks_of(stream), 0), value=1.0) > 0)
+        return self.stack(stream, ctx.at("encoder"))
+
+
+class Detector(nn.Module):
+    """Slots that begin as nothing but their places look at each other and at the image, layer after layer; what each
+    has become says a class and a box (Carion et al. 2020, figure 2)."""
+
+    def __init__(self, encoder: PaddedEncoder, decoder: Stack, queries: int, width: int, classes: int):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.queries, self.width = queries, width
+        self.classes = nn.Linear(width, classes + 1)
+        self.boxes = nn.Sequential(
+            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4), nn.Sigmoid()
+        )
+
+    def forward(self, pixels: Tensor, keep: Tensor | None = None) -> Detections:
+        """What is in images (B, C, H, W) of normalised pixels, of which those where `keep` (B, H, W) is False are
+        padding."""
+        return self.layers(pixels, keep)[-1]
+
+    def layers(self, pixels: Tensor, keep: Tensor | None = None) -> tuple[Detections, ...]:
+        """What each layer of the decoder would say if it were the last, by the same norm and heads."""
+        memory = {"encoder": self.encoder(pixels, Context(), keep)}
+        side = Collector("layer", onward=SIDE.get())
+        blank = memory["encoder"].x.new_zeros(len(pixels), self.queries, self.width)
+        self.decoder(Stream.of(blank), Context(memory, side=side).at("decoder"))
+        x = self.decoder.final(torch.stack([stream.x for stream in side.all("layer")]))  # (L, B, Q, C)
+        return tuple(map(Detections, self.classes(x), self.boxes(x)))

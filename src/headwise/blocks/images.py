@@ -1,0 +1,185 @@
+"""Images as tokens: what cuts them into patches, and the models that read them.
+
+Marks (class and distillation tokens) stand before the patches, so a stream of T tokens on a grid of h x w has
+T - h * w of them.
+
+Letters: B images, C channels, H rows and W columns of pixels, P side of a patch, h x w grid of patches, T tokens,
+D width, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.dropout import make_dropout
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+
+
+class Patches(nn.Module):
+    """Patches of P x P pixels, each a token: what a convolution with stride P computes, as one product
+    (Dosovitskiy et al. 2021, equation 1). (B, C, H, W) -> (B, h, w, D)."""
+
+    def __init__(self, channels: int, width: int, patch: int, bias: bool = True):
+        super().__init__()
+        self.channels, self.patch = channels, patch
+        self.project = nn.Linear(channels * patch * patch, width, bias)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        rows, columns = cut(pixels, self.channels, self.patch)
+        shape = (len(pixels), self.channels, rows, self.patch, columns, self.patch)
+        cells = pixels.reshape(shape).permute(0, 2, 4, 1, 3, 5)  # (B, C, h, P, w, P) -> (B, h, w, C, P, P)
+        return self.project(cells.flatten(3))  # (B, h, w, CPP) -> (B, h, w, D)
+
+
+def cut(pixels: Tensor, channels: int, patch: int) -> tuple[int, int]:
+    """Into how many rows and columns of patches images fall."""
+    if pixels.dim() != 4 or pixels.shape[1] != channels:
+        shape = " x ".join(map(str, pixels.shape))
+        raise UserError(f"images: the model reads (B, {channels}, H, W) and was given {shape}")
+    height, width = pixels.shape[2:]
+    if height % patch or width % patch:
+        raise UserError(
+            f"image: {height} x {width} pixels cannot be cut into patches of {patch} x {patch}; resize them"
+        )
+    return height // patch, width // patch
+
+
+class GridLearned(nn.Module):
+    """A learned vector for each mark and each place of a grid; for another grid the places' vectors are interpolated
+    (Dosovitskiy et al. 2021, section 3.2)."""
+
+    def __init__(self, width: int, grid: tuple[int, int], marks: int = 0):
+        super().__init__()
+        self.grid, self.marks = grid, marks
+        self.table = nn.Parameter(torch.randn(marks + grid[0] * grid[1], width) * 0.02)
+
+    def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
+        return x + (self.table if grid == self.grid else resized(self.table, self.marks, self.grid, grid))
+
+
+def resized(table: Tensor, marks: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """The vectors of a grid's places for another grid, by bicubic interpolation; those of marks stay.
+
+    >>> resized(torch.ones(5, 3), 1, (2, 2), (3, 4)).shape
+    torch.Size([13, 3])
+    """
+    places = table[marks:].view(1, *old, -1).permute(0, 3, 1, 2)  # (hw, D) -> (1, D, h, w)
+    places = F.interpolate(places, new, mode="bicubic", align_corners=False)
+    return torch.cat((table[:marks], places.flatten(2)[0].t()))
+
+
+class Along(nn.Module):
+    """Positions of texts, for patches counted row by row and marks before them."""
+
+    def __init__(self, positions: nn.Module):
+        super().__init__()
+        self.positions = positions
+
+    def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
+        return self.positions(x, pos, 0)
+
+
+class Stem(nn.Module):
+    """pixels -> patches, marks before them, positions, dropout: a stream on a grid."""
+
+    def __init__(
+        self,
+        patches: nn.Module,
+        width: int,
+        marks: int = 0,
+        positions: nn.Module | None = None,
+        dropout: float = 0.0,
+        norm: nn.Module | None = None,
+    ):
+        super().__init__()
+        self.patches = patches
+        self.norm = norm if norm is not None else nn.Identity()
+        self.marks = nn.Parameter(torch.zeros(marks, width)) if marks else None
+        self.positions = positions
+        self.drop = make_dropout(dropout)
+
+    def forward(self, pixels: Tensor) -> Stream:
+        cells = self.norm(self.patches(pixels))
+        grid = (cells.shape[1], cells.shape[2])
+        x = cells.flatten(1, 2)  # (B, h, w, D) -> (B, hw, D)
+        if self.marks is not None:
+            x = torch.cat((self.marks.expand(len(x), -1, -1), x), dim=1)  # (B, marks + hw, D)
+        pos = torch.arange(x.shape[1], device=x.device)
+        if self.positions is not None:
+            x = self.positions(x, pos, grid)
+        return Stream(self.drop(x), pos, grid=grid)
+
+
+def marks_of(stream: Stream) -> int:
+    """How many tokens of a stream stand before its grid."""
+    if stream.grid is None:
+        raise UserError("image: these tokens stand on no grid; use a part that needs none")
+    rows, columns = stream.grid
+    return stream.x.shape[1] - rows * columns
+
+
+class ImageEncoder(nn.Module):
+    """Pixels -> a stream that others may attend to."""
+
+    def __init__(self, stem: nn.Module, stack: nn.Module):
+        super().__init__()
+        self.stem, self.stack = stem, stack
+
+    def forward(self, pixels: Tensor, ctx: Context) -> Stream:
+        return self.stack(self.stem(pixels), ctx.at("encoder"))
+
+    def read(self, pixels: Tensor) -> dict[str, Stream]:
+        """What a decoder may attend to, by name."""
+        return {"encoder": self(pixels, Context())}
+
+
+class Mark(nn.Module):
+    """One of the marks as the vector of the whole image."""
+
+    def __init__(self, number: int = 0):
+        super().__init__()
+        self.number = number
+
+    def forward(self, stream: Stream) -> Tensor:
+        return stream.x[:, self.number]
+
+    def extra_repr(self) -> str:
+        return str(self.number)
+
+
+class Readout(nn.Module):
+    """A vector of the image, and its labels: (B, T, D) -> (B, L)."""
+
+    def __init__(self, pool: nn.Module, head: nn.Module):
+        super().__init__()
+        self.pool, self.head = pool, head
+
+    def forward(self, stream: Stream) -> Tensor:
+        return self.head(self.pool(stream))
+
+
+class ImageClassifier(nn.Module):
+    """p(label | image). Where there are several heads, each has a voice of its own in training, and their mean counts
+    (Touvron et al. 2021, section 4)."""
+
+    def __init__(self, encoder: nn.Module, heads: Sequence[nn.Module]):
+        super().__init__()
+        self.encoder, self.heads = encoder, nn.ModuleList(heads)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Logits (B, L) for (B, C, H, W) normalised pixels."""
+        return self.joined(self.voices(pixels))
+
+    def voices(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """The logits of each head."""
+        stream = self.encoder(pixels, Context())
+        return tuple(head(stream) for head in self.heads)
+
+    def joined(self, voices: Sequence[Tensor]) -> Tensor:
+        """What the heads say together."""
+        return voices[0] if len(voices) == 1 else torch.stack(tuple(voices)).mean(0)

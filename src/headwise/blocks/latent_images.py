@@ -1,0 +1,87 @@
+"""Images for latents (Perceiver, Jaegle et al. 2021; Perceiver IO, Jaegle et al. 2022): every pixel is an input, with
+its place in further channels.
+
+Letters: B images, C channels, h x w pixels, N latents, D width, F channels of a place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.blocks.images import ImageEncoder, cut
+from headwise.blocks.latent import Latents, seeing
+from headwise.blocks.stream import Context, Stream
+
+
+class FourierPlaces(nn.Module):
+    """x + [y, x, sin(pi f y), sin(pi f x), cos(pi f y), cos(pi f x)] with y and x in [-1, 1] and `bands` frequencies f
+    from 1 to half the grid's side, beyond which pixels could not tell them apart (Perceiver, section 3.2). Another grid
+    is another sampling of the same waves."""
+
+    def __init__(self, grid: tuple[int, int], bands: int = 64):
+        super().__init__()
+        self.grid, self.bands = grid, bands
+        self.register_buffer("waves", self._waves(grid, None).to(torch.get_default_dtype()), persistent=False)
+        self.waves: Tensor
+
+    def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
+        return x + (self.waves if grid == self.grid else self._waves(grid, x.device).to(x))
+
+    def _waves(self, grid: tuple[int, int], device: torch.device | None) -> Tensor:
+        exact: dict[str, Any] = {"dtype": torch.float64, "device": device}
+        sides = [torch.linspace(-1, 1, side, **exact) for side in grid]
+        places = torch.stack(torch.meshgrid(*sides, indexing="ij"), dim=-1).flatten(0, 1)  # (h, w, 2) -> (hw, 2)
+        rates = [torch.linspace(1, side / 2, self.bands, **exact) for side in self.grid]
+        angles = (math.pi * places.unsqueeze(-1) * torch.stack(rates)).flatten(1)  # (hw, 2, bands) -> (hw, 2 * bands)
+        return torch.cat((places, angles.sin(), angles.cos()), dim=-1)
+
+
+class PixelStem(nn.Module):
+    """[widen(pixel); project(place)] for each pixel: a stream on a grid."""
+
+    def __init__(self, channels: int, positions: nn.Module, place_width: int, widen: nn.Module, project: nn.Module):
+        super().__init__()
+        self.channels, self.place_width = channels, place_width
+        self.positions, self.widen, self.project = positions, widen, project
+
+    def forward(self, pixels: Tensor) -> Stream:
+        grid = cut(pixels, self.channels, 1)
+        x = self.widen(pixels.flatten(2).mT)  # (B, C, h, w) -> (B, hw, C)
+        pos = torch.arange(x.shape[1], device=x.device)
+        places = self.project(self.positions(x.new_zeros(1, len(pos), self.place_width), pos, grid))
+        return Stream(torch.cat((x, places.expand(len(x), -1, -1)), dim=-1), pos, grid=grid)
+
+
+class Question(nn.Module):
+    """One learned query looks at the latents: what it became is the image (Perceiver IO, section 3.2)."""
+
+    def __init__(self, width: int, layer: nn.Module):
+        super().__init__()
+        self.query = nn.Parameter(0.02 * torch.randn(1, width))
+        self.layer = layer
+
+    def forward(self, inputs: Stream, latents: Stream, ctx: Context) -> Stream:
+        asked = self.query.expand(len(latents.x), -1, -1)  # (1, D) -> (B, 1, D)
+        return self.layer(Stream.of(asked), seeing(latents, ctx).at("outputs"))
+
+
+class LatentImages(ImageEncoder):
+    """Pixels -> latents that have read them -> `outputs`."""
+
+    def __init__(self, stem: PixelStem, stack: nn.Module, latents: int, width: int, outputs: Latents | Question):
+        super().__init__(stem, stack)
+        self.latents = nn.Parameter(0.02 * torch.randn(latents, width))
+        self.outputs = outputs
+
+    def forward(self, pixels: Tensor, ctx: Context) -> Stream:
+        inputs = self.stem(pixels)
+        return self.outputs(inputs, self.perceive(inputs, ctx), ctx)
+
+    def perceive(self, inputs: Stream, ctx: Context) -> Stream:
+        """The latents after they have read the inputs."""
+        latents = Stream.of(self.latents.repeat(len(inputs.x), 1, 1))  # (N, D) -> (B, N, D)
+        return self.stack(latents, seeing(inputs, ctx).at("encoder"))

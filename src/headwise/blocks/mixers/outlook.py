@@ -1,0 +1,84 @@
+"""Outlook attention (Yuan et al. 2021, "VOLO: Vision Outlooker for Visual Recognition", section 3.1): a place says by
+itself, without any keys, how the places of its neighbourhood are to be mixed with each other.
+
+Letters: B images, T = h * w places, C width, H heads, D head_width, K side of a window, N windows.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.images import marks_of
+from headwise.blocks.look import Implied
+from headwise.blocks.part import Part
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+
+
+class Outlook(Part):
+    """In a window of K x K around a centre c, y_i = sum_j A_ij v_j with A = softmax(W x_c / sqrt(D)), K^2 x K^2 for
+    each head. Windows overlap, and what they say of a place is summed (algorithm 1).
+
+    Centres stand `stride` places apart, and x_c is then the mean of as many rows and columns. Neighbours beyond the
+    edge of the image are zeros that take their share of the weights, as in the released code.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int = 6,
+        *,
+        head_width: int = 0,
+        window: int = 3,
+        stride: int = 2,
+        bias: bool = False,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if not head_width and width % heads:
+            raise UserError(f"heads: a width of {width} cannot be divided among {heads} heads; choose a divisor")
+        if window % 2 == 0 or stride > window:
+            raise UserError(f"window: needs an odd side of at least the stride of {stride}, not {window}")
+        self.heads, self.head_width = heads, head_width or width // heads
+        self.window, self.stride, self.dropout = window, stride, dropout
+        self.value = nn.Linear(width, heads * self.head_width, bias)
+        self.weigh = nn.Linear(width, heads * window**4)
+        self.out = nn.Linear(heads * self.head_width, width)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        grid = stream.grid
+        if marks_of(stream) or grid is None:
+            raise UserError("marks: outlook attention has no place for tokens before the patches; use marks = 0")
+        where, weights = self.places(grid, stream.x.device), self.weights(stream.x, grid)
+        ctx.record.look(ctx.place, Implied(lambda: self.map(weights, where, grid)))
+        values = F.pad(self.value(stream.x), (0, 0, 0, 1))  # (B, T + 1, HD): the last is beyond the edge
+        cells = values.index_select(1, where.flatten()).view(len(values), *where.shape, self.heads, -1)
+        # (B, N, H, KK, KK) @ (B, N, KK, H, D), heads first -> (B, N, H, KK, D)
+        mixed = F.dropout(weights, self.dropout, self.training) @ cells.transpose(2, 3)
+        mixed = mixed.transpose(2, 3).flatten(3).flatten(1, 2)  # (B, N, H, KK, D) -> (B, NKK, HD)
+        return self.out(torch.zeros_like(values).index_add(1, where.flatten(), mixed)[:, :-1])
+
+    def places(self, grid: tuple[int, int], device: torch.device) -> Tensor:
+        """The places around each centre, (N, KK); T beyond the edge."""
+        count = grid[0] * grid[1]
+        numbers = torch.arange(-count, 0, dtype=torch.float32, device=device).view(1, 1, *grid)
+        found = F.unfold(numbers, self.window, padding=self.window // 2, stride=self.stride)  # (1, KK, N), padded by 0
+        return found[0].t().long() + count
+
+    def weights(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
+        """How each window mixes its places: (B, T, C) -> (B, N, H, KK, KK)."""
+        centres = F.avg_pool2d(x.mT.unflatten(2, grid), self.stride, self.stride, ceil_mode=True)
+        scores = self.weigh(centres.flatten(2).mT) * self.head_width**-0.5  # (B, C, h', w') -> (B, N, HKKKK)
+        scores = scores.unflatten(2, (self.heads, self.window**2, self.window**2))
+        return scores.movedim(-1, 0).softmax(0).movedim(0, -1)  # along rows as short as these torch is slow
+
+    def map(self, weights: Tensor, where: Tensor, grid: tuple[int, int]) -> Tensor:
+        """What it amounts to: weights of all places at all places, (B, H, T, T). They are no averages: each place is
+        mixed once for every window that it stands in."""
+        count = grid[0] * grid[1]
+        pairs = where.unsqueeze(2) * (count + 1) + where.unsqueeze(1)  # (N, KK, KK)
+        flat = weights.new_zeros(len(weights), self.heads, (count + 1) ** 2)
+        flat = flat.index_add(2, pairs.flatten(), weights.transpose(1, 2).flatten(2))
+        return flat.unflatten(2, (count + 1, count + 1))[..., :-1, :-1]

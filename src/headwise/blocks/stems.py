@@ -1,0 +1,65 @@
+"""Other ways to patches than cutting an image of any size: by convolutions, and again between the layers of a stack
+(VOLO, Yuan et al. 2021, section 3.3); for mixers that know one grid alone.
+
+Letters: B images, C channels, H x W pixels, P side of a patch, h x w grid, D width.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from headwise.blocks.images import Patches, cut, marks_of
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+
+
+class ConvPatches(nn.Module):
+    """Three convolutions with batch norms, the first of stride 2, and then patches of P/2 x P/2 of what they made:
+    (B, C, H, W) -> (B, h, w, D). Sides are multiples of `multiple`, 0: of P."""
+
+    def __init__(self, channels: int, width: int, patch: int, hidden: int = 64, multiple: int = 0):
+        super().__init__()
+        if patch % 2:
+            raise UserError(f"patch: a stem that halves the image first needs an even side, not {patch}")
+        self.channels, self.multiple = channels, multiple or patch
+        self.convolve = nn.Sequential(
+            *convolution(channels, hidden, 7, stride=2), *convolution(hidden, hidden), *convolution(hidden, hidden)
+        )
+        self.patches = Patches(hidden, width, patch // 2)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        cut(pixels, self.channels, self.multiple)  # refuses what would leave a rest, here or further on
+        return self.patches(self.convolve(pixels))
+
+
+def convolution(channels: int, width: int, side: int = 3, stride: int = 1) -> tuple[nn.Module, ...]:
+    """As many places as before, divided by the stride; normalised and cut at zero."""
+    convolve = nn.Conv2d(channels, width, side, stride, padding=side // 2, bias=False)
+    return convolve, nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+
+
+class FixedPatches(Patches):
+    """Patches on one grid alone, for mixers whose weights belong to its places."""
+
+    def __init__(self, channels: int, width: int, patch: int, grid: tuple[int, int]):
+        super().__init__(channels, width, patch)
+        self.grid = grid
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        if cut(pixels, self.channels, self.patch) != self.grid:
+            rows, columns = (side * self.patch for side in self.grid)
+            raise UserError(f"image: the model mixes the patches of {rows} x {columns} pixels alone; resize them")
+        return super().forward(pixels)
+
+
+class Regrid(nn.Module):
+    """A stem within a stack, whose image is the stream: fewer and wider tokens, with positions of their own."""
+
+    def __init__(self, stem: nn.Module):
+        super().__init__()
+        self.stem = stem
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        if marks_of(stream) or stream.grid is None:
+            raise UserError("marks: tokens before the patches cannot be merged with them; use marks = 0")
+        return self.stem(stream.x.mT.unflatten(2, stream.grid))  # (B, hw, D) -> (B, D, h, w)

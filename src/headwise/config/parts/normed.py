@@ -1,0 +1,42 @@
+"""Parts with batch norm in their projections, as values (Graham et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.site import PARTS, PartConfig, Site
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@PARTS.add
+class NormedConfig(ProjectedConfig):
+    """LeViT's attention: values are `values` times as wide as keys."""
+
+    kind: Literal["normed"] = "normed"
+    values: int = Field(2, ge=1)
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.mixers.shrinking import NormedAttention, NormedItself
+
+        site.must_look_ahead(self.kind)
+        frame = self.frame(site)
+        head_width = frame["head_width"]
+        see = NormedItself(site.width, frame["heads"], head_width, self.values * head_width)
+        return NormedAttention(see, site.width, frame["terms"])
+
+
+@PARTS.add
+class NormedMlpConfig(PartConfig):
+    """LeViT's feed-forward network, as `hidden` as the model's; its activation is hard swish."""
+
+    kind: Literal["normed_mlp"] = "normed_mlp"
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.mixers.shrinking import NormedFeedForward
+
+        return NormedFeedForward(site.width, site.hidden)

@@ -1,0 +1,44 @@
+"""Attention whose queries and keys are told their places at every layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts.attention import AttentionConfig
+from headwise.config.parts.site import PARTS, PartConfig, Site
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PLACES, MEMORY_PLACES = "places", "memory places"  # under which a stack's site has its own
+
+
+@PARTS.add
+class PlacedConfig(PartConfig):
+    """Softmax attention with places added to what makes queries and keys, not to values (Carion et al. 2020): the
+    stack's own, or 2-D sinusoids where it has none."""
+
+    kind: Literal["placed"] = "placed"
+    see: Literal["self", "memory"] = "self"
+    heads: int = Field(0, ge=0)  # 0: the model's
+    kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.detection import PlacedItself, PlacedMemory, SinePlaces
+
+        plain = AttentionConfig(see=self.see, heads=self.heads, kernel=self.kernel)
+        attention: Any = plain.build(replace(site, key_value_heads=0))
+        if any("turn" in term.touches for term in attention.terms):
+            raise UserError(f"{self.kind}: queries and keys have places already; use positions that do not turn them")
+        shape = (site.width, attention.see.heads, attention.see.head_width, site.attention_bias)
+        places = site.once(PLACES, lambda: SinePlaces(site.width))
+        if self.see == "self":
+            attention.see = PlacedItself(*shape, places)
+        else:
+            there = site.once(MEMORY_PLACES, lambda: SinePlaces(site.memory_width))
+            attention.see = PlacedMemory(*shape, site.memory_width, places, there)
+        return attention

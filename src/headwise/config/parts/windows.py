@@ -1,0 +1,66 @@
+"""Attention inside windows of an image's grid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.scores import ScaledConfig
+from headwise.config.parts.site import PARTS, AnyScore, Site
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.grid import OffsetBias
+
+
+@PARTS.add
+class WindowsConfig(ProjectedConfig):
+    """Softmax attention in windows of `window` x `window` tokens. `shift` rolls the grid before it is cut. Where a key
+    stands, seen from its query, counts by a learned table, by a network (which knows offsets as shares of `reach`; 0:
+    the window), or not at all."""
+
+    kind: Literal["windows"] = "windows"
+    window: int = Field(7, ge=1)
+    shift: int = Field(0, ge=0)
+    offsets: Literal["table", "network", "none"] = "table"
+    reach: int = Field(0, ge=0)
+    key_bias: bool = True  # where the model's attentions have biases
+    score: AnyScore = ScaledConfig()
+    kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
+
+    def build(self, site: Site) -> nn.Module:
+        from headwise.blocks.attention import BareKeys, Itself
+        from headwise.blocks.mixers.windows import WindowAttention
+
+        site.must_look_ahead(self.kind)
+        if self.shift >= self.window:
+            raise UserError(
+                f"shift: windows of {self.window} can be shifted by up to {self.window - 1}; use half of it"
+            )
+        frame = self.frame(site)
+        heads, head_width, bias = frame["heads"], frame["head_width"], frame["bias"]
+        shape = (site.width, heads, head_width)
+        return WindowAttention(
+            site.width,
+            heads,
+            window=self.window,
+            shift=self.shift,
+            see=BareKeys(*shape) if bias and not self.key_bias else Itself(*shape, bias),
+            head_width=head_width,
+            score=self.score.build(head_width, head_width, heads),
+            terms=(*self._offsets(heads), *frame["terms"]),
+            kernel=self.kernel,
+            dropout=site.attention_dropout,
+            bias=bias,
+        )
+
+    def _offsets(self, heads: int) -> tuple[OffsetBias, ...]:
+        from headwise.blocks.grid import NetworkBias, TableBias
+
+        if self.offsets == "table":
+            return (TableBias(heads, self.window),)
+        return (NetworkBias(heads, self.window, self.reach),) if self.offsets == "network" else ()

@@ -1,0 +1,94 @@
+"""CaiT (Touvron et al. 2021, "Going deeper with Image Transformers"): patches through deep layers with small gains on
+their branches and talking heads; then a class token that looks at them, in two layers which change nothing else.
+
+Reference: timm's cait_*, the code that the authors released. Branches are left out equally often at any depth, and
+never those of the class token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts import AnyPart, AttentionConfig, TalkingConfig
+from headwise.errors import UserError
+from headwise.models.vit import ColumnConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.images import ImageEncoder
+    from headwise.blocks.stack import Stack
+
+
+class ClassStageConfig(ColumnConfig):
+    """Marks join the patches after all other layers; then they look at them with the part `across`."""
+
+    marks: int = Field(1, ge=1)
+    class_depth: int = Field(2, ge=1)  # layers in which they do
+
+    def encoder(self) -> ImageEncoder:
+        from headwise.blocks.class_attention import in_a_row
+        from headwise.blocks.images import ImageEncoder
+
+        if self.wiring.kind == "reversible":
+            raise UserError("wiring: a class token cannot join layers that end in halves; use pre or post")
+        return ImageEncoder(self.stem(), in_a_row(*self.patch_stages(), self._class_stage()))
+
+    def stem(self) -> nn.Module:
+        from headwise.blocks.images import Patches, Stem
+
+        positions = self.positions.on_grid(self.width, self.grid(self.patch), marks=0)
+        return Stem(Patches(self.channels, self.width, self.patch), self.width, 0, positions, self.dropout)
+
+    def patch_stages(self) -> list[Stack]:
+        """What the patches go through before there are marks."""
+        return [self._stack(self.stacks()[0], causal=False)]
+
+    def _class_stage(self) -> Stack:
+        from headwise.blocks.class_attention import ClassLayer, Marking
+        from headwise.blocks.stack import Stack
+
+        site, add = self._site(causal=False, memory=True), self.changed(drop_path=0.0)._add(0, 1)
+
+        def norm() -> nn.Module:
+            return self.norm.build(self.width)
+
+        parts = (self.across, self.feedforward)
+        layers = [ClassLayer([part.build(site) for part in parts], norm, add) for _ in range(self.class_depth)]
+        return Stack([Marking(self.width, self.marks), *layers], norm())
+
+
+class CaitConfig(ClassStageConfig):
+    kind: Literal["cait"] = "cait"
+    width: int = Field(384, ge=1)
+    heads: int = Field(8, ge=1)
+    depth: int = Field(24, ge=1)
+    mixer: AnyPart = AttentionConfig(terms=(TalkingConfig(),))
+    layer_scale: float = Field(1e-5, ge=0)
+
+    def _add(self, number: int, depth: int) -> Callable[[], nn.Module]:
+        return super()._add(1, 2)  # as if each layer were the last
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "s24": {},
+    "xxs24": {"width": 192, "heads": 4},
+    "xxs36": {"width": 192, "heads": 4, "depth": 36},
+    "xs24": {"width": 288, "heads": 6, "image": 384},
+    "s36": {"depth": 36, "image": 384, "layer_scale": 1e-6},
+    "m36": {"width": 768, "heads": 16, "depth": 36, "image": 384, "layer_scale": 1e-6},
+    "m48": {"width": 768, "heads": 16, "depth": 48, "image": 448, "layer_scale": 1e-6},
+    "tiny": {
+        "image": 16,
+        "channels": 1,
+        "patch": 4,
+        "width": 24,
+        "heads": 4,
+        "depth": 2,
+        "class_depth": 1,
+        "layer_scale": 0.1,
+    },
+}

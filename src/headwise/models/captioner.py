@@ -1,0 +1,53 @@
+"""An image to a sentence: a Vision Transformer reads, a Transformer's decoder writes (Xu et al. 2015 with the encoder
+and decoder of Vaswani et al. 2017)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts import AnyPosition, SinusoidConfig
+from headwise.models.layered import StackConfig
+from headwise.models.vit import ColumnConfig
+
+
+class CaptionerConfig(ColumnConfig):
+    """`depth` layers read, `decoder` writes; both are as wide."""
+
+    tasks = ("caption",)
+    kind: Literal["captioner"] = "captioner"
+    marks: int = Field(0, ge=0)
+    decoder: StackConfig = StackConfig(depth=6)
+    word_positions: AnyPosition = SinusoidConfig()
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
+        from torch import nn
+
+        from headwise.blocks.heads import VocabularyHead
+        from headwise.blocks.stack import Decoder, EncoderDecoder
+
+        self.task_or_first(task)
+        table = nn.Embedding(outputs, self.width)
+        words = self.word_positions.embed(table, self.width, scale=self.width**0.5, dropout=self.dropout)
+        stack = self._stack(self.decoder, causal=True, memory=True)
+        decoder = Decoder(words, stack, VocabularyHead(self.width, outputs, table))
+        model = EncoderDecoder(self.encoder(), decoder)
+        self.begin(model)
+        nn.init.normal_(table.weight, std=self.width**-0.5)
+        return model
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "small": {"image": 64, "patch": 8, "width": 128, "heads": 4, "depth": 4, "decoder": {"depth": 2}},
+    "tiny": {
+        "image": 16,
+        "channels": 1,
+        "patch": 4,
+        "width": 32,
+        "heads": 4,
+        "depth": 2,
+        "decoder": {"depth": 2},
+    },
+}

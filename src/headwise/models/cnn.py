@@ -1,0 +1,72 @@
+"""A small residual network for images of 28 x 28 or 32 x 32 pixels, as He et al. (2016, section 4.2) had for CIFAR-10:
+one convolution of 3 x 3, then stages of basic layers. The baseline that the others are held against, and a teacher for
+distillation.
+
+DISCREPANCY: wider and shallower than the paper's, with projections where a shortcut changes its shape (option B).
+
+`mixers` put parts between the stages: `mixers = ["nonlocal"]` makes a non-local network of it (Wang et al. 2018), and
+any other mixer stands there as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts import AnyPart, Site
+from headwise.models.staged import StagedConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.images import ImageEncoder
+
+
+class CnnConfig(StagedConfig):
+    kind: Literal["cnn"] = "cnn"
+    image: tuple[int, int] = (28, 28)
+    channels: int = Field(1, ge=1)
+    width: int = Field(32, ge=1)  # of the first stage; each stage is twice as wide as the one before
+    stride: int = Field(1, ge=1)  # of the first convolution; for larger images, or in less time
+    depths: tuple[int, ...] = Field((1, 1, 1), min_length=1)  # layers of each stage
+    mixers: tuple[AnyPart, ...] = ()  # what stands at the end of a stage, each with a residual add
+    mixed: tuple[int, ...] = (2,)  # at the end of which stages, counted from 1
+    heads: int = Field(4, ge=1)  # of mixers that have some
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How wide each stage is."""
+        return tuple(self.width * 2**stage for stage in range(len(self.depths)))
+
+    @property
+    def outer(self) -> int:
+        return self.widths[-1]
+
+    def encoder(self) -> ImageEncoder:
+        from headwise.blocks.batchnorm import ConvNorm
+        from headwise.blocks.convolution import ConvPatches, basic, residual_stages
+        from headwise.blocks.feedforward import relu
+        from headwise.blocks.images import ImageEncoder, Stem
+        from headwise.blocks.stack import Stack
+
+        first = ConvNorm(self.channels, self.width, 3, self.stride, relu)
+        stages = residual_stages(self.width, self.widths, self.depths, basic)
+        for number in self.mixed if self.mixers else ():
+            stages[number - 1] = Stack([*stages[number - 1].layers, *self._between(self.widths[number - 1])])
+        return ImageEncoder(Stem(ConvPatches(self.channels, first), self.width), Stack(stages))
+
+    def _between(self, width: int) -> list[nn.Module]:
+        """Layers of one mixer each."""
+        from torch import nn
+
+        from headwise.blocks.residual import Pre
+
+        site = Site(width=width, heads=self.heads, hidden=4 * width)
+        return [Pre([part.build(site)], nn.Identity) for part in self.mixers]
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {},
+    "tiny": {"image": 16, "width": 8},
+}

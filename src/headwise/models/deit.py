@@ -1,0 +1,41 @@
+"""Data-efficient image Transformer (Touvron et al. 2021): a ViT whose second mark, the distillation token, learns what
+a teacher says (`task.teacher`). At test time both heads count equally (section 4).
+
+Without the second mark it is a ViT, trained as the paper does (experiments/fashion-deit.toml).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.models.vit import ViTConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class DeiTConfig(ViTConfig):
+    kind: Literal["deit"] = "deit"  # type: ignore[assignment]
+    marks: int = Field(2, ge=1)
+    voices: int = Field(0, ge=0)  # how many marks have a head, the first ones; 0: all
+    drop_path: float = Field(0.1, ge=0, lt=1)
+
+    def readouts(self, outputs: int) -> list[nn.Module]:
+        return super().readouts(outputs)[: self.voices or self.marks]
+
+
+PLAIN = {"marks": 1}
+TI, S = {"width": 192, "heads": 3}, {"width": 384, "heads": 6}
+SIZES: dict[str, dict[str, Any]] = {
+    "b-distilled": {},
+    "s-distilled": S,
+    "ti-distilled": TI,
+    "b-distilled-384": {"image": 384},
+    "b": PLAIN,
+    "s": {**PLAIN, **S},
+    "ti": {**PLAIN, **TI},
+    "b-384": {**PLAIN, "image": 384},
+    "tiny": {"image": 16, "channels": 1, "patch": 4, "width": 32, "heads": 4, "depth": 2},
+}

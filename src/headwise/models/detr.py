@@ -1,0 +1,146 @@
+"""DETR (Carion et al. 2020, "End-to-End Object Detection with Transformers"): objects as a set.
+
+A convolutional backbone's last grid is read by an encoder; a decoder that is not causal and has no words looks at it
+with one slot for each object that there may be. Places are added to queries and keys at every layer. Both stacks are
+post-norm, with one more norm after the decoder's layers. Reference: transformers' DetrForObjectDetection.
+
+DISCREPANCY: with auxiliary losses, transformers feeds the final norm of each decoder layer to the next one, and it has
+dropout on the inputs of its encoder; the released code and we do neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from pydantic import Field
+
+from headwise.config.base import Table, slot
+from headwise.config.parts import AnyPart, AnyPosition, NoPositionConfig, PlacedConfig, Site
+from headwise.config.parts.placed import MEMORY_PLACES, PLACES
+from headwise.errors import UserError
+from headwise.models.cnn import CnnConfig
+from headwise.models.layered import OneStackConfig, StackConfig
+from headwise.models.pictured import PictureConfig, Side
+from headwise.models.resnet import ResNetConfig
+from headwise.models.vit import ViTConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.detection import PaddedEncoder
+    from headwise.blocks.stack import Stack
+
+BACKBONES = Table("backbone", default="resnet")  # what reads images, without its head
+for _config in (CnnConfig, ResNetConfig, ViTConfig):
+    BACKBONES.add(_config)
+
+if TYPE_CHECKING:
+    AnyBackbone: TypeAlias = Any
+else:
+    AnyBackbone = slot(BACKBONES)
+
+
+class DetrConfig(OneStackConfig, PictureConfig):
+    """`depth` layers read, `decoder` finds."""
+
+    tasks = ("detect",)
+    kind: Literal["detr"] = "detr"
+    image: tuple[Side, Side] = (800, 1066)
+    backbone: AnyBackbone = ResNetConfig(norm="frozen")
+    frozen: int = Field(2, ge=0)  # how many of the backbone's stages do not learn, of which its stem is the first
+    backbone_pace: float = Field(0.1, gt=0)  # how fast the others learn, as a share of the rate
+    queries: int = Field(100, ge=1)  # the most objects that can be found in an image
+    width: int = Field(256, ge=1)
+    hidden: int = Field(2048, ge=0)
+    depth: int = Field(6, ge=1)
+    decoder: StackConfig = StackConfig(depth=6)
+    mixer: AnyPart = PlacedConfig()
+    across: AnyPart = PlacedConfig(see="memory")
+    positions: AnyPosition = NoPositionConfig()
+
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        return super().stacks()[0], self.decoder
+
+    def encoder(self) -> PaddedEncoder:
+        from headwise.blocks.detection import BackboneStem, PaddedEncoder
+
+        features = self.backbone.sized(*self.image, self.channels)
+        stem = BackboneStem(features.encoder(), features.outer, self.width)
+        return PaddedEncoder(stem, self._stack(self.stacks()[0], causal=False))
+
+    def slots(self) -> Stack:
+        """The decoder, which ends with a norm whatever its wiring."""
+        from headwise.blocks.detection import ObjectQueries
+
+        if self.outer != self.width:
+            raise UserError("wiring: slots do not end in halves; use pre or post")
+        stack = self._stack(self.decoder, causal=False, memory=True)
+        stack.final = self.norm.build(self.width)
+        if not any(isinstance(module, ObjectQueries) for module in stack.modules()):
+            raise UserError("across: nothing tells the slots of the decoder apart; use 'placed' in it")
+        return stack
+
+    def _site(self, causal: bool, memory: bool) -> Site:
+        from headwise.blocks.detection import ObjectQueries, SinePlaces
+
+        site = super()._site(causal, memory)
+        own = ObjectQueries(self.queries, self.width) if memory else SinePlaces(self.width)
+        return replace(site, shared={PLACES: own, MEMORY_PLACES: SinePlaces(self.width)})
+
+    def begin(self, model: nn.Module) -> None:
+        """The backbone as ever, layers Xavier-uniform; object queries N(0, 1) and heads as torch begins them, as in the
+        released code."""
+        from headwise.models.initial import xavier
+
+        self.backbone.begin(model.get_submodule("encoder.stem.backbone"))
+        for stack in ("encoder.stack", "decoder"):
+            xavier(model.get_submodule(stack))
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
+        from headwise.blocks.detection import Detector
+
+        self.task_or_first(task)
+        model = Detector(self.encoder(), self.slots(), self.queries, self.width, outputs)
+        self.begin(model)
+        self._hold(model.encoder.stem.backbone)
+        return model
+
+    def _hold(self, backbone: Any) -> None:
+        """Let the backbone's lower stages stay as they are, and the others learn slowly."""
+        for stage in (backbone.stem, *backbone.stack.layers)[: self.frozen]:
+            stage.requires_grad_(False)
+        for weight in backbone.parameters():
+            weight.pace = self.backbone_pace
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "r50": {},
+    "r101": {"backbone": {"kind": "resnet", "depths": (3, 4, 23, 3), "norm": "frozen"}},
+    "small": {
+        "image": 64,
+        "backbone": {"kind": "resnet", "width": 32, "depths": (1, 1), "bottleneck": False},
+        "frozen": 0,
+        "backbone_pace": 1.0,
+        "queries": 12,
+        "width": 128,
+        "heads": 4,
+        "hidden": 256,
+        "depth": 2,
+        "decoder": {"depth": 3},
+        "dropout": 0.0,
+    },
+    "tiny": {
+        "image": 16,
+        "channels": 1,
+        "backbone": {"kind": "resnet", "width": 8, "depths": (1, 1), "bottleneck": False},
+        "frozen": 0,
+        "backbone_pace": 1.0,
+        "queries": 4,
+        "width": 32,
+        "heads": 4,
+        "hidden": 64,
+        "depth": 1,
+        "decoder": {"depth": 2},
+    },
+}

@@ -1,0 +1,136 @@
+"""LeViT (Graham et al. 2021, "LeViT: a Vision Transformer in ConvNet's Clothing for Faster Inference"): convolutions to
+a coarse grid, then stages of attention that shrink it, with batch norm everywhere, so that nothing but linear maps is
+left of it for inference (`blocks.batchnorm.fused`).
+
+Two heads, one taught by the labels and one by a teacher, whose mean counts. Every layer is one residual branch, as in
+the released code. Reference: transformers' LevitForImageClassificationWithTeacher.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import ceil
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from headwise.config.parts import AnyPart, NormedConfig, NormedMlpConfig, Site
+from headwise.models.staged import StagedConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.images import ImageEncoder
+    from headwise.blocks.stack import Stack
+
+
+class LevitConfig(StagedConfig):
+    """Numbers in tuples are of the stages."""
+
+    kind: Literal["levit"] = "levit"
+    widths: tuple[int, ...] = Field((128, 256, 384), min_length=1)
+    depths: tuple[int, ...] = (2, 3, 4)
+    heads: tuple[int, ...] = (4, 6, 8)
+    head_width: int = Field(16, ge=1)  # of queries and keys
+    expand: int = Field(2, ge=1)  # how much wider than its stage a feed-forward network is
+    halvings: int = Field(4, ge=1)  # convolutions of the stem, each onto half the grid
+    mixer: AnyPart = NormedConfig()
+    feedforward: AnyPart = NormedMlpConfig()
+    offsets: bool = True  # learned scores for each offset on the grid
+    drop_path: float = Field(0.0, ge=0, lt=1)  # how often a branch is left out in training
+    voices: int = Field(2, ge=1)  # heads for labels
+
+    @model_validator(mode="after")
+    def _alike(self) -> Self:
+        if not len(self.widths) == len(self.depths) == len(self.heads):
+            raise ValueError("widths, depths and heads must say as many stages; give each the same number")
+        return self
+
+    @property
+    def outer(self) -> int:
+        return self.widths[-1]
+
+    def grids(self) -> list[tuple[int, int]]:
+        """Rows and columns of each stage."""
+        rows, columns = self.image
+        steps = [2 ** (self.halvings + stage) for stage in range(len(self.widths))]
+        return [(ceil(rows / step), ceil(columns / step)) for step in steps]
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import truncated
+
+        truncated(model, self.outer)
+
+    def readouts(self, outputs: int) -> list[nn.Module]:
+        from headwise.blocks.batchnorm import NormLinear
+        from headwise.blocks.images import Readout
+        from headwise.blocks.pool import Pool
+
+        return [Readout(Pool(self.pool), NormLinear(self.outer, outputs)) for _ in range(self.voices)]
+
+    def encoder(self) -> ImageEncoder:
+        from headwise.blocks.images import ImageEncoder
+        from headwise.blocks.stack import Stack
+
+        return ImageEncoder(self._stem(), Stack([self._stage(number) for number in range(len(self.widths))]))
+
+    def _stem(self) -> nn.Module:
+        from torch.nn.functional import hardswish
+
+        from headwise.blocks.batchnorm import ConvNorm
+        from headwise.blocks.convolution import ConvPatches
+        from headwise.blocks.feedforward import identity
+        from headwise.blocks.images import Stem
+
+        widths = [max(self.widths[0] >> left, 1) for left in reversed(range(self.halvings))]
+        layers = [
+            ConvNorm(inputs, outputs, 3, 2, hardswish if outputs < widths[-1] else identity)
+            for inputs, outputs in pairwise((self.channels, *widths))
+        ]
+        return Stem(ConvPatches(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
+
+    def _stage(self, number: int) -> Stack:
+        from headwise.blocks.mixers.shrinking import NormedAttention, NormedMemory, Shrink
+        from headwise.blocks.stack import Stack
+
+        here = self._site(number)
+        layers = [self._branch(part, here) for part in (self.mixer, self.feedforward) * self.depths[number]]
+        if number + 1 < len(self.widths):
+            after, heads = self._site(number + 1), here.width // self.head_width
+            see = NormedMemory(here.width, heads, self.head_width, 4 * self.head_width)
+            attention = NormedAttention(see, after.width, here.terms(heads, self.head_width), gain=1.0)
+            layers += [Shrink(attention), self._branch(self.feedforward, after)]
+        return Stack(layers)
+
+    def _site(self, number: int) -> Site:
+        width, grid = self.widths[number], self.grids()[number]
+
+        def terms(heads: int, head_width: int) -> tuple[Any, ...]:
+            from headwise.blocks.mixers.shrinking import Offsets
+
+            return (Offsets(heads, grid),) if self.offsets else ()
+
+        return Site(width, self.heads[number], self.expand * width, self.head_width, terms=terms)
+
+    def _branch(self, part: Any, site: Site) -> nn.Module:
+        """x + part(x): the norms are in the part."""
+        from torch import nn
+
+        from headwise.blocks.residual import Add, Pre
+
+        return Pre([part.build(site)], nn.Identity, lambda: Add(drop_path=self.drop_path))
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "128s": {},
+    "128": {"depths": (4, 4, 4), "heads": (4, 8, 12)},
+    "192": {"widths": (192, 288, 384), "depths": (4, 4, 4), "heads": (3, 5, 6), "head_width": 32},
+    "256": {"widths": (256, 384, 512), "depths": (4, 4, 4), "heads": (4, 6, 8), "head_width": 32},
+    "384": {
+        "widths": (384, 512, 768), "depths": (4, 4, 4), "heads": (6, 9, 12), "head_width": 32, "drop_path": 0.1,
+    },
+    "tiny": {
+        "image": 16, "channels": 1, "widths": (16, 24), "depths": (1, 1), "heads": (2, 3), "head_width": 8,
+        "halvings": 2,
+    },
+}  # fmt: skip

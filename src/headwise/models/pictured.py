@@ -1,0 +1,52 @@
+"""What models that read images have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, field_validator
+
+from headwise.config.model import ModelConfig
+from headwise.errors import UserError
+
+if TYPE_CHECKING:
+    from headwise.blocks.images import ImageEncoder
+
+Side = Annotated[int, Field(ge=1)]
+
+
+class PictureConfig(ModelConfig):
+    """Reads images of `image` rows and columns of pixels. As vocabularies are for texts, the images' size and channels
+    are the data's to decide: `sized` is the model for them."""
+
+    tasks = ("classify-images",)
+    image: tuple[Side, Side] = (224, 224)  # rows and columns, or one side
+    channels: int = Field(3, ge=1)
+
+    @field_validator("image", mode="before")
+    @classmethod
+    def _square(cls, value: Any) -> Any:
+        return (value, value) if isinstance(value, int) else value
+
+    def sized(self, height: int, width: int, channels: int) -> Any:
+        """The same for other images."""
+        return self.changed(image=(height, width), channels=channels)
+
+    def grid(self, patch: int) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        rows, columns = self.image
+        if rows % patch or columns % patch:
+            raise UserError(
+                f"image: {rows} x {columns} pixels cannot be cut into patches of {patch} x {patch}; "
+                "change data.size or model.patch"
+            )
+        return rows // patch, columns // patch
+
+    @property
+    def outer(self) -> int:
+        """How wide the outputs of its encoder are."""
+        raise TypeError(f"{type(self).__name__} does not say how wide it is")
+
+    def encoder(self) -> ImageEncoder:
+        """What reads images, without a head: to label them, or for a decoder that writes about them."""
+        raise TypeError(f"{type(self).__name__} has no encoder")

@@ -1,0 +1,60 @@
+"""ResNet (He et al. 2016, "Deep Residual Learning for Image Recognition"): a convolution of 7 x 7, four stages of
+residual layers, each but the first on half the grid and twice as wide, the mean of all places.
+
+`ResNetConfig(norm="frozen").encoder()` is the backbone of detectors. Reference: transformers'
+ResNetForImageClassification with `downsample_in_bottleneck = False`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.models.staged import StagedConfig
+
+if TYPE_CHECKING:
+    from headwise.blocks.images import ImageEncoder
+
+
+class ResNetConfig(StagedConfig):
+    kind: Literal["resnet"] = "resnet"
+    width: int = Field(64, ge=1)  # of the first stage, inside its layers
+    depths: tuple[int, ...] = Field((3, 4, 6, 3), min_length=1)  # layers of each stage
+    bottleneck: bool = True  # layers of 1 x 1, 3 x 3 and 1 x 1; else of twice 3 x 3
+    norm: Literal["batch", "frozen"] = "batch"
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How wide the outputs of each stage are."""
+        return tuple(self.width * (4 if self.bottleneck else 1) * 2**stage for stage in range(len(self.depths)))
+
+    @property
+    def outer(self) -> int:
+        return self.widths[-1]
+
+    def encoder(self) -> ImageEncoder:
+        from torch import nn
+
+        from headwise.blocks.batchnorm import ConvNorm, FrozenNorm
+        from headwise.blocks.convolution import ConvPatches, basic, bottleneck, residual_stages
+        from headwise.blocks.feedforward import relu
+        from headwise.blocks.images import ImageEncoder, Stem
+        from headwise.blocks.stack import Stack
+
+        norm = FrozenNorm if self.norm == "frozen" else nn.BatchNorm2d
+        layer = bottleneck if self.bottleneck else basic
+        first = ConvNorm(self.channels, self.width, 7, 2, relu, norm)
+        stem = Stem(ConvPatches(self.channels, first, nn.MaxPool2d(3, 2, padding=1)), self.width)
+        stages = residual_stages(self.width, self.widths, self.depths, partial(layer, norm=norm))
+        return ImageEncoder(stem, Stack(stages))
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "50": {},
+    "18": {"depths": (2, 2, 2, 2), "bottleneck": False},
+    "34": {"bottleneck": False},
+    "101": {"depths": (3, 4, 23, 3)},
+    "tiny": {"image": 32, "channels": 1, "width": 8, "depths": (1, 1, 1)},
+}

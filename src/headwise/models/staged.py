@@ -1,0 +1,50 @@
+"""What networks in stages have in common: each stage reads a coarser grid than the one before, and the mean of the last
+is what heads judge by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headwise.models.pictured import PictureConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class StagedConfig(PictureConfig):
+    """A pyramid: `encoder` makes its stages."""
+
+    pool: ClassVar[str] = "mean"
+
+    def readouts(self, outputs: int) -> list[nn.Module]:
+        """The heads."""
+        from torch import nn
+
+        from headwise.blocks.images import Readout
+        from headwise.blocks.pool import Pool
+
+        return [Readout(Pool(self.pool), nn.Linear(self.outer, outputs))]
+
+    def begin(self, model: nn.Module) -> None:
+        """Convolutions N(0, 2 / fan-out) (He et al. 2015), and the last gain of each residual branch 0, so that every
+        layer begins as the identity (Goyal et al. 2017)."""
+        from torch import nn
+
+        from headwise.blocks.batchnorm import ConvNorm
+        from headwise.blocks.convolution import Residual
+
+        for module in model.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, Residual):
+                last = module.body[-1]
+                if isinstance(last, ConvNorm) and isinstance(last.norm, nn.BatchNorm2d):  # a frozen gain would stay 0
+                    nn.init.zeros_(last.norm.weight)
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
+        from headwise.blocks.images import ImageClassifier
+
+        self.task_or_first(task)
+        model = ImageClassifier(self.encoder(), self.readouts(outputs or 1000))
+        self.begin(model)
+        return model

@@ -1,0 +1,176 @@
+"""Swin (Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows") and Swin v2 (Liu et
+al. 2022, "Swin Transformer V2: Scaling Up Capacity and Resolution").
+
+Attention inside windows, which every other layer are shifted by half a window. Between stages 2 x 2 tokens become one
+of twice the width, so the grid shrinks as in a convolutional network. The second version is a set of other defaults,
+which bound what grew with depth: scores are cosines, norms stand on the branches, and a network of the offsets gives
+the biases, whatever the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from headwise.config.parts import (
+    Activation,
+    AnyNorm,
+    AnyPart,
+    AnyPosition,
+    AnyWiring,
+    BoundedCosineConfig,
+    LayerNormConfig,
+    MlpConfig,
+    NoPositionConfig,
+    PreConfig,
+    ResPostConfig,
+    ReversibleConfig,
+    Site,
+    WindowsConfig,
+)
+from headwise.models.staged import StagedConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.images import ImageEncoder
+    from headwise.blocks.stack import Stack
+
+Count = Annotated[int, Field(ge=1)]
+Merging = Literal["norm-first", "norm-last"]
+
+
+class SwinConfig(StagedConfig):
+    """Stages of `depths` layers with `heads` each; the first is `width` wide, each further one twice as wide."""
+
+    kind: Literal["swin"] = "swin"
+    patch: int = Field(4, ge=1)
+    width: int = Field(96, ge=1)
+    depths: tuple[Count, ...] = Field((2, 2, 6, 2), min_length=1)
+    heads: tuple[Count, ...] = (3, 6, 12, 24)
+    expand: float = Field(4.0, gt=0)  # hidden channels of the feed-forward networks, in widths
+    activation: Activation = "gelu"
+    window: int = Field(7, ge=1)  # tokens on its side
+    mixer: AnyPart = WindowsConfig()  # whose window is the model's, and is shifted by half of it in every other layer
+    reaches: tuple[Annotated[int, Field(ge=0)], ...] = ()  # windows that the stages' networks of offsets learned with
+    feedforward: AnyPart = MlpConfig()
+    positions: AnyPosition = NoPositionConfig()
+    wiring: AnyWiring = PreConfig()
+    norm: AnyNorm = LayerNormConfig()
+    dropout: float = Field(0.0, ge=0, lt=1)
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    drop_path: float = Field(0.0, ge=0, lt=1)  # how often the last layer's branches are left out; others less, by depth
+    attention_bias: bool = True
+    merging: Merging = "norm-first"  # or after the product
+
+    @model_validator(mode="after")
+    def _stages(self) -> Self:
+        if len(self.depths) != len(self.heads):
+            raise ValueError(f"depths and heads: {len(self.depths)} stages and {len(self.heads)} are given; match them")
+        if len(self.reaches) not in (0, len(self.depths)):
+            raise ValueError(f"reaches: {len(self.reaches)} are given for {len(self.depths)} stages; match them")
+        if isinstance(self.wiring, ReversibleConfig):
+            raise ValueError("wiring: 'reversible' needs one width from end to end; use pre, post or respost")
+        return self
+
+    @property
+    def outer(self) -> int:
+        return self.width * 2 ** (len(self.depths) - 1)
+
+    def encoder(self) -> ImageEncoder:
+        from headwise.blocks.images import ImageEncoder, Patches, Stem
+        from headwise.blocks.stack import Stack
+
+        patches = Patches(self.channels, self.width, self.patch)
+        positions = self.positions.on_grid(self.width, self.grid(self.patch), 0)
+        stem = Stem(patches, self.width, 0, positions, self.dropout, self.norm.build(self.width))
+        final = self.wiring.build().close(lambda: self.norm.build(self.outer))
+        return ImageEncoder(stem, Stack([self.stage(number) for number in range(len(self.depths))], final))
+
+    def stage(self, number: int) -> Stack:
+        """Layers of one width, and the merging that ends them where another stage follows."""
+        from headwise.blocks.residual import Add
+        from headwise.blocks.stack import Stack
+
+        site, wiring = self._site(number), self.wiring.build()
+        last, before = sum(self.depths) - 1, sum(self.depths[:number])
+        layers: list[nn.Module] = [
+            wiring(
+                [self.mixer_of(number, layer).build(site), self.feedforward.build(site)],
+                partial(self.norm.build, site.width),
+                partial(Add, self.dropout, self.drop_path * (before + layer) / max(last, 1)),
+            )
+            for layer in range(self.depths[number])
+        ]
+        return Stack(layers if before + len(layers) > last else [*layers, self.merge(site.width)])
+
+    def mixer_of(self, stage: int, layer: int) -> Any:
+        """The mixer of one layer."""
+        if not isinstance(self.mixer, WindowsConfig):
+            return self.mixer
+        grid = (-(-side // 2**stage) for side in self.grid(self.patch))  # merging rounds up
+        reach = self.reaches[stage] if self.reaches else 0
+        return self.mixer.changed(
+            window=self.window,
+            shift=self.window // 2 if layer % 2 else 0,
+            reach=reach or min(self.window, *grid),
+        )
+
+    def merge(self, width: int) -> nn.Module:
+        """2 x 2 tokens into one of twice the width."""
+        from torch import nn
+
+        from headwise.blocks.grid import Merging
+
+        linear = nn.Linear(4 * width, 2 * width, bias=False)
+        if self.merging == "norm-first":
+            return Merging(nn.Sequential(self.norm.build(4 * width), linear))
+        return Merging(nn.Sequential(linear, self.norm.build(2 * width)))
+
+    def begin(self, model: nn.Module) -> None:
+        from torch import nn
+
+        from headwise.blocks.residual import ResPost
+        from headwise.models.initial import truncated
+
+        truncated(model, self.outer)
+        for layer in model.modules():
+            if isinstance(layer, ResPost):  # begins as the identity, as in the released code
+                for norm in layer.norms:
+                    nn.init.zeros_(norm.get_parameter("gain"))
+
+    def _site(self, stage: int) -> Site:
+        width = self.width << stage
+        site = Site(
+            width=width,
+            heads=self.heads[stage],
+            hidden=round(self.expand * width),
+            activation=self.activation,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            attention_bias=self.attention_bias,
+        )
+        return replace(site, terms=self.positions.terms(site))
+
+
+class SwinV2Config(SwinConfig):
+    kind: Literal["swinv2"] = "swinv2"  # type: ignore[assignment]
+    image: tuple[Count, Count] = (256, 256)
+    window: int = Field(8, ge=1)
+    mixer: AnyPart = WindowsConfig(offsets="network", key_bias=False, score=BoundedCosineConfig())
+    wiring: AnyWiring = ResPostConfig()
+    merging: Merging = "norm-last"
+
+
+DEEP: dict[str, Any] = {"depths": (2, 2, 18, 2)}
+SIZES: dict[str, dict[str, Any]] = {
+    "t": {},
+    "s": DEEP,
+    "b": {**DEEP, "width": 128, "heads": (4, 8, 16, 32)},
+    "l": {**DEEP, "width": 192, "heads": (6, 12, 24, 48)},
+    "tiny": {"image": 16, "channels": 1, "patch": 4, "window": 2, "width": 16, "depths": (2, 2), "heads": (2, 4)},
+}
+V2_SIZES = {size: SIZES[size] for size in ("t", "s", "b", "tiny")}

@@ -1,0 +1,90 @@
+"""Vision Transformer (Dosovitskiy et al. 2021): patches as words, a class token, pre-norm layers, a final norm.
+
+Every mixer, wiring, norm and feed-forward of texts stands in it as well: `model.mixer = "performer"`. Other columns of
+patches are sets of defaults (models/deit.py, models/mixer.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from headwise.config.parts import Activation, AnyNorm, AnyPosition, AnyWiring, GridConfig, LayerNormConfig, PreConfig
+from headwise.models.layered import OneStackConfig
+from headwise.models.pictured import PictureConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.blocks.images import ImageEncoder
+
+
+class ColumnConfig(OneStackConfig, PictureConfig):
+    """Patches through layers of one width."""
+
+    tasks = ("classify-images",)
+    patch: int = Field(16, ge=1)
+    marks: int = Field(1, ge=0)  # tokens before the patches: each has a head; 0: the mean of the patches has one
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    depth: int = Field(12, ge=1)
+    activation: Activation = "gelu"
+    positions: AnyPosition = GridConfig()
+    wiring: AnyWiring = PreConfig()
+    norm: AnyNorm = LayerNormConfig(eps=1e-6)
+    dropout: float = Field(0.0, ge=0, lt=1)
+
+    def begin(self, model: nn.Module) -> None:
+        from headwise.models.initial import truncated
+
+        truncated(model, self.outer)
+
+    def encoder(self) -> ImageEncoder:
+        from headwise.blocks.images import ImageEncoder
+
+        return ImageEncoder(self.stem(), self._stack(self.stacks()[0], causal=False))
+
+    def stem(self) -> nn.Module:
+        """pixels -> a stream"""
+        from headwise.blocks.images import Patches, Stem
+
+        grid = self.grid(self.patch)
+        patches = Patches(self.channels, self.width, self.patch)
+        positions = self.positions.on_grid(self.width, grid, self.marks)
+        return Stem(patches, self.width, self.marks, positions, self.dropout)
+
+    def readouts(self, outputs: int) -> list[nn.Module]:
+        """The heads: one for each mark, or one for the mean of the patches."""
+        from torch import nn
+
+        from headwise.blocks.images import Mark, Readout
+        from headwise.blocks.pool import Pool
+
+        pools: list[nn.Module] = [Mark(number) for number in range(self.marks)] or [Pool("mean")]
+        return [Readout(pool, nn.Linear(self.outer, outputs)) for pool in pools]
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
+        from headwise.blocks.images import ImageClassifier
+
+        self.task_or_first(task)
+        model = ImageClassifier(self.encoder(), self.readouts(outputs or 1000))
+        self.begin(model)
+        return model
+
+
+class ViTConfig(ColumnConfig):
+    kind: Literal["vit"] = "vit"
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "b16": {},
+    "ti16": {"width": 192, "heads": 3},
+    "s16": {"width": 384, "heads": 6},
+    "b32": {"patch": 32},
+    "b16-384": {"image": 384},
+    "l16": {"width": 1024, "heads": 16, "depth": 24},
+    "l32": {"width": 1024, "heads": 16, "depth": 24, "patch": 32},
+    "h14": {"width": 1280, "heads": 16, "depth": 32, "patch": 14},
+    "tiny": {"image": 16, "channels": 1, "patch": 4, "width": 32, "heads": 4, "depth": 2},
+}

@@ -1,0 +1,120 @@
+"""Class attention as attention with one query, layers that change nothing but marks, and heads that talk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import headwise
+from headwise import UserError
+from headwise.blocks.attention import Attention, Memory
+from headwise.blocks.class_attention import ClassLayer, Marking
+from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.norm import LayerNorm
+from headwise.blocks.stream import Context, Stream
+from headwise.blocks.talking import TalkingHeads
+
+WIDTH, HEADS = 8, 2
+
+
+def norm() -> nn.Module:
+    return LayerNorm(WIDTH)
+
+
+def marked(marks: int = 1) -> Stream:
+    x = torch.randn(3, marks + 6, WIDTH, dtype=torch.float64)
+    return Stream(x, torch.arange(marks + 6), grid=(2, 3))
+
+
+def class_layer() -> ClassLayer:
+    looks = Attention(WIDTH, HEADS, see=Memory(WIDTH, HEADS, WIDTH // HEADS))
+    layer = ClassLayer([looks, FeedForward(WIDTH, 12, "gelu")], norm).double()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return layer
+
+
+@pytest.mark.parametrize("marks", [1, 2])
+@torch.no_grad()
+def test_it_is_attention_of_which_only_the_first_queries_count(marks: int) -> None:
+    layer, stream = class_layer(), marked(marks)
+    looks, whole = layer.parts[0], Attention(WIDTH, HEADS).double()
+    whole.out = looks.out
+    whole.see.project.weight.copy_(torch.cat((looks.see.query.weight, looks.see.project.weight)))
+    whole.see.project.bias.copy_(torch.cat((looks.see.query.bias, looks.see.project.bias)))
+    x = stream.x[:, :marks] + whole(layer.norms[0](stream.x))[:, :marks]
+    expected = x + layer.parts[1](layer.norms[1](x))
+    torch.testing.assert_close(layer(stream, Context()).x[:, :marks], expected)
+
+
+@torch.no_grad()
+def test_patches_stay_as_they_are() -> None:
+    stream = marked()
+    out = class_layer()(stream, Context())
+    assert torch.equal(out.x[:, 1:], stream.x[:, 1:]) and out.grid == stream.grid
+    assert not torch.allclose(out.x[:, 0], stream.x[:, 0])
+
+
+def test_marks_join_a_stream_in_front_of_its_grid() -> None:
+    stream = marked(0)
+    layer = Marking(WIDTH, marks=2).double()
+    nn.init.normal_(layer.marks)
+    out = layer(stream, Context())
+    assert torch.equal(out.x[:, 2:], stream.x) and torch.equal(out.x[1, :2], layer.marks)
+    assert (out.grid, out.pos.tolist()) == ((2, 3), list(range(8)))
+
+
+def test_a_class_layer_needs_a_grid() -> None:
+    with pytest.raises(UserError, match="no grid"):
+        class_layer()(Stream.of(torch.randn(1, 4, WIDTH, dtype=torch.float64)), Context())
+
+
+def talking(change: Callable[[TalkingHeads], object] = lambda term: None) -> Attention:
+    torch.manual_seed(0)
+    term = TalkingHeads(HEADS)
+    change(term)
+    return Attention(WIDTH, HEADS, terms=[term]).double()
+
+
+def silent(term: TalkingHeads) -> None:
+    for linear in (term.before, term.after):
+        nn.init.eye_(linear.weight)
+        nn.init.zeros_(linear.bias)
+
+
+@torch.no_grad()
+def test_heads_that_say_nothing_to_each_other_are_plain_heads() -> None:
+    part, plain, x = talking(silent), Attention(WIDTH, HEADS).double(), marked().x
+    plain.see, plain.out = part.see, part.out
+    torch.testing.assert_close(part(x), plain(x))
+
+
+@torch.no_grad()
+def test_heads_exchange_scores_and_weights() -> None:
+    """Equation 3 and 4 of talking-heads attention, head by head."""
+    part, x = talking(), marked().x
+    term: TalkingHeads = part.terms[0]  # type: ignore[assignment]
+    q, k, v = part.see.split(part.see.project(x))
+    scores = [q[:, head] @ k[:, head].mT / (WIDTH // HEADS) ** 0.5 for head in range(HEADS)]
+
+    def said(linear: nn.Linear, heads: list[Tensor]) -> list[Tensor]:
+        rows = zip(linear.weight, linear.bias, strict=True)
+        return [sum(share * head for share, head in zip(row, heads, strict=True)) + shift for row, shift in rows]  # type: ignore[misc]
+
+    weights = said(term.after, [each.softmax(-1) for each in said(term.before, scores)])
+    expected = part.out(torch.cat([each @ v[:, head] for head, each in enumerate(weights)], dim=-1))
+    torch.testing.assert_close(part(x), expected)
+
+
+@torch.no_grad()
+def test_what_is_hidden_stays_hidden_when_heads_talk() -> None:
+    """The bias after the softmax would give weight to padding and to the future."""
+    part = talking()
+    x, keep = torch.randn(1, 5, WIDTH, dtype=torch.float64), torch.tensor([[True, True, True, False, False]])
+    torch.testing.assert_close(part(Stream.of(x, keep))[:, :3], part(x[:, :3]))
+    writer = headwise.build("gpt2-tiny", vocab=12, mixer={"kind": "attention", "terms": ["talking"]}).eval()
+    ids = torch.tensor([[4, 5, 6, 7]])
+    torch.testing.assert_close(writer(ids)[:, :2], writer(ids[:, :2]))

@@ -1,0 +1,96 @@
+"""Every model of the catalogue that labels images, at its tiny size."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checks import ready
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import headwise
+from headwise.catalog import CATALOG
+from headwise.errors import UserError
+
+LABELS = 5
+NAMES = sorted(name for name, entry in CATALOG.items() if "classify-images" in entry.config.tasks)
+
+
+def tiny(name: str, **settings: Any) -> Any:
+    torch.manual_seed(0)
+    return headwise.build(f"{name}-tiny", outputs=LABELS, **settings)
+
+
+def pictures(name: str, rows: int = 4, dtype: torch.dtype = torch.float64) -> Tensor:
+    config = CATALOG[name].configure("tiny")
+    shape = (rows, config.channels, *config.image)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_an_image_gives_the_same_alone_as_among_others(name: str) -> None:
+    model, images = ready(tiny(name)), pictures(name)
+    together = model(images)
+    assert together.shape == (4, LABELS)
+    torch.testing.assert_close(torch.cat([model(image[None]) for image in images]), together)
+    assert torch.equal(model(images), together), "evaluation is not repeatable"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_every_corner_counts(name: str) -> None:
+    model, images = ready(tiny(name)), pictures(name, rows=1)
+    before = model(images)
+    for row, column in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
+        edited = images.clone()
+        edited[..., row, column] += 1
+        assert ((model(edited) - before).abs() > 0).all(), f"the pixel at {row}, {column} did not count"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_is_learnt_by_heart(name: str) -> None:
+    model, images = tiny(name), pictures(name, rows=8, dtype=torch.float32)
+    labels = torch.arange(8) % LABELS
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
+    for _ in range(60):
+        optimizer.zero_grad()
+        voices = model.voices(images)
+        sum(nn.functional.cross_entropy(logits, labels) for logits in voices).backward()
+        optimizer.step()
+    model.eval()
+    assert (model(images).argmax(-1) == labels).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_weights_survive_a_file(name: str, tmp_path: Path) -> None:
+    model, images = ready(tiny(name)), pictures(name)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    other = tiny(name).double().eval()
+    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert torch.equal(other(images), model(images))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_images_of_another_shape_work_or_are_refused_in_a_sentence(name: str) -> None:
+    """Larger ones and oblong ones by the same weights, or a sentence that says why not; other channels never."""
+    model, images = ready(tiny(name)), pictures(name, rows=2)
+    height, width = images.shape[2:]
+    for shape in ((2 * height, 2 * width), (height, 2 * width), (height + 1, width)):
+        try:
+            found = model(torch.randn(2, images.shape[1], *shape, dtype=torch.float64))
+            assert found.shape == (2, LABELS) and found.isfinite().all()
+        except UserError as error:
+            assert "image" in str(error) and "\n" not in str(error)
+    with pytest.raises(UserError, match="images"):
+        model(torch.randn(2, images.shape[1] + 1, height, width, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_whole_model_is_counted_without_being_allocated(name: str) -> None:
+    model = headwise.build(f"{name}-tiny", outputs=LABELS, device="meta")
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in tiny(name).parameters())
+    assert model(pictures(name).float().to("meta")).shape == (4, LABELS)

@@ -1,0 +1,63 @@
+"""The convolutional baseline, with and without non-local blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import headwise
+from headwise.blocks.batchnorm import fused
+from headwise.blocks.mixers.pairwise import NonLocal
+from headwise.blocks.stack import parameters
+from headwise.blocks.stream import Context
+
+
+def tiny(**settings: Any) -> Any:
+    return headwise.build("cnn-tiny", outputs=3, **settings)
+
+
+def test_a_few_hundred_thousand_parameters() -> None:
+    assert 200_000 < parameters(headwise.build("cnn", device="meta")) < 800_000
+
+
+@pytest.mark.parametrize("size", [(28, 28), (32, 32), (5, 9)])
+def test_images_of_any_size(size: tuple[int, int]) -> None:
+    stream = tiny().encoder(torch.randn(2, 1, *size), Context())
+    assert stream.grid == tuple(-(-side // 4) for side in size) and stream.x.shape[-1] == 32
+
+
+def test_a_new_layer_is_the_identity() -> None:
+    """So depth costs nothing at the start: a network three times as deep says the same."""
+    one, three = tiny().eval(), tiny(depths=(3, 3, 3)).eval()
+    three.load_state_dict(one.state_dict(), strict=False)
+    pixels = torch.randn(2, 1, 16, 16)
+    assert torch.equal(three(pixels), one(pixels))
+
+
+@pytest.mark.parametrize("form", ["embedded", "gaussian", "dot", "concat"])
+def test_non_local_blocks_go_into_a_trained_network(form: str) -> None:
+    plain, wider = tiny().eval(), tiny(mixers=[{"kind": "nonlocal", "form": form}], mixed=[2, 3]).eval()
+    wider.load_state_dict(plain.state_dict(), strict=False)
+    pixels = torch.randn(2, 1, 16, 16)
+    assert torch.equal(wider(pixels), plain(pixels))
+    blocks: list[Any] = [module for module in wider.modules() if isinstance(module, NonLocal)]
+    assert len(blocks) == 2
+    wider(pixels).square().sum().backward()
+    assert all(block.out.norm.weight.grad.abs().sum() > 0 for block in blocks)
+
+
+def test_other_mixers_stand_there_as_well() -> None:
+    model = tiny(mixers=["attention", "fourier"], mixed=[3])
+    assert model(torch.randn(2, 1, 16, 16)).shape == (2, 3)
+    assert len(model.encoder.stack.layers[2].layers) == 3
+
+
+def test_fused_for_inference() -> None:
+    model, pixels = tiny(mixers=["nonlocal"]).double(), torch.randn(4, 1, 16, 16, dtype=torch.float64)
+    model(pixels)
+    made = fused(model)
+    assert not [module for module in made.modules() if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d)]
+    torch.testing.assert_close(made(pixels), model.eval()(pixels), rtol=1e-9, atol=1e-9)

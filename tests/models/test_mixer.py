@@ -1,0 +1,36 @@
+"""MLP-Mixer for images: published counts, and what tells it where a patch stands."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import headwise
+from headwise import UserError
+from headwise.blocks.stack import parameters
+
+
+@pytest.mark.parametrize(("size", "count"), {"s16": 18_528_264, "b16": 59_880_472, "l16": 208_196_168}.items())
+def test_it_has_the_published_parameters(size: str, count: int) -> None:
+    assert parameters(headwise.build(f"mixer-{size}", device="meta")) == count
+
+
+def shuffled(images: torch.Tensor) -> torch.Tensor:
+    """The four quarters of an image in another order."""
+    upper, lower = images.chunk(2, dim=2)
+    return torch.cat((lower.roll(8, 3), upper), dim=2)
+
+
+@torch.no_grad()
+def test_only_the_weights_of_its_tokens_tell_where_a_patch_stands() -> None:
+    images = torch.randn(2, 1, 16, 16)
+    mixer, blind = (headwise.build("mixer-tiny", outputs=3, mixer=kind).eval() for kind in ("tokens", "attention"))
+    assert not torch.allclose(mixer(images), mixer(shuffled(images)))
+    torch.testing.assert_close(blind(images), blind(shuffled(images)))
+
+
+def test_the_image_says_how_many_tokens_are_mixed() -> None:
+    model = headwise.build("mixer-tiny", outputs=3, image=(24, 16))
+    assert model.encoder.stack.layers[0].parts[0].limit == 24
+    with pytest.raises(UserError, match=r"image: the model mixes the patches of 24 x 16 pixels alone"):
+        model(torch.randn(1, 1, 16, 24))

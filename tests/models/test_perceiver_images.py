@@ -1,0 +1,77 @@
+"""Perceivers of images: published counts, places as waves, and latents that read pixels as a set."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import headwise
+from headwise import UserError
+from headwise.blocks.latent_images import FourierPlaces
+from headwise.blocks.stack import parameters
+from headwise.blocks.stream import Context
+
+COUNTS = {"paper": 44_912_254, "fourier": 48_440_627, "learned": 62_255_848}
+IMAGES = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("size", "count"), COUNTS.items())
+def test_it_has_the_published_parameters(size: str, count: int) -> None:
+    assert parameters(headwise.build(f"perceiver-image-{size}", device="meta")) == count
+
+
+def test_looks_at_the_pixels_share_weights_from_the_second_on() -> None:
+    first, second = (headwise.build(f"perceiver-image-{size}", device="meta") for size in ("paper", "fourier"))
+    assert first.encoder.stack.order == (0, *range(2, 8), *(1, *range(2, 8)) * 7)
+    assert second.encoder.stack.order == (0, *tuple(range(1, 7)) * 8), "the second paper looks once"
+
+
+def test_places_are_coordinates_and_their_waves_up_to_half_the_side() -> None:
+    waves = FourierPlaces((4, 6), bands=3)(torch.zeros(1, 24, 14), torch.arange(24), (4, 6)).view(4, 6, 14)
+    row, column = 1, 4
+    y, x = -1 + 2 * row / 3, -1 + 2 * column / 5
+    angles = torch.pi * torch.tensor([y * f for f in (1, 1.5, 2)] + [x * f for f in (1, 2, 3)])
+    torch.testing.assert_close(waves[row, column], torch.cat((torch.tensor([y, x]), angles.sin(), angles.cos())))
+
+
+@torch.no_grad()
+def test_finer_images_are_other_samples_of_the_same_waves() -> None:
+    places = FourierPlaces((5, 5), bands=2)
+    coarse, fine = (places(torch.zeros(1, 1), torch.arange(1), (side, side)).view(side, side, 10) for side in (5, 9))
+    torch.testing.assert_close(fine[::2, ::2], coarse)
+    model = headwise.build("perceiver-image-tiny", outputs=3).eval()
+    assert model(torch.randn(1, 1, 9, 30)).shape == (1, 3)
+
+
+@torch.no_grad()
+def test_pixels_are_a_set_once_they_know_their_places() -> None:
+    encoder = headwise.build("perceiver-image-tiny", outputs=3).double().eval().encoder
+    inputs = encoder.stem(IMAGES.double())
+    moved = inputs.carrying(inputs.x[:, torch.randperm(256)])
+    before = encoder.perceive(inputs, Context()).x
+    torch.testing.assert_close(encoder.perceive(moved, Context()).x, before)
+    assert not torch.allclose(encoder(IMAGES.double().flip(3), Context()).x, before)
+
+
+@torch.no_grad()
+def test_latents_can_be_watched_while_they_read() -> None:
+    model = headwise.build("perceiver-image-tiny", outputs=3, asks=True).eval()
+    with headwise.record() as maps:
+        model(IMAGES)
+    shapes = {place: tuple(found.shape) for place, found in maps.of().items()}
+    assert shapes["encoder", 0, 0] == (2, 1, 8, 256) and shapes["encoder", 1, 0] == (2, 4, 8, 8)
+    assert shapes["outputs", 0] == (2, 1, 1, 8), "one query asks the latents"
+
+
+def test_other_parts_and_places_do() -> None:
+    across = {"kind": "attention", "see": "memory", "heads": 2}
+    model = headwise.build("perceiver-image-tiny", outputs=3, across=across, positions="grid", place_width=6)
+    assert model(IMAGES).shape == (2, 3)
+    with pytest.raises(UserError, match="'rotary' could compare; use waves, grid or sinusoid"):
+        headwise.build("perceiver-image-tiny", positions="rotary")
+    with pytest.raises(UserError, match="do not end in halves"):
+        headwise.build("perceiver-image-tiny", wiring="reversible")
+    with pytest.raises(UserError, match="4 bands are 18 channels of each place"):
+        headwise.build("vit-tiny", positions={"kind": "waves", "bands": 4})
+    with pytest.raises(UserError, match="'waves' are of images"):
+        headwise.build("bert-tiny", vocab=12, positions="waves")

@@ -1,0 +1,83 @@
+"""Swin and Swin v2: the published numbers, stages, and what other images do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import headwise
+from headwise import UserError
+from headwise.blocks.record import collect
+from headwise.blocks.residual import DropPath, ResPost
+from headwise.blocks.stream import Context, Stream
+
+PUBLISHED = {
+    "swin-t": 28_288_354,
+    "swin-s": 49_606_258,
+    "swin-b": 87_768_224,
+    "swin-l": 196_532_476,
+    "swinv2-t": 28_347_154,
+    "swinv2-s": 49_728_418,
+    "swinv2-b": 87_918_816,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_number(name: str) -> None:
+    model = headwise.build(name, device="meta")
+    assert sum(weight.numel() for weight in model.parameters()) == PUBLISHED[name]
+
+
+def test_each_stage_halves_the_grid_and_doubles_the_width() -> None:
+    model = headwise.build("swin-t", outputs=2, device="meta")
+    with collect("layer") as side:
+        model(torch.zeros(1, 3, 224, 224, device="meta"))
+    stages = [each for place, (each,) in side.values["layer"].items() if len(place) == 2]
+    assert [stage.grid for stage in stages] == [(28, 28), (14, 14), (7, 7), (7, 7)]
+    assert [stage.x.shape[-1] for stage in stages] == [192, 384, 768, 768]
+    shifts = [part.shift for part in model.modules() if hasattr(part, "shift") and hasattr(part, "window")]
+    assert shifts == [0, 3] * 6
+
+
+@pytest.mark.parametrize("name", ["swin-tiny", "swinv2-tiny"])
+@torch.no_grad()
+def test_the_same_weights_read_images_that_fill_no_windows(name: str) -> None:
+    model, larger = headwise.build(name, outputs=3), headwise.build(name, outputs=3, image=(20, 28))
+    larger.load_state_dict(model.state_dict())
+    images = torch.randn(2, 1, 20, 28)
+    assert larger(images).shape == model(images).shape == (2, 3)
+    with pytest.raises(UserError, match="patches of 4 x 4"):
+        model(torch.zeros(1, 1, 18, 16))
+
+
+@torch.no_grad()
+def test_the_second_version_measures_by_the_window_it_learned_with() -> None:
+    """Learned with windows of 2 and given windows of 4, offsets keep their biases if it is told so."""
+    learned = headwise.build("swinv2-tiny", outputs=3)
+    told, forgetful = (headwise.build("swinv2-tiny", outputs=3, window=4, reaches=reaches) for reaches in ((2, 2), ()))
+    terms = [model.encoder.stack.layers[0].layers[0].parts[0].terms[0] for model in (learned, told, forgetful)]
+    for term in terms[1:]:
+        term.load_state_dict(terms[0].state_dict())
+    small, kept, other = (term.values().unflatten(0, (2 * term.window - 1, -1)) for term in terms)
+    torch.testing.assert_close(kept[2:5, 2:5], small)
+    assert not torch.allclose(other[2:5, 2:5], small)
+
+
+def test_branches_of_the_second_version_begin_as_nothing() -> None:
+    layer = headwise.build("swinv2-tiny").encoder.stack.layers[0].layers[1]
+    stream = Stream(torch.randn(1, 16, 16), torch.arange(16), grid=(4, 4))
+    assert isinstance(layer, ResPost)
+    assert torch.equal(layer(stream, Context()).x, stream.x)
+
+
+def test_branches_are_left_out_more_often_the_deeper_they_are() -> None:
+    model = headwise.build("swin-tiny", depths=(2, 3), drop_path=0.4)
+    rates = [part.p for part in model.modules() if isinstance(part, DropPath)]
+    assert rates == pytest.approx([0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4])
+
+
+def test_stages_have_any_mixer() -> None:
+    model = headwise.build("swin-tiny", outputs=3, mixer="performer", wiring="post")
+    assert model(torch.randn(2, 1, 16, 16)).shape == (2, 3)
+    with pytest.raises(UserError, match="depths"):
+        headwise.build("swin-tiny", depths=(2, 2, 2))
