@@ -14,7 +14,6 @@ from headwise.config.base import validate
 from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import Experiment, resolved
 from headwise.config.tuning import TuningConfig
-from headwise.data.corpora import load_corpus
 from headwise.data.pieces import words
 from headwise.data.read import Pair
 from headwise.decode.driver import decode
@@ -31,7 +30,10 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.tuning.lora import adapt, merge
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from headwise.complete import Completion
+    from headwise.evaluate.precision import Found
     from headwise.inspect.maps import Maps
     from headwise.tasks.filling import Filling
 
@@ -140,6 +142,24 @@ class Loaded:
         """The probability of each label, for each text."""
         return self.able("classify").probabilities(self.model, texts)
 
+    def recognise(self, images: Iterable[str | Path | Image]) -> list[dict[str, float]]:
+        """The probability of each label, for each image: a file, or one that Pillow has opened."""
+        task = self.able("classify-images")
+        read = [task.pixels.read(image) for image in images]
+        return task.probabilities(self.model, torch.stack(read)) if read else []
+
+    def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Found]:
+        """What is in each image and where, in its own pixels: what has at least the score `above`, the surest first."""
+        from headwise.vision.draw import shown
+
+        return self.able("detect").located(self.model, [shown(image) for image in images], above)
+
+    def caption(self, images: Iterable[str | Path | Image], **settings: Any) -> list[str]:
+        """A sentence about each image. Settings are those of `[decode]`."""
+        task = self.able("caption")
+        read = [task.pixels.read(image) for image in images]
+        return task.captions(self.model, torch.stack(read), self.decoding(**settings)) if read else []
+
     def answer(self, questions: Sequence[tuple[str, str]]) -> list[str]:
         """What each question asks for, in the words of the text beside it."""
         from headwise.text.paired import BETWEEN
@@ -165,10 +185,9 @@ class Loaded:
         given = [(self.experiment.data.prefix + source, target) for source, target in pairs]
         return self.task.evaluate(self.model, given or self.held_out(), self.decoding(**settings), language)
 
-    def held_out(self) -> list[Pair]:
+    def held_out(self) -> Any:
         """The experiment's test part, or its validation part where there is none."""
-        corpus = load_corpus(self.experiment.data)
-        return list(corpus.test or corpus.valid)
+        return self.task.held_out(self.experiment.data)
 
     def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
         """The attention of every layer and head while reading `text` and writing `target` (its own output if empty)."""

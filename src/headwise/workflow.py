@@ -86,9 +86,7 @@ def _train(
     task = task_of(experiment, prepared.tokenisers)
     if (vectors := getattr(experiment.model, "embeddings", "")) and not run.steps():
         initialise(model, prepared.tokenisers, vectors, announce)
-    sides = dict.fromkeys((prepared.tokenisers.source, prepared.tokenisers.target))
-    vocabulary = " + ".join(f"{side.size:,}" for side in sides)
-    about = f"{len(prepared.valid):,} to validate; vocabulary {vocabulary}"
+    about = f"{len(prepared.valid):,} to validate; {task.units}"
 
     def judge(current: Any) -> Mapping[str, float]:
         return task.validate(current, prepared.valid, prepared.valid_pairs)

@@ -36,7 +36,9 @@ def test_list_counts_what_is_built(headwise):
     rows = {row["name"]: row for row in json.loads(headwise("list", "--json").out)}
     assert rows["transformer-base"]["parameters"] == 63_082_496
     assert rows["transformer-big"]["parameters"] == 214_245_376
-    assert "transformer-base" in headwise("list").out
+    shown = headwise("list", "transformer", "vit").out
+    assert "transformer-base" in shown and "86,567,656" in shown and "bert" not in shown
+    assert headwise("list", "vitt").status == 2
 
 
 def test_show_prints_tree_and_costs(headwise):

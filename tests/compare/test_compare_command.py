@@ -26,7 +26,8 @@ def test_json_holds_outcomes_estimates_and_differences(shown):
     post, pre = told["arms"]
     assert (post["name"], post["published"]["scores"], post["differences"]) == ("post norm", {"WER": 20.6}, {})
     outcome = pre["seeds"]["1"]
-    assert {"scores", "parameters", "flops_per_token", "tokens_per_second", "minutes", "run", "items"} == set(outcome)
+    figures = {"scores", "parameters", "flops_per_token", "tokens_per_second", "unit", "minutes", "run", "items"}
+    assert figures == set(outcome) and outcome["unit"] == "token"
     assert pre["estimates"]["WER"]["mean"] == outcome["scores"]["WER"]["value"]
     assert pre["differences"]["perplexity"].keys() == {"mean", "low", "high", "count", "over"}
     assert sum(arm["best"] for arm in told["arms"]) == 1

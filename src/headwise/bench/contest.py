@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Literal
 
-from headwise.bench.jobs import Job, Work
+from headwise.bench.jobs import Work
 from headwise.errors import UserError, nearest
 
 Say = Callable[[str], None]
@@ -97,7 +97,7 @@ class Worker:
         return self.answer()
 
 
-def contest(jobs: Sequence[Job], what: str, repeats: int, say: Say = lambda text: None) -> list[Result]:
+def contest(jobs: Sequence[Work], what: str, repeats: int, say: Say = lambda text: None) -> list[Result]:
     """Time all jobs in turn; one whose engine is not installed has `missing` instead of seconds."""
     if repeats < 1:
         raise UserError(f"--repeats: each engine must be timed at least once, not {repeats} times")

@@ -132,6 +132,19 @@ class EncodeJob(StackJob):
     what: Literal["encode"] = "encode"
 
 
+class ImageJob(Work):
+    """Labels of `rows` images; with `train`, forward, backward and fused AdamW."""
+
+    model: str = "vit-s16"  # a name of the catalogue
+    image: int = Field(224, ge=1)
+    rows: int = Field(8, ge=1)
+    train: bool = False
+
+    @property
+    def shape(self) -> str:
+        return f"{self.model}, {self.image} x {self.image} pixels"
+
+
 class MixerJob(Work):
     """One layer that mixes the tokens of a text; with `tokens`, as many texts as make up that number. Queries, keys and
     values have the standard deviation `spread`."""
@@ -154,5 +167,6 @@ JOBS: dict[str, type[Work]] = {
     "gpt": GptJob,
     "generate": GenerateJob,
     "encode": EncodeJob,
+    "images": ImageJob,
     "attention": MixerJob,
 }

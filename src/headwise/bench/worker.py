@@ -66,6 +66,7 @@ HOMES = {
     "gpt": "gpt",
     "generate": "generating",
     "encode": "encoding",
+    "images": "images",
     "attention": "mixers",
 }
 

@@ -13,7 +13,7 @@ from headwise.cli.common import Json, say
 
 if TYPE_CHECKING:
     from headwise.bench.contest import Result
-    from headwise.bench.jobs import Job
+    from headwise.bench.jobs import ImageJob, Job
 
 app = App(name="bench", help="Speed beside installed peers, in one run.")
 
@@ -230,6 +230,54 @@ def encode(
     _run(jobs, "encode", repeats, "transformers", f"encoding, {rows} x {length} tokens", json)
 
 
+@app.command
+def images(
+    model: str = "vit-s16",
+    *,
+    image: int = 224,
+    rows: int = 8,
+    train: Annotated[bool, Parameter(negative="")] = False,
+    threads: int = 1,
+    repeats: Repeats = 7,
+    engines: Engines = None,
+    json: Json = False,
+) -> None:
+    """Label random images with one random model in every engine, or train it.
+
+    For example:
+
+        headwise bench images vit-b16
+        headwise bench images swin-t --train --rows 4
+
+    Parameters
+    ----------
+    model
+        A Vision Transformer or a Swin of `headwise list`.
+    image
+        Rows and columns of pixels.
+    rows
+        Images at once.
+    train
+        Forward, backward and a step of fused AdamW instead.
+    threads
+        Threads of each engine.
+    """
+    from headwise.bench.contest import chosen
+    from headwise.bench.images import ENGINES
+    from headwise.bench.jobs import ImageJob
+    from headwise.catalog import find
+    from headwise.config.base import validate
+    from headwise.errors import UserError
+
+    entry, size = find(model)
+    if entry.name not in ("vit", "swin"):
+        raise UserError(f"{model}: is compared with nobody; name a size of vit or swin")
+    common = {"model": f"{entry.name}-{size}", "image": image, "rows": rows, "train": train, "threads": threads}
+    names = chosen(engines or (), list(ENGINES), "transformers")
+    jobs = [validate(ImageJob, {"engine": name, **common}) for name in names]
+    _run(jobs, "images", repeats, "transformers", f"{'training' if train else 'labelling'} {rows} at once", json)
+
+
 def _stack_jobs(
     kind: type[Job], shape: str, known: list[str], engines: list[str] | None, settings: dict[str, Any]
 ) -> list[Job]:
@@ -241,7 +289,7 @@ def _stack_jobs(
     return [validate(kind, {"engine": name, **common}) for name in chosen(engines or (), known, "transformers")]
 
 
-def _run(jobs: Sequence[Job], what: str, repeats: int, peer: str, title: str, json: bool) -> None:
+def _run(jobs: Sequence[Job | ImageJob], what: str, repeats: int, peer: str, title: str, json: bool) -> None:
     from headwise.bench.contest import contest
 
     results = contest(jobs, what, repeats, say)
@@ -255,7 +303,7 @@ def _run(jobs: Sequence[Job], what: str, repeats: int, peer: str, title: str, js
     columns = [
         "engine",
         "ms",
-        "tokens/s",
+        "images/s" if what == "images" else "tokens/s",
         f"x {peer}",
         "in CPU time",
         *(["same tokens"] if what in ("decode", "generate") else []),

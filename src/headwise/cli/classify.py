@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, chunks, opened
@@ -18,29 +19,34 @@ def classify(
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Label texts, with a run that learnt to classify: the most probable label and its probability.
+    """Label texts or images, with a run that learnt to classify: the most probable label and its probability.
 
-    Texts are arguments, lines of --file, or lines of stdin; on a terminal without any of these it asks.
+    Texts, or names of image files, are arguments, lines of --file, or lines of stdin; on a terminal without any of
+    these it asks.
 
     For example:
 
         headwise classify runs/polarity-lstm "a fine film , warm and funny"
         headwise classify runs/polarity-lstm --file reviews.txt | cut -f1 | sort | uniq -c
         echo "dull from start to end" | headwise classify runs/polarity-lstm --json
+        headwise classify runs/fashion-vit shoe.png coat.jpg
+        ls photos/*.jpg | headwise classify runs/fashion-vit --json
 
     Parameters
     ----------
     run
-        A run folder.
+        A run folder or a Hugging Face folder.
     texts
-        What to classify, each in quotes.
+        What to classify, each in quotes; or image files.
     """
     loaded = opened(run, checkpoint, device, threads, with_)
-    loaded.able("classify")
+    images = loaded.able("classify", "classify-images").kind == "classify-images"
     for chunk in chunks(texts, file):
-        for text, found in zip(chunk, loaded.classify(chunk), strict=True):
+        answers: Iterable[dict[str, float]] = loaded.recognise(chunk) if images else loaded.classify(chunk)
+        for given, found in zip(chunk, answers, strict=True):
             label = max(found, key=found.__getitem__)
             if json_:
-                print(json.dumps({"text": text, "label": label, "probabilities": found}, ensure_ascii=False))
+                row = {"image" if images else "text": given, "label": label, "probabilities": found}
+                print(json.dumps(row, ensure_ascii=False))
             else:
-                print(f"{label}\t{found[label]:.3f}")
+                print(f"{label}\t{found[label]:.3f}" + (f"\t{given}" if images else ""))

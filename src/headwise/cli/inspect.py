@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import Parameter, validators
 
@@ -12,10 +12,13 @@ from headwise.cli.common import Checkpoint, Json, With, opened, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
+    from headwise.inspect.maps import Maps
     from headwise.inspect.spectrum import Spectrum
     from headwise.loaded import Loaded
 
 POSITIVE = validators.Number(gte=1)
+TextView = Literal["alignment", "heads", "exact"]
+ImageView = Literal["filters", "positions", "distance", "rollout", "layers", "heads", "queries"]
 
 
 def inspect(
@@ -27,14 +30,20 @@ def inspect(
     ] = None,
     target: Annotated[str, Parameter(help="Follow this output instead of the model's own.")] = "",
     view: Annotated[
-        Literal["alignment", "heads", "exact"],
-        Parameter(help="For pictures: one matrix, every head, or a mixer's implied map beside exact softmax's."),
-    ] = "alignment",
+        TextView | ImageView | None,
+        Parameter(
+            help="For pictures. Of texts: one matrix, every head, or a mixer's implied map beside exact softmax's. Of "
+            "images: patch filters, positions, distances, rollout, layers, heads, or latents, slots and words."
+        ),
+    ] = None,
     kind: Annotated[
         Literal["encoder", "decoder", "cross"] | None, Parameter(help="Which attention; without it, cross if any.")
     ] = None,
     layer: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, the last.")] = None,
     head: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, their mean.")] = None,
+    at: Annotated[
+        tuple[int, int] | None, Parameter(help="Of an image, the pixel x y whose patch asks; without it, the class.")
+    ] = None,
     beside: Annotated[
         Path | None, Parameter(help="Another run, whose last layer is drawn to the right of this one's.")
     ] = None,
@@ -48,7 +57,7 @@ def inspect(
     checkpoint: Checkpoint = "best",
     with_: With = None,
 ) -> None:
-    """Draw a run's attention for one text.
+    """Draw a run's attention for one text, or for one image where it reads images.
 
     A page shows every layer and head with the weights under the pointer; it is one file and needs no network.
 
@@ -62,57 +71,86 @@ def inspect(
         headwise inspect runs/g2p-bahdanau transformer --beside runs/demo --out both.svg
         headwise inspect runs/bert --spectrum --out spectrum.svg
         headwise inspect runs/switch-t5 --experts --out experts.svg
+        headwise inspect runs/fashion-vit shoe.png
+        headwise inspect runs/fashion-vit shoe.png --view rollout --out rollout.svg
+        headwise inspect runs/fashion-vit --view distance --out distance.svg
+        headwise inspect runs/fashion-swin shoe.png --view layers --at 14 20 --out windows.svg
+        headwise inspect runs/scenes-detr scene.png --view queries --out slots.svg
+
+    Parameters
+    ----------
+    run
+        A run folder or a Hugging Face folder.
+    text
+        What to read, in quotes; or an image file.
     """
-    from headwise.inspect.export import export
     from headwise.inspect.files import check_ending
 
-    chooses = bool(target) or view != "alignment" or any(given is not None for given in (kind, layer, head, beside))
+    chooses = bool(target) or any(given is not None for given in (view, kind, layer, head, at, beside))
+    if spectrum and chooses:
+        raise UserError("--spectrum: is of every layer and head; leave out what chooses or compares maps")
+    if experts and (text or chooses):
+        raise UserError("--experts: is of all layers and the validation part; leave out text and what chooses maps")
+    if out and (spectrum or experts or beside is not None):
+        check_ending(out, ".svg", ".png")
+    if beside is not None and (view not in (None, "alignment") or kind not in (None, "cross") or head is not None):
+        # two runs have the meaning of their cross-attention in common, not the number of their heads
+        raise UserError("--beside: draws the mean of the heads of cross-attention; leave out --view, --kind and --head")
+    loaded, name = opened(run, checkpoint, "cpu", parts=with_), run.resolve().name
     if spectrum:
-        if chooses:
-            raise UserError("--spectrum: is of every layer and head; leave out what chooses or compares maps")
-        if out:
-            check_ending(out, ".svg", ".png")
-        _spectrum(opened(run, checkpoint, "cpu", parts=with_), text, out, json_, run.resolve().name)
-        return
-    if experts:
-        if text or chooses:
-            raise UserError("--experts: is of all layers and the validation part; leave out text and what chooses maps")
-        if out:
-            check_ending(out, ".svg", ".png")
-        _experts(opened(run, checkpoint, "cpu", parts=with_), out, json_, run.resolve().name)
-        return
-    if json_:
-        raise UserError("--json: attention is drawn, not printed; add --spectrum or --experts, or leave it out")
-    out = out or Path("attention.html")
-    if beside is not None:
-        _check_beside(out, view, kind, head)
-    maps = opened(run, checkpoint, "cpu", parts=with_).inspect(text, target)
-    if beside is not None:
-        from headwise.inspect.files import save
-        from headwise.inspect.pictures import beside as drawn
+        _spectrum(loaded, text, out, json_, name)
+    elif experts:
+        _experts(loaded, out, json_, name)
+    elif _reads_images(loaded):
+        if target or kind is not None or beside is not None:
+            raise UserError("--target, --kind, --beside: are of texts, and this run reads images; leave them out")
+        from headwise.cli.inspect_images import inspect_image
+        from headwise.inspect.scene import Scene
 
-        other = opened(beside, checkpoint, "cpu").inspect(text, target)
-        print(save(drawn(maps, other, (run.resolve().name, beside.resolve().name), ((layer or 0) - 1, -1)), out))
-        return
-    numbers = {"layer": layer, "head": head}
-    chosen = {name: number - 1 for name, number in numbers.items() if number is not None}
+        scene = Scene(loaded, text or None, layer, head, at)
+        inspect_image(scene, view, out, json_, Path(text).name if text else name)
+    else:
+        if json_:
+            raise UserError("--json: attention is drawn, not printed; add --spectrum or --experts, or leave it out")
+        if at is not None or view not in (None, *get_args(TextView)):
+            raise UserError("--at, --view: choose parts of images here, and this run reads texts; leave them out")
+        maps = loaded.inspect(text, target)
+        if beside is not None:
+            other = opened(beside, checkpoint, "cpu").inspect(text, target)
+            _beside(maps, other, (name, beside.resolve().name), layer, out or Path("attention.svg"))
+            return
+        _maps(maps, text, view or "alignment", kind, (layer, head), out or Path("attention.html"))
+
+
+def _maps(
+    maps: Maps, text: str, view: str, kind: str | None, numbers: tuple[int | None, int | None], out: Path
+) -> None:
+    from headwise.inspect.export import export
+
+    chosen = {name: number - 1 for name, number in zip(("layer", "head"), numbers, strict=True) if number is not None}
     export(maps, out, text, view, kind or maps.main, **chosen)
     say("  ->  ".join(" ".join(side) for side in (maps.source_tokens, maps.target_tokens) if side))
     print(out)
 
 
-def _check_beside(out: Path, view: str, kind: str | None, head: int | None) -> None:
-    """Two runs have the meaning of their cross-attention in common, not the number of their heads."""
-    from headwise.inspect.files import check_ending
+def _beside(maps: Maps, other: Maps, names: tuple[str, str], layer: int | None, out: Path) -> None:
+    from headwise.inspect.files import save
+    from headwise.inspect.pictures import beside
 
-    check_ending(out, ".svg", ".png")
-    if view != "alignment" or kind not in (None, "cross") or head is not None:
-        raise UserError("--beside: draws the mean of the heads of cross-attention; leave out --view, --kind and --head")
+    print(save(beside(maps, other, names, ((layer or 0) - 1, -1)), out))
+
+
+def _reads_images(loaded: Loaded) -> bool:
+    from headwise.vision.pixels import Pixels
+
+    return isinstance(loaded.tokenisers.source, Pixels)
 
 
 def _spectrum(loaded: Loaded, text: str, out: Path | None, as_json: bool, name: str) -> None:
     from headwise.inspect.spectrum import plot, spectrum
 
+    if _reads_images(loaded):
+        raise UserError("--spectrum: is of encoders of texts, and this run reads images; leave it out")
     found = spectrum(loaded, text)
     print(json.dumps(found.to_json()) if as_json else _table(found))
     if out:

@@ -9,7 +9,13 @@ from cyclopts import Parameter
 
 from headwise.cli.common import Checkpoint, With, say, warnings_to_stderr
 
-USES = {"language-model": "generate", "transduce": "translate", "masked": "fill-mask"}  # others are called as the task
+USES = {  # others are called as the task
+    "language-model": "generate",
+    "transduce": "translate",
+    "masked": "fill-mask",
+    "classify-images": "classify",
+    "encode": "embed",
+}
 
 
 def import_model(source: Path, run: Path) -> None:

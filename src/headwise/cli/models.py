@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from headwise.inspect.cost import Node
 
 
-def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
-    """List every model of the catalogue.
+def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+    """List every model of the catalogue, or some of them.
 
     Parameter counts are taken from the assembled model, which is built without allocating it.
 
     For example:
 
         headwise list
+        headwise list vision
+        headwise list bert classify-images
         headwise list --json | jq -r '.[].name'
 
     Parameters
     ----------
+    what
+        Only models of these names, families or tasks.
     json_
         Print one JSON array instead of a table.
     """
@@ -34,7 +38,13 @@ def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")]
     from headwise.blocks.stack import parameters
     from headwise.building import build
     from headwise.catalog import CATALOG
+    from headwise.errors import UserError, nearest
 
+    traits = {name: {name, entry.family, *entry.config.tasks} for name, entry in CATALOG.items()}
+    for each in what:
+        if each not in (known := set().union(*traits.values())):
+            raise UserError(f"no model, family or task is called '{each}'; {nearest(each, known)}")
+    chosen = {name: entry for name, entry in CATALOG.items() if not what or traits[name].intersection(what)}
     rows: list[dict[str, Any]] = [
         {
             "name": f"{entry.name}-{size}",
@@ -48,20 +58,21 @@ def list_models(*, json_: Annotated[bool, Parameter(name="--json", negative="")]
             "published": entry.published.get(size, ""),
             "oracle": entry.oracle,
         }
-        for entry in CATALOG.values()
+        for entry in chosen.values()
         for size in entry.sizes
     ]
     if json_:
         print(json.dumps(rows, indent=1))
         return
     console = Console(highlight=False, soft_wrap=True)
-    for name, entry in CATALOG.items():
+    for name, entry in chosen.items():
         console.print(f"[bold]{name}[/]  {entry.paper} ({entry.year})")
         console.print(f"  [dim]{entry.family}: {', '.join(entry.config.tasks)}; checked against {entry.oracle}[/]")
         for row in (row for row in rows if row["entry"] == name):
             count = f"{row['parameters']:,}" if row["parameters"] else "-"
             published = f"   published {row['published']}" if row["published"] else ""
-            console.print(f"  [cyan]{row['name']:<28}[/]{count:>16}   {row['vocab']:>7,} words{published}")
+            words = f"{row['vocab']:>7,} words" if row["vocab"] else f"{entry.outputs:>7,} outputs"
+            console.print(f"  [cyan]{row['name']:<28}[/]{count:>16}   {words}{published}")
 
 
 def show(
@@ -102,26 +113,36 @@ def show(
     from headwise.compare.render import scaled
     from headwise.config.experiment import parse_changes
     from headwise.inspect.cost import cost, tree
+    from headwise.models.pictured import PictureConfig
 
     entry, size = catalog.find(name)
-    model: Any = build(name, vocab=vocab, device="meta", **parse_changes(set_ or ()))
+    changes = parse_changes(set_ or ())
+    model: Any = build(name, vocab=vocab, device="meta", **changes)
     if not parameters(model):
         _show_counts(entry, size, json_)
         return
     top = tree(model, f"{entry.name}-{size}")
-    costs = cost(model, length)
+    config = entry.configure(size, changes)
+    pictured = isinstance(config, PictureConfig)
+    costs = cost(model, length, (config.channels, *config.image) if pictured else ())
     if json_:
         report = {"name": top.name, "paper": entry.paper, "cost": asdict(costs), "tree": top.to_json()}
         print(json.dumps(report, indent=1))
         return
     console = Console()
     console.print(_drawn(top))
+    if pictured:
+        side = " x ".join(map(str, config.image))
+        words, unit, each = f"{entry.outputs:,} outputs", f"image of {side} pixels", "image"
+    else:
+        words, each = f"{vocab or entry.words(size):,} words", "pair of texts"
+        unit = f"pair of tokens ({costs.length} a side)"
     console.print(
         f"\n{entry.paper} ({entry.year})\n"
-        f"parameters       {costs.parameters:,} with {vocab or entry.words(size):,} words\n"
-        f"FLOPs            {scaled(costs.flops_per_token)} forward for each pair of tokens ({costs.length} a side)\n"
+        f"parameters       {costs.parameters:,} with {words}\n"
+        f"FLOPs            {scaled(costs.flops_per_token)} forward for each {unit}\n"
         f"training memory  {_bytes(costs.training_bytes)} weights, gradients and Adam\n"
-        f"                 {_bytes(costs.activation_bytes)} activations for each pair of texts\n"
+        f"                 {_bytes(costs.activation_bytes)} activations for each {each}\n"
         f"decoding memory  {_bytes(costs.decoding_bytes)} weights\n"
         f"                 {_bytes(costs.cache_bytes_per_token)} cache for each target token",
         highlight=False,

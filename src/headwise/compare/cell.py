@@ -77,13 +77,14 @@ class Cell(Config):
 
 def cells(config: ComparisonConfig, runs: str | Path) -> Iterator[Cell]:
     """Seed by seed, so that arms whose minutes are counted meet the same load, and early results cover all arms."""
+    folder = Path(runs) / (config.name or "table")
     for seed in config.seeds:
         for arm in config.arm:
             yield Cell(
                 arm=arm.name,
                 seed=seed,
-                folder=str(Path(runs) / (config.name or "table")),
-                experiment=config.experiment_of(arm, seed),
+                folder=str(folder),
+                experiment=config.experiment_of(arm, seed, folder),
                 checkpoint=config.checkpoint,
                 evaluate=config.evaluate,
             )

@@ -15,8 +15,8 @@ from headwise.config.compare import Published
 
 MEANS: dict[str, tuple[Callable[[Outcome], float | None], Callable[[float], str]]] = {
     "parameters": (lambda outcome: outcome.parameters, lambda number: f"{number:,.0f}"),
-    "FLOPs/token": (lambda outcome: outcome.flops_per_token, lambda number: scaled(number)),
-    "tokens/s": (lambda outcome: outcome.tokens_per_second, lambda number: f"{number:,.0f}"),
+    "FLOPs/{unit}": (lambda outcome: outcome.flops_per_token, lambda number: scaled(number)),
+    "{unit}s/s": (lambda outcome: outcome.tokens_per_second, lambda number: f"{number:,.0f}"),
     "minutes": (lambda outcome: outcome.minutes, lambda number: f"{number:.1f}"),
 }
 
@@ -46,7 +46,8 @@ def rows(comparison: Comparison) -> list[list[str]]:
     winner = best(comparison)
     first = next(iter(comparison.arms), "")
     score = comparison.score
-    header = ["arm", "seeds", *MEANS, *comparison.scores, f"{score} - {first}", "published"]
+    means = (name.format(unit=comparison.unit) for name in MEANS)
+    header = ["arm", "seeds", *means, *comparison.scores, f"{score} - {first}", "published"]
     found = [header]
     for name, arm in comparison.arms.items():
         difference = paired(comparison, name, first, score) if name != first else None

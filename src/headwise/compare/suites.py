@@ -80,7 +80,7 @@ def notes(found: Found) -> list[str]:
     """What the table does not say by itself."""
     first = next(iter(next(iter(found.values())).arms), "")
     told = [
-        f"cost: time for a token in training, {first} = 1",
+        f"cost: time for {article(next(iter(found.values())).unit)} in training, {first} = 1",
         "* best of its column; ± 95 %: Student's t over seeds, bootstrap over the test items where there is one seed",
     ]
     told += [f"{name}: {each.title}" for name, each in found.items()]
@@ -126,12 +126,20 @@ def _panel(axes: Axes, name: str, comparison: Comparison) -> None:
     better = {None: "", True: ", lower is better", False: ", higher is better"}[comparison.lower]
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set(xlabel=f"cost of a token in training, {first} = 1", ylabel=score + better, title=name)
+    axes.set(xlabel=f"cost of {article(comparison.unit)} in training, {first} = 1", ylabel=score + better, title=name)
     axes.margins(0.18, 0.1)
     if comparison.lower:
         axes.invert_yaxis()
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def article(unit: str) -> str:
+    """
+    >>> article("token"), article("image")
+    ('a token', 'an image')
+    """
+    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
 def _speed(comparison: Comparison, arm: str) -> float | None:

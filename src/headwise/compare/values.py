@@ -25,6 +25,7 @@ class Outcome:
     minutes: float  # of training
     run: Path
     items: Path  # JSON: sources, outputs and references of the test items, as columns
+    unit: str = "token"  # what FLOPs and speed are of: a token or an image
 
     def save(self, file: Path, key: str) -> None:
         write(file, json.dumps({"key": key, **self.to_json()}, indent=1))
@@ -76,6 +77,10 @@ class Comparison:
         """Every score that some arm has, the decisive one first."""
         found = dict.fromkeys(name for outcome in self.outcomes for name in outcome.scores)
         return sorted(found, key=lambda name: name != self.score)
+
+    @property
+    def unit(self) -> str:
+        return next((outcome.unit for outcome in self.outcomes), "token")
 
     def ranked_by(self, score: str = "", lower: bool | None = None) -> Comparison:
         """The same with another decisive score: by default the first one reported."""

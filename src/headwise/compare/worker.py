@@ -78,6 +78,7 @@ def work(cell: Cell, tell: Tell) -> None:
         minutes=result.minutes,
         run=run.path,
         items=items,
+        unit="image" if loaded.task.image else "token",
     )
     outcome.save(run.path / OUTCOME, cell.key)
 
@@ -101,7 +102,7 @@ def costs(loaded: Loaded) -> tuple[int | None, int | None]:
     try:
         with torch.device("meta"):
             model: Any = loaded.task.build(loaded.experiment.model)
-        return count, cost(model).flops_per_token
+        return count, cost(model, image=loaded.task.image).flops_per_token
     except Exception as error:  # a model that cannot run without contents; its training must not be lost for that
         log.warning("FLOPs cannot be counted: %s", error)
         return count, None

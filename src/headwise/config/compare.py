@@ -112,11 +112,18 @@ class ComparisonConfig(Config):
             found["experiment"] = merge(read_toml(path.parent / str(base)), found.get("experiment", {}))
         return validate(cls, {"name": path.stem, **found, "changes": parse_changes(changes)}, str(path))
 
-    def experiment_of(self, arm: ArmConfig, seed: int) -> Experiment:
-        """What one cell of the table trains."""
+    def experiment_of(self, arm: ArmConfig, seed: int, folder: Path = Path()) -> Experiment:
+        """What one cell of the table trains. `arm:NAME` among its settings is the run of another arm with the same seed
+        in `folder`, such as its teacher."""
         name = {"name": f"{arm.slug}-{seed}", "seed": seed}
-        layers = (nested(self.set), {"train": self.budget.settings}, nested(arm.set), self.changes, name)
+        own = {key: self._run_of(value, seed, folder) for key, value in arm.set.items()}
+        layers = (nested(self.set), {"train": self.budget.settings}, nested(own), self.changes, name)
         return validate(Experiment, reduce(merge, layers, self.experiment), f"{self.name}: arm '{arm.name}'")
+
+    def _run_of(self, value: Any, seed: int, folder: Path) -> Any:
+        if not isinstance(value, str) or not value.startswith("arm:"):
+            return value
+        return str(folder / f"{ArmConfig(name=value.removeprefix('arm:')).slug}-{seed}")
 
     def only(self, arms: Iterable[str] = (), seeds: Iterable[int] = ()) -> ComparisonConfig:
         """The same with some of the arms, or with other seeds."""
@@ -126,6 +133,14 @@ class ComparisonConfig(Config):
                 raise UserError(f"{self.name}: no arm is called '{name}'; {nearest(name, known)}")
         chosen = tuple(arm for arm in self.arm if not wanted or arm.name in wanted)
         return self.changed(arm=chosen, seeds=tuple(seeds) or self.seeds)
+
+
+class Table(Config):
+    """One of a suite: a file, and what differs from it."""
+
+    file: str
+    title: str = ""
+    set: dict[str, Any] = Field(default_factory=dict)
 
 
 class Suite(Config):
@@ -138,13 +153,19 @@ class Suite(Config):
 
     @classmethod
     def read(cls, file: str | Path, changes: Iterable[str] = ()) -> Suite:
-        """A file or a shipped table's name; the tables that it names are files relative to it."""
+        """A file or a shipped table's name; the tables that it names are files relative to it, or the same file several
+        times, each with a `set` of its own."""
         path, changes = find_table(file), tuple(changes)
         found = read_toml(path)
         named = found.get("tables", {path.stem: path.name})
         if not isinstance(named, Mapping):
             raise UserError(f'{path}: tables: write names and files, as in tables = {{ listops = "listops.toml" }}')
-        tables = {name: ComparisonConfig.read(path.parent / str(each), changes) for name, each in named.items()}
+        tables = {}
+        for name, each in named.items():
+            told: Table = validate(Table, each if isinstance(each, Mapping) else {"file": each}, f"{path}: {name}")
+            table = ComparisonConfig.read(path.parent / told.file, changes)
+            own = {"name": f"{path.stem}-{name}", "set": {**table.set, **told.set}, "title": told.title or table.title}
+            tables[name] = table.changed(**own) if told.set else table
         given = found if "tables" in found else {"title": found.get("title", "")}
         return validate(cls, {"name": path.stem, **given, "tables": tables}, str(path))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from headwise.config.augment import AUGMENTATIONS, AdversarialConfig
 from headwise.config.base import Config, Table, slot
 from headwise.config.model import ModelConfig
 from headwise.config.teaching import OWN_INPUTS, Never
@@ -18,6 +19,7 @@ class TaskConfig(Config):
 
     kind: str
     needs: ClassVar[str] = ""  # the kind of model that it is learnt by; empty: one of its own kind
+    reads: ClassVar[str] = "texts"  # the kind of data that it is learnt from
     unpaired: ClassVar[bool] = False  # learnt from texts alone, which have no sources
 
     @property
@@ -32,8 +34,9 @@ class TaskConfig(Config):
 
 if TYPE_CHECKING:
     AnyOwnInputs: TypeAlias = Any
+    AnyAugmentation: TypeAlias = Any
 else:
-    AnyOwnInputs = slot(OWN_INPUTS)
+    AnyOwnInputs, AnyAugmentation = slot(OWN_INPUTS), slot(AUGMENTATIONS)
 
 
 @TASKS.add
@@ -121,6 +124,56 @@ class ClassifyConfig(TaskConfig):
 
 
 @TASKS.add
+class RecogniseConfig(TaskConfig):
+    """Learn a label for each image. `augment` changes images in training, in this order. A `teacher` is a run that was
+    trained before; what it says counts beside the labels (Touvron et al. 2021)."""
+
+    reads = "images"
+    kind: Literal["classify-images"] = "classify-images"
+    scores: tuple[str, ...] = ("accuracy",)
+    augment: tuple[AnyAugmentation, ...] = ()
+    adversarial: AdversarialConfig = AdversarialConfig()
+    repeats: int = Field(1, ge=1)  # how often an epoch has an image; as many images as before (Berman et al. 2019)
+    teacher: str = ""  # RUN, RUN@step-N or a Hugging Face folder
+    distil: Literal["hard", "soft"] = "hard"  # learn the teacher's labels, or its probabilities
+    temperature: float = Field(3.0, gt=0)  # of the probabilities
+    share: float = Field(0.0, ge=0, lt=1)  # of the teacher in the loss; 0: a half if hard, a tenth if soft
+
+
+def _in_place(augment: tuple[Any, ...]) -> tuple[Any, ...]:
+    for each in augment:
+        if each.kind not in IN_PLACE:
+            raise ValueError(f"'{each.kind}' would not leave everything in its place; use {' or '.join(IN_PLACE)}")
+    return augment
+
+
+IN_PLACE = ("colour", "grey")
+InPlace = Annotated[tuple[AnyAugmentation, ...], AfterValidator(_in_place)]
+
+
+@TASKS.add
+class DetectConfig(TaskConfig):
+    """Learn what is in each image, and where: a box and a label for each object."""
+
+    reads = "images"
+    kind: Literal["detect"] = "detect"
+    flip: float = Field(0.0, ge=0, le=1)  # how probable it is that an image and its boxes are mirrored in training
+    augment: InPlace = ()
+    sides: tuple[float, float] = (32.0, 96.0)  # roots of areas, in pixels, from which boxes are medium and large
+
+
+@TASKS.add
+class CaptionConfig(TransduceConfig):
+    """Learn a sentence for each image. It is scored as other texts are, and by how many are right to the word."""
+
+    reads = "images"
+    kind: Literal["caption"] = "caption"  # type: ignore[assignment]
+    score: Literal["bleu", "wer", "rouge"] = "bleu"
+    joined: Literal[False] = False  # an image is no part of a text
+    augment: InPlace = ()
+
+
+@TASKS.add
 class RegressConfig(TaskConfig):
     """Learn a number for each text, by a classifier with one output."""
 
@@ -140,6 +193,15 @@ class EncodeConfig(TaskConfig):
     """Read texts, by an encoder that comes from elsewhere; nothing is learnt."""
 
     kind: Literal["encode"] = "encode"
+
+
+@TASKS.add
+class EncodeImagesConfig(TaskConfig):
+    """Read images, by an encoder that comes from elsewhere; nothing is learnt."""
+
+    needs = "classify-images"
+    reads = "images"
+    kind: Literal["encode-images"] = "encode-images"
 
 
 @TASKS.add

@@ -1,4 +1,4 @@
-"""From lists of token ids to hypotheses: batches, threads, order; and a stream for interactive use."""
+"""From lists of token ids, or images, to hypotheses: batches, threads, order; and a stream for interactive use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.decode.beam import beam
-from headwise.decode.generator import Generator, Request, Stepper
+from headwise.decode.generator import Generator, Request, Source, Stepper, length
 from headwise.decode.greedy import greedy, most_probable
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.sample import sample, sampler
@@ -28,20 +28,20 @@ SEARCHES: dict[str, Search] = {"greedy": greedy, "sample": sample, "beam": beam}
 class Engine(Protocol):
     """Something that decodes by itself, such as a deployment library."""
 
-    def decode(self, sources: Sequence[Sequence[int]], config: DecodeConfig) -> list[list[Hypothesis]]: ...
+    def decode(self, sources: Sequence[Any], config: DecodeConfig) -> list[list[Hypothesis]]: ...
 
 
 def decode(
     model: Generator | Engine,
-    sources: Sequence[Sequence[int]],
+    sources: Sequence[Source],
     config: DecodeConfig = GREEDY,
     device: torch.device | str = "cpu",
     tokeniser: Tokeniser | None = None,
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each source, best first.
 
-    Sources are token ids as a tokeniser gives them, without marks. What a source gets does not depend on
-    the others. The tokeniser of the outputs is needed where the config has stop strings.
+    Sources are token ids as a tokeniser gives them, without marks, or images as a model reads them. What a source gets
+    does not depend on the others. The tokeniser of the outputs is needed where the config has stop strings.
     """
     if isinstance(model, Engine):
         if config.looks_back:
@@ -57,7 +57,7 @@ def decode(
 @torch.inference_mode()
 def decode_batches(
     model: Generator,
-    sources: Sequence[Sequence[int]],
+    sources: Sequence[Source],
     config: DecodeConfig = GREEDY,
     device: torch.device | str = "cpu",
     tokeniser: Tokeniser | None = None,
@@ -65,7 +65,7 @@ def decode_batches(
     """As `decode`, batch by batch as they get ready: the sources' numbers and their hypotheses."""
     device = torch.device(device)
     search = SEARCHES[config.search]
-    lengths = [len(source) + 1 for source in sources]
+    lengths = [length(source) + 1 for source in sources]
     for numbers in batches(lengths, config.tokens_per_batch // config.rows, equal=not model.ragged):
         request = Request([sources[number] for number in numbers], config, device, tokeniser)
         with evaluating(model):
@@ -82,7 +82,7 @@ def decode_batches(
 
 def stream(
     model: Generator,
-    source: Sequence[int],
+    source: Source,
     config: DecodeConfig = GREEDY,
     device: torch.device | str = "cpu",
     tokeniser: Tokeniser | None = None,

@@ -19,6 +19,14 @@ from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD
 from headwise.text.base import Tokeniser
 
+Source = Sequence[int] | Tensor  # token ids without marks, as a tokeniser gives them; or an image (C, H, W), normalised
+
+
+def length(source: Source) -> int:
+    """How many tokens a source has. Of an image only its model knows; as a rule, about as many as it has rows of pixels
+    (224 rows are 196 patches of 16 x 16)."""
+    return source.shape[-2] if isinstance(source, Tensor) else len(source)
+
 
 class State(Protocol):
     """What a model remembers between steps."""
@@ -53,7 +61,7 @@ class Generator(Protocol):
         ...
 
     def start(self, source: Tensor, beams: int = 1) -> Any:
-        """(B, S) -> the state of B * beams rows; rows of a source are contiguous."""
+        """(B, S), or images (B, C, H, W) -> the state of B * beams rows; rows of a source are contiguous."""
         ...
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -63,16 +71,16 @@ class Generator(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """A batch of sources to decode: token ids without marks, as a tokeniser gives them."""
+    """A batch of sources to decode, all of them texts or all of them images."""
 
-    sources: Sequence[Sequence[int]]
+    sources: Sequence[Source]
     config: DecodeConfig
     device: torch.device
     tokeniser: Tokeniser | None = None  # of the outputs; stop strings need it
 
     def limits(self, model: Generator) -> list[int]:
         """The most tokens that each output may have."""
-        limits = [self.config.limit(len(source)) for source in self.sources]
+        limits = [self.config.limit(length(source)) for source in self.sources]
         if not model.longest:
             return limits
         rooms = [model.longest - len(self._begun(model, source)) for source in self.sources]
@@ -86,7 +94,10 @@ class Request:
 
     def opening(self, model: Generator) -> Tensor:
         """What `start` reads, (B, S), padded on the right: sources with their end marks; or, where the model goes on
-        with them, all tokens before the last, which is the first to be stepped."""
+        with them, all tokens before the last, which is the first to be stepped. Images as they are."""
+        images = [source for source in self.sources if isinstance(source, Tensor)]
+        if images:
+            return torch.stack(images).to(self.device)  # (B, C, H, W)
         if model.continues:
             begun = [self._begun(model, source) for source in self.sources]
             longest = max(map(len, begun))
@@ -100,7 +111,7 @@ class Request:
             rows = [torch.tensor([*source, EOS]) for source in self.sources]
         return pad_sequence(rows, batch_first=True, padding_value=PAD).to(self.device)
 
-    def _begun(self, model: Generator, source: Sequence[int]) -> list[int]:
+    def _begun(self, model: Generator, source: Source) -> list[int]:
         """What stands before the first token to be written: the start, and a prompt after it. Some models read prompts
         without the start."""
         prompt = list(source) if model.continues else []

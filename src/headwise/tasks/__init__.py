@@ -15,10 +15,14 @@ TASKS = {
     "denoise": "headwise.tasks.denoise:Denoise",
     "tag": "headwise.tasks.tag:Tag",
     "classify": "headwise.tasks.classify:Classify",
+    "classify-images": "headwise.tasks.recognise:Recognise",
+    "detect": "headwise.tasks.detect:Detect",
+    "caption": "headwise.tasks.caption:Caption",
     "regress": "headwise.tasks.regress:Regress",
     "answer": "headwise.tasks.answer:Answer",
     "embed": "headwise.tasks.embed:Embed",
     "encode": "headwise.tasks.encode:Encode",
+    "encode-images": "headwise.tasks.encode:EncodeImages",
 }
 
 

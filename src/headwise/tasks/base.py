@@ -18,15 +18,15 @@ from headwise.blocks.hard import Hard, others, reinforce
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.config.base import Config
-from headwise.config.data import DataConfig, TokeniserConfig
+from headwise.config.data import TokeniserConfig
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.model import ModelConfig
 from headwise.config.train import TrainConfig
 from headwise.data.batches import Batches
 from headwise.data.collate import PairBatch, collate
+from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
-from headwise.data.read import Pair
 from headwise.decode.driver import evaluating as unmoved
 from headwise.evaluate.score import Score
 from headwise.text import PAD
@@ -71,7 +71,8 @@ class Evaluation:
 
 
 class Task(ABC):
-    """Knows data and scores, not what kind of model learns them."""
+    """Knows data and scores, not what kind of model learns them. What its data, examples and pairs are is its own
+    matter: pairs of texts, or images."""
 
     kind: ClassVar[str]
 
@@ -80,7 +81,7 @@ class Task(ABC):
         self.tokenisers, self.smoothing = tokenisers, smoothing
 
     @classmethod
-    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+    def prepare(cls, data: Any, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         """Read and tokenise the data; tokenisers that exist already are kept."""
         return prepare(data, tokeniser)
 
@@ -89,11 +90,27 @@ class Task(ABC):
         outputs = 0 if self.tokenisers.shared else self.tokenisers.target.size
         return model.build(self.tokenisers.source.size, outputs, self.kind)
 
-    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Any:
+    def data(self, examples: Any, seed: int, config: TrainConfig) -> Any:
         """Batches for the training loop."""
         return PairData(examples, seed, config.tokens_per_batch, config.batch_size)
 
-    def teach(self, model: Any, examples: Examples) -> None:
+    @property
+    def units(self) -> str:
+        """What it tells apart, in words."""
+        sides = dict.fromkeys((self.tokenisers.source, self.tokenisers.target))
+        return f"vocabulary {' + '.join(f'{side.size:,}' for side in sides)}"
+
+    @property
+    def image(self) -> tuple[int, int, int] | tuple[()]:
+        """Channels, rows and columns of what it reads, where that is images."""
+        return ()
+
+    def held_out(self, data: Any) -> Any:
+        """The data's test part, or their validation part where there is none."""
+        corpus = load_corpus(data)
+        return list(corpus.test or corpus.valid)
+
+    def teach(self, model: Any, examples: Any) -> None:
         """Let a model without gradients learn: one pass over the examples."""
         model.fit(examples)
 
@@ -107,13 +124,11 @@ class Task(ABC):
         """Sums over the tokens of a batch."""
 
     @abstractmethod
-    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> Mapping[str, float]:
+    def validate(self, model: nn.Module, examples: Any, pairs: Any) -> Mapping[str, float]:
         """Scores while training."""
 
     @abstractmethod
-    def evaluate(
-        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
-    ) -> Evaluation:
+    def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
         """Outputs and scores with intervals."""
 
 

@@ -7,7 +7,9 @@ from typing import Any, NoReturn
 
 from torch import nn
 
-from headwise.blocks.heads import Loss
+from headwise.blocks.heads import Loss, Pooler
+from headwise.blocks.pool import Pool
+from headwise.blocks.readers import Reader
 from headwise.config.data import DataConfig, TokeniserConfig
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.data.examples import Examples
@@ -21,8 +23,8 @@ from headwise.train.state import Watch
 
 def nothing_to_learn() -> NoReturn:
     raise UserError(
-        "task.kind: an encoder alone has nothing to learn and nothing to be scored by; `headwise embed` uses it, and "
-        "init_from = its folder with task 'classify', 'tag' or 'answer' trains it further"
+        "task.kind: an encoder alone has nothing to learn and nothing to be scored by; `headwise embed` uses it for "
+        "texts, and init_from = its folder with a task such as 'classify' or 'classify-images' trains it further"
     )
 
 
@@ -47,3 +49,16 @@ class Encode(Task):
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
         nothing_to_learn()
+
+
+class EncodeImages(Encode):
+    """The same of an encoder that reads images: a vector for each, by the model's `pool`."""
+
+    kind = "encode-images"
+
+    def build(self, model: Any) -> Reader:
+        pixels: Any = self.tokenisers.source
+        own = model.sized(pixels.height, pixels.width, pixels.channels)
+        pooler = own.pool == "pooler"
+        pool = nn.Sequential(Pool("first"), Pooler(own.outer)) if pooler else Pool(own.pool)
+        return Reader(own.encoder(), pool)

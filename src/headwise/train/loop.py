@@ -26,7 +26,7 @@ from headwise.train.board import board
 from headwise.train.learner import Learner
 from headwise.train.progress import Progress, progress
 from headwise.train.signals import Interrupted, Signals
-from headwise.train.state import Data, Observer, Result, Row, State, Task, Validate, Watch
+from headwise.train.state import Counted, Data, Observer, Result, Row, State, Task, Validate, Watch
 
 MOST_SKIPS = 10  # in a row, under nan = "skip": beyond that the weights themselves are lost
 
@@ -185,6 +185,7 @@ class Loop:
                 "norm": self.norm,
                 "tokens": self.state.tokens,
                 "tokens_per_second": self.learner.tokens / (now - self.logged_at),
+                **({"unit": self.data.unit} if isinstance(self.data, Counted) else {}),
                 **self.learner.figures,
             }
         )

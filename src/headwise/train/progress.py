@@ -46,7 +46,8 @@ def describe(row: Row) -> str:
         return "valid " + "  ".join(f"{name} {value:.4g}" for name, value in row["valid"].items())
     if "loss" not in row:
         return ""
-    told = f"loss {row['loss']:.3f}  rate {row['rate']:.1e}  {row['tokens_per_second']:,.0f} tokens/s"
+    speed = f"{row['tokens_per_second']:,.0f} {row.get('unit', 'tokens')}/s"
+    told = f"loss {row['loss']:.3f}  rate {row['rate']:.1e}  {speed}"
     load = row.get("load")
     return f"{told}  busiest expert {load['busiest']:.1f}x  {load['dropped']:.1%} dropped" if load else told
 

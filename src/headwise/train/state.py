@@ -21,6 +21,13 @@ class Data(Protocol):
     def batch(self, numbers: np.ndarray) -> Any: ...
 
 
+@runtime_checkable
+class Counted(Protocol):
+    """Data that count other things than tokens, such as images."""
+
+    unit: str
+
+
 class Task(Protocol):
     """`loss` returns sums over tokens: `total` to differentiate, `nll`, and their `count`."""
 

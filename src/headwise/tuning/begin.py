@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # What a part of the new model begins with where the old one has no part of that name, and the new one none of this:
 # a reader with a writer's stack (Radford et al. 2018), a pooler with the one that judged pairs (Devlin et al. 2019).
 INSTEAD = {"encoder": "decoder", "pool": "order"}
-LABELLED = ("tag", "classify", "regress")  # tasks whose targets are labels, which come from the data
+LABELLED = ("tag", "classify", "regress", "classify-images", "detect")  # targets are labels, which come from the data
+HEADS = ("head", "heads")  # parts with a row for each label
 VOCABULARY = re.compile(r".*embed\.table\.weight|decoder\.head\.(table\.weight|bias)")  # one row a token
 
 
@@ -96,8 +97,8 @@ def units(config: TokeniserConfig) -> set[tuple[str, object]]:
 @torch.no_grad()
 def begin(model: nn.Module, experiment: Experiment, source: Loaded, tokenisers: Tokenisers) -> Beginning:
     """Copy every tensor of the old model that has the same name and shape in the new one, a table of words as far as
-    both go, projections of another mixer as far as they mean the same. A head is taken over only where it has the same
-    task and the same labels."""
+    both go, projections of another mixer as far as they mean the same, positions of another grid interpolated. A head
+    is taken over only where it has the same task and the same labels."""
     own, theirs = model.state_dict(), dict(source.model.state_dict())
     ways = routes(parts(own), parts(theirs))
     theirs |= renewed(model, source.model, ways)
@@ -107,7 +108,7 @@ def begin(model: nn.Module, experiment: Experiment, source: Loaded, tokenisers: 
     for name, tensor in own.items():
         part, _, rest = name.partition(".")
         given = theirs.get(f"{ways[part]}.{rest}")
-        if given is None or not tensor.numel() or tensor.data_ptr() in done or (part == "head" and not same_outputs):
+        if given is None or not tensor.numel() or tensor.data_ptr() in done or (part in HEADS and not same_outputs):
             continue
         if VOCABULARY.fullmatch(name) and given.shape[1:] == tensor.shape[1:]:
             side = tokenisers.source if part == "encoder" else tokenisers.target

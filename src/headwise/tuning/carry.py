@@ -1,13 +1,16 @@
-"""Weights from one mixer to another: what queries, keys and values of the one are in the other."""
+"""Weights from one model to another: what queries, keys and values of one mixer are in the other, what positions of one
+grid are on the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention import BareKeys, Itself
+from headwise.blocks.images import GridLearned, Stem, resized
 
 
 def carried(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
@@ -22,16 +25,34 @@ def carried(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
 
 
 def renewed(model: nn.Module, source: nn.Module, ways: Mapping[str, str]) -> dict[str, Tensor]:
-    """The projections of `source` in the form that those of `model` have, by their names in `source`; `ways` says which
-    part of the one begins with which of the other."""
+    """The projections, marks and positions of `source` in the form that those of `model` have, by their names in
+    `source`; `ways` says which part of the one begins with which of the other."""
     theirs = dict(source.named_modules())
     found: dict[str, Tensor] = {}
-    for name, see in model.named_modules():
+    for name, own in model.named_modules():
         part, _, rest = name.partition(".")
         place = f"{ways.get(part, part)}.{rest}"
-        if isinstance(see, Itself) and isinstance(other := theirs.get(place), Itself):
-            found |= {f"{place}.{leaf}": tensor for leaf, tensor in projections(see, other).items()}
+        other = theirs.get(place)
+        for kind, form in FORMS.items():
+            if isinstance(own, kind) and isinstance(other, kind):
+                found |= {f"{place}.{leaf}": tensor for leaf, tensor in form(own, other).items()}
     return found
+
+
+def marks(own: Stem, other: Stem) -> dict[str, Tensor]:
+    """The marks of `other` as far as `own` has them; further ones begin as they do in `own`."""
+    if own.marks is None or other.marks is None or own.marks.shape[1] != other.marks.shape[1]:
+        return {}
+    return {"marks": torch.cat((other.marks[: len(own.marks)], own.marks[len(other.marks) :]))}
+
+
+def places(own: GridLearned, other: GridLearned) -> dict[str, Tensor]:
+    """The vectors of `other` for the grid of `own`, interpolated (Dosovitskiy et al. 2021, section 3.2), and those of
+    marks as above. Nothing where both are the same anyway, or the vectors of another width."""
+    if (own.grid, own.marks) == (other.grid, other.marks) or own.table.shape[1] != other.table.shape[1]:
+        return {}
+    table, shared = resized(other.table, other.marks, other.grid, own.grid), min(own.marks, other.marks)
+    return {"table": torch.cat((table[:shared], own.table[shared : own.marks], table[other.marks :]))}
 
 
 def projections(see: Itself, other: Itself) -> dict[str, Tensor]:
@@ -54,3 +75,10 @@ def _rows(tensor: Tensor, heads: list[int], other: Itself) -> Tensor:
         for each, count in zip((q, k, v) if len(heads) == 3 else (q, v), heads, strict=True)
     ]
     return torch.cat(flat).reshape(-1, *tensor.shape[1:])
+
+
+FORMS: dict[type[nn.Module], Callable[[Any, Any], dict[str, Tensor]]] = {
+    Itself: projections,
+    Stem: marks,
+    GridLearned: places,
+}

@@ -1,0 +1,88 @@
+"""Engines that label the same random images, or learn to, with one shape of a Vision Transformer or a Swin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.bench.jobs import ImageJob
+from headwise.building import build
+
+LABELS = 1000
+
+
+def ours(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    model = build(job.model, outputs=LABELS, image=job.image, channels=3)
+    return model, model
+
+
+def theirs(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """The same shape by `transformers`, without dropout and stochastic depth, as ours."""
+    from transformers import SwinConfig, SwinForImageClassification, ViTConfig, ViTForImageClassification
+
+    from headwise.catalog import find
+
+    entry, size = find(job.model)
+    config = entry.configure(size)
+    shape: dict[str, Any] = {"image_size": job.image, "patch_size": config.patch, "num_labels": LABELS}
+    model: Any
+    if entry.name == "vit":
+        shape |= {
+            "hidden_size": config.width,
+            "num_hidden_layers": config.depth,
+            "num_attention_heads": config.heads,
+            "intermediate_size": config.hidden or 4 * config.width,
+        }
+        model = ViTForImageClassification(ViTConfig(**shape))
+    else:
+        shape |= {
+            "embed_dim": config.width,
+            "depths": list(config.depths),
+            "num_heads": list(config.heads),
+            "window_size": config.window,
+            "drop_path_rate": 0.0,
+        }
+        model = SwinForImageClassification(SwinConfig(**shape))
+    return model, lambda pixels: model(pixel_values=pixels).logits
+
+
+ENGINES: dict[str, Callable[[ImageJob], tuple[nn.Module, Callable[[Tensor], Tensor]]]] = {
+    "headwise": ours,
+    "transformers": theirs,
+}
+
+
+def timed(job: ImageJob) -> Callable[[], int]:
+    """The function to time."""
+    torch.manual_seed(1)
+    model, label = ENGINES[job.engine](job)
+    pixels = torch.randn(job.rows, 3, job.image, job.image)
+    return (learning if job.train else labelling)(model, label, pixels)
+
+
+def labelling(model: nn.Module, label: Callable[[Tensor], Tensor], pixels: Tensor) -> Callable[[], int]:
+    model.eval().requires_grad_(False)
+
+    @torch.inference_mode()
+    def run() -> int:
+        label(pixels)
+        return len(pixels)
+
+    return run
+
+
+def learning(model: nn.Module, label: Callable[[Tensor], Tensor], pixels: Tensor) -> Callable[[], int]:
+    """Forward, backward and a step of fused AdamW."""
+    wanted = torch.arange(len(pixels)) % LABELS
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
+
+    def run() -> int:
+        optimizer.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(label(pixels), wanted).backward()
+        optimizer.step()
+        return len(pixels)
+
+    return run

@@ -1,0 +1,166 @@
+"""Detection: what is in an image, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headwise.blocks.heads import Loss
+from headwise.blocks.record import collect, record
+from headwise.config.data import TokeniserConfig
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.config.images import ImagesConfig
+from headwise.config.train import TrainConfig
+from headwise.data.prepare import Prepared
+from headwise.errors import UserError
+from headwise.evaluate.precision import Found, precisions
+from headwise.tasks.base import Evaluation, device_of, evaluating
+from headwise.tasks.detection_loss import Objects, detection_loss
+from headwise.tasks.recognise import Recognise, batches, for_pixels, measured
+from headwise.text.base import Tokeniser
+from headwise.text.listed import Labels
+from headwise.text.tokenisers import Tokenisers
+from headwise.train.state import Watch
+from headwise.vision.batches import ImageBatch, ImageData
+from headwise.vision.boxes import Boxes, to_corners
+from headwise.vision.corpora import load_images
+from headwise.vision.decode import window
+from headwise.vision.images import Images
+from headwise.vision.pixels import Pixels
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+AT_ONCE = 32  # images that are looked at together
+SURE = 0.5  # what is told as found, where one has to decide
+
+
+class Detect(Recognise):
+    """Images and the boxes of what is in them."""
+
+    kind = "detect"
+
+    @classmethod
+    def prepare(cls, data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        return prepared(data, tokeniser, classes)
+
+    def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
+        self.numbers([label for boxes in examples.targets for label in boxes.labels])  # refuses strange ones
+        known = {label: number for number, label in enumerate(self.classes)}
+
+        def objects(numbers: np.ndarray) -> Objects:
+            boxes = [examples.targets[number] for number in numbers]
+            return Objects.of(boxes, known, self.pixels.height, self.pixels.width)
+
+        return ImageData(examples, objects, seed, config.batch_size or AT_ONCE)
+
+    @property
+    def watch(self) -> Watch:
+        return Watch("ap", lower=False)
+
+    def loss(self, model: Any, batch: ImageBatch) -> Loss:
+        images, objects = self.pixels.scaled(batch.images), batch.targets
+        if model.training:
+            images, objects = flipped(images, objects, self.config.flip)
+            for augment in self.augmentations:
+                images, _ = augment(images, images.new_zeros(len(images), 0))
+        return detection_loss(model.layers(self.pixels.normalised(images)), objects)
+
+    def validate(self, model: nn.Module, examples: Images, pairs: Images) -> Mapping[str, float]:
+        found = self.found(model, examples.pixels)
+        return {score.name.lower(): score.value for score in precisions(found, examples.targets, names=("AP", "AP50"))}
+
+    def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
+        found = self.found(model, pairs.pixels)
+        scores = precisions(found, pairs.targets, resamples=200, sides=self.config.sides)
+        outputs = [told(each.surer(SURE)) for each in found]
+        return Evaluation(list(pairs.names), outputs, [[told(boxes)] for boxes in pairs.targets], scores)
+
+    def found(self, model: Any, images: np.ndarray | Tensor) -> list[Found]:
+        """What each slot of the model says of each image (N, C, H, W) of bytes, the surest first."""
+        device, every = device_of(model), list[Found]()
+        size = torch.tensor([self.pixels.width, self.pixels.height] * 2, device=device)
+        with evaluating(model):
+            for part in batches(images, AT_ONCE):
+                detections = model(self.pixels.normalised(part.to(device)))
+                scores, numbers = detections.best()  # 2 x (B, Q)
+                corners = to_corners(detections.boxes.float()) * size
+                rows = (each.cpu().numpy() for each in (corners, numbers, scores))
+                every += [self._sorted(*row) for row in zip(*rows, strict=True)]
+        return every
+
+    def located(self, model: Any, images: Sequence[Image], above: float = SURE) -> list[Found]:
+        """What is in images of any size, in their own pixels, where it has at least the score `above`."""
+        if not images:
+            return []
+        found = self.found(model, torch.stack([self.pixels.read(image) for image in images]))
+        sizes = (image.size for image in images)
+        return [self._restored(own.surer(above), self.seen(size)) for own, size in zip(found, sizes, strict=True)]
+
+    def seen(self, size: tuple[int, int]) -> tuple[float, float, float, float]:
+        """x0 y0 x1 y1 of what the model is given of an image with this width and height: its middle."""
+        return window(*size, self.pixels.height, self.pixels.width)
+
+    def _restored(self, found: Found, seen: tuple[float, float, float, float]) -> Found:
+        x0, y0, x1, y1 = seen
+        scale = np.array([(x1 - x0) / self.pixels.width, (y1 - y0) / self.pixels.height] * 2)
+        return replace(found, corners=found.corners * scale + np.array([x0, y0] * 2))
+
+    def attention(self, model: Any, image: Tensor) -> np.ndarray:
+        """Where each slot looks in one image (C, H, W) of bytes: the last layer's mean over its heads, (Q, h, w)."""
+        with evaluating(model), record() as maps, collect("layer") as side:
+            model(self.pixels.normalised(image[None].to(device_of(model))))
+        grid = [stream.grid for stream in side.all("layer") if stream.grid][-1]  # slots stand on none
+        weights = np.nanmean(maps.by_kind()["cross"][-1], axis=0)  # (layers, H, Q, T) -> (Q, T)
+        return weights[:, -grid[0] * grid[1] :].reshape(-1, *grid)  # without marks: (Q, T) -> (Q, h, w)
+
+    def _sorted(self, corners: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> Found:
+        order = np.argsort(-scores, kind="stable")
+        return Found(corners[order], tuple(self.classes[number] for number in numbers[order]), scores[order], order)
+
+
+def prepared(
+    data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers, outputs: Callable[[Sequence[Any], Any], Tokeniser]
+) -> Prepared:
+    """Decoded images, and what a run knows already: the size of its pixels, unless `data.size` says another, their
+    scale, and its outputs; else `outputs` learns those from the targets and the config."""
+    known = tokeniser if isinstance(tokeniser, Tokenisers) else None
+    pixels = known.source if known is not None and isinstance(known.source, Pixels) else None
+    corpus = load_images(for_pixels(data, pixels))
+    target = known.target if known is not None else outputs(corpus.train.targets, tokeniser)
+    sides = Tokenisers(measured(corpus.train, data, pixels), target)
+    return Prepared(sides, corpus.train, corpus.valid, corpus.valid, corpus.test)
+
+
+def classes(targets: Sequence[Any], config: Any = None) -> Labels:
+    """The labels of all boxes."""
+    if not all(isinstance(boxes, Boxes) for boxes in targets):
+        raise UserError("data: these images have no boxes to learn; use data.name = 'scenes' or data.format = 'coco'")
+    return Labels(sorted({label for boxes in targets for label in boxes.labels}))
+
+
+def flipped(images: Tensor, objects: Objects, probability: float) -> tuple[Tensor, Objects]:
+    """Some images (B, C, H, W) in a mirror, with their boxes."""
+    if not probability:
+        return images, objects
+    which = torch.rand(len(images), device=images.device) < probability  # (B,)
+    counts = torch.tensor(objects.counts, device=images.device)
+    whose = which.repeat_interleave(counts, output_size=len(objects.labels))  # (B,) -> (N,)
+    x, rest = objects.boxes[:, :1], objects.boxes[:, 1:]
+    boxes = torch.cat((torch.where(whose[:, None], 1 - x, x), rest), dim=1)
+    return torch.where(which[:, None, None, None], images.flip(-1), images), replace(objects, boxes=boxes)
+
+
+def told(boxes: Boxes | Found) -> str:
+    """Boxes in words.
+
+    >>> told(Boxes(np.array([[1, 2, 5, 6.25]]), ("star",)))
+    'star 1.0 2.0 5.0 6.2'
+    """
+    rows: Iterable[tuple[str, np.ndarray]] = zip(boxes.labels, boxes.corners, strict=True)
+    return "; ".join(f"{label} {' '.join(f'{side:.1f}' for side in corners)}" for label, corners in rows)

@@ -1,0 +1,117 @@
+"""Distillation: what a teacher says counts in a student's loss, and nothing of it stays in the student's run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import headwise
+from headwise import UserError
+from headwise.config.experiment import resolved
+from headwise.runs import Run
+from headwise.runs.checkpoint import weights
+from headwise.tasks.distillation import Distillation, Teacher
+from headwise.workflow import train_experiment
+
+TRAIN = {"steps": 2, "batch_size": 8, "threads": 1, "device": "cpu", "log_every": 1}
+STUDENT = {"kind": "deit-tiny", "patch": 2, "width": 16, "depth": 1, "drop_path": 0.0}
+LOGITS = torch.tensor([[2.0, 0.5, -1.0], [0.0, 0.3, 0.1]])
+SAID = torch.tensor([[0.1, 3.0, 0.2], [1.0, -1.0, 0.5]])
+LOSSES = [torch.tensor([0.7, 0.9]), torch.tensor([5.0, 5.0])]  # of the labels; the second head's is not to count
+
+
+def made(kind: str, temperature: float = 3.0, share: float = 0.0) -> Tensor:
+    lesson = Distillation(lambda images: SAID, kind, temperature, share)
+    return lesson((torch.zeros(2, 3), LOGITS), LOSSES, torch.empty(2, 1, 4, 4))
+
+
+def test_hard_is_half_the_label_and_half_the_teachers() -> None:
+    assert torch.allclose(made("hard"), 0.5 * LOSSES[0] - 0.5 * LOGITS.log_softmax(-1)[[0, 1], [1, 0]])
+
+
+def test_soft_is_the_divergence_at_a_temperature() -> None:
+    p, q = (SAID / 2).softmax(-1), (LOGITS / 2).softmax(-1)
+    expected = 0.7 * LOSSES[0] + 0.3 * 4 * (p * (p / q).log()).sum(-1)
+    torch.testing.assert_close(made("soft", temperature=2.0, share=0.3), expected)
+    assert torch.allclose(made("soft"), made("soft", 3.0, 0.1))
+
+
+def test_softer_targets_pull_as_hard_at_any_temperature() -> None:
+    """t^2 makes up for gradients that fall by 1/t^2: for large t they are those of half a squared distance."""
+    logits = torch.zeros(1, 3, requires_grad=True)
+    said = torch.tensor([[0.02, -0.01, -0.01]])
+    loss = Distillation(lambda images: said, "soft", 50.0, 0.5)([logits], [torch.zeros(1)], torch.empty(1, 1, 2, 2))
+    (pull,) = torch.autograd.grad(loss.sum(), logits)
+    torch.testing.assert_close(pull, -said / 6, atol=1e-5, rtol=0)
+
+
+def experiment(folder: Path, data: dict[str, Any] | None = None, **tables: Any) -> Any:
+    own = {"name": "digits", "most": 64, "valid_size": 8, "cache": str(folder / "cache"), **(data or {})}
+    return resolved({"task": "classify-images", "data": own, "model": STUDENT, "train": TRAIN, **tables})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a teacher that has batch norms: it would not be what it was if it stayed in training mode."""
+    folder = tmp_path_factory.mktemp("teacher")
+    train_experiment(experiment(folder, name="cnn", model={"kind": "cnn-tiny"}), folder / "runs")
+    return folder
+
+
+def distilled(place: Path, **settings: Any) -> dict[str, Any]:
+    return {"kind": "classify-images", "teacher": str(place / "runs" / "cnn"), **settings}
+
+
+@pytest.mark.parametrize(("kind", "model"), [("hard", STUDENT), ("soft", {**STUDENT, "marks": 1})])
+def test_a_student_learns_from_a_run_and_needs_it_no_more(kind: str, model: Any, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "runs" / "cnn", tmp_path / "cnn")
+    task = distilled(place, teacher=str(tmp_path / "cnn"), distil=kind, augment=[{"kind": "mix"}])
+    before = weights(Run.open(tmp_path / "cnn"), "best")
+    run, _ = train_experiment(experiment(place, name="student", task=task, model=model), tmp_path / "runs")
+    after = weights(Run.open(tmp_path / "cnn"), "best")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    shutil.rmtree(tmp_path / "cnn")
+    student = headwise.load(run.path)
+    assert weights(run, "best").keys() == student.model.state_dict().keys()
+    assert len(student.model.heads) == (2 if kind == "hard" else 1)
+    assert 0 <= student.evaluate().scores[0].value <= 100
+    with pytest.raises(UserError, match=r"task\.teacher: .* there is no such folder"):
+        student.task.distillation  # noqa: B018
+
+
+def test_the_teacher_is_asked_in_its_own_scale_size_and_order(place: Path) -> None:
+    loaded = headwise.load(place / "runs" / "cnn")
+    classes = list(reversed(loaded.task.classes))
+    teacher = Teacher(str(place / "runs" / "cnn"), classes, 1)
+    images = torch.rand(3, 1, 8, 8)
+    expected = loaded.model(loaded.tokenisers.source.normalised(images)).flip(1)
+    torch.testing.assert_close(teacher(images), expected)
+    assert torch.equal(teacher(images), teacher(images)) and not teacher(images.requires_grad_()).requires_grad
+    larger = F.interpolate(images, (16, 16), mode="nearest")
+    torch.testing.assert_close(teacher(larger), teacher(F.interpolate(larger, (8, 8), mode="bicubic", antialias=True)))
+
+
+def test_each_head_learns_its_own_lesson(place: Path) -> None:
+    """With nearly all of the loss the teacher's, the head of the class token has hardly any gradient."""
+    made = experiment(place, task=distilled(place, share=0.999))
+    old = headwise.load(place / "runs" / "cnn")
+    task = headwise.loaded.task_of(made, old.tokenisers)
+    model = task.build(made.model)
+    batch = task.data(old.task.held_out(made.data), 0, made.train).batch(np.arange(8))
+    task.loss(model, batch).total.backward()
+    first, second = (head.head.weight.grad.norm().item() for head in model.heads)
+    assert first < 0.01 * second
+
+
+def test_a_teacher_that_does_not_fit(place: Path) -> None:
+    with pytest.raises(UserError, match="do not share the classes 9, cat; name another run"):
+        Teacher(str(place / "runs" / "cnn"), [*"012345678", "cat"], 1)
+    with pytest.raises(UserError, match=r"reads images of 1 channels; set data\.channels = 1"):
+        Teacher(str(place / "runs" / "cnn"), list("0123456789"), 3)
