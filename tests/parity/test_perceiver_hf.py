@@ -1,13 +1,15 @@
-"""PerceiverForMaskedLM of `transformers` with random weights: the same logits from the same tensors."""
+"""Perceivers of `transformers` for bytes and for images, with random weights: the same logits from the same tensors."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+import pytest
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.models.perceiver.modeling_perceiver import PerceiverFourierPositionEncoding
 
 import headwise
 
@@ -24,6 +26,12 @@ OURS = [  # their names as patterns, ours
     (r"perceiver.decoder.output_position_encodings.position_embeddings", "encoder.outputs.positions.table"),
     (r"perceiver.decoder.decoding_cross_attention\.", "encoder.outputs.layer."),
     (r"embedding_decoder.bias", "head.bias"),
+    (r"perceiver.input_preprocessor.position_embeddings.position_embeddings", "encoder.stem.positions.table"),
+    (r"perceiver.input_preprocessor.positions_projection", "encoder.stem.project"),
+    (r"perceiver.input_preprocessor.convnet_1x1", "encoder.stem.widen"),
+    (r"perceiver.decoder.decoder.output_position_encodings.position_embeddings", "encoder.outputs.query"),
+    (r"perceiver.decoder.decoder.decoding_cross_attention\.", "encoder.outputs.layer."),
+    (r"perceiver.decoder.decoder.final_layer", "heads.0.head"),
     (r"attention.self.layernorm1.weight", "norms.0.gain"),
     (r"attention.self.layernorm1.bias", "norms.0.shift"),
     (r"attention.self.layernorm2.weight", "parts.0.see.norm.gain"),
@@ -43,7 +51,7 @@ def renamed(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in theirs.items():
         for pattern, ours in OURS:
             name = re.sub(pattern, ours, name)
-        found[name] = tensor
+        found[name] = tensor.flatten(1) if name == "encoder.stem.widen.weight" else tensor
     for name in [name for name in found if ".key." in name]:
         across = "layers.0." in name or "outputs.layer" in name  # there queries are apart
         fused = ("key", "value") if across else ("query", "key", "value")
@@ -67,3 +75,27 @@ def test_logits_are_equal() -> None:
     ids[1, 11:] = 0
     expected = theirs(inputs=ids, attention_mask=(ids != 0).long()).logits
     torch.testing.assert_close(ours(ids), expected, atol=1e-5, rtol=1e-5)
+
+
+IMAGE: dict[str, Any] = {
+    "num_latents": 6, "d_latents": 48, "num_blocks": 2, "num_self_attends_per_block": 2, "num_labels": 5,
+    "num_cross_attention_heads": 1, "image_size": 10,
+}  # fmt: skip
+OURS_IMAGE: dict[str, Any] = {"width": 48, "latents": 6, "depth": 2, "repeats": 2, "image": 10, "outputs": 5}
+
+
+@pytest.mark.parametrize("places", ["learned", "fourier"])
+@torch.no_grad()
+def test_labels_of_images_are_equal(places: str) -> None:
+    torch.manual_seed(0)
+    kind = getattr(transformers, f"PerceiverForImageClassification{places.title()}")
+    theirs = kind(transformers.PerceiverConfig(**IMAGE, d_model=512 if places == "learned" else 261)).eval()
+    if places == "fourier":  # theirs has the frequencies of 224 x 224 whatever the images are
+        waves = PerceiverFourierPositionEncoding(num_bands=64, max_resolution=(10, 10))
+        theirs.perceiver.input_preprocessor.position_embeddings = waves
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    ours = headwise.build(f"perceiver-image-{places}", **OURS_IMAGE).eval()
+    ours.load_state_dict(renamed(dict(theirs.named_parameters())))
+    images = torch.randn(2, 3, 10, 10, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(ours(images), theirs(inputs=images).logits, atol=1e-5, rtol=1e-5)

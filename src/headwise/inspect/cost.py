@@ -14,8 +14,11 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from headwise.blocks.position import Learned
-from headwise.blocks.readers import Classifier, Reader
+from headwise.blocks.readers import Classifier, MaskedModel, SpanReader, Tagger
 from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder, Writer, parameters
+
+Image = tuple[int, int, int] | tuple[()]  # channels, rows, columns
+Learning = (Writer, Tagger, MaskedModel, Classifier, SpanReader)  # models that take labels and give their loss
 
 
 @dataclass(frozen=True)
@@ -53,21 +56,23 @@ class Node:
         return shown
 
 
-def cost(model: nn.Module, length: int = 0) -> Cost:
-    """Count a model that lives on the meta device; 0: for 64 tokens, or as many as there are places for."""
-    length = length or min(64, *room(model))
+def cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
+    """Count a model that lives on the meta device; 0: for 64 tokens, or as many as there are places for. Of a model
+    that reads images, `image` is what it reads, (channels, rows, columns): one counts as a token."""
+    length = 1 if image else length or min(64, *room(model))
     model.eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(*inputs(model, 1, length))
+        model(*inputs(model, 1, length, image))
     count = parameters(model)
     return Cost(
         parameters=count,
         length=length,
         flops_per_token=counter.get_total_flops() // length,
         training_bytes=16 * count,
-        activation_bytes=_kept_bytes(model, 2, length) - _kept_bytes(model, 1, length),  # without what batches share
+        activation_bytes=_kept_bytes(model, 2, length, image)
+        - _kept_bytes(model, 1, length, image),  # of one row alone
         decoding_bytes=4 * count,
-        cache_bytes_per_token=_cache_bytes(model),
+        cache_bytes_per_token=_cache_bytes(model, image),
     )
 
 
@@ -81,13 +86,14 @@ def room(model: nn.Module) -> list[int]:
     ] or [64]
 
 
-def inputs(model: nn.Module, rows: int, length: int) -> tuple[Tensor, ...]:
-    """Texts of this length: one, or a source and a target."""
+def inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> tuple[Tensor, ...]:
+    """Texts of this length: one, or a source and a target. Or images, alone or with a text."""
     ids = torch.zeros(rows, length, dtype=torch.long, device="meta")
-    return (ids, ids) if isinstance(model, EncoderDecoder) else (ids,)
+    source = torch.zeros(rows, *image, device="meta") if image else ids
+    return (source, ids) if isinstance(model, EncoderDecoder) else (source,)
 
 
-def _kept_bytes(model: nn.Module, rows: int, length: int) -> int:
+def _kept_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
     """What autograd keeps for the backward pass of one batch."""
     kept: list[Tensor] = []
 
@@ -95,10 +101,9 @@ def _kept_bytes(model: nn.Module, rows: int, length: int) -> int:
         kept.append(tensor)
         return tensor
 
-    given = inputs(model, rows, length)
-    labels = (
-        {} if isinstance(model, Reader) else {"labels": given[0][:, 0] if isinstance(model, Classifier) else given[0]}
-    )
+    given = inputs(model, rows, length, image)
+    wanted = given[-1][:, 0] if isinstance(model, Classifier) else given[-1]
+    labels = {"labels": wanted} if isinstance(model, Learning) else {}
     model.train()
     # Without contents nobody knows how many words are hidden: as if all were.
     all_hidden = torch.fx.experimental._config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
@@ -117,11 +122,11 @@ def _storages(tensors: Any) -> list[Tensor]:
     return list(found.values())
 
 
-def _cache_bytes(model: nn.Module) -> int:
+def _cache_bytes(model: nn.Module, image: Image) -> int:
     if not isinstance(model, Writer):
         return 0
     with torch.no_grad():
-        state: Any = model.eval().start(torch.zeros(1, 4, dtype=torch.long, device="meta"))  # type: ignore[operator]
+        state: Any = model.eval().start(inputs(model, 1, 4, image)[0])  # type: ignore[operator]
         model.step(torch.zeros(1, dtype=torch.long, device="meta"), state)
     buffers = (buffer for entry in state.cache.growing.values() for buffer in entry.buffers)
     return sum(buffer.narrow(2, 0, 1).numel() * buffer.element_size() for buffer in buffers if buffer.dim() == 4)

@@ -7,7 +7,7 @@ import warnings
 from functools import singledispatch
 from typing import Any
 
-from headwise.inspect.svg import Drawing, Grid, Path, Rect, Shape, Text, visible
+from headwise.inspect.svg import Drawing, Grid, Path, Picture, Rect, Shape, Text, visible
 
 ANCHORS = {"start": "left", "middle": "center", "end": "right"}
 
@@ -83,4 +83,10 @@ def _grid(shape: Grid, axes: Any, order: int) -> None:
     rows, columns = shape.pixels.shape[:2]
     right, bottom = shape.x + columns * shape.cell, shape.y + rows * shape.cell
     extent = (shape.x, right, bottom, shape.y)
+    axes.imshow(shape.pixels, extent=extent, interpolation="nearest", aspect="auto", zorder=order)
+
+
+@paint.register
+def _picture(shape: Picture, axes: Any, order: int) -> None:
+    extent = (shape.x, shape.x + shape.width, shape.y + shape.height, shape.y)
     axes.imshow(shape.pixels, extent=extent, interpolation="nearest", aspect="auto", zorder=order)

@@ -7,9 +7,11 @@ in one place, so that a token can never become markup.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from dataclasses import dataclass
 from functools import singledispatch
 from html import escape
+from io import BytesIO
 
 from headwise.inspect import colour
 from headwise.inspect.colour import Pixels
@@ -61,7 +63,18 @@ class Grid:
     pixels: Pixels
 
 
-Shape = Rect | Text | Path | Grid
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """An image of (rows, columns, 3) pixels, which are drawn as they are: to be shown larger, never blurred."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    pixels: Pixels
+
+
+Shape = Rect | Text | Path | Grid | Picture
 
 
 @dataclass(frozen=True)
@@ -151,6 +164,17 @@ def _grid(shape: Grid) -> str:
                 rects.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{names[start]}"/>')
                 start = j
     return f'<g shape-rendering="crispEdges">{"".join(rects)}</g>'
+
+
+@element.register
+def _picture(shape: Picture) -> str:
+    from PIL import Image
+
+    file = BytesIO()
+    Image.fromarray(shape.pixels).save(file, "PNG", optimize=True)
+    place = f'x="{_n(shape.x)}" y="{_n(shape.y)}" width="{_n(shape.width)}" height="{_n(shape.height)}"'
+    look = 'preserveAspectRatio="none" style="image-rendering: pixelated"'
+    return f'<image {place} {look} href="data:image/png;base64,{b64encode(file.getvalue()).decode()}"/>'
 
 
 def _n(value: float) -> str:

@@ -10,24 +10,33 @@ from torch import nn
 from headwise.config.data import DataConfig
 from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import Experiment
+from headwise.config.images import ImagesConfig
 from headwise.config.train import TrainConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
+from headwise.interop.hf.images import PROCESSOR
 from headwise.interop.hf.read import Imported
 from headwise.interop.hf.write import write_folder
 from headwise.loaded import Loaded
+from headwise.models.pictured import PictureConfig
 from headwise.text.hf import HfTokeniser
 
 CONTEXT = 1024  # tokens that are read at once in evaluation, of models that could read more
+UNKNOWN = "unknown"  # what the images are called that an imported model learnt from
+LACKING = {
+    False: ("tokenizer.json (nor source.spm, target.spm and vocab.json, if it is Marian), so texts", "AutoTokenizer"),
+    True: (f"{PROCESSOR}, so images", "AutoImageProcessor"),
+}
 
 
 def ready(imported: Imported, source: Path) -> Loaded:
     """An imported model with its tokenisers as if it had been trained here."""
+    pictures = isinstance(imported.config, PictureConfig)
     if imported.tokenisers is None:
+        lacking, maker = LACKING[pictures]
         raise UserError(
-            f"{source}: has no tokenizer.json (nor source.spm, target.spm and vocab.json, if it is Marian), so texts "
-            f"cannot be read; write it with transformers: AutoTokenizer.from_pretrained('{source}')"
-            f".save_pretrained('{source}')"
+            f"{source}: has no {lacking} cannot be read; write it with transformers: "
+            f"{maker}.from_pretrained('{source}').save_pretrained('{source}')"
         )
     task: dict[str, Any] = {"kind": imported.task}
     if imported.task == "language-model":
@@ -37,7 +46,7 @@ def ready(imported: Imported, source: Path) -> Loaded:
     experiment = Experiment(
         name=source.stem,
         task=task,
-        data=DataConfig(),
+        data=ImagesConfig(name=UNKNOWN) if pictures else DataConfig(),
         model=imported.config,
         train=TrainConfig(epochs=1),
         decode=decode,

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from headwise.config.base import Config, validate
+from headwise.config.model import ModelConfig
 from headwise.errors import UserError
 from headwise.interop.hf.text import Texts
 from headwise.models.layered import LayeredConfig
@@ -40,25 +41,16 @@ def activation_of(config: LayeredConfig) -> str:
     return ACTIVATIONS.get(plain, ("relu",))[0]
 
 
-class Theirs(Config):
+class Schema(Config):
     """The keys of a `config.json` that matter, with the defaults of `transformers`."""
 
     model_type: str
-    vocab_size: int = Field(gt=0)
-    pad_token_id: Id = None
-    bos_token_id: Id = None
-    eos_token_id: Id = None
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str = "config.json") -> Self:
         """Other keys are left alone: there are many, and they do not touch the numbers."""
         found: Self = validate(cls, {key: value for key, value in data.items() if key in cls.model_fields}, where)
         return found
-
-    @property
-    @abstractmethod
-    def context(self) -> int:
-        """How many tokens it reads at once."""
 
     @abstractmethod
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
@@ -68,6 +60,20 @@ class Theirs(Config):
     @abstractmethod
     def of(cls, config: Any, vocab: int) -> Self:
         """What says this of a model of ours, as far as it can be said."""
+
+
+class Theirs(Schema):
+    """Of a model that reads texts. One that reads images is a `TheirImages` (images.py)."""
+
+    vocab_size: int = Field(gt=0)
+    pad_token_id: Id = None
+    bos_token_id: Id = None
+    eos_token_id: Id = None
+
+    @property
+    @abstractmethod
+    def context(self) -> int:
+        """How many tokens it reads at once."""
 
 
 def stacked(parts: Sequence[Tensor]) -> Tensor:
@@ -88,7 +94,8 @@ class Key:
     """Where a module (or a tensor) of ours is in their files.
 
     `read` makes our tensor of theirs; `write` theirs of ours and of the sizes along its first axis that the names are
-    to have, where these are projections of one attention.
+    to have, where these are projections of one attention. A product with patches (`kernel` in images.py) has the shape
+    of a patch instead.
     """
 
     names: tuple[str, ...]
@@ -122,12 +129,12 @@ def no_files(tokenisers: Tokenisers, folder: Path) -> bool:
 class Architecture:
     """One `model_type`. See the package for how to add one."""
 
-    theirs: type[Theirs]
-    config: type[LayeredConfig]
+    theirs: type[Schema]
+    config: type[ModelConfig]
     classes: Mapping[str, str]  # theirs -> our task
     keys: Mapping[str, str | Key]
-    heads: Mapping[str, Mapping[str, str | Key]] = field(default_factory=dict)  # further keys of a task
-    hints: Mapping[str, str] = field(default_factory=dict)  # a class of theirs -> a tensor that none but it has
+    heads: Mapping[str, Mapping[str, str | Key]] = field(default_factory=dict)  # further keys of a task, or of a class
+    hints: Mapping[str, str] = field(default_factory=dict)  # a class of theirs -> a tensor of ours that none but it has
     stem: str = ""  # of the base model's names, which a folder of a base model leaves out
     ignored: str = r"(?!)"  # a pattern of tensors that are no weights
     roles: Mapping[str, str] = field(default_factory=dict)  # our mark -> theirs, where they differ
@@ -142,20 +149,20 @@ class Architecture:
     def role(self, mark: str) -> str:
         return self.roles.get(mark, mark)
 
-    def task(self, data: Mapping[str, Any], where: str) -> str:
-        """What a folder's model does."""
+    def class_of(self, data: Mapping[str, Any], where: str) -> str:
+        """The class that a folder was written for."""
         names = data.get("architectures") or list(self.classes)[:1]
         if names[0] not in self.classes:
             known = ", ".join(self.classes)
             raise UserError(f"{where}: architectures '{names[0]}' is not known; of {self.model_type}: {known}")
-        return self.classes[names[0]]
+        return str(names[0])
 
     def class_for(self, task: str, tensors: Collection[str] = ()) -> str:
-        """The class of theirs that a model with these tensors is written for."""
+        """The class of theirs that a model of ours with these tensors is written for."""
         able = [name for name, own in self.classes.items() if own == task]
         fit = [name for name in able if self.hints.get(name, "") in ("", *tensors)]
         return (fit or able or [""])[0]
 
-    def for_task(self, task: str) -> Architecture:
-        """The same with the names of a task's head."""
-        return replace(self, keys={**self.keys, **self.heads.get(task, {})})
+    def for_class(self, name: str) -> Architecture:
+        """The same with the names of what stands on the base model in a class."""
+        return replace(self, keys={**self.keys, **self.heads.get(self.classes[name], {}), **self.heads.get(name, {})})

@@ -72,5 +72,5 @@ BIGBIRD = replace(
         "masked": {**BERT.heads["masked"], "order.1.dense": POOLER},
         "encode": {"pool.1.dense": POOLER},
     },
-    hints={"BigBirdForPreTraining": "cls.seq_relationship.weight"},
+    hints={"BigBirdForPreTraining": "order.2.weight"},
 )

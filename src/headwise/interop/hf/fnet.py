@@ -60,7 +60,7 @@ FNET = Architecture(
             "head.bias": either("cls.predictions.bias", "cls.predictions.decoder.bias"),
         },
     ),
-    hints={"FNetForPreTraining": "cls.seq_relationship.weight"},
+    hints={"FNetForPreTraining": "order.2.weight"},
     stem="fnet.",
     ignored=r"fnet\.(embeddings\.position_ids|pooler\..*)",
     roles={"bos": "cls", "eos": "sep"},

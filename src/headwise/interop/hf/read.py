@@ -12,13 +12,17 @@ from torch.overrides import TorchFunctionMode
 
 from headwise.config.base import validate
 from headwise.config.model import ModelConfig
+from headwise.config.tasks import TASKS
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.interop.hf import architecture_of
-from headwise.interop.hf.architecture import Architecture
+from headwise.interop.hf.architecture import Architecture, Theirs
 from headwise.interop.hf.files import Weights, open_weights
-from headwise.interop.hf.text import LABELLERS, Texts, Vocabularies
+from headwise.interop.hf.images import Processor, TheirImages, distinct, read_pixels
+from headwise.interop.hf.text import LABELLERS, NO_WORDS, Texts, Vocabularies
 from headwise.interop.hf.weights import fill
+from headwise.tasks import task_class
+from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
 
 WRITERS = ("language-model", "transduce")
@@ -33,20 +37,24 @@ class Imported:
     task: str
     words: Vocabularies
     context: int  # how many tokens it can read at once
-    tokenisers: Tokenisers | None  # None where the folder has no tokenizer.json
+    tokenisers: Tokenisers | None  # None where the folder has no tokenizer.json, or no preprocessor_config.json
 
 
 def read_folder(folder: Path | str) -> Imported:
     """Config, tensors and tokenisers of a folder."""
-    folder = Path(folder)
+    folder, where = Path(folder), str(Path(folder) / "config.json")
     data = read_json(folder / "config.json")
-    kind = architecture_of(str(data.get("model_type")), str(folder / "config.json"))
-    return assemble(kind, data, open_weights(folder), kind.texts(folder), str(folder / "config.json"))
+    kind, weights = architecture_of(str(data.get("model_type")), where), open_weights(folder)
+    if issubclass(kind.theirs, TheirImages):
+        return assemble_images(kind, data, weights, folder)
+    return assemble(kind, data, weights, kind.texts(folder), where)
 
 
 def assemble(kind: Architecture, data: Mapping[str, Any], weights: Weights, texts: Texts, where: str) -> Imported:
     """A model of its parts. What does not fit together is said before anything is made of it."""
-    theirs, task, labels = kind.theirs.read(data, where), kind.task(data, where), label_names(data)
+    theirs, name, labels = kind.theirs.read(data, where), kind.class_of(data, where), label_names(data)
+    assert isinstance(theirs, Theirs)
+    task = kind.classes[name]
     words = texts.words(kind, theirs, {**dict(theirs), **data}, labels if task in LABELLERS else ())
     settings = theirs.ours(task, weights.names)
     if task in WRITERS and not settings.get("output_bias"):
@@ -59,8 +67,23 @@ def assemble(kind: Architecture, data: Mapping[str, Any], weights: Weights, text
     if task not in WRITERS and model.encoder.opening is not None and None in (words.source.bos, words.source.eos):
         marks = " and ".join(f"{kind.role(mark)}_token" for mark in ("bos", "eos"))
         raise UserError(f"{where}: nothing says which marks stand around a text; add {marks} to tokenizer_config.json")
-    fill(model, kind.for_task(task), words, weights)
+    fill(model, kind.for_class(name), words, weights)
     return Imported(config, model.eval(), task, words, theirs.context, tokenisers)
+
+
+def assemble_images(kind: Architecture, data: Mapping[str, Any], weights: Weights, folder: Path) -> Imported:
+    """A model that reads images. Its task builds it, for the labels that `config.json` names."""
+    where = str(folder / "config.json")
+    name = kind.class_of(data, where)
+    task = kind.classes[name]
+    config = validate(kind.config, kind.theirs.read(data, where).ours(task, weights.names), where)
+    pixels = read_pixels(folder, config.image, config.channels)
+    any_scale = Processor().pixels(config.image, config.channels)
+    tokenisers = Tokenisers(pixels or any_scale, Labels(distinct(label_names(data))))
+    with Unfilled():
+        model = task_class(task)(TASKS.parse(task), tokenisers).build(config)
+    fill(model, kind.for_class(name), NO_WORDS, weights)
+    return Imported(config, model.eval(), task, NO_WORDS, 0, tokenisers if pixels else None)
 
 
 def label_names(config: Mapping[str, Any]) -> list[str]:
@@ -70,11 +93,14 @@ def label_names(config: Mapping[str, Any]) -> list[str]:
 
 
 class Unfilled(TorchFunctionMode):
-    """Models that are made inside get no random weights, which would take longer than reading theirs."""
+    """Models that are made inside get no random weights, which would take longer than reading theirs. Where numbers are
+    drawn until they fit (a truncated normal), zeros fit at once."""
 
     FILLS = (Tensor.normal_, Tensor.uniform_)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in self.FILLS or getattr(func, "__module__", "") == nn.init.__name__:
+        if func in self.FILLS:
+            return args[0].zero_()
+        if getattr(func, "__module__", "") == nn.init.__name__:
             return args[0] if args else (kwargs or {})["tensor"]
         return func(*args, **(kwargs or {}))

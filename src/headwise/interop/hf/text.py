@@ -30,6 +30,9 @@ class Vocabularies(NamedTuple):
     target: Rows
 
 
+NO_WORDS = Vocabularies(Rows(0), Rows(0))  # of a model that reads images
+
+
 @dataclass(frozen=True)
 class Texts:
     """What is known about the tokens of a model."""

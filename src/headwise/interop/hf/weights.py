@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention import Itself, Memory
 from headwise.blocks.heads import NEVER
+from headwise.blocks.images import Patches
 from headwise.errors import UserError
 from headwise.interop.hf.architecture import Architecture, Key
 from headwise.interop.hf.files import Weights
@@ -24,7 +25,7 @@ from headwise.models.initial import rows as projections
 from headwise.text.hf import ABSENT, Rows
 
 LEAVES = {"gain": "weight", "shift": "bias", "table": "weight"}  # ours -> theirs; others are called alike
-PLACES = {"{i}": r"(?P<i>\d+)", "{side}": r"(?P<side>encoder|decoder)"}
+PLACES = {"{stage}": r"(?P<stage>\d+)", "{i}": r"(?P<i>\d+)", "{side}": r"(?P<side>encoder|decoder)"}
 WORDS = re.compile(r"(.*\.)?(embed|head)\.(table\.weight|bias)")  # our tensors with a row for each word or label
 OUTPUT_BIAS = re.compile(r"(.*\.)?head\.bias")
 SHOWN = 5  # names in a complaint
@@ -36,7 +37,7 @@ class Link:
 
     ours: str
     tensor: Tensor
-    sizes: Sequence[int]  # of the projections that it fuses
+    sizes: Sequence[int]  # of the projections that it fuses; of a patch, channels and sides
     heads: int  # of the attention that it belongs to
     rows: Rows | None  # where it has a row for each word
     key: Key = field(default_factory=lambda: Key(()))
@@ -136,19 +137,19 @@ def _layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, Any]]:
     if "i" not in groups:
         yield groups
         return
-    stack: Any = model.get_submodule(match.string.partition(".layers.")[0])
+    stack: Any = model.get_submodule(match.string[: match.start("i")].removesuffix(".layers."))
     for place, layer in enumerate(stack.order):
         if layer == int(groups["i"]):
             yield groups | {"i": place}
 
 
 def _sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:
-    """How many rows of a fused tensor belong to each of its parts; none where it is whole."""
+    """How many rows of a fused tensor belong to each of its parts, or what its columns are; none where it is whole."""
     if isinstance(owner, Itself | Memory) and name.rsplit(".", 2)[1] == "project":
         return projections(owner)
     if getattr(owner, "gated", False) and name.rsplit(".", 2)[1] == "inner":
         return (len(tensor) // 2,) * 2
-    return ()
+    return (owner.channels, owner.patch, owner.patch) if isinstance(owner, Patches) else ()
 
 
 def _rows(name: str, words: Vocabularies) -> Rows | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,26 @@ from headwise.blocks.stack import LanguageModel, Writer
 from headwise.errors import UserError
 from headwise.interop.folders import new_folder
 from headwise.interop.hf import ARCHITECTURES, architecture_of
-from headwise.interop.hf.architecture import Architecture, Theirs
+from headwise.interop.hf.architecture import Architecture, Schema, Theirs
 from headwise.interop.hf.channels import sines_first
 from headwise.interop.hf.files import WEIGHTS
-from headwise.interop.hf.text import LABELLERS, MARKS, OURS, SETTINGS, TOKENIZER, Vocabularies, write_json
+from headwise.interop.hf.images import PROCESSOR, processor
+from headwise.interop.hf.text import LABELLERS, MARKS, NO_WORDS, OURS, SETTINGS, TOKENIZER, Vocabularies, write_json
 from headwise.interop.hf.tokenizer_json import expressed, framed
 from headwise.interop.hf.weights import collect
+from headwise.models.layered import LayeredConfig
 from headwise.tasks.filling import MASK
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser, Rows
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
+from headwise.vision.pixels import Pixels
 
 # What decides nothing once a model is trained, what its tensors tell, and what is compared as stacks.
 SILENT = {
-    "kind", "dropout", "attention_dropout", "hidden_dropout", "embeddings", "output_bias", "unwritten", "pool",
-    "order_head",
+    "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "unwritten",
+    "pool", "order_head", "voices",
 }  # fmt: skip
 STACKS = {"depth", "layers", "shared", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
@@ -47,27 +50,58 @@ def write_folder(
 ) -> None:
     """A folder that `transformers` loads. An imported vocabulary gets its own order back, from its tokeniser or from
     `rows`; another keeps our ids."""
+    if tokenisers and isinstance(tokenisers.source, Pixels):
+        _write_images(model, config, task, tokenisers, folder)
+    else:
+        _write_texts(model, config, task, tokenisers, folder, rows)
+
+
+def _write_texts(
+    model: Any, config: Any, task: str, tokenisers: Tokenisers | None, folder: Path | str, rows: Rows | None
+) -> None:
+    """Of a model that reads texts."""
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and task in LABELLERS else []
     source, target = vocabularies(model, task, tokenisers, labels, rows)
     model, config = sines_first(model, config)
     if separate := target is not source and not labels:
         config = config.changed(tie="target" if config.tie == "auto" else config.tie)
     kind, theirs = fitting(config, task, source.vocab)
-    weights = collect(model, kind.for_task(task), Vocabularies(source, target))
-    data = theirs.model_dump(mode="json") | {f"{kind.role(mark)}_token_id": getattr(source, mark) for mark in MARKS}
+    assert isinstance(theirs, Theirs)
+    name = kind.class_for(task, model.state_dict())
+    weights = collect(model, kind.for_class(name), Vocabularies(source, target))
+    data = described(theirs, name, labels)
+    data |= {f"{kind.role(mark)}_token_id": getattr(source, mark) for mark in MARKS}
     data |= {f"{theirs}_token_id": getattr(source, mark) for theirs, mark in kind.also.items()}
-    data |= {"architectures": [kind.class_for(task, weights)], "dtype": "float32"}
     if separate:
         data["decoder_vocab_size"] = target.vocab
-    if labels:
-        data["id2label"] = {str(number): label for number, label in enumerate(labels)}
-        data["label2id"] = {label: number for number, label in enumerate(labels)}
     with new_folder(folder) as aside:
         save_file(weights, aside / WEIGHTS, metadata={"format": "pt"})
         write_json(aside / "config.json", data)
         write_json(aside / "generation_config.json", generation(data, source, task, theirs.context))
         if tokenisers and not kind.write_texts(tokenisers, aside):
             _write_tokenisers(tokenisers, kind, model, aside)
+
+
+def _write_images(model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str) -> None:
+    """Of a model that reads images, which are of the size and the channels that it was trained on."""
+    pixels = tokenisers.source
+    assert isinstance(pixels, Pixels)
+    kind, theirs = fitting(config.sized(pixels.height, pixels.width, pixels.channels), task)
+    name = kind.class_for(task, model.state_dict())
+    weights = collect(model, kind.for_class(name), NO_WORDS)
+    with new_folder(folder) as aside:
+        save_file(weights, aside / WEIGHTS, metadata={"format": "pt"})
+        write_json(aside / "config.json", described(theirs, name, tokenisers.target.vocabulary[len(SPECIALS) :]))
+        write_json(aside / PROCESSOR, processor(pixels))
+
+
+def described(theirs: Schema, name: str, labels: Sequence[str]) -> dict[str, Any]:
+    """What every `config.json` has."""
+    named = {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+    }
+    return theirs.model_dump(mode="json") | {"architectures": [name], "dtype": "float32"} | (named if labels else {})
 
 
 def vocabularies(
@@ -95,7 +129,7 @@ def generation(config: Mapping[str, Any], rows: Rows, task: str, context: int) -
     return found | ({"max_length": min(context, LONGEST)} if task == "transduce" else {})
 
 
-def fitting(config: Any, task: str, vocab: int) -> tuple[Architecture, Theirs]:
+def fitting(config: Any, task: str, vocab: int = 0) -> tuple[Architecture, Schema]:
     """The architecture that can say all of a config: the one that its kind comes from, or a relative."""
     known = [each for each in map(architecture_of, ARCHITECTURES) if each.class_for(task)]
     line = type(config).__mro__
@@ -104,11 +138,11 @@ def fitting(config: Any, task: str, vocab: int) -> tuple[Architecture, Theirs]:
     refused = []
     for each in sorted(firsts, key=lambda a: line.index(a.config) if a.config in line else len(line)):
         theirs = each.theirs.of(config, vocab)
-        back = each.config(**theirs.ours(task, ()))
+        back: Any = each.config(**theirs.ours(task, ()))
         ours, again = settled(config, task), settled(back, task)
         differing = [key for key in ours if ours[key] != again.get(key)]
         # Layers that share weights can be written as copies, not the other way round.
-        if any(other.shared and not own.shared for own, other in zip(config.stacks(), back.stacks(), strict=True)):
+        if any(other and not own for own, other in zip(sharing(config), sharing(back), strict=True)):
             differing.append("shared")
         if not differing:
             return each, theirs
@@ -116,8 +150,15 @@ def fitting(config: Any, task: str, vocab: int) -> tuple[Architecture, Theirs]:
     raise UserError(refused[0] if refused else f"model.kind: transformers has no '{config.kind}' to {task}")
 
 
+def sharing(config: Any) -> list[bool]:
+    """Whether the layers of each stack share weights."""
+    return [stack.shared for stack in config.stacks()] if isinstance(config, LayeredConfig) else []
+
+
 def settled(config: Any, task: str) -> dict[str, Any]:
     """Everything that decides a model's numbers, with what was left open filled in."""
+    if not isinstance(config, LayeredConfig):
+        return {key: value for key, value in config if key not in SILENT}
     found = {key: value for key, value in config if key not in SILENT | STACKS}
     found["pool"] = config.pool if task == "classify" else ""
     found["head_width"] = config.head_width or config.width // config.heads

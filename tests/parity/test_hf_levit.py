@@ -1,0 +1,133 @@
+"""LeViT and ResNet of `transformers` with random weights, in and out: the same numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers.utils import logging
+
+from headwise import UserError
+from headwise.blocks.stream import Context
+from headwise.interop.hf.read import read_folder
+from headwise.interop.hf.write import write_folder
+from headwise.models.levit import SIZES, LevitConfig
+from headwise.text.listed import Labels
+from headwise.text.tokenisers import Tokenisers
+from headwise.vision.pixels import Pixels
+
+logging.disable_progress_bar()
+logging.set_verbosity_error()
+LEVIT: dict[str, Any] = {
+    "image_size": 64, "num_channels": 1, "hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 3, 2],
+    "depths": [1, 2, 1], "key_dim": [8, 8, 8], "attention_ratio": [3, 3, 3], "num_labels": 3,
+}  # fmt: skip
+RESNET: dict[str, Any] = {  # ResNet-50, an eighth as wide
+    "num_channels": 1, "embedding_size": 8, "hidden_sizes": [32, 64, 128, 256], "num_labels": 3,
+}  # fmt: skip
+BASIC: dict[str, Any] = {"layer_type": "basic", "hidden_sizes": [8, 16, 32], "depths": [1, 2, 1]}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "levit": ("LevitForImageClassificationWithTeacher", LEVIT),
+    "levit without a teacher": ("LevitForImageClassification", LEVIT),
+    "resnet": ("ResNetForImageClassification", RESNET),
+    "basic resnet": ("ResNetForImageClassification", {**RESNET, **BASIC}),
+}
+PIXELS = torch.randn(3, 1, 64, 64)
+
+
+def theirs(name: str, settings: dict[str, Any]) -> Any:
+    """A model that has lived: no weight and no statistic is what it began with."""
+    kind = transformers.LevitConfig if name.startswith("Levit") else transformers.ResNetConfig
+    model = getattr(transformers, name)(kind(**settings)).eval()
+    for tensor in model.state_dict().values():
+        if tensor.is_floating_point():
+            tensor += 0.3 * torch.rand_like(tensor) if tensor.dim() == 1 else 0.05 * torch.randn_like(tensor)
+    return model
+
+
+def saved(model: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text('{"image_mean": 0.4, "image_std": 0.2}')
+    return folder
+
+
+def same(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+@torch.no_grad()
+def test_there_and_back(case: str, tmp_path: Path) -> None:
+    name, settings = CASES[case]
+    model = theirs(name, settings)
+    imported = read_folder(saved(model, tmp_path / "theirs"))
+    same(imported.model(PIXELS), model(PIXELS).logits)
+    write_folder(imported.model, imported.config, imported.task, imported.tokenisers, tmp_path / "ours")
+    before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("theirs", "ours"))
+    assert before.keys() == after.keys() and all(torch.equal(before[key], after[key]) for key in before)
+    again = getattr(transformers, name).from_pretrained(tmp_path / "ours")
+    same(again(PIXELS).logits, imported.model(PIXELS))
+    assert json.loads((tmp_path / "ours/config.json").read_text())["architectures"] == [name]
+    ours, pixels = imported.model.double().train(), PIXELS.double()
+    same(ours(pixels), model.double().train()(pixels).logits)  # by the batch's statistics
+
+
+@torch.no_grad()
+def test_both_heads_and_the_running_statistics(tmp_path: Path) -> None:
+    model = theirs("LevitForImageClassificationWithTeacher", LEVIT)
+    imported, pixels = read_folder(saved(model, tmp_path)), PIXELS.double()
+    ours, found = imported.model.double().train().voices(pixels), model.double().train()(pixels)
+    same(ours[0], found.cls_logits)
+    same(ours[1], found.distillation_logits)
+    statistics = model.state_dict()["levit.encoder.stages.0.layers.2.queries.batch_norm.running_var"]
+    same(imported.model.encoder.stack.layers[0].layers[2].attention.see.query.norm.running_var, statistics)
+
+
+@pytest.mark.parametrize(("name", "own"), [("LevitModel", LEVIT), ("ResNetModel", RESNET)])
+@torch.no_grad()
+def test_base_models_are_encoders(name: str, own: dict[str, Any], tmp_path: Path) -> None:
+    model = theirs(name, own)
+    imported = read_folder(saved(model, tmp_path))
+    found = model(PIXELS)
+    same(imported.model(PIXELS), found.pooler_output.flatten(1))
+    stream = imported.model.encoder(PIXELS, Context())
+    last = found.last_hidden_state
+    same(stream.x, last if last.dim() == 3 else last.flatten(2).transpose(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("key_dim", [8, 8, 4], "key_dim differs between stages"),
+        ("down_ops", [["Subsample", 8, 2, 4, 2, 1], ["Subsample", 8, 3, 4, 2, 2]], "down_ops are not those"),
+        ("mlp_ratio", [2, 2, 4], "mlp_ratio"),
+        ("depths", [1, 1], "depths"),
+    ],
+)
+def test_what_we_cannot_follow_is_refused(key: str, value: Any, complaint: str, tmp_path: Path) -> None:
+    path = saved(theirs("LevitForImageClassification", LEVIT), tmp_path) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(UserError, match=complaint):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({}, "image"),  # theirs has whole patches of 16
+        ({"image": 32}, "halvings|widths|depths|heads"),
+        ({"image": 32, "halvings": 4, "widths": (16, 24, 32), "depths": (1, 1, 1), "heads": (2, 2, 2),
+          "offsets": False}, "offsets"),
+    ],
+)  # fmt: skip
+def test_what_they_cannot_say_is_refused(settings: dict[str, Any], key: str, tmp_path: Path) -> None:
+    config = LevitConfig(**{**SIZES["tiny"], "image": 20, **settings})
+    tokenisers = Tokenisers(Pixels(*config.image, 1, (0.5,), (0.5,)), Labels(["a", "b", "c"]))
+    with pytest.raises(UserError, match=rf"^({key}): a folder of levit cannot say this"):
+        write_folder(config.build(0, 3), config, "classify-images", tokenisers, tmp_path / "ours")

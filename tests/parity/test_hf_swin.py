@@ -1,0 +1,93 @@
+"""Swin and Swin v2 of `transformers` with random weights, in and out: the same outputs, the same tensors."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForImageClassification, PreTrainedModel, SwinConfig, Swinv2Config
+from transformers.utils import logging
+
+from headwise import UserError
+from headwise.blocks.record import collect, record
+from headwise.interop.hf.read import Imported, read_folder
+from headwise.interop.hf.write import fitting, write_folder
+from headwise.text.listed import Labels
+from headwise.text.tokenisers import Tokenisers
+from headwise.vision.pixels import Pixels
+
+logging.disable_progress_bar()
+SHAPE: dict[str, Any] = {"patch_size": 2, "embed_dim": 8, "num_heads": [2, 4], "depths": [2, 2], "num_labels": 5}
+CASES: dict[str, Any] = {
+    "swin": SwinConfig(**SHAPE, image_size=16, window_size=2),
+    "swin-padded": SwinConfig(**SHAPE, image_size=22, window_size=4, mlp_ratio=2.0, hidden_act="relu"),
+    "swin-places": SwinConfig(**SHAPE, image_size=16, window_size=4, use_absolute_embeddings=True, num_channels=1),
+    "swinv2": Swinv2Config(**SHAPE, image_size=16, window_size=2),
+    "swinv2-padded": Swinv2Config(**SHAPE, image_size=22, window_size=4),
+    "swinv2-large": Swinv2Config(**SHAPE, image_size=16, window_size=8),  # the second stage fits into half a window
+    "swinv2-learned": Swinv2Config(**SHAPE, image_size=16, window_size=4, pretrained_window_sizes=[3, 2]),
+}
+
+
+def theirs(config: Any) -> PreTrainedModel:
+    torch.manual_seed(1)
+    model = AutoModelForImageClassification.from_config(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))  # zero biases and unit gains would hide a wrong place
+    return model
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Imported, Path]:
+    folder = tmp_path_factory.mktemp(request.param) / "in"
+    model = theirs(CASES[request.param])
+    model.save_pretrained(folder)
+    return model, read_folder(folder), folder
+
+
+def images(imported: Imported) -> torch.Tensor:
+    config: Any = imported.config
+    return torch.randn(3, config.channels, *config.image, generator=torch.Generator().manual_seed(0))
+
+
+@torch.inference_mode()
+def test_logits_stages_and_attention_are_equal(pair: tuple[Any, Imported, Path]) -> None:
+    model, ours = deepcopy(pair[0]).double(), deepcopy(pair[1].model).double()
+    model.set_attn_implementation("eager")
+    pixels = images(pair[1]).double()
+    expected = model(pixels, output_hidden_states=True, output_attentions=True)
+    with collect("layer") as side, record() as maps:
+        found = ours(pixels)
+    assert (found - expected.logits).abs().max() < 1e-5
+    stages = [stream for place, (stream,) in side.values["layer"].items() if len(place) == 2]
+    for stage, other in zip(stages, expected.hidden_states[1:], strict=True):
+        assert (stage.x - other).abs().max() < 1e-5
+    for number, other in enumerate(expected.attentions):  # of each stage's last layer
+        (weights,) = maps.of("encoder", number, 1, 0).values()
+        assert (weights - other).abs().max() < 1e-5
+
+
+@torch.inference_mode()
+def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, Imported, Path], tmp_path: Path) -> None:
+    model, imported, folder = pair
+    config: Any = imported.config
+    pixels = Pixels(*config.image, config.channels, (0.5,) * config.channels, (0.5,) * config.channels)
+    known = Tokenisers(pixels, Labels([f"LABEL_{number}" for number in range(5)]))
+    write_folder(imported.model, config, imported.task, known, tmp_path / "out")
+    before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    again = AutoModelForImageClassification.from_pretrained(tmp_path / "out").eval()
+    assert torch.equal(again(images(imported)).logits, model(images(imported)).logits)
+
+
+@pytest.mark.parametrize("changes", [{"mixer": "attention"}, {"wiring": "post"}, {"norm": {"kind": "layer", "eps": 0.1}}])
+def test_what_their_files_cannot_say_is_refused(pair: tuple[Any, Imported, Path], changes: dict[str, Any]) -> None:
+    _, imported, _ = pair
+    with pytest.raises(UserError, match=next(iter(changes))):
+        fitting(imported.config.changed(**changes), imported.task)

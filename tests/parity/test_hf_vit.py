@@ -1,0 +1,191 @@
+"""ViT and DeiT of `transformers` with random weights, in and out: the same numbers, and the same images in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from torch import Tensor
+from transformers.utils import logging
+from word_folders import shaken
+
+import headwise
+from headwise import UserError
+from headwise.catalog import MODELS
+from headwise.cli.main import main
+from headwise.config.experiment import resolved
+from headwise.interop import from_hf, to_hf
+from headwise.interop.hf.files import open_weights
+from headwise.interop.hf.read import read_folder
+from headwise.interop.hf.write import write_folder
+from headwise.text.listed import Labels
+from headwise.text.tokenisers import Tokenisers
+from headwise.vision.pixels import Pixels
+from headwise.workflow import train_experiment
+
+logging.disable_progress_bar()
+logging.set_verbosity_error()
+SHAPE: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 16,
+    "patch_size": 4, "layer_norm_eps": 1e-6, "id2label": {0: "cat", 1: "crane", 2: "dog", 3: "crane"},
+}  # fmt: skip
+CLASSES = [
+    "ViTForImageClassification", "ViTModel", "DeiTForImageClassificationWithTeacher", "DeiTForImageClassification",
+    "DeiTModel",
+]  # fmt: skip
+PIXELS = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+SCALE = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.25, 0.3]}
+
+
+def theirs(name: str, **settings: Any) -> Any:
+    config = transformers.DeiTConfig if name.startswith("DeiT") else transformers.ViTConfig
+    return shaken(name, config(**{**SHAPE, **settings}))
+
+
+def saved(model: Any, folder: Path, **settings: Any) -> Path:
+    model.save_pretrained(folder)
+    scale = {"size": {"height": 16, "width": 16}, **SCALE, **settings}
+    transformers.ViTImageProcessor(**scale).save_pretrained(folder)
+    return folder
+
+
+def output(model: Any, pixels: Tensor = PIXELS, **settings: Any) -> Tensor:
+    found = model(pixels, **settings)
+    return found.logits if hasattr(found, "logits") else found.pooler_output
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def tensors(folder: Path, stem: str) -> dict[str, Tensor]:
+    weights = open_weights(folder).under(stem)
+    return {name: weights[name] for name in weights.names}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@torch.inference_mode()
+def test_outputs_are_equal_both_ways(name: str, tmp_path: Path) -> None:
+    model = theirs(name)
+    imported = from_hf(saved(model, tmp_path / "in"))
+    close(imported.model(PIXELS), output(model))
+    to_hf(imported, tmp_path / "out")
+    close(imported.model(PIXELS), output(getattr(transformers, name).from_pretrained(tmp_path / "out").eval()))
+    before, after = (tensors(tmp_path / each, "deit." if "DeiT" in name else "vit.") for each in ("in", "out"))
+    assert before.keys() == after.keys() and all(torch.equal(before[each], after[each]) for each in before)
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert written["architectures"] == [name] and written["id2label"]["3"] == "crane (3)"
+
+
+@torch.inference_mode()
+def test_both_heads_of_a_distilled_model_are_theirs(tmp_path: Path) -> None:
+    model = theirs("DeiTForImageClassificationWithTeacher")
+    found, expected = read_folder(saved(model, tmp_path)).model.voices(PIXELS), model(PIXELS)
+    close(found[0], expected.cls_logits)
+    close(found[1], expected.distillation_logits)
+
+
+@torch.inference_mode()
+def test_positions_of_another_size_are_interpolated_alike(tmp_path: Path) -> None:
+    larger = torch.randn(2, 3, 24, 24)
+    for name in ("ViTForImageClassification", "DeiTForImageClassification"):
+        model = theirs(name)
+        found = read_folder(saved(model, tmp_path / name)).model(larger)
+        close(found, output(model, larger, interpolate_pos_encoding=True))
+
+
+@torch.inference_mode()
+def test_images_that_are_grey_and_wide(tmp_path: Path) -> None:
+    model = theirs("ViTForImageClassification", image_size=(8, 16), num_channels=1)
+    pixels = torch.randn(2, 1, 8, 16)
+    imported = from_hf(saved(model, tmp_path / "in", image_mean=0.3, image_std=0.2))
+    close(imported.model(pixels), output(model, pixels))
+    to_hf(imported, tmp_path / "out")
+    close(
+        output(transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "out"), pixels),
+        output(model, pixels),
+    )
+    assert from_hf(tmp_path / "out").tokenisers.source == Pixels(8, 16, 1, (0.3,), (0.2,))
+
+
+@torch.inference_mode()
+def test_an_image_is_read_as_their_processor_reads_it(tmp_path: Path) -> None:
+    model = theirs("ViTForImageClassification")
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8))
+    settings: list[dict[str, Any]] = [
+        {},
+        {"do_normalize": False},
+        {"do_rescale": False, "image_mean": [99.0, 88.0, 77.0]},
+    ]
+    for number, given in enumerate(settings):
+        folder = saved(model, tmp_path / str(number), **given)
+        read = transformers.AutoImageProcessor.from_pretrained(folder)(picture, return_tensors="pt")["pixel_values"]
+        expected = output(model, read).softmax(-1)[0].tolist()
+        labels = ("cat", "crane", "dog", "crane (3)")
+        found = from_hf(folder).recognise([picture])[0]
+        assert found == pytest.approx(dict(zip(labels, expected, strict=True)), abs=1e-5)
+
+
+def test_a_folder_labels_image_files_and_becomes_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = saved(theirs("DeiTForImageClassificationWithTeacher"), tmp_path / "hf")
+    Image.new("RGB", (20, 16), "red").save(tmp_path / "red.png")
+    loaded = from_hf(folder)
+    loaded.save(tmp_path / "run")
+    for source in (folder, tmp_path / "run"):
+        main(["classify", str(source), str(tmp_path / "red.png"), "--json"])
+        row = json.loads(capsys.readouterr().out)
+        assert row["probabilities"] == pytest.approx(loaded.recognise([tmp_path / "red.png"])[0])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("vit-tiny", "ViTForImageClassification"),
+        ("deit-tiny", "DeiTForImageClassificationWithTeacher"),
+        ({"kind": "deit-tiny", "marks": 1}, "ViTForImageClassification"),
+    ],
+)
+def test_a_model_of_ours_as_a_folder(kind: Any, name: str, tmp_path: Path) -> None:
+    """The data decided its size: 20 pixels, and not the 16 of its config."""
+    config = MODELS.parse(kind)
+    model = config.sized(20, 20, 1).build(0, 3, "classify-images").eval()
+    tokenisers = Tokenisers(Pixels(20, 20, 1, (0.5,), (0.3,)), Labels(["boot", "coat", "bag"]))
+    write_folder(model, config, "classify-images", tokenisers, tmp_path / "out")
+    again = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
+    pixels = torch.randn(2, 1, 20, 20)
+    close(model(pixels), output(again, pixels))
+    assert again.config.id2label == {0: "boot", 1: "coat", 2: "bag"}
+
+
+def test_what_they_cannot_say_or_we_cannot_follow(tmp_path: Path) -> None:
+    model = theirs("ViTForImageClassification")
+    model.save_pretrained(tmp_path / "bare")
+    with pytest.raises(UserError, match=r"has no preprocessor_config\.json, so images cannot be read"):
+        from_hf(tmp_path / "bare")
+    model.config.qkv_bias = False
+    with pytest.raises(UserError, match="qkv_bias"):
+        from_hf(saved(model, tmp_path / "unbiased"))
+    with pytest.raises(UserError, match="image_mean and image_std are not of 3 channels"):
+        from_hf(saved(theirs("ViTModel"), tmp_path / "grey", image_mean=[0.5, 0.5], image_std=[0.5, 0.5]))
+    pooled = MODELS.parse({"kind": "vit-tiny", "marks": 0})
+    tokenisers = Tokenisers(Pixels(16, 16, 1, (0.5,), (0.3,)), Labels(["a", "b"]))
+    with pytest.raises(UserError, match="marks: a folder of vit cannot say this"):
+        write_folder(pooled.build(0, 2, "classify-images"), pooled, "classify-images", tokenisers, tmp_path / "mean")
+
+
+def test_an_encoder_alone_begins_a_classifier_of_larger_images(tmp_path: Path) -> None:
+    saved(theirs("ViTModel", num_channels=1), tmp_path / "hf", image_mean=0.5, image_std=0.5)
+    data = {"name": "digits", "most": 32, "valid_size": 8, "size": 24, "cache": str(tmp_path / "cache")}
+    train = {"steps": 1, "batch_size": 8, "threads": 1}
+    tables = {"task": "classify-images", "data": data, "train": train, "init_from": str(tmp_path / "hf")}
+    said: list[str] = []
+    run, _ = train_experiment(resolved(tables), tmp_path / "runs", announce=said.append)
+    assert "new: heads; left there: pool" in said[0]
+    assert headwise.load(run.path).model.encoder.stem.positions.grid == (6, 6)
