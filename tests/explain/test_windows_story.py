@@ -1,0 +1,39 @@
+"""`headwise explain windows` tells what the models do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headwise import UserError
+from headwise.cli.explain import app
+from headwise.explain.windows import Shifted, cut
+
+
+def test_pieces_are_cut_by_the_border_and_rolled_into_whole_windows() -> None:
+    found = cut(Shifted(grid=6, window=3, shift=1))
+    assert found.pieces[0].tolist() == [1, 2, 2, 2, 3, 3]
+    assert found.pieces[:, 0].tolist() == [1, 4, 4, 4, 7, 7]
+    assert np.array_equal(found.rolled, np.roll(found.pieces, (-1, -1), (0, 1)))
+    last = found.rolled[found.windows == 4]
+    assert np.array_equal(found.seen, last[:, None] == last[None])
+    assert found.masked == 3
+
+
+def test_text_numbers_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app(["windows"], result_action="return_value")
+    assert "3 of 4 windows" in capsys.readouterr().out
+    picture = tmp_path / "windows.svg"
+    app(["windows", "--json", "--out", str(picture)], result_action="return_value")
+    told = json.loads(capsys.readouterr().out)
+    assert told["masked"] == 3 and max(map(max, told["pieces"])) == 9
+    assert "Shifted windows" in picture.read_text()
+
+
+@pytest.mark.parametrize(("wrong", "key"), [({"grid": 99}, "grid"), ({"window": 3}, "window"), ({"shift": 4}, "shift")])
+def test_what_cannot_be_shown_is_told(wrong: dict[str, int], key: str) -> None:
+    with pytest.raises(UserError, match=f"--{key}"):
+        Shifted(**wrong)
