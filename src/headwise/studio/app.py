@@ -1,63 +1,34 @@
-"""The studio's routes."""
+"""The studio as an application: routes, files of its pages, and mistakes as sentences."""
 
 from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
 from headwise.errors import UserError
 from headwise.studio.desk import Desk
-from headwise.studio.looks import Looks, layer, overview
+from headwise.studio.routes import ROUTES
 from headwise.studio.shelf import Shelf
 from headwise.web.guard import Address, Guard
 
-MOST_CHARACTERS = 20_000
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Text = Annotated[str, StringConstraints(max_length=MOST_CHARACTERS)]
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-BINARY = "application/octet-stream"
-
-
-class LookRequest(BaseModel):
-    """A text to look at."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    run: Name
-    text: Text = Field(min_length=1)
-    target: Text = ""
 
 
 def application(shelf: Shelf, address: Address) -> Guard:
     """The studio over these runs."""
     app = FastAPI(title="Headwise studio", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
-    desk, looks = Desk(shelf), Looks()
     app.exception_handler(UserError)(told)
     app.exception_handler(RequestValidationError)(wrong)
     app.exception_handler(HTTPException)(refused)
+    desk = Desk(shelf)
+    for routes in ROUTES:
+        app.include_router(routes(desk))
     pages(app)
-
-    @app.get("/api/runs")
-    async def runs() -> list[dict[str, Any]]:
-        return await desk.aside(lambda: [item.told() for item in shelf.items().values()])
-
-    @app.post("/api/look")
-    async def look(request: LookRequest) -> Response:
-        maps, spent = await desk.work(request.run, lambda loaded: loaded.inspect(request.text, request.target))
-        about = {"run": request.run, "milliseconds": round(spent, 1)}
-        return Response(overview(looks.keep(maps), maps, about), media_type=BINARY)
-
-    @app.get("/api/look/{name}/{kind}/{number}")
-    async def look_layer(name: Name, kind: Name, number: int, exact: Annotated[bool, Query()] = False) -> Response:
-        return Response(layer(looks[name], kind, number, exact), media_type=BINARY)
-
     return Guard(app, address)
 
 
