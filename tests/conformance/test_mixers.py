@@ -41,10 +41,14 @@ MIXERS: dict[str, dict[str, Any]] = {
     "bigbird-transformers": {"block": 1, "window": 1, "random": 0, "like": "transformers"},
     "compressed": {},
     "uneven": {"head_width": 3, "value_width": 5},
+    "normed": {},
+    "nonlocal": {"pool": 1},
+    "nonlocal-dot": {"pool": 1, "form": "dot"},
 }
 FEEDFORWARDS: dict[str, dict[str, Any]] = {
     "mlp": {},
     "mlp-chunk": {"chunk": 2},
+    "normed_mlp": {},
     "experts": {"count": 3, "drop": False},
     "experts-two": {"count": 4, "choose": 2, "capacity": 4.0, "evaluation_capacity": 4.0},
     "experts-cut": {"count": 4, "capacity": 0.6, "evaluation_capacity": 0.6},

@@ -41,3 +41,15 @@ def test_decay_zero_averages_nothing():
     ema = Ema(model, decay=0.0)
     ema.update(1)
     assert ema.dump(model.state_dict()) == {}
+
+
+def test_running_statistics_are_averaged_with_the_weights():
+    model = torch.nn.BatchNorm1d(2)
+    ema = Ema(model, 0.5)
+    model(torch.full((4, 2), 8.0) + torch.arange(4.0)[:, None])
+    ema.update(100)
+    own = model.running_mean.clone()
+    with ema.swapped():
+        assert torch.allclose(model.running_mean, own / 2)
+    assert torch.equal(model.running_mean, own)
+    assert torch.allclose(ema.dump(model.state_dict())["running_mean"], own / 2)

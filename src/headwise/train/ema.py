@@ -6,16 +6,20 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+RUNNING = ("running_mean", "running_var")
+
 
 class Ema:
     """shadow <- d · shadow + (1 - d) · weight, d = min(decay, (1 + step) / (10 + step)).
 
-    The early, smaller d lets short runs forget their random beginning. Decay 0 averages nothing.
+    The early, smaller d lets short runs forget their random beginning. Decay 0 averages nothing. Batch norms' running
+    statistics are averaged with the weights that they belong to.
     """
 
     def __init__(self, model: nn.Module, decay: float):
         self.decay = decay
-        self.weights = dict(model.named_parameters()) if decay else {}
+        running = {name: tensor for name, tensor in model.named_buffers() if name.endswith(RUNNING)}
+        self.weights: dict[str, Tensor] = {**dict(model.named_parameters()), **running} if decay else {}
         self.shadow = {name: weight.detach().clone() for name, weight in self.weights.items()}
 
     @torch.no_grad()
