@@ -109,7 +109,11 @@ def volo(model: Any) -> Names:
     coarser = f"encoder.stack.layers.{first}.stem."
     return [
         (r"^patch_embed\.proj\.", "encoder.stem.patches.patches.project."),
-        (r"^patch_embed\.conv\.", "encoder.stem.patches.convolve."),
+        *(
+            (rf"^patch_embed\.conv\.{3 * number + place}\.", f"encoder.stem.patches.convolve.{number}.{name}.")
+            for number in range(3)
+            for place, name in enumerate(("conv", "norm"))
+        ),
         (r"^network\.1\.proj\.", f"{coarser}patches.project."),
         (r"^pos_embed", f"{coarser}positions.table"),
         (r"^network\.(\d+)\.(\d+)\.", lambda found: f"encoder.stack.layers.{starts[found[1]] + int(found[2])}."),

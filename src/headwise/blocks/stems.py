@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from headwise.blocks.batchnorm import ConvNorm
+from headwise.blocks.feedforward import relu
 from headwise.blocks.images import Patches, cut, marks_of
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-class ConvPatches(nn.Module):
+class ConvolvedPatches(nn.Module):
     """Three convolutions with batch norms, the first of stride 2, and then patches of P/2 x P/2 of what they made:
     (B, C, H, W) -> (B, h, w, D). Sides are multiples of `multiple`, 0: of P."""
 
@@ -23,19 +25,15 @@ class ConvPatches(nn.Module):
             raise UserError(f"patch: a stem that halves the image first needs an even side, not {patch}")
         self.channels, self.multiple = channels, multiple or patch
         self.convolve = nn.Sequential(
-            *convolution(channels, hidden, 7, stride=2), *convolution(hidden, hidden), *convolution(hidden, hidden)
+            ConvNorm(channels, hidden, 7, 2, relu),
+            ConvNorm(hidden, hidden, activation=relu),
+            ConvNorm(hidden, hidden, activation=relu),
         )
         self.patches = Patches(hidden, width, patch // 2)
 
     def forward(self, pixels: Tensor) -> Tensor:
         cut(pixels, self.channels, self.multiple)  # refuses what would leave a rest, here or further on
         return self.patches(self.convolve(pixels))
-
-
-def convolution(channels: int, width: int, side: int = 3, stride: int = 1) -> tuple[nn.Module, ...]:
-    """As many places as before, divided by the stride; normalised and cut at zero."""
-    convolve = nn.Conv2d(channels, width, side, stride, padding=side // 2, bias=False)
-    return convolve, nn.BatchNorm2d(width), nn.ReLU(inplace=True)
 
 
 class FixedPatches(Patches):

@@ -43,10 +43,10 @@ class VoloConfig(ClassStageConfig):
 
     def stem(self) -> nn.Module:
         from headwise.blocks.images import Stem
-        from headwise.blocks.stems import ConvPatches
+        from headwise.blocks.stems import ConvolvedPatches
 
         width = self.outlook_width or self.width // 2
-        patches = ConvPatches(self.channels, width, self.patch, self.stem_hidden, multiple=2 * self.patch)
+        patches = ConvolvedPatches(self.channels, width, self.patch, self.stem_hidden, multiple=2 * self.patch)
         return Stem(patches, width)
 
     def patch_stages(self) -> list[Stack]:
