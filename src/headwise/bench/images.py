@@ -10,12 +10,22 @@ from torch import Tensor, nn
 
 from headwise.bench.jobs import ImageJob
 from headwise.building import build
+from headwise.decode.int8 import quantised
+from headwise.errors import UserError
 
 LABELS = 1000
 
 
 def ours(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     model = build(job.model, outputs=LABELS, image=job.image, channels=3)
+    return model, model
+
+
+def in_8_bits(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """Ours with dynamic 8-bit products, which learn nothing."""
+    if job.train:
+        raise UserError("8-bit weights do not learn")
+    model = quantised(ours(job)[0].eval().requires_grad_(False))
     return model, model
 
 
@@ -51,6 +61,7 @@ def theirs(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
 
 ENGINES: dict[str, Callable[[ImageJob], tuple[nn.Module, Callable[[Tensor], Tensor]]]] = {
     "headwise": ours,
+    "headwise-int8": in_8_bits,
     "transformers": theirs,
 }
 
