@@ -3,9 +3,8 @@
     python benchmarks/swin.py
     python benchmarks/swin.py swin-t vit-s16 --sides 224 448 672 --repeats 5
 
-Products (multiplications and additions, counted without computing them) and the processor time of one image without
-gradients, on one thread; below them the exponents of the pixels that fit best. Larger images meet positions that are
-interpolated.
+Multiplications and additions (counted without computing them) and the processor time of one image without gradients,
+on one thread; below them the exponents of the number of pixels that fit best.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from headwise.blocks.attention import Attention
 from headwise.blocks.kernels import plain
 
 
-def products(name: str, side: int) -> int:
+def operations(name: str, side: int) -> int:
     """Of one image, by the plain kernel: fused ones are not counted on every device."""
-    with torch.device("meta"):
-        model = headwise.build(name, outputs=10, image=side).eval()
+    model = headwise.build(name, outputs=10, image=side, channels=3, device="meta").eval()
     for part in model.modules():
         if isinstance(part, Attention):
             part.kernel = plain
@@ -37,7 +35,7 @@ def products(name: str, side: int) -> int:
 
 @torch.inference_mode()
 def seconds(name: str, side: int, repeats: int) -> float:
-    model, image = headwise.build(name, outputs=10, image=side).eval(), torch.randn(1, 3, side, side)
+    model, image = headwise.build(name, outputs=10, image=side, channels=3).eval(), torch.randn(1, 3, side, side)
     model(image)
     found = []
     for _ in range(repeats):
@@ -59,12 +57,12 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     for name in given.models:
-        counted = [products(name, side) for side in given.sides]
+        counted = [operations(name, side) for side in given.sides]
         timed = [seconds(name, side, given.repeats) for side in given.sides]
         for side, count, took in zip(given.sides, counted, timed, strict=True):
-            print(f"{name:8} {side:4} x {side:<4} {count / 1e9:8.2f} G products {1000 * took:8.1f} ms")
+            print(f"{name:8} {side:4} x {side:<4} {count / 1e9:8.2f} GFLOPs {1000 * took:8.1f} ms")
         fitted = exponent(given.sides, counted), exponent(given.sides, timed)
-        print(f"{name:8} exponents   {fitted[0]:8.3f} {fitted[1]:19.3f}")
+        print(f"{name:8} exponents   {fitted[0]:8.3f} {fitted[1]:15.3f}")
 
 
 if __name__ == "__main__":

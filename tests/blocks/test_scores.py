@@ -24,7 +24,7 @@ from headwise.config.parts import SCORES, AttentionConfig
 ROWS, HEADS, QUERIES, KEYS, WIDTH = 2, 3, 4, 6, 5
 BY_PLACE = {"random", "factorised", "mixture"}  # know queries by their places: tests/blocks/test_synthetic.py
 KINDS = [kind for kind in SCORES.kinds if kind not in BY_PLACE]
-FUSED = ["scaled", "dot", "general", "cosine"]
+FUSED = ["scaled", "dot", "general", "cosine", "bounded_cosine"]
 close = torch.testing.assert_close
 
 
@@ -54,6 +54,7 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "general": lambda score, q, k: torch.einsum("bhqd,hed,bhke->bhqk", q, score.weight, k),
     "additive": bahdanau,
     "cosine": cosines,
+    "bounded_cosine": lambda score, q, k: 10 * torch.cosine_similarity(q.unsqueeze(3), k.unsqueeze(2), dim=-1),
     "location": lambda score, q, k: torch.einsum("bhqd,hdk->bhqk", q, score.weight)[..., :KEYS],
     "dense": lambda score, q, k: torch.einsum("bhqd,hdk->bhqk", q.clamp(min=0), score.weight)[..., :KEYS],
 }

@@ -86,7 +86,9 @@ def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, Imported, Path], tmp_pa
     assert torch.equal(again(images(imported)).logits, model(images(imported)).logits)
 
 
-@pytest.mark.parametrize("changes", [{"mixer": "attention"}, {"wiring": "post"}, {"norm": {"kind": "layer", "eps": 0.1}}])
+@pytest.mark.parametrize(
+    "changes", [{"mixer": "attention"}, {"wiring": "post"}, {"norm": {"kind": "layer", "eps": 0.1}}]
+)
 def test_what_their_files_cannot_say_is_refused(pair: tuple[Any, Imported, Path], changes: dict[str, Any]) -> None:
     _, imported, _ = pair
     with pytest.raises(UserError, match=next(iter(changes))):
