@@ -40,9 +40,7 @@ def run(tmp_path_factory) -> Path:
 def test_an_image_is_drawn_in_every_form(headwise, run: Path, tmp_path: Path) -> None:
     image = run.parent / "x.png"
     assert headwise("inspect", run, image).out == "attention.html\n"
-    assert (
-        "vit" not in (tmp_path / "attention.html").read_text() and (tmp_path / "attention.html").stat().st_size > 5000
-    )
+    assert "x.png" in (tmp_path / "attention.html").read_text()
     told = headwise("inspect", run, image, "--view", "rollout", "--out", "a.svg")
     assert (told.status, told.out) == (0, "") and "a.svg" in told.err
     assert (tmp_path / "a.svg").read_text().count("<image") == 2
@@ -71,7 +69,7 @@ def test_views_without_an_image_are_of_weights_or_of_held_out_ones(headwise, run
         (("no.png",), "no.png"),
         (("x.png", "--view", "alignment"), "is of texts"),
         (("x.png", "--view", "queries"), "--view heads"),
-        (("x.png", "--view", "filters"), "of the weights alone"),
+        (("x.png", "--view", "filters"), "nothing to do with the image"),
         (("x.png", "--kind", "cross"), "are of texts"),
         (("x.png", "--view", "heads", "--out", "x.html"), "a page has every view"),
         (("x.png", "--view", "rollout", "--out", "x.gif"), ".gif"),

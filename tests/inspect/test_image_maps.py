@@ -70,8 +70,6 @@ def test_grids_of_looks_from_outside_and_onto_fewer(pictured) -> None:
     latents = of_encoder(pictured("perceiver-image-tiny").model, pixels)
     assert [each.asks for each in latents] == [None, None] and not latents[0].by_marks
     assert latents[0].seen == (16, 16) and latents[0].weights.shape[-2:] == (8, 256)
-    with pytest.raises(UserError, match="no places of the image ask"):
-        latents[0].heat((0, 0))
     pooled = of_encoder(pictured("vit-tiny", mixer="nonlocal").model, pixels)[0]
     assert pooled.asks == (4, 4) and pooled.seen == (2, 2) and pooled.marks == 1
 

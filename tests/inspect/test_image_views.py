@@ -12,7 +12,7 @@ from PIL import Image
 
 from headwise import UserError
 from headwise.blocks.grid import Tiling
-from headwise.inspect.image_views import VIEWS, usual
+from headwise.inspect.image_views import VIEWS, show, usual
 from headwise.inspect.panels import borders, canvas, covered
 from headwise.inspect.patches import added_by, components, kernels, offsets, places, similarities
 from headwise.inspect.scene import Scene
@@ -87,22 +87,22 @@ def test_every_view_is_a_picture_or_a_sentence(name: str, pictured, tmp_path: Pa
     loaded = pictured(name, *OUTSIDE.get(name, ()))
     scenes = {view: Scene(loaded, None if view in ("filters", "positions") else PICTURE) for view in VIEWS}
     for view in KNOWN[name]:
-        found = VIEWS[view](scenes[view])
+        found = show(view, scenes[view])
         json.dumps(found.to_json())
         assert found.save(tmp_path / f"{view}.svg", "<b>&").read_text().startswith(("<svg", "<?xml"))
     for view in ALL - KNOWN[name]:
         with pytest.raises(UserError, match="--view"):
-            VIEWS[view](scenes[view])
+            show(view, scenes[view])
     assert usual(loaded.model) in KNOWN[name] or name == "mixer-tiny"
 
 
 def test_a_head_of_each_layer_has_its_tile(pictured) -> None:
-    sheet = VIEWS["heads"](Scene(pictured("swin-tiny"), PICTURE))
+    sheet = show("heads", Scene(pictured("swin-tiny"), PICTURE))
     names = [tile.name if tile else None for tile in sheet.tiles]
     assert names[:4] == ["image", None, None, None]  # then a line for each layer
     assert names[4:12] == ["1.1", "1.2", None, None, "2.1", "2.2", None, None] and names[-1] == "4.4"
     assert sheet.tiles[8].lines and not sheet.tiles[12].lines  # the last grid is a single window
-    one = VIEWS["heads"](Scene(pictured("swin-tiny"), PICTURE, layer=3))
+    one = show("heads", Scene(pictured("swin-tiny"), PICTURE, layer=3))
     assert [tile.name for tile in one.tiles if tile] == ["image", "3.1", "3.2", "3.3", "3.4"]
 
 
@@ -110,7 +110,7 @@ def test_a_patch_can_be_asked(pictured) -> None:
     loaded = pictured("vit-tiny")
     scene = Scene(loaded, PICTURE, layer=2, head=3, at=(13, 6))  # of 16 x 24 pixels the model sees rows 4 to 19
     assert scene.window == (0, 4, 16, 20) and scene.asker((4, 4)) == (0, 3)
-    sheet = VIEWS["layers"](scene)
+    sheet = show("layers", scene)
     weights = np.array(sheet.to_json()["maps"][0]["weights"])
     expected = scene.gazes[1].weights[0, 2, 1 + 3, 1:].view(4, 4)
     assert np.allclose(weights, expected, atol=1e-5)
@@ -126,16 +126,18 @@ def test_a_patch_can_be_asked(pictured) -> None:
         ("layers", {"head": 5}, "there is no head 5; this attention has 4"),
         ("rollout", {"at": (3, 2)}, "y from 4 to 19"),
         ("rollout", {"source": None}, "there is no image"),
+        ("distance", {"layer": 1}, "nothing to do with --layer"),
+        ("alignment", {}, "is of texts"),
     ],
 )
 def test_mistakes_are_one_sentence(view: str, settings: dict, sentence: str, pictured) -> None:
     with pytest.raises(UserError, match=sentence):
-        VIEWS[view](Scene(pictured("vit-tiny"), **{"source": PICTURE, **settings}))
+        show(view, Scene(pictured("vit-tiny"), **{"source": PICTURE, **settings}))
 
 
 def test_words_of_a_caption_each_look_somewhere(pictured) -> None:
     loaded = pictured("captioner-tiny", *OUTSIDE["captioner-tiny"])
-    sheet = VIEWS["queries"](Scene(loaded, PICTURE))
+    sheet = show("queries", Scene(loaded, PICTURE))
     maps = np.array([each["weights"] for each in sheet.to_json()["maps"]])
     assert maps.shape[1:] == (4, 4) and np.allclose(maps.sum((1, 2)), 1, atol=1e-3)
 

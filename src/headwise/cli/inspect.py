@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 POSITIVE = validators.Number(gte=1)
 TextView = Literal["alignment", "heads", "exact"]
-ImageView = Literal["filters", "positions", "distance", "rollout", "layers", "heads", "queries"]
+View = Literal[TextView, "filters", "positions", "distance", "rollout", "layers", "queries"]
 
 
 def inspect(
@@ -30,7 +30,7 @@ def inspect(
     ] = None,
     target: Annotated[str, Parameter(help="Follow this output instead of the model's own.")] = "",
     view: Annotated[
-        TextView | ImageView | None,
+        View | None,
         Parameter(
             help="For pictures. Of texts: one matrix, every head, or a mixer's implied map beside exact softmax's. Of "
             "images: patch filters, positions, distances, rollout, layers, heads, or latents, slots and words."
@@ -39,10 +39,13 @@ def inspect(
     kind: Annotated[
         Literal["encoder", "decoder", "cross"] | None, Parameter(help="Which attention; without it, cross if any.")
     ] = None,
-    layer: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, the last.")] = None,
+    layer: Annotated[
+        int | None, Parameter(validator=POSITIVE, help="From 1; without it, the last; of an image, all.")
+    ] = None,
     head: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, their mean.")] = None,
     at: Annotated[
-        tuple[int, int] | None, Parameter(help="Of an image, the pixel x y whose patch asks; without it, the class.")
+        tuple[int, int] | None,
+        Parameter(negative="", help="Of an image, the pixel x y whose patch asks; without it, the class token."),
     ] = None,
     beside: Annotated[
         Path | None, Parameter(help="Another run, whose last layer is drawn to the right of this one's.")

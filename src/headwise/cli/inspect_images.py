@@ -7,32 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwise.cli.common import say
-from headwise.errors import UserError, nearest
+from headwise.errors import UserError
 
 if TYPE_CHECKING:
     from headwise.inspect.scene import Scene
-
-OF_WEIGHTS = ("filters", "positions")  # views that need no image
 
 
 def inspect_image(scene: Scene, view: str | None, out: Path | None, as_json: bool, title: str) -> None:
     """Print or draw one view; without one, and for .html, write the page."""
     from headwise.inspect.files import check_ending
-    from headwise.inspect.image_views import VIEWS, usual
+    from headwise.inspect.image_views import show, usual
 
     paged = out.suffix.lower() == ".html" if out else not (view or as_json or scene.source is None)
     if paged:
         _page(scene, view, out or Path("attention.html"), as_json, title)
         return
     view = view or (usual(scene.model) if scene.source is not None else "filters")
-    if view not in VIEWS:
-        raise UserError(f"--view {view}: is of texts, and this run reads images; {nearest(view, tuple(VIEWS))}")
-    if view in OF_WEIGHTS and any(given is not None for given in (scene.source, scene.layer, scene.head, scene.at)):
-        raise UserError(f"--view {view}: is of the weights alone; leave out the image and what chooses maps")
     out = out or (None if as_json else Path(f"{view}.png"))
     if out:
         check_ending(out, ".svg", ".png")
-    found = VIEWS[view](scene)
+    found = show(view, scene)
     if told := json.dumps(found.to_json()) if as_json else found.table():
         print(told)
     if out:

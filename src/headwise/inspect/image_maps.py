@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from math import ceil, prod
 from typing import Any
 
@@ -41,34 +40,30 @@ class Gaze:
     seen: Grid  # the grid of the keys
     tiling: Tiling | None = None
 
-    @cached_property
+    @property
     def weights(self) -> Tensor:
-        """(B, H, Tq, Tk), with windows put back to where they were in their images."""
+        """(B, H, Tq, Tk), with windows put back to where they were in their images. These are large: not kept."""
         return self.cells if self.tiling is None else assembled(self.cells, self.tiling)
 
     @property
     def marks(self) -> int:
         """How many keys stand before their grid."""
-        return self.weights.shape[-1] - prod(self.seen)
+        return self.cells.shape[-1] - prod(self.seen) if self.tiling is None else 0
 
     @property
     def by_marks(self) -> bool:
         """Whether marks alone ask, of patches and of themselves (class attention)."""
-        return self.asks is None and self.marks == self.weights.shape[-2]
+        return self.asks is None and self.marks == self.cells.shape[-2]
 
     def heat(self, asker: Grid | None = None) -> Tensor:
         """What the place `asker` of the grid looks at, for each image and head: (B, H, h, w). Without one, what the
         marks look at, or else all queries on average."""
-        return self.rows(asker)[..., self.marks :].unflatten(-1, self.seen)
-
-    def rows(self, asker: Grid | None = None) -> Tensor:
-        """The same with the keys' marks, (B, H, Tk)."""
-        if asker is None:
+        if asker is not None and self.asks is not None:
+            rows = self.weights[:, :, self.marks + asker[0] * self.asks[1] + asker[1]]
+        else:
             own = self.marks if self.asks or self.by_marks else 0
-            return self.weights[:, :, : own or None].mean(2)
-        if self.asks is None:
-            raise UserError("--at: here no places of the image ask; leave it out")
-        return self.weights[:, :, self.marks + asker[0] * self.asks[1] + asker[1]]
+            rows = self.weights[:, :, : own or None].mean(2)
+        return rows[..., self.marks :].unflatten(-1, self.seen)  # (B, H, Tk) -> (B, H, h, w)
 
 
 def assembled(cells: Tensor, tiling: Tiling) -> Tensor:

@@ -40,7 +40,7 @@ def data(scene: Scene, title: str) -> dict[str, Any]:
     if weights > MOST:
         raise UserError(f"a page with {weights:,} weights is too large for browsers; choose one --layer, or a --view")
     looks = [look(gaze, number, those) for number, gaze in chosen.items()]
-    return {"title": visible(title), "units": UNITS, "image": _picture(scene), "looks": looks}
+    return {"title": visible(title), "units": UNITS, "image": picture(scene), "looks": looks}
 
 
 def look(gaze: Gaze, number: int, those: Asked) -> dict[str, Any]:
@@ -58,7 +58,8 @@ def look(gaze: Gaze, number: int, those: Asked) -> dict[str, Any]:
     }
 
 
-def _picture(scene: Scene) -> str:
+def picture(scene: Scene) -> str:
+    """What the model is given of the image, as an address that pages show."""
     from PIL import Image
 
     file = BytesIO()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from headwise.blocks.detection import Detector
 from headwise.blocks.stack import EncoderDecoder
-from headwise.errors import UserError
+from headwise.errors import UserError, nearest
 from headwise.inspect import patches
 from headwise.inspect.distance import distances
 from headwise.inspect.image_queries import asked
@@ -64,7 +64,8 @@ def rolled(scene: Scene) -> Shown:
     grid, place = last.asks or last.seen, scene.asker(last.asks)
     marks = len(held) - prod(grid)
     rows = held[: marks or None] if place is None else held[marks + place[0] * grid[1] + place[1]][None]
-    heat = Heat("rollout", rows.mean(0).view(first.seen), boxes=scene.frames(last))  # (N,) -> (h, w)
+    # half of every layer is a residual, so tokens hold nearly as much of any patch: what differs is drawn
+    heat = Heat("rollout", rows.mean(0).view(first.seen), boxes=scene.frames(last), relative=True)  # (N,) -> (h, w)
     return scene.sheet([heat], f"attention rollout {scene.asks(last)}")
 
 
@@ -87,7 +88,7 @@ def heads(scene: Scene) -> Shown:
         frames = scene.frames(gaze)
         heats += [Heat(f"{number}.{head}", each, gaze.tiling, frames) for head, each in enumerate(own, 1)]
         heats += [None] * (most - len(own))
-    return scene.sheet(heats, f"attention {scene.asks(scene.gazes[-1])}; layer.head", most)
+    return scene.sheet(heats, f"attention {scene.asks(scene.gazes[-1])}; layer.head", most if len(chosen) > 1 else 0)
 
 
 def queries(scene: Scene) -> Shown:
@@ -106,12 +107,31 @@ def usual(model: Any) -> str:
     return "queries" if outside else "rollout"
 
 
-VIEWS: dict[str, Callable[[Scene], Shown]] = {
-    "filters": filters,
-    "positions": positions,
-    "distance": distance,
-    "rollout": rolled,
-    "layers": layers,
-    "heads": heads,
-    "queries": queries,
+class View(NamedTuple):
+    make: Callable[[Scene], Shown]
+    heeds: frozenset[str]  # what of a scene it heeds, beside the run
+
+
+VIEWS = {
+    name: View(make, frozenset(heeds.split()))
+    for name, make, heeds in (
+        ("filters", filters, ""),
+        ("positions", positions, ""),
+        ("distance", distance, "source"),
+        ("rollout", rolled, "source at"),
+        ("layers", layers, "source layer head at"),
+        ("heads", heads, "source layer at"),
+        ("queries", queries, "source layer head"),
+    )
 }
+SAID = {"source": "the image", "layer": "--layer", "head": "--head", "at": "--at"}
+
+
+def show(view: str, scene: Scene) -> Shown:
+    """One view; refuses what it would not heed."""
+    if view not in VIEWS:
+        raise UserError(f"--view {view}: is of texts, and this run reads images; {nearest(view, tuple(VIEWS))}")
+    for name, said in SAID.items():
+        if name not in VIEWS[view].heeds and getattr(scene, name) is not None:
+            raise UserError(f"--view {view}: has nothing to do with {said}; leave that out")
+    return VIEWS[view].make(scene)

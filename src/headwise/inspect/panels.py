@@ -15,7 +15,7 @@ from headwise.blocks.grid import Tiling
 from headwise.inspect import colour
 from headwise.inspect.colour import Pixels, Scale
 from headwise.inspect.files import save
-from headwise.inspect.pictures import MARGIN, brief, scale_bar
+from headwise.inspect.pictures import MARGIN, scale_bar
 from headwise.inspect.svg import Drawing, Path, Picture, Rect, Shape, Text, text_width
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Weights = NDArray[np.floating]
 Line = tuple[tuple[float, float], ...]
 Box = tuple[float, float, float, float]
-ACROSS = 6  # tiles in a row
+ACROSS = 7  # tiles in a row
 SIDE, GAP, NAMED = 132.0, 14.0, 18.0  # of a tile, between tiles, above a tile that has a name
 BLUE = np.array([11, 58, 115])  # the dark end of the scale of weights
 DENSITY = 2  # pixels of an image for each unit of a drawing
@@ -50,14 +50,18 @@ class Heat:
     heat: Tensor  # (h, w)
     tiling: Tiling | None = None
     boxes: tuple[Box, ...] = ()
+    relative: bool = False  # colours begin at the least weight, not at none
 
     @property
     def weights(self) -> Weights:
         return self.heat.float().cpu().numpy()
 
-    def tile(self, pixels: Pixels) -> Tile:
+    def tile(self, ground: Pixels) -> Tile:
+        """The image with the weights over it."""
+        low, high = float(self.weights.min()) if self.relative else 0.0, float(self.weights.max())
+        note = f"{low:.2g} to {high:.2g}" if self.relative else f"max {high:.2g}"
         lines = () if self.tiling is None else borders(self.tiling)
-        return Tile(pixels, self.name, f"max {brief(float(self.weights.max())) or 0}", lines, self.boxes)
+        return Tile(covered(ground, self.weights, low), self.name, note, lines, self.boxes)
 
     def to_json(self) -> dict[str, Any]:
         boxes = {"boxes": [[round(side, 4) for side in box] for box in self.boxes]} if self.boxes else {}
@@ -130,13 +134,13 @@ def canvas(image: Image, side: float = SIDE) -> Pixels:
     return np.asarray(resized.convert("RGB"))
 
 
-def covered(pixels: Pixels, weights: Weights) -> Pixels:
-    """Weights (h, w) in blue over a pale image in grey (rows, columns, 3), from none to the largest."""
+def covered(pixels: Pixels, weights: Weights, low: float = 0.0) -> Pixels:
+    """Weights (h, w) in blue over a pale image in grey (rows, columns, 3), from `low` to the largest."""
     rows, columns = pixels.shape[:2]
     down, right = (np.arange(side) * cells // side for side, cells in zip((rows, columns), weights.shape, strict=True))
-    alpha = 0.8 * np.clip(weights / max(float(weights.max()), 1e-9), 0, 1)[down][:, right, None]
+    alpha = 0.85 * np.clip((weights - low) / max(float(weights.max()) - low, 1e-9), 0, 1)[down][:, right, None]
     grey = pixels @ np.array([0.299, 0.587, 0.114])
-    pale = 110 + grey[..., None] * (145 / 255)  # dark enough to be seen, light enough for what lies over it
+    pale = 175 + grey[..., None] * (80 / 255)  # dark enough to be seen, light enough for what lies over it
     return ((1 - alpha) * pale + alpha * BLUE).round().astype(np.uint8)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, Grid, of_encoder
-from headwise.inspect.panels import ACROSS, SIDE, Box, Heat, Sheet, Tile, canvas, covered
+from headwise.inspect.panels import ACROSS, SIDE, Box, Heat, Sheet, Tile, canvas
 from headwise.tasks.base import device_of
 from headwise.vision.decode import window
 from headwise.vision.draw import shown
@@ -73,7 +73,10 @@ class Scene:
     @cached_property
     def gazes(self) -> list[Gaze]:
         """Every attention of the encoder at the image."""
-        return of_encoder(self.model, self.pixels.normalised(self.read))
+        found = of_encoder(self.model, self.pixels.normalised(self.read))
+        if self.at is not None and all(gaze.asks is None for gaze in found):
+            raise UserError("--at: here no patches ask, only others that look at them; leave it out")
+        return found
 
     def numbered(self, found: Sequence[Gaze]) -> dict[int, Gaze]:
         """The layers that are to be shown, by number."""
@@ -129,7 +132,7 @@ class Scene:
         columns = columns or min(ACROSS, 1 + len(heats))
         side = min(SIDE, max(60.0, 900 / columns))
         ground = canvas(self.image, side)
-        tiles = [None if each is None else each.tile(covered(ground, each.weights)) for each in (*blanks, *heats)]
+        tiles = [None if each is None else each.tile(ground) for each in (*blanks, *heats)]
         numbers = [each.to_json() for each in heats if each is not None]
         return Sheet([Tile(ground, "image"), *tiles], columns, note, {"note": note, "maps": numbers}, side=side)
 

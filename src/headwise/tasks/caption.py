@@ -13,26 +13,21 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
-from headwise.blocks.stack import EncoderDecoder
 from headwise.config.data import TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.config.decode import DecodeConfig
 from headwise.config.images import ImagesConfig
 from headwise.config.train import TrainConfig
 from headwise.data.collate import PairBatch
-from headwise.data.corpora import references
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
-from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
-from headwise.tasks.base import Evaluation, PairData, by_token, device_of, evaluating
-from headwise.tasks.detect import prepared
-from headwise.tasks.recognise import Augment, for_pixels
+from headwise.tasks.base import PairData, device_of
+from headwise.tasks.recognise import Augment, for_pixels, prepared
 from headwise.tasks.transduce import Transduce
-from headwise.text import PAD
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN
 from headwise.text.tokenisers import Tokenisers
@@ -110,29 +105,12 @@ class Caption(Transduce):
             images, _ = augment(images, images.new_zeros(len(images), 0))
         return super().loss(model, replace(batch, source=self.pixels.normalised(images)))
 
-    def evaluate(
-        self, model: Any, pairs: Sequence[Any], config: DecodeConfig = GREEDY, language: str = "en"
-    ) -> Evaluation:
-        listed = references(pairs)
-        sources, captions = list(listed), list(listed.values())
-        outputs = self.outputs(model, sources, config)
-        scores = self.scores(outputs, captions, language=language)
-        if isinstance(model, EncoderDecoder):  # an ensemble only decodes
-            pictures, targets = zip(*pairs, strict=True)
-            images = Images(np.stack([picture.pixels for picture in pictures]), targets, pictures)
-            scores.append(perplexity(*self.likelihoods(model, images)))
-        return Evaluation(sources, outputs, captions, scores)
+    def examples(self, pairs: Sequence[Any]) -> Images:
+        pictures, captions = zip(*pairs, strict=True)
+        return Images(np.stack([picture.pixels for picture in pictures]), captions, pictures)
 
-    def likelihoods(self, model: nn.Module, examples: Any, tokens: int = 0) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[override]
-        data = CaptionData(examples, self.tokenised(examples), 0, self.pixels)
-        nll, counts = np.zeros((2, len(examples)))
-        with evaluating(model):
-            for numbers in data.plan(0):
-                batch = data.batch(numbers).to(device_of(model))
-                each = by_token(model(batch.source, batch.target_in), batch.target_out)
-                nll[numbers] = each.sum(1).cpu().numpy()
-                counts[numbers] = (batch.target_out != PAD).sum(1).cpu().numpy()
-        return nll, counts
+    def judged(self, examples: Images) -> CaptionData:
+        return CaptionData(examples, self.tokenised(examples), 0, self.pixels)
 
     def outputs(self, model: Any, sources: Sequence[Any], config: DecodeConfig) -> list[str]:
         return self.captions(model, np.stack([picture.pixels for picture in sources]), config)

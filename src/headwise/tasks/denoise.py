@@ -23,10 +23,10 @@ from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import perplexity
-from headwise.tasks.base import Evaluation, Task, device_of, learn
+from headwise.tasks.base import Evaluation, PairData, Task, device_of, learn
 from headwise.tasks.filling import MASK, Filling, masked_ids
 from headwise.tasks.language import Language
-from headwise.tasks.transduce import Transduce
+from headwise.tasks.transduce import AT_ONCE, likelihoods
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Watch
 
@@ -79,7 +79,7 @@ class Denoise(Task):
         starts = data.tiles()
         if not len(starts):
             raise UserError("there is no word in the texts to score; give other texts")
-        return Transduce.likelihoods(model, data.pairs(starts, np.random.default_rng(0)))
+        return likelihoods(model, PairData(data.pairs(starts, np.random.default_rng(0)), 0, AT_ONCE))
 
     def fill(self, model: Any, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
         """The most probable spans for each mask of each text, among the best outputs of a beam search; a span's

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +21,14 @@ from headwise.errors import UserError
 from headwise.evaluate.precision import Found, precisions
 from headwise.tasks.base import Evaluation, device_of, evaluating
 from headwise.tasks.detection_loss import Objects, detection_loss
-from headwise.tasks.recognise import Recognise, batches, for_pixels, measured
-from headwise.text.base import Tokeniser
+from headwise.tasks.recognise import Recognise, batches, prepared
 from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Watch
 from headwise.vision.batches import ImageBatch, ImageData
 from headwise.vision.boxes import Boxes, to_corners
-from headwise.vision.corpora import load_images
 from headwise.vision.decode import window
 from headwise.vision.images import Images
-from headwise.vision.pixels import Pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -122,19 +119,6 @@ class Detect(Recognise):
     def _sorted(self, corners: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> Found:
         order = np.argsort(-scores, kind="stable")
         return Found(corners[order], tuple(self.classes[number] for number in numbers[order]), scores[order], order)
-
-
-def prepared(
-    data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers, outputs: Callable[[Sequence[Any], Any], Tokeniser]
-) -> Prepared:
-    """Decoded images, and what a run knows already: the size of its pixels, unless `data.size` says another, their
-    scale, and its outputs; else `outputs` learns those from the targets and the config."""
-    known = tokeniser if isinstance(tokeniser, Tokenisers) else None
-    pixels = known.source if known is not None and isinstance(known.source, Pixels) else None
-    corpus = load_images(for_pixels(data, pixels))
-    target = known.target if known is not None else outputs(corpus.train.targets, tokeniser)
-    sides = Tokenisers(measured(corpus.train, data, pixels), target)
-    return Prepared(sides, corpus.train, corpus.valid, corpus.valid, corpus.test)
 
 
 def classes(targets: Sequence[Any], config: Any = None) -> Labels:

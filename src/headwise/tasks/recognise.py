@@ -24,6 +24,7 @@ from headwise.tasks.base import Evaluation, Task, device_of, evaluating
 from headwise.tasks.classify import best, scorer
 from headwise.tasks.distillation import Distillation, Teacher
 from headwise.text import UNK
+from headwise.text.base import Tokeniser
 from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Watch
@@ -44,14 +45,7 @@ class Recognise(Task):
 
     @classmethod
     def prepare(cls, data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        """Decoded images. Where pixels are known from a run, their size (unless `data.size` says another) and scale are
-        kept; so are labels."""
-        known = tokeniser if isinstance(tokeniser, Tokenisers) else None
-        pixels = known.source if known is not None and isinstance(known.source, Pixels) else None
-        corpus = load_images(for_pixels(data, pixels))
-        found = measured(corpus.train, data, pixels)
-        labels = known.target if known is not None else Labels(sorted(set(corpus.train.targets)))
-        return Prepared(Tokenisers(found, labels), corpus.train, corpus.valid, corpus.valid, corpus.test)
+        return prepared(data, tokeniser, labels)
 
     @property
     def pixels(self) -> Pixels:
@@ -143,6 +137,24 @@ class Recognise(Task):
                 logits = model(self.pixels.normalised(part.to(device)))
                 found += [dict(zip(self.classes, row, strict=True)) for row in logits.float().softmax(-1).tolist()]
         return found
+
+
+def prepared(
+    data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers, outputs: Callable[[Sequence[Any], Any], Tokeniser]
+) -> Prepared:
+    """Decoded images, and what a run knows already: the size of its pixels, unless `data.size` says another, their
+    scale, and its outputs; else `outputs` learns those from the targets and the config."""
+    known = tokeniser if isinstance(tokeniser, Tokenisers) else None
+    pixels = known.source if known is not None and isinstance(known.source, Pixels) else None
+    corpus = load_images(for_pixels(data, pixels))
+    target = known.target if known is not None else outputs(corpus.train.targets, tokeniser)
+    sides = Tokenisers(measured(corpus.train, data, pixels), target)
+    return Prepared(sides, corpus.train, corpus.valid, corpus.valid, corpus.test)
+
+
+def labels(targets: Sequence[Any], config: Any = None) -> Labels:
+    """All labels, in alphabetical order."""
+    return Labels(sorted(set(targets)))
 
 
 def batches(images: np.ndarray | Tensor, size: int = AT_ONCE) -> Iterator[Tensor]:

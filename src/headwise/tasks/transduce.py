@@ -17,7 +17,6 @@ from headwise.config.tasks import TransduceConfig
 from headwise.data.collate import PairBatch
 from headwise.data.corpora import references
 from headwise.data.examples import Examples, tokenise
-from headwise.data.read import Pair
 from headwise.decode.driver import decode
 from headwise.decode.unknown import written
 from headwise.errors import UserError
@@ -41,6 +40,7 @@ WATCHES = {
     "rouge": Watch("rouge-l", lower=False),
     "wer": Watch("wer", lower=True),
 }
+AT_ONCE = 4096  # tokens of texts whose likelihood is asked for
 
 
 class Transduce(Task):
@@ -75,7 +75,7 @@ class Transduce(Task):
         target_in = teaching.inputs(model, batch, self.config.own_inputs, self.progress)
         return learn(model, batch.source, target_in, labels=batch.target_out, smoothing=self.smoothing)
 
-    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+    def validate(self, model: nn.Module, examples: Any, pairs: Sequence[Any]) -> dict[str, float]:
         """Loss per token on all examples, and the score of a greedy decoding of some of them."""
         nll, counts = self.likelihoods(model, examples)
         found = {"nll": float(nll.sum() / counts.sum())}
@@ -87,7 +87,7 @@ class Transduce(Task):
         return found
 
     def evaluate(
-        self, model: nn.Module, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+        self, model: Any, pairs: Sequence[Any], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
         """Decode every source once and score it against all its references, with intervals."""
         listed = references(pairs)
@@ -95,11 +95,14 @@ class Transduce(Task):
         outputs = self.outputs(model, sources, config)
         scores = self.scores(outputs, targets, language=language)
         if isinstance(model, EncoderDecoder | Joined):  # an ensemble or an engine only decodes
-            examples = Examples.of(tokenise(pairs, self.tokenisers))
-            scores.append(perplexity(*self.likelihoods(model, examples)))
+            scores.append(perplexity(*self.likelihoods(model, self.examples(pairs))))
         return Evaluation(sources, outputs, targets, scores)
 
-    def outputs(self, model: Any, sources: Sequence[str], config: DecodeConfig) -> list[str]:
+    def examples(self, pairs: Sequence[Any]) -> Any:
+        """Pairs as training has them."""
+        return Examples.of(tokenise(pairs, self.tokenisers))
+
+    def outputs(self, model: Any, sources: Sequence[Any], config: DecodeConfig) -> list[str]:
         ids = self.tokenisers.source.encode_batch(sources)
         found = [hypotheses[:1] for hypotheses in decode(model, ids, config, device=device_of(model))]
         sides = (self.tokenisers.source, self.tokenisers.target)
@@ -122,16 +125,22 @@ class Transduce(Task):
         rates = (word_error_rate, character_error_rate if letters else phoneme_error_rate)
         return [rate(outputs, listed, resamples=resamples) for rate in rates]
 
-    @staticmethod
-    def likelihoods(model: nn.Module, examples: Examples, tokens: int = 4096) -> tuple[np.ndarray, np.ndarray]:
+    def judged(self, examples: Any) -> PairData:
+        """Examples in batches that a model reads as they are."""
+        return PairData(examples, seed=0, tokens_per_batch=AT_ONCE)
+
+    def likelihoods(self, model: nn.Module, examples: Any) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each example."""
-        data = PairData(examples, seed=0, tokens_per_batch=tokens)
-        device = device_of(model)
-        nll, counts = np.zeros(len(examples)), np.zeros(len(examples))
-        with evaluating(model):
-            for numbers in data.plan(0):
-                batch = data.batch(numbers).to(device)
-                each = by_token(model(batch.source, batch.target_in), batch.target_out)
-                nll[numbers] = each.sum(1).cpu().numpy()
-                counts[numbers] = (batch.target_out != PAD).sum(1).cpu().numpy()
-        return nll, counts
+        return likelihoods(model, self.judged(examples))
+
+
+def likelihoods(model: nn.Module, data: PairData) -> tuple[np.ndarray, np.ndarray]:
+    device, count = device_of(model), len(data.examples)
+    nll, counts = np.zeros(count), np.zeros(count)
+    with evaluating(model):
+        for numbers in data.plan(0):
+            batch = data.batch(numbers).to(device)
+            each = by_token(model(batch.source, batch.target_in), batch.target_out)
+            nll[numbers] = each.sum(1).cpu().numpy()
+            counts[numbers] = (batch.target_out != PAD).sum(1).cpu().numpy()
+    return nll, counts
