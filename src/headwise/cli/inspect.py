@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 POSITIVE = validators.Number(gte=1)
 TextView = Literal["alignment", "heads", "exact"]
-View = Literal[TextView, "filters", "positions", "distance", "rollout", "layers", "queries"]
+View = Literal[TextView, "filters", "positions", "distance", "frequency", "rollout", "layers", "queries"]
 
 
 def inspect(
@@ -33,7 +33,7 @@ def inspect(
         View | None,
         Parameter(
             help="For pictures. Of texts: one matrix, every head, or a mixer's implied map beside exact softmax's. Of "
-            "images: patch filters, positions, distances, rollout, layers, heads, or latents, slots and words."
+            "images: patch filters, positions, distances, frequencies, rollout, layers, heads, latents, slots or words."
         ),
     ] = None,
     kind: Annotated[

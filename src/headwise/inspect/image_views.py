@@ -18,6 +18,7 @@ from headwise.inspect.image_queries import asked
 from headwise.inspect.panels import Heat
 from headwise.inspect.rollout import rollout
 from headwise.inspect.scene import Scene, held_out
+from headwise.vision.frequency import by_frequency
 
 
 class Shown(Protocol):
@@ -101,6 +102,11 @@ def queries(scene: Scene) -> Shown:
     return scene.sheet(heats, f"look {number} of {len(found)} at the image, {scene.which}")
 
 
+def frequency(scene: Scene) -> Shown:
+    """How many held-out images are recognised from their low, and from their high frequencies alone."""
+    return by_frequency(scene.loaded.able("classify-images"), scene.model, scene.loaded.held_out())
+
+
 def usual(model: Any) -> str:
     """The view that says most of a model."""
     outside = isinstance(model, Detector | EncoderDecoder) or hasattr(model.encoder, "latents")
@@ -118,6 +124,7 @@ VIEWS = {
         ("filters", filters, ""),
         ("positions", positions, ""),
         ("distance", distance, "source"),
+        ("frequency", frequency, ""),
         ("rollout", rolled, "source at"),
         ("layers", layers, "source layer head at"),
         ("heads", heads, "source layer at"),

@@ -41,6 +41,14 @@ class ByFrequency:
         radii = [round(radius, 2) for radius in self.radii]
         return {"images": self.images, "whole": self.whole, "radii": radii, "low": self.low, "high": self.high}
 
+    def table(self) -> str:
+        rows = zip(self.radii, self.low, self.high, strict=True)
+        lines = [f"{radius:6.2f}  {low:6.2f}  {high:6.2f}" for radius, low, high in rows]
+        return "\n".join([f"accuracy {self.whole:.2f} of {self.images:,} images", "radius     low    high", *lines])
+
+    def save(self, out: Path, title: str) -> Path:
+        return plot({title: self}, out)
+
 
 def periods(height: int, width: int, device: torch.device | None = None) -> Tensor:
     """How far each place of a real Fourier transform is from the mean, in periods: (H, F)."""
