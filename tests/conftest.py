@@ -1,9 +1,16 @@
 """For all tests."""
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
 import torch
+from playwright.sync_api import Page, sync_playwright
+
+OPTIONS = (
+    "--no-sandbox --headless=new --disable-gpu --disable-background-networking --no-first-run "
+    "--disable-component-update --disable-sync"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +21,15 @@ def quiet() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def page() -> Iterator[Page]:
+    """A page of one headless browser for all tests; the one permitted skip of the suite is a machine without it."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("NO BROWSER: chromium is not installed, so pages are NOT TESTED (apt install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=OPTIONS.split())
+        yield browser.new_page(viewport={"width": 1180, "height": 860})
+        browser.close()

@@ -1,11 +1,9 @@
-"""One headless chromium for all browser tests, and small models of images."""
+"""Small models of images."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
-from playwright.sync_api import Page, sync_playwright
 
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
@@ -13,23 +11,6 @@ from headwise.loaded import Loaded, task_of
 from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
-
-OPTIONS = (
-    "--no-sandbox --headless=new --disable-gpu --disable-background-networking --no-first-run "
-    "--disable-component-update --disable-sync"
-)
-
-
-@pytest.fixture(scope="session")
-def page() -> Iterator[Page]:
-    """A browser page; the one permitted skip of the whole suite is a machine without chromium."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("NO BROWSER: chromium is not installed, so the attention page is NOT TESTED (apt install chromium)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=OPTIONS.split())
-        yield browser.new_page(viewport={"width": 1180, "height": 860})
-        browser.close()
 
 
 @pytest.fixture
