@@ -13,7 +13,7 @@ from headwise.blocks.cache import DecodingCache
 from headwise.blocks.kernels import plain, weights
 from headwise.blocks.look import Look, Sight, Term
 from headwise.blocks.position import Sinusoid
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stream import Context, Recorder, Stream
 from headwise.blocks.terms import Alibi, BucketBias, Causal, Rotary, Shaw, Window
 from headwise.errors import UserError
 
@@ -29,7 +29,7 @@ def test_worked_example() -> None:
     attention = Attention(4, heads=1, head_width=3, bias=False, scale=1.0, kernel="plain").double()
     looks: list[Look] = []
 
-    class Eye:
+    class Eye(Recorder):
         def look(self, place: object, look: Look) -> None:
             looks.append(look)
 

@@ -1,28 +1,29 @@
-"""A studio on a free port over two small runs, and one headless chromium."""
+"""A studio on a free port over small runs."""
 
-import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import uvicorn
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect
 
 from headwise.config.experiment import Experiment
 from headwise.loaded import Loaded, task_of
 from headwise.studio.app import application
 from headwise.studio.server import bound
 from headwise.studio.shelf import Shelf
-from headwise.text.listed import Characters
+from headwise.text.listed import Characters, Labels
 from headwise.text.tokenisers import Tokenisers
+from headwise.vision.pixels import Pixels
 from headwise.web.guard import Address
 
 HOSTILE = "<b>x"
 RUNS = {
     "reverse": {"task": "transduce", "model": "transformer-tiny"},
+    "align": {"task": "transduce", "model": "bahdanau-tiny"},
     HOSTILE.replace("/", ""): {"task": "language-model", "model": "gpt-tiny"},
 }
 
@@ -38,11 +39,22 @@ def save_run(path: Path, settings: dict[str, str]) -> None:
     Loaded(model, tokenisers, experiment).save(path)
 
 
+def save_pictured(path: Path) -> None:
+    """A run that reads images of 8 x 8 pixels."""
+    torch.manual_seed(1)
+    model = {"kind": "vit-tiny", "image": 8, "patch": 2}
+    given = {"task": "classify-images", "data": {"name": "digits"}, "model": model, "train": {"steps": 1}}
+    experiment = Experiment.model_validate(given)
+    tokenisers = Tokenisers(Pixels(8, 8, 1, (0.3,), (0.4,)), Labels(["one", "two", "<b>"]))
+    Loaded(task_of(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment).save(path)
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("studio") / "runs"
     for name, settings in RUNS.items():
         save_run(folder / name, settings)
+    save_pictured(folder / "seen")
     return folder
 
 
@@ -60,12 +72,21 @@ def studio(runs: Path) -> Iterator[Address]:
     thread.join(5)
 
 
-@pytest.fixture(scope="session")
-def page() -> Iterator[Page]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("NO BROWSER: chromium is not installed, so the studio is NOT TESTED (apt install chromium)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield browser.new_page(viewport={"width": 1180, "height": 860})
-        browser.close()
+@pytest.fixture
+def visit(page: Page, studio: Address) -> Callable[[str, str], None]:
+    """Go to a view by its address, and wait until it is drawn; within the studio nothing is loaded again."""
+
+    def visited(view: str, state: str) -> None:
+        if not page.url.startswith(studio.url):
+            page.goto(studio.url)
+        page.evaluate(
+            """(hash) => {
+                document.getElementById("view").removeAttribute("data-ready");
+                history.replaceState(null, "", hash);
+                dispatchEvent(new Event("hashchange"));
+            }""",
+            f"#/{view}?{state}",
+        )
+        expect(page.locator("main")).to_have_attribute("data-ready", view, timeout=20_000)
+
+    return visited

@@ -35,7 +35,7 @@ def test_the_matrix_tells_the_number_under_the_pointer(page, studio, runs):
     box = page.locator(".canvas > svg image").bounding_box()
     page.mouse.move(box["x"] + 2, box["y"] + 2)
     weight = load(runs / "reverse").inspect("abc", "cba").matrix("encoder", layer=1, head=0)[0, 0]
-    expect(page.locator(".note")).to_contain_text(f"a looks at a with weight {weight:.4f}")
+    expect(page.locator("section .note")).to_contain_text(f"a looks at a with weight {weight:.4f}")
 
 
 def test_a_thumbnail_leads_to_its_head_and_the_address_restores_it(page, studio):
@@ -66,7 +66,7 @@ def test_a_mistake_is_told_beside_the_form(page, studio):
 def test_a_long_text_says_what_it_leaves_out(page, studio):
     opened(page, studio, f"run=reverse&text={'abcdefgh' * 20}&target=a&kind=encoder")
     assert page.locator(".links path").count() <= 3000
-    expect(page.locator(".note")).to_contain_text("heaviest")
+    expect(page.locator("section .note")).to_contain_text("heaviest")
 
 
 def test_themes_change_at_a_click(page, studio):

@@ -215,6 +215,7 @@ class Attention(Part):
         look = Look(
             q, k, v, self.scale, sight, self.all_terms, dropout, ctx.shared, across, self.score, ctx.side, ctx.place
         )
+        look = ctx.record.before(ctx.place, look)
         ctx.record.look(ctx.place, look)
-        mixed = self.kernel(look).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
+        mixed = ctx.record.heads(ctx.place, self.kernel(look)).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
         return self.out(mixed.reshape(*stream.x.shape[:2], -1))

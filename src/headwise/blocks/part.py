@@ -40,7 +40,8 @@ class Part(nn.Module, ABC):
     def forward(self, stream: Stream | Tensor, ctx: Context | None = None) -> Tensor:
         if isinstance(stream, Tensor):
             stream = Stream.of(stream)
-        return self.transform(stream, ctx if ctx is not None else Context())
+        ctx = ctx if ctx is not None else Context()
+        return ctx.record.after(ctx.place, self.transform(stream, ctx))
 
     @abstractmethod
     def transform(self, stream: Stream, ctx: Context) -> Tensor:

@@ -14,24 +14,26 @@ from torch import Tensor
 
 from headwise.blocks.kernels import weights
 from headwise.blocks.look import Implied, Look
-from headwise.blocks.stream import NO_SIDE, RECORDER, SIDE, Place, Recorder, Side
+from headwise.blocks.stream import NO_RECORD, NO_SIDE, RECORDER, SIDE, Passing, Place, Recorder, Side
 
 
-class AttentionRecord(Recorder):
+class AttentionRecord(Passing):
     """Attention weights by place in the model, (B, H, Tq, Tk), in the order in which they were computed.
 
     Fused kernels never form the weights, so they are computed again by the plain kernel, from the same queries,
     keys and terms. Mixers that approximate attention, or replace it, say what map they imply; `exact` has what softmax
-    attention would do with the same queries and keys, for attention itself its weights.
+    attention would do with the same queries and keys, for attention itself its weights. Looks are also passed on, to
+    whoever recorded before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, onward: Recorder = NO_RECORD) -> None:
+        super().__init__(onward)
         self.weights: dict[Place, list[Tensor]] = {}
         self.exact: dict[Place, list[Tensor]] = {}
         self.kinds: dict[Place, str] = {}
 
     def look(self, place: Place, look: Look | Implied) -> None:
-        self.kinds[place] = "cross" if look.across else str(place[0]) if place else ""
+        self.kinds[place] = kind_of(place, look)
         with torch.no_grad():
             if isinstance(look, Implied):
                 seen, exact = look.weights(), None if look.exact is None else weights(look.exact())
@@ -40,6 +42,7 @@ class AttentionRecord(Recorder):
         self.weights.setdefault(place, []).append(seen)
         if exact is not None:
             self.exact.setdefault(place, []).append(exact)
+        super().look(place, look)
 
     def of(self, *start: int | str) -> dict[Place, Tensor]:
         """The maps whose place begins with `start`; the steps of a decoding are not joined, the last one counts."""
@@ -63,6 +66,11 @@ class AttentionRecord(Recorder):
         return {kind: torch.stack(alike(each)).cpu().numpy() for kind, each in found.items()}
 
 
+def kind_of(place: Place, look: Look | Implied) -> str:
+    """Whether it is attention across two streams, or in which stack it stands."""
+    return "cross" if look.across else str(place[0]) if place else ""
+
+
 def alike(maps: Sequence[Tensor]) -> list[Tensor]:
     """Maps (H, Tq, Tk) with as many heads each, of which those that were not there are NaN."""
     most = max(map(len, maps))
@@ -81,7 +89,7 @@ def record() -> Iterator[AttentionRecord]:
     >>> [(place, tuple(w.shape)) for place, w in maps.of("decoder", 0).items()]
     [(('decoder', 0, 0), (1, 4, 4, 4)), (('decoder', 0, 1), (1, 4, 4, 4))]
     """
-    maps = AttentionRecord()
+    maps = AttentionRecord(onward=RECORDER.get())
     token = RECORDER.set(maps)
     try:
         yield maps

@@ -76,10 +76,42 @@ class Side:
 
 
 class Recorder:
-    """Sees every look of every attention. This one is null: nobody looks."""
+    """Sees every look of every attention, and may change what goes in and comes out (`blocks.intervene`). This one is
+    null: nobody looks, and all stays as it is."""
 
     def look(self, place: Place, look: Any) -> None:
         """Take one look (`blocks.look.Look`, or `Implied` by a mixer of another kind)."""
+
+    def before(self, place: Place, look: Any) -> Any:
+        """The look that is taken instead of this one."""
+        return look
+
+    def heads(self, place: Place, mixed: Tensor) -> Tensor:
+        """What the heads give, (B, H, T, D), before one projection joins them."""
+        return mixed
+
+    def after(self, place: Place, x: Tensor) -> Tensor:
+        """What a part gives, (B, T, C)."""
+        return x
+
+
+class Passing(Recorder):
+    """Passes everything on to another recorder; what a subclass does comes before or after that."""
+
+    def __init__(self, onward: Recorder):
+        self.onward = onward
+
+    def look(self, place: Place, look: Any) -> None:
+        self.onward.look(place, look)
+
+    def before(self, place: Place, look: Any) -> Any:
+        return self.onward.before(place, look)
+
+    def heads(self, place: Place, mixed: Tensor) -> Tensor:
+        return self.onward.heads(place, mixed)
+
+    def after(self, place: Place, x: Tensor) -> Tensor:
+        return self.onward.after(place, x)
 
 
 NO_CACHE, NO_SIDE, NO_RECORD = Cache(), Side(), Recorder()

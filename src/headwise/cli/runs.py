@@ -78,26 +78,12 @@ def _print_differences(found: list[Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    flat = [flattened(run.config) for run in found]
-    keys = sorted({key for each in flat for key in each})
+    from headwise.runs.differences import differences
+
     table = Table(box=None, header_style="bold", title="settings that differ", title_justify="left")
     table.add_column("key", style="cyan")
     for run in found:
         table.add_column(run.name)
-    for key in keys:
-        values = [each.get(key) for each in flat]
-        if any(value != values[0] for value in values):
-            table.add_row(key, *("-" if value is None else str(value) for value in values))
+    for key, values in differences([run.config for run in found]).items():
+        table.add_row(key, *("-" if value is None else str(value) for value in values))
     Console().print(table)
-
-
-def flattened(table: dict[str, Any], start: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys.
-
-    >>> flattened({"a": {"b": 1}, "c": 2})
-    {'a.b': 1, 'c': 2}
-    """
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= flattened(value, f"{start}{key}.") if isinstance(value, dict) else {f"{start}{key}": value}
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from secrets import token_hex
 from threading import Lock
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,19 @@ from headwise.inspect.maps import Maps
 from headwise.inspect.svg import visible
 from headwise.studio.pack import Pack
 
+Seen = TypeVar("Seen")
 KEPT = 8  # looks
 SMALL = 24  # rows and columns of a thumbnail at most
 
 
-class Looks:
+class Looks(Generic[Seen]):
     """The last few looks, by a name that cannot be guessed."""
 
     def __init__(self, kept: int = KEPT):
         self.kept, self.lock = kept, Lock()
-        self.maps: OrderedDict[str, Maps] = OrderedDict()
+        self.maps: OrderedDict[str, Seen] = OrderedDict()
 
-    def keep(self, maps: Maps) -> str:
+    def keep(self, maps: Seen) -> str:
         name = token_hex(8)
         with self.lock:
             self.maps[name] = maps
@@ -34,7 +35,7 @@ class Looks:
                 self.maps.popitem(last=False)
         return name
 
-    def __getitem__(self, name: str) -> Maps:
+    def __getitem__(self, name: str) -> Seen:
         with self.lock:
             if name not in self.maps:
                 raise UserError("this look is forgotten by now; look again")

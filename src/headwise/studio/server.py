@@ -28,9 +28,9 @@ def serve(shelf: Shelf, address: Address, browser: bool = True, say: Callable[[s
             timeout_keep_alive=30,
             timeout_graceful_shutdown=3,
         )
-        say(f"the studio is at {address.url} (Ctrl-C ends it)")
+        say(f"the studio is at {address.door} (Ctrl-C ends it)")
         if browser:
-            threading.Timer(0.3, webbrowser.open, [address.url]).start()
+            threading.Timer(0.3, webbrowser.open, [address.door]).start()
         uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from headwise.errors import UserError, nearest
 from headwise.runs import Run, find
 
+PICTURED = ("classify-images", "detect", "caption")  # tasks whose models read images
+
 
 @dataclass(frozen=True)
 class Item:
@@ -25,11 +27,13 @@ class Item:
     def told(self) -> dict[str, Any]:
         """What a list says of it."""
         if self.run is None:
-            return {"name": self.name, "kind": "folder", "task": "", "model": "", "ready": True}
+            reads = "images" if (self.path / "preprocessor_config.json").is_file() else "texts"
+            return {"name": self.name, "kind": "folder", "task": "", "model": "", "reads": reads, "ready": True}
         try:
             config = self.run.config
             task, model = (str(config.get(key, {}).get("kind", "")) for key in ("task", "model"))
-            return {"name": self.name, "kind": "run", "task": task, "model": model, "ready": bool(self.run.steps())}
+            told = {"name": self.name, "kind": "run", "task": task, "model": model, "ready": bool(self.run.steps())}
+            return {**told, "reads": "images" if task in PICTURED else "texts"}
         except UserError as error:
             return {"name": self.name, "kind": "run", "task": "", "model": "", "ready": False, "problem": str(error)}
 

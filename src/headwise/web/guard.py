@@ -3,15 +3,20 @@ page may do.
 
 A page of another site that is open in the same browser can send requests to a server on this machine. It cannot forge
 the Host and Origin headers, so those decide.
+
+Where there is a key, programs show it in a header. Browsers are given it once in an address, `/?key=KEY`, and keep a
+digest of it in a cookie that scripts cannot read and pages of other sites cannot use.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
 
 from headwise.errors import UserError
 
@@ -62,6 +67,21 @@ class Address:
     def url(self) -> str:
         return f"http://{self.host if ':' not in self.host else f'[{self.host}]'}:{self.port}/"
 
+    @property
+    def door(self) -> str:
+        """What a browser is first opened with."""
+        return f"{self.url}?key={quote(self.key, safe='')}" if self.key else self.url
+
+    @property
+    def cookie(self) -> tuple[str, str]:
+        """Name and value of what a browser keeps. Cookies know no ports, so the name has it."""
+        return f"headwise-{self.port}", hmac.digest(self.key.encode(), b"headwise", "sha256").hex()
+
+    def knows(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request shows the key, or the cookie that stands for it."""
+        name, value = self.cookie
+        return same(_bearer(headers), self.key) or same(_kept(headers, name), value)
+
 
 class Guard:
     """ASGI middleware."""
@@ -75,6 +95,9 @@ class Guard:
                 await self.app(scope, receive, send)
             return  # there are no other kinds of requests here
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        if self.address.key and (entered := self._entered(scope)):
+            await send_redirect(send, entered, *self.address.cookie)
+            return
         if refusal := self._refused(headers):
             await answer(send, *refusal)
             return
@@ -96,6 +119,17 @@ class Guard:
         except TooLong:
             await answer(send, 413, f"a request may have {self.most:,} bytes; send less")
 
+    def _entered(self, scope: Scope) -> str:
+        """Where a browser goes that has just been given the right key: the same address without it."""
+        if scope["method"] != "GET":
+            return ""
+        given = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        if not any(name == "key" and same(value, self.address.key) for name, value in given):
+            return ""
+        rest = urlencode([(name, value) for name, value in given if name != "key"])
+        path = "/" + quote(scope["path"]).lstrip("/")  # two slashes would name another host
+        return f"{path}?{rest}" if rest else path
+
     def _refused(self, headers: dict[str, str]) -> tuple[int, str] | None:
         address = self.address
         if not address.key and headers.get("host", "").lower() not in address.hosts:
@@ -103,8 +137,8 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin not in {f"http://{host}" for host in _called(address, headers)}:
             return 403, "pages of other sites may not ask this server"
-        if address.key and not hmac.compare_digest(_given(headers), address.key):
-            return 401, "this server wants its key, as `Authorization: Bearer KEY`"
+        if address.key and not address.knows(headers):
+            return 401, "this server wants its key: open /?key=KEY once, or send `Authorization: Bearer KEY`"
         if int(headers["content-length"]) > self.most if headers.get("content-length", "").isdigit() else False:
             return 413, f"a request may have {self.most:,} bytes; send less"
         return None
@@ -134,9 +168,31 @@ def _called(address: Address, headers: dict[str, str]) -> Iterable[str]:
     return {headers.get("host", "")} if address.key else address.hosts
 
 
-def _given(headers: dict[str, str]) -> str:
+def same(given: str, wanted: str) -> bool:
+    """In a time that does not tell how much of it is right."""
+    return hmac.compare_digest(given.encode(), wanted.encode())
+
+
+def _bearer(headers: Mapping[str, str]) -> str:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key if scheme.lower() == "bearer" else ""
+
+
+def _kept(headers: Mapping[str, str], name: str) -> str:
+    try:
+        cookies = SimpleCookie(headers.get("cookie", ""))
+    except CookieError:
+        return ""
+    return cookies[name].value if name in cookies else ""
+
+
+async def send_redirect(send: Send, where: str, name: str, value: str) -> None:
+    """To the address without the key, which a browser keeps from now on."""
+    cookie = f"{name}={value}; Path=/; HttpOnly; SameSite=Strict"
+    headers = {"location": where, "set-cookie": cookie, "cache-control": "no-store", "content-length": "0", **HEADERS}
+    start = {"type": "http.response.start", "status": 303}
+    await send({**start, "headers": [(key.encode(), each.encode()) for key, each in headers.items()]})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def answer(send: Send, status: int, sentence: str) -> None:

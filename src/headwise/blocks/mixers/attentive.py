@@ -51,10 +51,15 @@ class Glimpse(nn.Module):
         where = folded(pos, q.shape[2]) if self.needs_positions else None
         sight = Sight(q.shape[2], keys.shape[2], where, memory.pos, memory.keep)
         values = memory.x.unsqueeze(1)  # (B, S, C) -> (B, 1, S, C)
-        return Look(
+        look = Look(
             q, keys, values, self.score.scale, sight, self.all_terms,
             shared=ctx.shared, across=True, score=self.score, side=ctx.side, place=ctx.place,
         )  # fmt: skip
+        return ctx.record.before(ctx.place, look)
+
+    def seen(self, look: Look, ctx: Context) -> Tensor:
+        """c of each query, (B, 1, K*T, C)."""
+        return ctx.record.heads(ctx.place, auto(look))
 
 
 class Writing(Part):
@@ -80,11 +85,11 @@ class Attentional(Writing):
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         look = self.glimpse.look(stream.x, self.glimpse.keys(ctx), stream.pos, ctx)
         ctx.record.look(ctx.place, look)
-        return self.joined(stream.x, look)
+        return self.joined(stream.x, self.glimpse.seen(look, ctx))
 
-    def joined(self, h: Tensor, look: Look) -> Tensor:
+    def joined(self, h: Tensor, seen: Tensor) -> Tensor:
         """h (R, T, H) with what it sees."""
-        seen = auto(look).reshape(*h.shape[:2], -1)  # (B, 1, K*T, C) -> (R, T, C)
+        seen = seen.reshape(*h.shape[:2], -1)  # (B, 1, K*T, C) -> (R, T, C)
         return self.out(torch.cat((seen, h), dim=-1)).tanh()
 
 
@@ -105,7 +110,8 @@ class InputFeeding(Writing):
         tops, outs = [], []
         for t in range(stream.x.shape[1]):
             top = climb.advance(t, fed).unsqueeze(1)  # (R, H) -> (R, 1, H)
-            out = self.attend.joined(top, glimpse.look(top, keys, stream.pos[t : t + 1], ctx))
+            seen = glimpse.seen(glimpse.look(top, keys, stream.pos[t : t + 1], ctx), ctx)
+            out = self.attend.joined(top, seen)
             fed = out.squeeze(1)
             tops.append(top)
             outs.append(out)
@@ -131,7 +137,7 @@ class Searching(Writing):
         states, contexts = [climb.top], []
         for t in range(x.shape[1]):
             look = self.glimpse.look(climb.top.unsqueeze(1), keys, stream.pos[t : t + 1], ctx)
-            contexts.append(auto(look).reshape(len(x), -1))  # (B, 1, K, C) -> (R, C)
+            contexts.append(self.glimpse.seen(look, ctx).reshape(len(x), -1))  # (B, 1, K, C) -> (R, C)
             states.append(climb.advance(t, contexts[-1]))
         climb.leave(ctx)
         s = torch.stack(states, dim=1)  # s_0 ... s_T: (R, T + 1, H)

@@ -28,7 +28,7 @@ from headwise.blocks.images import marks_of
 from headwise.blocks.look import Look, Sight, Term
 from headwise.blocks.scores import Dot, Score, head_by_head, matrices
 from headwise.blocks.stream import Context, Stream
-from headwise.errors import UserError
+from headwise.errors import UserError, nearest
 
 
 class Concat(Score):
@@ -95,6 +95,8 @@ class NonLocal(Attention):
     """norm(W_z y): one of FORMS."""
 
     def __init__(self, width: int, inner: int = 0, form: str = "embedded", pool: int = 2):
+        if form not in FORMS:
+            raise UserError(f"form: there is no '{form}'; {nearest(form, FORMS)}")
         inner = inner or max(width // 2, 1)
         super().__init__(
             width,

@@ -57,7 +57,7 @@ class Projected(Part):
         q, k, v = self.see.split(self.see.project(stream.x))  # 3 x (B, H, T, D)
         for turn in self.turns:
             q, k = turn(q, stream.pos), turn(k, stream.pos)
-        mixed = self.mix(q, k, v, stream, ctx)
+        mixed = ctx.record.heads(ctx.place, self.mix(q, k, v, stream, ctx))
         return self.out(mixed.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, HD)
 
     @abstractmethod

@@ -7,6 +7,15 @@ from collections.abc import Callable
 from fastapi import APIRouter
 
 from headwise.studio.desk import Desk
-from headwise.studio.routes import look, runs
+from headwise.studio.routes import catalogue, explain, intervene, look, neuron, picture, runs, step
 
-ROUTES: tuple[Callable[[Desk], APIRouter], ...] = (runs.routes, look.routes)
+ROUTES: tuple[Callable[[Desk], APIRouter], ...] = (
+    runs.routes,
+    catalogue.routes,
+    look.routes,
+    step.routes,
+    intervene.routes,
+    picture.routes,
+    explain.routes,
+    neuron.routes,
+)

@@ -14,9 +14,15 @@ async function asked(path, options = {}) {
 
 const json = (body) => ({ method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
 
+const bytes = (body) => ({ method: "POST", headers: { "content-type": "application/octet-stream" }, body });
+
 export const get = async (path) => (await asked(path)).json();
+export const post = async (path, body) => (await asked(path, json(body))).json();
 export const getPacked = async (path) => unpacked(await (await asked(path)).arrayBuffer());
 export const postPacked = async (path, body) => unpacked(await (await asked(path, json(body))).arrayBuffer());
+export const sendBytes = (path, body) => asked(path, bytes(body));
+export const sendPacked = async (path, body) => unpacked(await (await sendBytes(path, body)).arrayBuffer());
+export const getText = async (path) => (await asked(path)).text();
 
 /** A header in JSON and arrays of 16-bit weights behind it (studio/pack.py). */
 export function unpacked(buffer) {

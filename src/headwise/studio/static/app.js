@@ -1,8 +1,13 @@
 // The shell: pages by the address's hash, so that every view has a link that restores it.
 import { el } from "./dom.js";
+import { catalogue } from "./views/catalogue.js";
+import { explain } from "./views/explain.js";
+import { intervene } from "./views/intervene.js";
 import { look } from "./views/look.js";
+import { runs } from "./views/runs.js";
+import { step } from "./views/step.js";
 
-const PAGES = { look: ["Look", look] };
+const PAGES = { look: ["Look", look], step: ["Step", step], intervene: ["Intervene", intervene], explain: ["Explain", explain], catalogue: ["Catalogue", catalogue], runs: ["Runs", runs] };
 
 export function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");

@@ -24,9 +24,22 @@ export function field(label, control) {
 export function choice(label, options, chosen, choose) {
   const group = el("div", { class: "row", role: "group", "aria-label": label });
   for (const [value, text] of options) {
-    group.append(el("button", { type: "button", "aria-pressed": String(value === chosen), onclick: () => choose(value) }, text));
+    group.append(el("button", { type: "button", "data-key": `${label}: ${text}`, "aria-pressed": String(value === chosen), onclick: () => choose(value) }, text));
   }
   return group;
+}
+
+/** Draw anew without taking the keyboard's place away: elements keep it by their `data-key`. */
+export async function refocused(view, draw) {
+  const key = document.activeElement?.dataset?.key;
+  await draw();
+  if (key) view.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+}
+
+/** Draw again at each change between dark and light, while `node` is on the page. */
+export function themed(node, draw) {
+  const hear = () => (node.isConnected ? draw() : removeEventListener("themed", hear));
+  addEventListener("themed", hear);
 }
 
 /** What screen readers hear. */

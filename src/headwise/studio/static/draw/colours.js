@@ -11,3 +11,16 @@ export function ramp() {
   const low = channels(colour("--map-low")), high = channels(colour("--map-high"));
   return (value) => low.map((from, each) => Math.round(from + (high[each] - from) * Math.sqrt(Math.max(0, Math.min(1, value)))));
 }
+
+/** value -1..1 -> [r, g, b]: below zero to one side, above it to the other. */
+export function signed() {
+  const zero = channels(colour("--map-low")), below = channels(colour("--map-below")), above = channels(colour("--map-high"));
+  return (value) => zero.map((from, each) => Math.round(from + ((value < 0 ? below : above)[each] - from) * Math.min(1, Math.abs(value))));
+}
+
+/** Black or white, whichever has more contrast with a shade: at least 4.5 (WCAG 2.2, 1.4.3). */
+export function readable(shade) {
+  const linear = (channel) => (channel <= 10 ? channel / 3294.6 : ((channel / 255 + 0.055) / 1.055) ** 2.4);
+  const [red, green, blue] = shade.map(linear);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
+}

@@ -1,15 +1,18 @@
-// One map as a heat map, with the weight under the pointer.
+// One map as a heat map, with the value under the pointer.
 import { svg, el } from "../dom.js";
 import { ramp } from "./colours.js";
 
-export function matrix(rows, columns, weights, tell = () => {}) {
-  const cell = Math.max(3, Math.min(28, Math.floor(720 / Math.max(rows.length, columns.length))));
-  const named = cell >= 11;
+const LABEL = "Attention weights, queries down and keys across";
+
+/** `shade`: value -> [r, g, b]; `room`: pixels for the longer side; `named`: whether names stand beside small cells too. */
+export function matrix(rows, columns, weights, tell = () => {}, { shade = ramp(), label = LABEL, room = 720, named = false } = {}) {
+  const cell = Math.max(3, Math.min(28, Math.floor(room / Math.max(rows.length, columns.length))));
+  named ||= cell >= 11;
   const left = named ? Math.max(30, ...rows.map((token) => 7.6 * Math.min(token.length, 18))) + 10 : 6;
   const top = named ? Math.max(30, ...columns.map((token) => 7.6 * Math.min(token.length, 18))) + 10 : 6;
   const width = left + cell * columns.length + 4, height = top + cell * rows.length + 4;
   const canvas = el("canvas", { width: columns.length, height: rows.length });
-  const shade = ramp(), image = new ImageData(columns.length, rows.length);
+  const image = new ImageData(columns.length, rows.length);
   weights.forEach((weight, place) => image.data.set([...shade(weight), 255], 4 * place));
   canvas.getContext("2d").putImageData(image, 0, 0);
   const cut = (token) => (token.length > 18 ? `${token.slice(0, 17)}…` : token);
@@ -20,7 +23,7 @@ export function matrix(rows, columns, weights, tell = () => {}) {
   const picture = svg("image", { href: canvas.toDataURL(), x: left, y: top, width: cell * columns.length, height: cell * rows.length, preserveAspectRatio: "none", "image-rendering": "pixelated" });
   const pointer = svg("rect", { width: cell, height: cell, fill: "none", stroke: "currentColor", "stroke-width": 1.5, visibility: "hidden" });
   const figure = svg("svg", {
-    width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Attention weights, queries down and keys across",
+    width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label,
     onmousemove: (event) => {
       const box = figure.getBoundingClientRect(), scale = width / box.width;
       const column = Math.floor(((event.clientX - box.left) * scale - left) / cell);

@@ -1,10 +1,12 @@
 // Look: one text through a model, the attention of every head.
-import { get, getPacked, postPacked } from "../api.js";
+import { get, getPacked, getText, postPacked } from "../api.js";
 import { choice, el, field, say } from "../dom.js";
 import { headColour } from "../draw/colours.js";
 import { heads as drawHeads } from "../draw/heads.js";
 import { matrix as drawMatrix } from "../draw/matrix.js";
 import { overview as drawOverview } from "../draw/overview.js";
+import { sentences } from "./explain_form.js";
+import { images } from "./look_image.js";
 import { saver } from "./saving.js";
 
 const VIEWS = [["heads", "Lines"], ["matrix", "Matrix"], ["model", "All heads"]];
@@ -17,9 +19,11 @@ export async function look(view, state, keep) {
   const run = el("select", { onchange: () => named() });
   const text = el("textarea", { spellcheck: "false" }), target = el("input", { placeholder: "its own output" });
   const button = el("button", { class: "main", type: "submit" }, "Look");
-  const textField = field("Text", text), targetField = field("Follow this output", target);
+  const textField = field("Text", text), targetField = field("Follow this output", target), tries = sentences("look");
+  const pictures = images(figure, chosen, () => remember());
+  pictures.field.addEventListener("taken", () => ask());
   const form = el("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); ask(); } },
-    field("Run", run), textField, targetField, button, problem);
+    field("Run", run), textField, pictures.field, tries.list, targetField, button, problem);
   view.replaceChildren(el("h1", {}, "Look"), el("p", { class: "lead" }, "Which tokens does each head look at? Lines and shades are the weights of softmax(q·k/√d), recomputed exactly where a fused kernel never formed them."), el("div", { class: "columns" }, form, figure));
 
   let found = null, weights = null;
@@ -29,14 +33,22 @@ export async function look(view, state, keep) {
   text.value = state.text ?? "";
   target.value = state.target ?? "";
   named();
-  if (text.value && run.value) await ask();
+  if (text.value && run.value && reads() !== "images") await ask();
   view.dataset.ready = "form";
   if (found) view.dataset.ready = "look";
+
+  function reads() {
+    return runs.find((each) => each.name === run.value)?.reads;
+  }
 
   function named() {
     const task = runs.find((each) => each.name === run.value)?.task ?? "";
     textField.firstChild.textContent = READS[task] ?? "Text";
-    targetField.hidden = task !== "" && task !== "transduce";
+    const seeing = reads() === "images";
+    textField.hidden = seeing;
+    pictures.field.hidden = !seeing;
+    targetField.hidden = seeing || (task !== "" && task !== "transduce");
+    tries.show(seeing ? "" : run.value);
   }
 
   function remember() {
@@ -48,6 +60,11 @@ export async function look(view, state, keep) {
     delete view.dataset.ready;
     button.disabled = true;
     try {
+      if (reads() === "images") {
+        await pictures.look(run.value);
+        view.dataset.ready = "image";
+        return;
+      }
       found = await postPacked("/api/look", { run: run.value, text: text.value, target: targetField.hidden ? "" : target.value });
       if (!found.kinds.some((kind) => kind.name === chosen.kind)) chosen.kind = found.main;
       await draw();
@@ -111,7 +128,8 @@ export async function look(view, state, keep) {
       found.kinds.length > 1 ? choice("Attention", found.kinds.map((each) => [each.name, each.name]), kind.name, change("kind")) : null,
       choice("View", VIEWS, chosen.view, change("view")), layers, picker,
       kind.exact ? choice("Map", [[false, "implied"], [true, "exact softmax"]], chosen.exact, change("exact")) : null,
-      saver(() => figure.querySelector(".canvas > svg"), () => ({ ...found, array: undefined, layer: layer + 1, heads: [...chosen.heads].map((head) => head + 1) }), `attention-${kind.name}`));
+      saver(() => figure.querySelector(".canvas > svg"), () => ({ ...found, array: undefined, layer: layer + 1, heads: [...chosen.heads].map((head) => head + 1) }), `attention-${kind.name}`,
+        () => getText(`/api/look/${found.look}/page?title=${encodeURIComponent(text.value.slice(0, 200))}`)));
   }
 }
 

@@ -1,7 +1,7 @@
-// What is shown, to take away: SVG, PNG, JSON.
-import { el } from "../dom.js";
+// What is shown, to take away: SVG, PNG, JSON, or a page of its own.
+import { colour, el } from "../dom.js";
 
-const STYLES = ["font", "fill", "stroke", "opacity", "stroke-opacity", "stroke-width", "color"];
+const STYLES = ["font", "fill", "fill-opacity", "stroke", "opacity", "stroke-opacity", "stroke-width", "color"];
 
 /** A copy of a figure with the page's styles written into it. */
 export function standalone(figure) {
@@ -30,10 +30,32 @@ async function png(figure, name) {
   canvas.toBlob((blob) => save(blob, `${name}.png`));
 }
 
-export function saver(figure, data, name) {
+/** A page that needs no studio: the figures in the theme that they were seen in, and their numbers. */
+function page(figures, data, name) {
+  const written = new DOMParser().parseFromString("<!doctype html><html lang='en'><head><meta charset='utf-8'></head><body></body></html>", "text/html");
+  const add = (parent, tag, text) => parent.appendChild(Object.assign(written.createElement(tag), { textContent: text }));
+  add(written.head, "title", name);
+  add(written.head, "style", `body { margin: 2rem; font-family: system-ui, sans-serif; background: ${colour("--paper")}; color: ${colour("--ink")}; } svg { max-width: 100%; height: auto; } pre { white-space: pre-wrap; }`);
+  add(written.body, "h1", document.title);
+  for (const figure of figures) {
+    const drawn = new DOMParser().parseFromString(standalone(figure), "image/svg+xml").documentElement;
+    add(written.body, "p", "").append(written.importNode(drawn, true));
+  }
+  const numbers = add(written.body, "details", "");
+  add(numbers, "summary", "Numbers");
+  add(numbers, "pre", JSON.stringify(data, null, 1));
+  return `<!doctype html>\n${written.documentElement.outerHTML}\n`;
+}
+
+/** `figure`: one or several; `whole`: the page, where the server writes a better one than the figures alone. */
+export function saver(figure, data, name, whole = null) {
   const button = (label, act) => el("button", { type: "button", onclick: act }, label);
+  const figures = () => [figure()].flat().filter(Boolean);
+  const each = (act) => () => figures().forEach((one, place, every) => act(one, every.length > 1 ? `${name}-${place + 1}` : name));
+  const html = async () => save(new Blob([whole ? await whole() : page(figures(), data(), name)], { type: "text/html" }), `${name}.html`);
   return el("div", { class: "row", role: "group", "aria-label": "Take away" },
-    button("SVG", () => figure() && save(new Blob([standalone(figure())], { type: "image/svg+xml" }), `${name}.svg`)),
-    button("PNG", () => figure() && png(figure(), name)),
+    button("SVG", each((one, called) => save(new Blob([standalone(one)], { type: "image/svg+xml" }), `${called}.svg`))),
+    button("PNG", each(png)),
+    button("HTML", html),
     button("JSON", () => save(new Blob([JSON.stringify(data(), null, 1)], { type: "application/json" }), `${name}.json`)));
 }

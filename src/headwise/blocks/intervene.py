@@ -1,0 +1,132 @@
+"""Changing what goes on inside: tokens that attention may not see, heads and parts that give nothing.
+
+An intervention stands where a recorder stands, so it reaches every attention that can be recorded, and costs nothing
+where there is none. It passes on what it changed: recorded inside or outside of it, maps are those that were used.
+
+Letters: N rows of a batch or 1, S keys, H heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from headwise.blocks.look import Implied, Look, Sight, Term
+from headwise.blocks.record import kind_of
+from headwise.blocks.stream import RECORDER, Passing, Place, Recorder
+from headwise.errors import UserError
+
+Masks = Mapping[Place, Tensor]
+
+
+class Hidden(Term):
+    """Hide chosen keys from every query. Keys beyond those that the mask knows are seen: they were written later."""
+
+    def __init__(self, hidden: Tensor):
+        super().__init__()
+        self.hidden = hidden  # (N, S) True = hidden
+
+    def hide(self, sight: Sight) -> Tensor | None:
+        more = max(0, sight.keys - self.hidden.shape[1])
+        return F.pad(self.hidden, (0, more))[:, None, None, : sight.keys]  # (N, S) -> (N, 1, 1, Tk)
+
+
+class Intervention(Passing):
+    """`hide` has tokens by stack, `heads` and `parts` what gives zeros, by place; True is hidden or silent."""
+
+    def __init__(self, hide: Mapping[str, Tensor], heads: Masks, parts: Masks, onward: Recorder):
+        super().__init__(onward)
+        self.hidden = {stack: Hidden(mask) for stack, mask in hide.items()}
+        self.silent_heads, self.silent_parts = heads, parts
+
+    def _hiding(self, place: Place, look: Look | Implied) -> Term | None:
+        kind = kind_of(place, look)
+        return self.hidden.get("encoder" if kind == "cross" else kind)
+
+    def look(self, place: Place, look: Look | Implied) -> None:
+        if isinstance(look, Implied) and self._hiding(place, look) is not None:
+            raise UserError("this model mixes its tokens without looks, so that none can be hidden; silence heads")
+        super().look(place, look)
+
+    def before(self, place: Place, look: Look) -> Look:
+        look, term = super().before(place, look), self._hiding(place, look)
+        return look if term is None else replace(look, terms=(*look.terms, term))
+
+    def heads(self, place: Place, mixed: Tensor) -> Tensor:
+        mixed, silent = super().heads(place, mixed), self.silent_heads.get(place)
+        return mixed if silent is None else mixed.masked_fill(silent[..., None, None], 0)  # (N, H) -> (N, H, 1, 1)
+
+    def after(self, place: Place, x: Tensor) -> Tensor:
+        x, silent = super().after(place, x), self.silent_parts.get(place)
+        return x if silent is None else x.masked_fill(silent[:, None, None], 0)  # (N,) -> (N, 1, 1)
+
+
+@contextmanager
+def intervene(
+    hide: Mapping[str, Tensor] | None = None, heads: Masks | None = None, parts: Masks | None = None
+) -> Iterator[Intervention]:
+    """Change every model that is called inside the block. Masks have a row for each row of the batch, or one for all:
+    `hide` tokens (N, S) of a stack, silence `heads` (N, H) and `parts` (N,) of a place.
+
+    >>> import torch
+    >>> from headwise import build, record
+    >>> model, ids = build("transformer-tiny", vocab=20).eval(), torch.tensor([[5, 6, 7, 2]])
+    >>> with record() as maps, intervene(hide={"encoder": torch.tensor([[False, True, False, False]])}):
+    ...     _ = model(ids, ids)
+    >>> bool((maps.by_kind()["cross"][..., 1] == 0).all())
+    True
+    """
+    change = Intervention(hide or {}, heads or {}, parts or {}, RECORDER.get())
+    token = RECORDER.set(change)
+    try:
+        yield change
+    finally:
+        RECORDER.reset(token)
+
+
+class Survey(Passing):
+    """What can be changed in a model: looks by kind and place, with their numbers of heads and keys."""
+
+    def __init__(self, onward: Recorder) -> None:
+        super().__init__(onward)
+        self.kinds: dict[Place, str] = {}
+        self.keys: dict[Place, int] = {}  # of looks that can be changed
+        self.counts: dict[Place, int] = {}  # heads that can be silenced
+
+    def look(self, place: Place, look: Look | Implied) -> None:
+        self.kinds[place] = kind_of(place, look)
+        if isinstance(look, Look):
+            self.keys[place] = look.sight.keys
+        super().look(place, look)
+
+    def heads(self, place: Place, mixed: Tensor) -> Tensor:
+        self.counts[place] = mixed.shape[1]
+        return super().heads(place, mixed)
+
+    def places(self, kind: str) -> list[Place]:
+        """From the lowest layer up."""
+        return [place for place, own in self.kinds.items() if own == kind]
+
+
+@contextmanager
+def survey() -> Iterator[Survey]:
+    """Note where the models that are called inside the block have heads and looks.
+
+    >>> import torch
+    >>> from headwise import build
+    >>> model, ids = build("transformer-tiny", vocab=20).eval(), torch.tensor([[5, 6, 7, 2]])
+    >>> with survey() as found:
+    ...     _ = model(ids, ids)
+    >>> found.places("cross"), found.counts["decoder", 1, 1]
+    ([('decoder', 0, 1), ('decoder', 1, 1)], 4)
+    """
+    found = Survey(RECORDER.get())
+    token = RECORDER.set(found)
+    try:
+        yield found
+    finally:
+        RECORDER.reset(token)

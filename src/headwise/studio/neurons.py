@@ -1,0 +1,132 @@
+"""Queries and keys of a real head, element by element (after the neuron view of BertViz, Vig 2019).
+
+Letters: B rows, H heads, D head_width, Tq queries, Tk keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from headwise.blocks.look import Implied, Look
+from headwise.blocks.record import kind_of
+from headwise.blocks.stream import RECORDER, Place, Recorder
+from headwise.errors import UserError
+from headwise.inspect.maps import Maps
+from headwise.inspect.svg import visible
+from headwise.studio.pack import Pack
+
+if TYPE_CHECKING:
+    from headwise.loaded import Loaded
+
+
+class Keeper(Recorder):
+    """Keeps the last look at each place, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.looks: dict[Place, Look | Implied] = {}
+
+    def look(self, place: Place, look: Look | Implied) -> None:
+        self.looks.pop(place, None)
+        self.looks[place] = look
+
+    def of(self, kind: str) -> list[Look | Implied]:
+        """Those of one kind of attention, a layer each."""
+        return [look for place, look in self.looks.items() if kind_of(place, look) == kind]
+
+
+@dataclass(frozen=True, eq=False)
+class Neurons:
+    """One text through a model: its tokens and maps, and all queries and keys behind them."""
+
+    maps: Maps
+    looks: dict[str, list[Look | Implied]]
+
+    def told(self) -> dict[str, Any]:
+        kinds = [
+            {
+                "name": kind,
+                "rows": [visible(token) for token in self.maps.rows(kind)],
+                "columns": [visible(token) for token in self.maps.columns(kind)],
+                "heads": [self.maps.heads(kind, layer) for layer in range(len(looks))],
+            }
+            for kind, looks in self.looks.items()
+        ]
+        return {"main": self.maps.main, "kinds": kinds}
+
+    @torch.inference_mode()
+    def row(self, kind: str, layer: int, head: int, query: int, key: int) -> bytes:
+        """One query at all keys; the chosen key's numbers in full."""
+        look, exact = self._look(kind, layer)
+        asked, keys = look.score.ask(look.q), look.k
+        _check(head=(head, asked.shape[1]), query=(query, asked.shape[2]), key=(key, keys.shape[2]))
+        maps = self.maps.exact if exact and kind in self.maps.exact else self.maps.weights  # no others: they are equal
+        weights = maps[kind][layer, head, query]
+        one, all_keys = asked[0, head, query], keys[0, head]  # (D,) and (Tk, D)
+        hidden = look.hidden()
+        pack = Pack()
+        return pack.bytes(
+            {
+                "q": one.tolist(),
+                "k": all_keys[key].tolist(),
+                "dots": (all_keys @ one).tolist(),
+                "scale": look.scale,
+                "added": added(look)[0, head, query].tolist(),
+                "hidden": [] if hidden is None else hidden.expand(*asked.shape[:3], -1)[0, head, query].tolist(),
+                "weights": weights.tolist(),
+                "terms": names(look),
+                "exact": exact,
+                "keys": pack.add(all_keys.float().cpu().numpy()),
+            }
+        )
+
+    def _look(self, kind: str, layer: int) -> tuple[Look, bool]:
+        """A layer's look, and whether it is one that the model only approximates."""
+        looks = self.looks.get(kind, [])
+        if not 0 <= layer < len(looks):
+            raise UserError(f"there is no layer {layer + 1} of {kind} attention here")
+        found, exact = looks[layer], False
+        if isinstance(found, Implied):
+            if found.exact is None:
+                raise UserError("this layer mixes without queries and keys; choose another layer or run")
+            found, exact = found.exact(), True
+        if not found.score.fused:
+            name = type(found.score).__name__.lower()
+            raise UserError(f"the score of this layer is {name}, no product of q and k element by element")
+        return found, exact
+
+
+def added(look: Look) -> Tensor:
+    """What terms add to the scaled products, masks aside: (B, H, Tq, Tk)."""
+    scaled = look.score.meet(look.score.ask(look.q) * look.scale, look.k)
+    edited = scaled
+    for term in look.touching("edit"):
+        edited = term.edit(edited, look)
+    bias = look.biases()
+    return edited - scaled if bias is None else edited - scaled + bias
+
+
+def names(look: Look) -> dict[str, list[str]]:
+    """Which terms act here, by what they touch."""
+    found = {hook: look.touching(hook) for hook in ("turn", "bias", "edit", "gather", "reweigh")}
+    return {hook: [type(term).__name__ for term in terms] for hook, terms in {**found, "hide": look.hiding()}.items()}
+
+
+def neurons(loaded: Loaded, text: str, target: str) -> Neurons:
+    """Send a text through a model and keep what its heads compare."""
+    keeper = Keeper()
+    token = RECORDER.set(keeper)
+    try:
+        maps = loaded.inspect(text, target)
+    finally:
+        RECORDER.reset(token)
+    return Neurons(maps, {kind: keeper.of(kind) for kind in maps.weights})
+
+
+def _check(**given: tuple[int, int]) -> None:
+    for name, (number, count) in given.items():
+        if not 0 <= number < count:
+            raise UserError(f"{name}: there are {count} here, and no number {number + 1}; choose another")

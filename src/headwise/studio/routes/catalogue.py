@@ -1,0 +1,35 @@
+"""The catalogue: names at once, what must be counted one model at a time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from headwise.studio.desk import Desk
+from headwise.studio.routes.values import Name
+from headwise.studio.structures import Structures, listed
+
+MOST = 4096  # tokens
+
+
+def routes(desk: Desk) -> APIRouter:
+    router, structures = APIRouter(prefix="/api/catalogue"), Structures()
+
+    @router.get("")
+    async def catalogue() -> list[dict[str, Any]]:
+        return listed()
+
+    @router.get("/{name}/counts")
+    async def counts(name: Name) -> dict[str, int]:
+        return await desk.aside(lambda: structures.counts(name))
+
+    @router.get("/{name}/structure")
+    async def structure(name: Name) -> dict[str, Any]:
+        return await desk.aside(lambda: structures.structure(name))
+
+    @router.get("/{name}/cost")
+    async def cost(name: Name, at: Annotated[int, Query(ge=0, le=MOST)] = 0) -> dict[str, Any]:
+        return await desk.aside(lambda: structures.cost(name, at))
+
+    return router

@@ -1,0 +1,51 @@
+"""Decoding step by step, and a beam search as a tree."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Response
+from pydantic import Field
+
+from headwise.studio.desk import Desk
+from headwise.studio.routes.values import BINARY, Name, Request, Text
+from headwise.studio.steps import MOST, searched, stepped
+
+Tokens = Annotated[list[int], Field(max_length=MOST)]
+
+
+class StepRequest(Request):
+    """A text, and the tokens that were written after it."""
+
+    run: Name
+    text: Text = ""
+    tokens: Tokens = Field(default=[])
+
+
+class BeamRequest(Request):
+    """A text to search the best output of."""
+
+    run: Name
+    text: Text = ""
+    beams: int = Field(4, ge=2, le=16)
+    longest: int = Field(32, ge=1, le=128)
+
+
+def routes(desk: Desk) -> APIRouter:
+    router = APIRouter(prefix="/api/step")
+
+    @router.post("")
+    async def step(request: StepRequest) -> Response:
+        (pack, found), spent = await desk.work(
+            request.run, lambda loaded: stepped(loaded, request.text, request.tokens)
+        )
+        return Response(pack.bytes({"milliseconds": round(spent, 1), **found}), media_type=BINARY)
+
+    @router.post("/beams")
+    async def beams(request: BeamRequest) -> dict[str, Any]:
+        found, spent = await desk.work(
+            request.run, lambda loaded: searched(loaded, request.text, request.beams, request.longest)
+        )
+        return {"milliseconds": round(spent, 1), **found}
+
+    return router

@@ -1,0 +1,41 @@
+// Probabilities as bars: of what may come next, and of what was written, before and after a change.
+import { svg } from "../dom.js";
+import { percent, shown } from "../words.js";
+
+const ROW = 26, LEFT = 88, ROOM = 230;
+const cut = (label, most) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
+const pressed = (act) => (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } };
+
+/** `rows`: [{ label, share }]; a click or Enter chooses one. */
+export function bars(rows, choose, tell = () => {}) {
+  const width = LEFT + ROOM + 72, height = ROW * rows.length + 4;
+  const drawn = rows.map(({ label, share }, row) => {
+    const y = ROW * row + 2, name = shown(label);
+    return svg("g", {
+      class: share > 0 ? "odds" : "odds out", role: "button", tabindex: 0, "data-key": `bar-${row}`, "aria-label": `write ${name}, probability ${share.toFixed(4)}`,
+      onclick: () => choose(row), onkeydown: pressed(() => choose(row)), onmouseenter: () => tell(row), onfocus: () => tell(row),
+    },
+    svg("rect", { class: "odds-room", x: 0, y, width, height: ROW - 2, rx: 4 }),
+    svg("text", { class: "token", x: LEFT - 8, y: y + 16, "text-anchor": "end" }, cut(name, 10)),
+    svg("rect", { class: "odds-share", x: LEFT, y: y + 4, width: Math.max(share > 0 ? 1 : 0, ROOM * share), height: ROW - 10, rx: 2 }),
+    svg("text", { class: "tick", x: LEFT + ROOM * share + 8, y: y + 16 }, percent(share)));
+  });
+  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Tokens that may come next", onmouseleave: () => tell(null) }, ...drawn);
+}
+
+const STEP = 54, HIGH = 110;
+
+/** `tokens`: [{ label, before, after }] with probabilities 0..1, side by side; without a change `after` is null. */
+export function pairs(tokens, tell = () => {}) {
+  const width = Math.max(120, STEP * tokens.length + 8), height = HIGH + 34;
+  const bar = (x, share, kind) => svg("rect", { class: kind, x, y: 8 + HIGH * (1 - share), width: 16, height: Math.max(0.5, HIGH * share), rx: 2 });
+  const drawn = tokens.map(({ label, before, after }, place) => {
+    const x = STEP * place + 8;
+    return svg("g", { class: "odds", tabindex: 0, role: "img", "aria-label": `${shown(label)}: ${before.toFixed(4)}${after === null ? "" : ` before, ${after.toFixed(4)} after`}`, onmouseenter: () => tell(place), onfocus: () => tell(place) },
+      svg("rect", { class: "odds-room", x: x - 4, y: 2, width: STEP - 4, height: height - 4, rx: 4 }),
+      bar(x + (after === null ? 12 : 3), before, "odds-share"), after === null ? null : bar(x + 22, after, "odds-after"),
+      svg("line", { class: "odds-base", x1: x - 2, x2: x + 43, y1: 8.5 + HIGH, y2: 8.5 + HIGH }),
+      svg("text", { class: "token", x: x + 20, y: HIGH + 27, "text-anchor": "middle" }, cut(shown(label), 6)));
+  });
+  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Probability of each token", onmouseleave: () => tell(null) }, ...drawn);
+}

@@ -1,0 +1,94 @@
+"""A studio that others can reach: what opens it, for programs and for browsers."""
+
+import threading
+import time
+
+import pytest
+import uvicorn
+from playwright.sync_api import expect
+
+from headwise.studio.app import application
+from headwise.studio.server import bound
+from headwise.studio.shelf import Shelf
+from headwise.web.guard import Address, Guard
+
+KEY = "a key/with & signs"
+ADDRESS = Address("127.0.0.1", 8000, KEY)
+
+
+def ask(path="/", query=b"", method="GET", **headers):
+    """Status and headers of the answer of a guarded application."""
+
+    async def behind(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    told = []
+
+    async def send(message):
+        told.append(message)
+
+    given = [(name.encode(), value.encode()) for name, value in {"host": "studio.example", **headers}.items()]
+    scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": given}
+    with pytest.raises(StopIteration):  # nothing in it waits, so no event loop is needed
+        Guard(behind, ADDRESS)(scope, None, send).send(None)
+    return told[0]["status"], {name.decode(): value.decode() for name, value in told[0]["headers"]}
+
+
+def entered() -> str:
+    status, headers = ask("/", ADDRESS.door.partition("?")[2].encode())
+    assert status == 303 and headers["location"] == "/"
+    assert "HttpOnly" in headers["set-cookie"] and "SameSite=Strict" in headers["set-cookie"]
+    assert KEY not in headers["set-cookie"]
+    return headers["set-cookie"].split(";")[0]
+
+
+def test_a_browser_is_given_a_cookie_that_opens_and_does_not_tell_the_key():
+    cookie = entered()
+    assert ask(cookie=cookie)[0] == ask(cookie=f"other=1; {cookie}")[0] == 200
+    assert ask(cookie=cookie, origin="http://evil.example")[0] == 403
+    assert ask(cookie=cookie, origin="http://studio.example")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"cookie": "headwise-8000="},
+        {"cookie": "headwise-8000=" + "0" * 64},
+        {"cookie": f"headwise-8000={KEY}"},
+        {"cookie": "\x01;;=="},
+        {"authorization": "Bearer ké"},
+        {"authorization": f"Basic {KEY}"},
+    ],
+)
+def test_without_it_nothing_is_answered(headers):
+    status, _ = ask(**headers)
+    assert status == 401
+
+
+def test_a_wrong_key_or_one_in_a_post_opens_nothing():
+    assert ask("/", b"key=wrong")[0] == 401
+    assert ask("/", ADDRESS.door.partition("?")[2].encode(), method="POST")[0] == 401
+    assert ask(authorization=f"Bearer {KEY}")[0] == 200
+
+
+def test_entering_never_leads_elsewhere():
+    query = ADDRESS.door.partition("?")[2].encode()
+    assert ask("//evil.example/x", query)[1]["location"] == "/evil.example/x"
+    assert ask("/static/app.js", b"v=1&" + query)[1]["location"] == "/static/app.js?v=1"
+
+
+def test_a_page_opens_with_the_key_in_its_address(page, runs):
+    listener = bound(Address(port=0))
+    address = Address(port=listener.getsockname()[1], key=KEY)
+    server = uvicorn.Server(uvicorn.Config(application(Shelf([runs]), address), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    page.goto(f"{address.door}#/look")
+    expect(page.locator("main")).to_have_attribute("data-ready", "form", timeout=20_000)
+    assert "key" not in page.url and page.evaluate("document.cookie") == ""
+    server.should_exit = True
+    thread.join(5)
