@@ -17,6 +17,9 @@ from headwise.inspect.panels import borders, canvas, covered
 from headwise.inspect.patches import added_by, components, kernels, offsets, places, similarities
 from headwise.inspect.scene import Scene
 from headwise.inspect.svg import Rect
+from headwise.loaded import Loaded, task_of
+from headwise.text.listed import Labels
+from headwise.text.tokenisers import Tokenisers
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 16, 3), dtype=np.uint8))
 OUTSIDE = {"detr-tiny": ("detect", "scenes"), "captioner-tiny": ("caption", "scene-captions")}
@@ -70,7 +73,7 @@ def test_relative_positions_are_tables_of_offsets(pictured) -> None:
     assert torch.equal(tables[0][1, 0, 2], table[2, 1])  # one up, one to the right, in the second head
 
 
-ALL = set(VIEWS)
+ALL = VIEWS.keys() - {"frequency"}  # which is of a whole set of images
 KNOWN = {
     "vit-tiny": ALL - {"queries"},
     "cait-tiny": ALL - {"queries"},
@@ -152,3 +155,17 @@ def test_the_heavier_the_bluer_whatever_the_image() -> None:
 def test_borders_are_those_of_shifted_windows() -> None:
     assert borders(Tiling.of((4, 4), 2, 0)) == (((0, 0.5), (1, 0.5)), ((0.5, 0), (0.5, 1)))
     assert [line[0][1] for line in borders(Tiling.of((4, 4), 2, 1))[:2]] == [0.25, 0.75]
+
+
+def test_frequencies_are_of_all_held_out_images(pictured, tmp_path: Path) -> None:
+    loaded = pictured("vit-tiny", image=8, patch=2)
+    digits = Tokenisers(loaded.tokenisers.source, Labels("0123456789"))
+    task = task_of(loaded.experiment, digits)
+    loaded = Loaded(task.build(loaded.experiment.model).eval(), digits, loaded.experiment)
+    found = show("frequency", Scene(loaded, None))
+    told = found.to_json()
+    assert told["images"] == 360 and told["low"][-1] == told["whole"]  # all frequencies are the image
+    assert found.table().count("\n") == 1 + len(told["radii"])
+    assert found.save(tmp_path / "frequency.svg", "digits").exists()
+    with pytest.raises(UserError, match="image"):
+        show("frequency", Scene(loaded, PICTURE))

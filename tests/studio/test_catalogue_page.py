@@ -41,7 +41,7 @@ def test_every_architecture_is_listed_and_can_be_found(page, studio):
     assert "family=vision" in page.url and "sort=year" in page.url
 
 
-def test_blocks_are_the_models_own_and_open_at_a_click(page, studio):
+def test_blocks_and_costs_are_the_models_own(page, studio):
     opened(page, studio, "model=transformer-tiny", "model")
     model = build("transformer-tiny", device="meta")
     blocks = page.locator(".block-head")
@@ -60,19 +60,16 @@ def test_blocks_are_the_models_own_and_open_at_a_click(page, studio):
     blocks.first.focus()
     expect(page.locator("section[aria-label=Model] .note").last).to_contain_text(f"shared = {parameters(model):,}")
 
-
-def test_costs_are_counted_on_the_model(page, studio):
-    opened(page, studio, "model=gpt-tiny", "model")
-    found = cost(build("gpt-tiny", device="meta"))
+    found = cost(model)
     expect(page.locator(".figures")).to_contain_text(f"{found.parameters:,} with")
     expect(page.locator(".figures")).to_contain_text(f"16 bytes × {found.parameters:,}")
+    expect(page.locator(".figures")).to_contain_text(f"{scaled(found.flops_per_token)} FLOPs")
+    expect(page.locator("section[aria-label=Cost] svg.plot circle").first).to_be_visible()
+
+
+def test_costs_are_counted_for_the_length_that_is_asked_for(studio):
     told, longer = ask(studio, "/gpt-tiny/cost?at=32"), cost(build("gpt-tiny", device="meta"), 32)
     assert (told["flops_per_token"], told["activation_bytes"]) == (longer.flops_per_token, longer.activation_bytes)
-    panel = page.locator("section[aria-label=Cost]")
-    expect(panel).to_have_attribute("data-ready", "costs", timeout=20_000)
-    panel.locator("svg.plot").focus()
-    page.keyboard.press("ArrowRight")
-    expect(panel.locator(".note")).to_contain_text(f"gpt-tiny at 64: {scaled(found.flops_per_token)}")
 
 
 def test_parameters_are_exact_for_every_size(studio):

@@ -13,7 +13,7 @@ from headwise.evaluate.score import Score
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, save
 from headwise.studio.comparing import table, tables
-from headwise.studio.histories import rows, state
+from headwise.studio.histories import history, rows, state
 from headwise.studio.shelf import Item
 
 LOSSES = (4.0, 3.0, 2.5)
@@ -139,11 +139,20 @@ def test_states_are_told_apart(tmp_path):
     assert state(run) == "done"
 
 
+def test_a_run_with_damaged_files_is_told_and_hides_no_other(tmp_path):
+    run = Run.create(tmp_path / "run", {"task": "transduce", "train": {"steps": 10}})
+    save(run, Checkpoint({"step": 5, "best": {"value": 1.0, "step": 5}}, {}))
+    (run.checkpoint(5) / "state.json").write_text('{"step": "many", "best": 3}')
+    told = history(Item("run", run.path))
+    assert told["state"] == "damaged" and told["task"] == "transduce" and "cannot be read" in told["problem"]
+
+
 def test_the_later_of_two_runs_of_a_cell_counts_and_damage_is_passed_over(compared, runs, tmp_path):
     copy = Run.create(tmp_path / "sizes" / "a-1-2", {"name": "a-1", "seed": 1})
     outcome = Outcome.load(compared / "small-1" / "outcome.json", "key")
     replace(outcome, run=copy.path).save(copy.path / "outcome.json", "other")
-    (tmp_path / "sizes" / "b-1").mkdir()
-    (tmp_path / "sizes" / "b-1" / "outcome.json").write_text("{")
+    for name, written in {"b-1": "{", "c-1": (copy.path / "outcome.json").read_text()}.items():
+        (tmp_path / "sizes" / name).mkdir()  # and no config is there
+        (tmp_path / "sizes" / name / "outcome.json").write_text(written)
     assert [lane["name"] for lane in table([tmp_path], "sizes")["lanes"]] == ["a"]
     assert set(tables([runs, tmp_path])) == {"sizes", f"{tmp_path.name}-sizes"}

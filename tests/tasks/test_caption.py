@@ -69,8 +69,9 @@ def test_evaluation_names_images_and_any_of_several_captions_is_right(
 def test_what_an_image_gets_does_not_depend_on_the_others(
     task: Caption, taught: torch.nn.Module, images: Images
 ) -> None:
-    alone = [task.captions(taught, images.pixels[number : number + 1], GREEDY)[0] for number in range(3)]
-    assert alone == task.captions(taught, images.pixels, GREEDY)[:3]
+    for config in (GREEDY, DecodeConfig(temperature=2.0, seed=3)):
+        alone = [task.captions(taught, images.pixels[number : number + 1], config)[0] for number in range(3)]
+        assert alone == task.captions(taught, images.pixels, config)[:3]
 
 
 def test_batches_have_images_as_sources(task: Caption, images: Images) -> None:

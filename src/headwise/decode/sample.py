@@ -6,7 +6,6 @@ samples depend neither on its batch-mates nor on the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.config.decode import DecodeConfig
-from headwise.decode.generator import Generator, Request, best
+from headwise.decode.generator import Generator, Request, Source, best, length
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.walk import Pick, walk
 
@@ -38,10 +37,11 @@ def sampler(request: Request) -> Pick:
     return pick
 
 
-def _stream(source: Sequence[int], config: DecodeConfig) -> Tensor:
-    key = blake2b(repr((config.seed, *source)).encode(), digest_size=7).digest()
+def _stream(source: Source, config: DecodeConfig) -> Tensor:
+    told = source.flatten().tolist() if isinstance(source, Tensor) else source  # an image's numbers
+    key = blake2b(repr((config.seed, *told)).encode(), digest_size=7).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(key, "big"))
-    steps = config.limit(len(source)) + 1
+    steps = config.limit(length(source)) + 1
     return torch.rand(steps, config.rows, dtype=torch.float64, generator=generator)
 
 

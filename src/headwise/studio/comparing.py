@@ -56,25 +56,26 @@ def compared(folder: Path, score: str = "") -> Comparison:
     cells: dict[str, dict[int, Outcome]] = {arm.name: {} for arm in config.arm} if config else {}
     slugs = {arm.slug: arm.name for arm in config.arm} if config else {}
     for file in sorted(folder.glob(f"*/{OUTCOME}"), key=lambda file: file.stat().st_mtime):
-        if (outcome := kept(file)) is None:
-            continue
-        settings = Run(file.parent).config
-        seed = int(settings.get("seed", 0))
-        slug = str(settings.get("name", file.parent.name)).removesuffix(f"-{seed}")
-        cells.setdefault(slugs.get(slug, slug), {})[seed] = outcome  # of two runs of a cell, the later one
+        if (found := cell(file)) is not None:
+            slug, seed, outcome = found
+            cells.setdefault(slugs.get(slug, slug), {})[seed] = outcome  # of two runs of a cell, the later one
     told = {arm.name: arm.published for arm in config.arm} if config else {}
-    arms = {name: Arm(name, found, published=told.get(name, Published())) for name, found in cells.items() if found}
+    arms = {name: Arm(name, own, published=told.get(name, Published())) for name, own in cells.items() if own}
     title = (config.title or config.name) if config else folder.name
     comparison = Comparison(title, arms, config.published if config else ())
     by = config.score if config and config.score in comparison.scores else ""
     return comparison.ranked_by(score or by, config.lower if config and not score else None)
 
 
-def kept(file: Path) -> Outcome | None:
-    """An outcome, whatever settings its table has by now."""
+def cell(file: Path) -> tuple[str, int, Outcome] | None:
+    """Arm, seed and outcome of a run, whatever settings its table has by now; None: it is damaged."""
     try:
-        return Outcome.load(file, json.loads(file.read_text(encoding="utf-8"))["key"])
-    except (OSError, ValueError, KeyError, TypeError):
+        settings = Run(file.parent).config
+        seed = int(settings.get("seed", 0))
+        arm = str(settings.get("name", file.parent.name)).removesuffix(f"-{seed}")
+        outcome = Outcome.load(file, json.loads(file.read_text(encoding="utf-8"))["key"])
+        return None if outcome is None else (arm, seed, outcome)
+    except (OSError, ValueError, KeyError, TypeError, UserError):
         return None
 
 

@@ -18,10 +18,13 @@ def history(item: Item) -> dict[str, Any]:
     told = item.told()
     if item.run is None or "problem" in told:
         return {**told, "state": "folder" if item.run is None else "damaged"}
-    found = summary(item.run)
+    try:
+        found, stands = summary(item.run), state(item.run)
+    except Exception as error:  # files that are not what training wrote must not hide the other runs
+        return {**told, "state": "damaged", "problem": f"{item.name}: cannot be read ({error})"}
     return {
         **told,
-        "state": state(item.run),
+        "state": stands,
         "steps": found.steps,
         "epochs": found.epochs,
         "minutes": finite(found.minutes),
@@ -59,7 +62,7 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers by name; scores of the validation are called after it.
 
     >>> flat({"step": 2, "valid": {"nll": 1.5}, "loss": float("nan"), "skipped": [1, 2]})
-    {'step': 2, 'valid nll': 1.5, 'loss': None}
+    {'step': 2, 'loss': None, 'valid nll': 1.5}
     """
     valid = row.get("valid")
     scores = {f"valid {name}": value for name, value in valid.items()} if isinstance(valid, Mapping) else {}

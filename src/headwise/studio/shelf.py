@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,16 @@ class Item:
             return {"name": self.name, "kind": "folder", "task": "", "model": "", "reads": reads, "ready": True}
         try:
             config = self.run.config
-            task, model = (str(config.get(key, {}).get("kind", "")) for key in ("task", "model"))
+            task, model = (kind(config.get(key, "")) for key in ("task", "model"))
             told = {"name": self.name, "kind": "run", "task": task, "model": model, "ready": bool(self.run.steps())}
             return {**told, "reads": "images" if task in PICTURED else "texts"}
         except UserError as error:
             return {"name": self.name, "kind": "run", "task": "", "model": "", "ready": False, "problem": str(error)}
+
+
+def kind(part: Any) -> str:
+    """What a part of an experiment is called, written as a table or as its kind alone."""
+    return str(part.get("kind", "")) if isinstance(part, Mapping) else str(part)
 
 
 class Shelf:

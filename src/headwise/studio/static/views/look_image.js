@@ -51,14 +51,14 @@ export function images(figure, chosen, remember) {
     const maps = Array.from({ length: layer.heads }, (_, head) => weights.subarray(head * size, (head + 1) * size));
     const heads = [...chosen.heads].filter((head) => head < layer.heads), mean = new Float32Array(size);
     for (const map of heads.length ? heads.map((head) => maps[head]) : maps) map.forEach((weight, place) => { mean[place] += weight / (heads.length || maps.length); });
-    const who = asker(layer, query, number);
+    const who = asker(layer, query);
     drawing.append(sheet(layer, number, maps, mean, heads, who, note, query));
     figure.replaceChildren(toolbar(layer, number, query, drawing), drawing, note, outcome());
     rest(note, layer, who);
   }
 
-  function asker(layer, query, number) {
-    if (layer.queries.length) return layer.queries.find((each) => each.number === query).name;
+  function asker(layer, query) {
+    if (layer.queries.length) return `“${layer.queries.find((each) => each.number === query).name}”`;
     if (chosen.at && layer.asks) return `the patch in row ${chosen.at[0] + 1}, column ${chosen.at[1] + 1}`;
     return layer.marks ? (layer.marks === 1 ? "the class token" : `the ${layer.marks} marks`) : "the mean of all patches";
   }
