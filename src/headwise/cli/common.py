@@ -52,11 +52,12 @@ def warnings_to_stderr() -> None:
 
 
 def torch_device(name: str, threads: int = 0) -> torch.device:
-    """The device that a name means here."""
+    """The device that a name means here, for a command that works with it until its end."""
     import torch
 
-    from headwise.train.hardware import device
+    from headwise.train.hardware import device, keep_memory
 
+    keep_memory()
     if threads:
         torch.set_num_threads(threads)
     return device(name)
