@@ -34,6 +34,7 @@ COMMANDS = {
         "tag": ("headwise.cli.tag:tag", "Tag each word of texts, such as its part of speech."),
         "classify": ("headwise.cli.classify:classify", "Label texts or images, such as their sentiment."),
         "detect": ("headwise.cli.detect:detect", "Find what is in images: labels, boxes, a picture of them."),
+        "caption": ("headwise.cli.caption:caption", "Say in a sentence what is in images."),
         "answer": ("headwise.cli.answer:answer", "Answer questions with words of a text."),
         "fill-mask": ("headwise.cli.fill_mask:fill_mask", "Fill in hidden words, with a masked language model."),
         "evaluate": ("headwise.cli.evaluate:evaluate", "Score a run on its test part or on your pairs."),
