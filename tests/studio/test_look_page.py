@@ -69,11 +69,13 @@ def test_a_long_text_says_what_it_leaves_out(page, studio):
     expect(page.locator("section .note")).to_contain_text("heaviest")
 
 
-def test_themes_change_at_a_click(page, studio):
-    opened(page, studio, "run=reverse&text=abc")
+def test_themes_change_at_a_click_and_shades_with_them(page, studio):
+    opened(page, studio, "run=reverse&text=abc&view=matrix")
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    shades = page.locator(".canvas > svg image").get_attribute("href")
     page.get_by_role("button", name="Dark or light").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    expect(page.locator(".canvas > svg image")).not_to_have_attribute("href", shades)
     page.get_by_role("button", name="Dark or light").click()
 
 

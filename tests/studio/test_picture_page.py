@@ -49,15 +49,14 @@ def test_an_image_is_labelled_and_patches_look(page, studio, runs, picture):
     box = large.locator("image").bounding_box()
     spot = {"x": box["width"] * 0.4, "y": box["height"] * 0.9}  # of 4 x 4 patches: the last row, the second column
     large.click(position=spot)
-    expect(page.locator("rect.frame").first).to_be_visible()
+    note = page.locator("section[aria-label=Attention] .note")
+    expect(note).to_contain_text("the patch in row 4, column 2 looks")  # drawn anew, under a pointer that rests
     with torch.no_grad():
         pixels = loaded.tokenisers.source
         gaze = of_encoder(loaded.model, pixels.normalised(pixels.read(picture)[None]))[1]
     page.mouse.move(box["x"] + 1, box["y"] + 1)
     weight = gaze.heat((3, 1))[0, 2, 0, 0]
-    expect(page.locator("section[aria-label=Attention] .note")).to_contain_text(
-        f"the patch in row 4, column 2 looks at row 1, column 1 with weight {weight:.4f}"
-    )
+    expect(note).to_contain_text(f"the patch in row 4, column 2 looks at row 1, column 1 with weight {weight:.4f}")
     with page.expect_download() as waiting:
         page.get_by_role("button", name="HTML").click()
     assert "data:image/png" in Path(waiting.value.path()).read_text()

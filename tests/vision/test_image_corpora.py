@@ -251,7 +251,14 @@ def test_digits_are_there_without_any_file(tmp_path):
     assert [len(part) for part in parts] == [1347, 90, 360]
     assert corpus.train.pixels.shape[1:] == (1, 8, 8) and corpus.train.pixels.max() == 255
     assert {label for part in parts for label in part.targets} == set("0123456789")
-    assert "sklearn" not in sys.modules
+
+
+def test_digits_need_no_import_of_their_package(tmp_path):
+    script = (
+        "import sys; from headwise.config.images import ImagesConfig; from headwise.vision.corpora import load_images\n"
+        "load_images(ImagesConfig(name='digits', cache=sys.argv[1])); assert 'sklearn' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ export async function asking(state, topic, ask) {
   const asked = () => ({ run: run.value, text: text.value, target: targetField.hidden ? "" : target.value });
   const form = el("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); ask(asked()); } },
     field("Run", run), field("Text", text), tries.list, targetField, el("button", { class: "main", type: "submit" }, "Look"));
-  const runs = (await get("/api/runs")).filter((each) => each.ready);
+  const runs = (await get("/api/runs")).filter((each) => each.ready && each.reads !== "images");
   run.append(...runs.map((each) => el("option", { value: each.name }, each.model ? `${each.name} (${each.model})` : each.name)));
   if (runs.some((each) => each.name === state.run)) run.value = state.run;
   text.value = state.text ?? "";

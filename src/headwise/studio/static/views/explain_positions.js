@@ -18,7 +18,7 @@ export async function positions(body, state, keep, work) {
   const now = { ...DEFAULTS };
   for (const key in DEFAULTS) if (state[key] !== undefined) now[key] = typeof DEFAULTS[key] === "number" ? Number(state[key]) : state[key];
   if (!KINDS.some(([kind]) => kind === now.kind)) now.kind = DEFAULTS.kind;
-  const ofRun = now.kind === "run", runs = ofRun ? (await get("/api/runs")).filter((each) => each.ready).map((each) => each.name) : [];
+  const ofRun = now.kind === "run", runs = ofRun ? (await get("/api/runs")).filter((each) => each.ready && each.reads !== "images").map((each) => each.name) : [];
   if (ofRun && !runs.includes(now.run)) now.run = runs[0] ?? "";
   const choices = el("div"), picture = el("div", { class: "stack" });
   const run = el("select", { onchange: () => { now.which = now.head = 0; set("run", run.value); } }, ...runs.map((name) => el("option", { selected: name === now.run }, name)));

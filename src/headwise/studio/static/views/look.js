@@ -1,6 +1,6 @@
 // Look: one text through a model, the attention of every head.
 import { get, getPacked, getText, postPacked } from "../api.js";
-import { choice, el, field, say } from "../dom.js";
+import { choice, el, field, say, themed } from "../dom.js";
 import { headColour } from "../draw/colours.js";
 import { heads as drawHeads } from "../draw/heads.js";
 import { matrix as drawMatrix } from "../draw/matrix.js";
@@ -27,6 +27,7 @@ export async function look(view, state, keep) {
   view.replaceChildren(el("h1", {}, "Look"), el("p", { class: "lead" }, "Which tokens does each head look at? Lines and shades are the weights of softmax(q·k/√d), recomputed exactly where a fused kernel never formed them."), el("div", { class: "columns" }, form, figure));
 
   let found = null, weights = null;
+  themed(figure, () => found && reads() !== "images" && draw());
   const runs = (await get("/api/runs").catch((error) => { problem.textContent = error.message; return []; })).filter((each) => each.ready);
   run.append(...runs.map((each) => el("option", { value: each.name }, each.model ? `${each.name} (${each.model})` : each.name)));
   if (state.run && runs.some((each) => each.name === state.run)) run.value = state.run;
