@@ -24,7 +24,7 @@ HOSTILE = "<b>x"
 RUNS = {
     "reverse": {"task": "transduce", "model": "transformer-tiny"},
     "align": {"task": "transduce", "model": "bahdanau-tiny"},
-    HOSTILE.replace("/", ""): {"task": "language-model", "model": "gpt-tiny"},
+    HOSTILE: {"task": "language-model", "model": "gpt-tiny"},
 }
 
 

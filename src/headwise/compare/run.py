@@ -16,6 +16,7 @@ from headwise.compare.cell import Cell, cells
 from headwise.compare.values import Arm, Comparison
 from headwise.config.compare import ComparisonConfig
 from headwise.files import writing
+from headwise.machine import cores
 
 RUNS = Path("runs") / "compare"
 
@@ -58,9 +59,8 @@ class Pool:
 
     def run(self, todo: Sequence[Cell]) -> dict[str, str]:
         """Why cells failed, by name."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        jobs = min(self.jobs or cores, len(todo))
-        threads = max(1, cores // jobs)
+        jobs = min(self.jobs or cores(), len(todo))
+        threads = max(1, cores() // jobs)
         failures = {}
         with self.show, ThreadPoolExecutor(jobs) as pool:
             waiting: dict[Future[str], Cell] = {pool.submit(self._cell, cell, threads): cell for cell in todo}

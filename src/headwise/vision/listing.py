@@ -12,8 +12,9 @@ import numpy as np
 from PIL import Image
 
 from headwise.errors import UserError
+from headwise.machine import cores
 from headwise.vision.decode import Damaged, Look, Shape, attempt, decoded, fingerprint, fitted, look
-from headwise.vision.workers import cores, shown, spread
+from headwise.vision.workers import shown, spread
 
 WORTH = 2**25  # bytes of files, from which on worker processes save more time than they need to start
 

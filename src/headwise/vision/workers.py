@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -44,7 +43,3 @@ def shown(results: Iterator[Done], total: int, what: str) -> Iterator[Done]:
     from rich.progress import track
 
     return iter(track(results, what, total, console=Console(stderr=True), transient=True))
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
