@@ -91,11 +91,15 @@ def _train(
     def judge(current: Any) -> Mapping[str, float]:
         return task.validate(current, prepared.valid, prepared.valid_pairs)
 
+    def show(current: Any) -> list[dict[str, str]]:
+        return [each.told() for each in task.samples(current, prepared.valid_pairs, config.samples)]
+
     if not any(True for _ in model.parameters()):  # it counts, in one pass
         announce(f"{len(prepared.train):,} texts to learn from, {about}")
-        return count(run, model, lambda: task.teach(model, prepared.train), judge, task.watch)
+        return count(run, model, lambda: task.teach(model, prepared.train), judge, show, task.watch)
     data = task.data(prepared.train, experiment.seed, config)
     announce(f"{data.summary}; {about}; {size(model)}")
     if not run.steps():
         profile(model, lambda: [task.loss(model, data.batch(first)) for first in data.plan(0)[:1]])
-    return train(run, model, task, data, config, experiment.seed, validate=judge, watch=task.watch, **options)
+    options |= {"validate": judge, "samples": show if config.samples else None, "watch": task.watch}
+    return train(run, model, task, data, config, experiment.seed, **options)

@@ -113,6 +113,19 @@ def test_what_trains_is_drawn_on(page, studio, trained):
     trained.metrics.rewind(30)
 
 
+def test_samples_show_how_an_output_changed_and_are_text(page, studio, trained):
+    for step, output in ((40, "<b>a</b>"), (50, "<b>a</b>"), (60, "b a")):
+        sample = {"source": "a b", "output": output, "reference": "b a"}
+        trained.metrics.append({"step": step, "epoch": 1, "minutes": 2.0, "valid": {"nll": 1.0}, "samples": [sample]})
+    opened(page, studio, "runs=reverse")
+    panel = page.locator("section[aria-label=Samples]")
+    expect(panel.locator("tr")).to_have_text(["givena b", "trueb a", "step 60b a", "step 40<b>a</b>"])
+    expect(panel.locator("tr.right")).to_have_text(["step 60b a"])
+    trained.metrics.rewind(30)
+    opened(page, studio, "runs=reverse")
+    expect(panel).to_contain_text("kept no samples")
+
+
 def live_path(points: int) -> re.Pattern[str]:
     return re.compile(r"^M[^L]*" + r"L[^L]*" * (points - 1) + "$")
 

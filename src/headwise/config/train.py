@@ -159,6 +159,7 @@ class TrainConfig(Config):
 
     log_every: Positive = 50
     validate_every: Count = 0  # steps; 0: after each epoch
+    samples: Count = 4  # outputs that are kept at each validation, to look at
     patience: Count = 0  # validations without a better score before stopping
     checkpoint_every: Count = 0  # steps
     checkpoint_minutes: Amount = 5.0

@@ -11,6 +11,7 @@ from headwise.runs import Run, summary
 from headwise.studio.shelf import Item
 
 BUDGETS = {"steps": "step", "epochs": "epoch", "minutes": "minutes", "tokens": "tokens"}  # setting -> what is spent
+MOST_SAMPLED = 100  # validations
 
 
 def history(item: Item) -> dict[str, Any]:
@@ -56,6 +57,14 @@ def rows(item: Item, since: int, step: int) -> dict[str, Any]:
     known = since <= len(found) and (since == 0 or found[since - 1].get("step") == step)
     start = since if known else 0
     return {"run": item.name, "since": start, "rows": [flat(row) for row in found[start:]], "busy": item.run.busy}
+
+
+def samples(item: Item) -> list[dict[str, Any]]:
+    """What the run wrote at its last validations, to be looked at."""
+    if item.run is None:
+        raise UserError(f"{item.name}: a folder of another library has no samples; choose a run")
+    kept = [row for row in item.run.metrics.rows() if row.get("samples")]
+    return [{"step": row["step"], "samples": row["samples"]} for row in kept[-MOST_SAMPLED:]]
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, ClassVar
+from itertools import chain, islice
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -70,6 +70,18 @@ class Evaluation:
     confusion: np.ndarray | None = None
 
 
+class Sample(NamedTuple):
+    """What a model made of one example while it was trained, beside what it should have made."""
+
+    source: str
+    output: str
+    reference: str
+
+    def told(self, most: int = 600) -> dict[str, str]:
+        """By name, long texts cut."""
+        return {name: text[:most] + "…" * (len(text) > most) for name, text in self._asdict().items()}
+
+
 class Task(ABC):
     """Knows data and scores, not what kind of model learns them. What its data, examples and pairs are is its own
     matter: pairs of texts, or images."""
@@ -127,9 +139,21 @@ class Task(ABC):
     def validate(self, model: nn.Module, examples: Any, pairs: Any) -> Mapping[str, float]:
         """Scores while training."""
 
+    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
+        """What the model makes of a few pairs, the same each time, to look at while it is trained."""
+        made = self.evaluate(model, first(pairs, count))
+        return [
+            Sample(*each) for each in zip(made.sources, made.outputs, map(" / ".join, made.references), strict=True)
+        ]
+
     @abstractmethod
     def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
         """Outputs and scores with intervals."""
+
+
+def first(pairs: Any, count: int) -> Any:
+    """The first of pairs, or of images."""
+    return pairs.take(range(min(count, len(pairs)))) if hasattr(pairs, "take") else list(islice(pairs, count))
 
 
 def device_of(model: Any) -> torch.device:

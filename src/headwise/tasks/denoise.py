@@ -23,9 +23,9 @@ from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import perplexity
-from headwise.tasks.base import Evaluation, PairData, Task, device_of, learn
-from headwise.tasks.filling import MASK, Filling, masked_ids
-from headwise.tasks.language import Language
+from headwise.tasks.base import Evaluation, PairData, Sample, Task, device_of, first, learn
+from headwise.tasks.filling import MASK, Filling, filled, masked_ids
+from headwise.tasks.language import Language, beginnings
 from headwise.tasks.transduce import AT_ONCE, likelihoods
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Watch
@@ -80,6 +80,11 @@ class Denoise(Task):
         if not len(starts):
             raise UserError("there is no word in the texts to score; give other texts")
         return likelihoods(model, PairData(data.pairs(starts, np.random.default_rng(0)), 0, AT_ONCE))
+
+    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
+        """A word of each text is hidden, and guessed."""
+        texts = beginnings([text for _, text in first(pairs, count)], count)
+        return filled(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
 
     def fill(self, model: Any, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
         """The most probable spans for each mask of each text, among the best outputs of a beam search; a span's

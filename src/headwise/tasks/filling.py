@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headwise.errors import UserError
+from headwise.tasks.base import Sample
 from headwise.text.base import Tokeniser
 from headwise.text.listed import Bytes, Characters
 
@@ -20,6 +21,9 @@ class Filling:
     probability: float
 
 
+Fill = Callable[[Sequence[str]], list[list[list[Filling]]]]  # for each text, for each mask, the best first
+
+
 def masked_ids(text: str, tokeniser: Tokeniser, masks: Iterable[int]) -> list[int]:
     """The ids of a text without marks, and of `masks` one for each [MASK]."""
     first, *others = text.split(MASK)
@@ -32,3 +36,26 @@ def masked_ids(text: str, tokeniser: Tokeniser, masks: Iterable[int]) -> list[in
     for piece, mask in zip(pieces[1:], masks, strict=False):
         ids = [*ids, mask, *piece]
     return ids
+
+
+def one_hidden(text: str, tokeniser: Tokeniser, most: int = 24) -> tuple[str, str]:
+    """The first words of a text with one of them hidden, and this one; a letter where units are letters.
+
+    >>> from headwise.text.listed import Words
+    >>> one_hidden("we must cross the river", Words([]))
+    ('we must [MASK] the river', 'cross')
+    """
+    letters = isinstance(tokeniser, Characters | Bytes)
+    units = list(text[: 4 * most]) if letters else text.split()[:most]
+    middle = len(units) // 2
+    gap = "" if letters else " "
+    return gap.join([*units[:middle], MASK, *units[middle + 1 :]]), gap.join(units[middle : middle + 1])
+
+
+def filled(texts: Sequence[str], tokeniser: Tokeniser, fill: Fill) -> list[Sample]:
+    """What a model that fills gaps puts in the place of a hidden word of each text."""
+    hidden = [one_hidden(text, tokeniser) for text in texts]
+    ways = fill([source for source, _ in hidden])
+    return [
+        Sample(source, best.word, reference) for (source, reference), ((best, *_), *_) in zip(hidden, ways, strict=True)
+    ]

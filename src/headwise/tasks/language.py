@@ -21,13 +21,17 @@ from headwise.data.packing import Packed
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
 from headwise.data.streams import Streams
+from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
-from headwise.tasks.base import Evaluation, Task, by_token, device_of, evaluating
+from headwise.tasks.base import Evaluation, Sample, Task, by_token, device_of, evaluating, first
 from headwise.text import PAD
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Watch
 
+OPENING = 24  # tokens of a text that a sample goes on with
+FOLLOWING = 72  # tokens of a sample
+LONG = 2000  # characters that hold these tokens
 UNLIMITED = 2**62  # tokens: documents are cut into blocks, not left out
 
 
@@ -89,6 +93,19 @@ class Language(Task):
         scores = [perplexity(nll, counts), nats_per_character(nll, counts, characters)]
         return Evaluation([], [], [], scores)
 
+    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
+        """How the model goes on with beginnings of texts. What it draws depends on the weights alone."""
+        tokeniser, context = self.tokenisers.target, self.config.context
+        texts = tokeniser.encode_batch(beginnings([text for _, text in first(pairs, count)], count))
+        openings = [ids[: min(OPENING, context // 2, len(ids) // 2)] for ids in texts]
+        most = max(1, min(FOLLOWING, context // 2 - 1))  # the start mark counts
+        config = DecodeConfig(temperature=0.8, max_ratio=0, extra=most)
+        found = decode(model, openings, config, device_of(model))
+        return [
+            Sample(*map(tokeniser.decode, (opening, best.ids, ids[len(opening) :][:most])))
+            for ids, opening, (best, *_) in zip(texts, openings, found, strict=True)
+        ]
+
     def likelihoods(self, model: nn.Module, examples: Examples, stride: int) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each block."""
         if recall_of(model):
@@ -130,6 +147,18 @@ class Language(Task):
                     nll.append(by_token(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())
                     left = carried.leaves
         return np.concatenate(nll), np.concatenate(counts)
+
+
+def beginnings(texts: Sequence[str], count: int) -> list[str]:
+    """The first words of so many texts; where there are fewer, of words within them too, at equal distances.
+
+    >>> beginnings(["one two three four"], 2), beginnings(["one", "two", "three"], 2)
+    (['one two three four', 'four'], ['one', 'two'])
+    """
+    each = -(-count // max(1, len(texts)))  # rounded up
+    places = [(text, len(text) * part // each) for part in range(each) for text in texts]
+    starts = ((text, text.find(" ", at - 1) + 1 if at else 0) for text, at in places[:count])
+    return [text[start : start + LONG] for text, start in starts]
 
 
 def recall_of(model: Any) -> int:

@@ -28,9 +28,9 @@ from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
-from headwise.tasks.base import Evaluation, Task, device_of, evaluating
-from headwise.tasks.filling import Filling, masked_ids
-from headwise.tasks.language import Language
+from headwise.tasks.base import Evaluation, Sample, Task, device_of, evaluating, first
+from headwise.tasks.filling import Filling, filled, masked_ids
+from headwise.tasks.language import Language, beginnings
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD, UNK
 from headwise.text.tokenisers import Tokenisers
@@ -117,6 +117,11 @@ class Masked(Task):
         nll, right, counts = torch.cat(parts).double().numpy().T
         pairs = torch.cat(follows).numpy() if follows else np.empty((0, 2), np.int64)
         return Guesses(nll, right, counts, pairs)
+
+    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
+        """A word of each text is hidden, and guessed."""
+        texts = beginnings([text for _, text in first(pairs, count)], count)
+        return filled(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
 
     def fill(self, model: MaskedModel | Any, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
         """The most probable words for each mask of each text, best first."""

@@ -10,10 +10,12 @@ from torch import nn
 
 from headwise.runs.checkpoint import Checkpoint, latest, save, unique
 from headwise.runs.run import Run
-from headwise.train.state import Result, State, Validate, Watch
+from headwise.train.state import Result, Samples, State, Validate, Watch
 
 
-def count(run: Run, model: nn.Module, teach: Callable[[], None], validate: Validate, watch: Watch) -> Result:
+def count(
+    run: Run, model: nn.Module, teach: Callable[[], None], validate: Validate, samples: Samples, watch: Watch
+) -> Result:
     """Teach the model, validate it and save it as step 1; a run that has its checkpoint is left as it is."""
     with run.lock():
         if found := latest(run):
@@ -25,7 +27,8 @@ def count(run: Run, model: nn.Module, teach: Callable[[], None], validate: Valid
             scores = dict(validate(model))
             state = State(step=1, epoch=1, minutes=(monotonic() - begun) / 60, validated=1)
             state.best = {"name": watch.name, "value": float(scores[watch.name]), "step": 1}
-            run.metrics.append({"step": 1, "epoch": 1, "minutes": round(state.minutes, 4), "valid": scores})
+            where = {"step": 1, "epoch": 1, "minutes": round(state.minutes, 4)}
+            run.metrics.append({**where, "valid": scores, "samples": samples(model)})
             run.metrics.sync()
             save(run, Checkpoint(asdict(state), unique(model)))
     return Result("epochs", state.step, state.epoch, state.minutes, state.best)

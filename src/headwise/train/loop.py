@@ -26,7 +26,7 @@ from headwise.train.board import board
 from headwise.train.learner import Learner
 from headwise.train.progress import Progress, progress
 from headwise.train.signals import Interrupted, Signals
-from headwise.train.state import Counted, Data, Observer, Result, Row, State, Task, Validate, Watch
+from headwise.train.state import Counted, Data, Observer, Result, Row, Samples, State, Task, Validate, Watch
 
 MOST_SKIPS = 10  # in a row, under nan = "skip": beyond that the weights themselves are lost
 
@@ -40,6 +40,7 @@ def train(
     seed: int = 0,
     *,
     validate: Validate | None = None,
+    samples: Samples | None = None,
     watch: Watch = Watch(),  # noqa: B008  (a frozen value)
     observers: Sequence[Observer] = (),
     show: Progress | None = None,
@@ -47,13 +48,13 @@ def train(
     """Train `model` in `run` until the budget is spent, from its newest checkpoint where there is one.
 
     So resuming is calling it again. `validate(model)` returns scores, of which `watch` names the
-    decisive one; `observers` hear each row of metrics.jsonl.
+    decisive one, and `samples(model)` outputs to be kept beside them; `observers` hear each row of metrics.jsonl.
     """
     with ExitStack() as stack:
         stack.enter_context(run.lock())
         signals = stack.enter_context(Signals())
         loop = Loop(run, Learner(model, task, config, seed), data, config, signals)
-        loop.validate, loop.watch = validate, watch
+        loop.validate, loop.samples, loop.watch = validate, samples, watch
         shown = stack.enter_context(show or progress())
         loop.observers = [run.metrics.append, shown.hear, *observers]
         if config.tensorboard:
@@ -65,6 +66,7 @@ class Loop:
     """One process's share of a run: when to step, validate, log, save and stop."""
 
     validate: Validate | None = None
+    samples: Samples | None = None
     watch: Watch = Watch()
     observers: Sequence[Observer] = ()
 
@@ -210,10 +212,12 @@ class Loop:
         try:
             with self.learner.judged() as model, self.signals.abandoning():
                 scores = dict(self.validate(model))
+                sound = all(map(isfinite, scores.values()))  # weights that are lost write nothing
+                row = {"samples": self.samples(model)} if self.samples and sound else {}
         except Interrupted:
             return  # not validated: it is done again after resuming
         self._judge(scores)
-        self._tell({"valid": scores})
+        self._tell({"valid": scores, **row})
         self._save()
         self.logged_at = monotonic()
 

@@ -11,7 +11,7 @@ from headwise.errors import UserError
 from headwise.runs.differences import differences
 from headwise.studio.comparing import table, tables
 from headwise.studio.desk import Desk
-from headwise.studio.histories import history, rows
+from headwise.studio.histories import history, rows, samples
 from headwise.studio.routes.values import Name, Request
 
 MOST_RUNS = 50  # in one request
@@ -30,6 +30,12 @@ class RowsRequest(Request):
     """Curves to go on with."""
 
     runs: list[Since] = Field(max_length=MOST_RUNS)
+
+
+class SamplesRequest(Request):
+    """A run to read from."""
+
+    run: Name
 
 
 class DifferencesRequest(Request):
@@ -52,6 +58,10 @@ def routes(desk: Desk) -> APIRouter:
     @router.post("/runs/rows")
     async def since(request: RowsRequest) -> list[dict[str, Any]]:
         return await desk.aside(lambda: [rows(shelf[each.run], each.since, each.step) for each in request.runs])
+
+    @router.post("/runs/samples")
+    async def sampled(request: SamplesRequest) -> list[dict[str, Any]]:
+        return await desk.aside(lambda: samples(shelf[request.run]))
 
     @router.post("/runs/differences")
     async def differing(request: DifferencesRequest) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import { headColour } from "../draw/colours.js";
 import { plot, short } from "../draw/plot.js";
 import { comparisons } from "./runs_compared.js";
 import { Curves } from "./runs_curves.js";
+import { Samples } from "./runs_samples.js";
 import { saver } from "./saving.js";
 
 const AXES = [["step", "steps"], ["minutes", "minutes"], ["epoch", "epochs"]];
@@ -21,10 +22,11 @@ export async function runs(view, state, keep) {
   const form = el("section", { class: "panel", "aria-label": "Choice" }, el("h2", {}, "Runs"), list, field("Smoothing", slider),
     el("label", { class: "check" }, log, "logarithmic values"), problem);
   const figure = el("section", { class: "panel", "aria-label": "Curves" }), scores = el("section", { class: "panel", "aria-label": "Scores" });
+  const written = el("section", { class: "panel", "aria-label": "Samples" }), samples = new Samples(written, (run) => remember({ sample: run }));
   const settings = el("section", { class: "panel", "aria-label": "Settings that differ" }), compared = el("section", { class: "panel", "aria-label": "Comparisons", hidden: true });
   view.replaceChildren(el("h1", {}, "Runs"),
     el("p", { class: "lead" }, "How trainings went and go: every point is a row of the run's metrics.jsonl. What trains now is drawn on as it writes."),
-    el("div", { class: "columns" }, form, el("div", { class: "stack" }, figure, scores, settings, compared)));
+    el("div", { class: "columns" }, form, el("div", { class: "stack" }, figure, scores, written, settings, compared)));
 
   const curves = new Curves();
   let found = [];
@@ -49,7 +51,7 @@ export async function runs(view, state, keep) {
   function remember(more = {}) {
     Object.assign(state, more);
     if (!view.contains(form)) return;
-    keep({ runs: [...chosen.runs].join("/"), show: chosen.show.join("/"), over: chosen.over, smooth: chosen.smooth || "", log: chosen.log ? "1" : "", table: state.table, score: state.score });
+    keep({ runs: [...chosen.runs].join("/"), show: chosen.show.join("/"), over: chosen.over, smooth: chosen.smooth || "", log: chosen.log ? "1" : "", sample: state.sample, table: state.table, score: state.score });
   }
 
   async function refresh() {
@@ -89,6 +91,7 @@ export async function runs(view, state, keep) {
     chosen.runs = new Set([...chosen.runs].filter((name) => known.has(name)));
     try {
       await curves.follow([...chosen.runs]);
+      await samples.show([...chosen.runs].sort((a, b) => place(a) - place(b)), state.sample);
     } catch (error) {
       problem.textContent = error.message;
       return;
