@@ -11,14 +11,16 @@ from headwise.workflow import train_experiment
 TEXT = "to be or not to be, that is the question\n"
 SHORT = {"steps": 4, "validate_every": 2, "batch_size": 4, "threads": 1, "samples": 2}
 LINES = {"train": "texts.txt", "valid": "texts.txt", "format": "lines"}
-SMALL = {"width": 16, "heads": 2, "depth": 1}
+SMALL = {"width": 16, "heads": 2}
+GPT, BERT = ({"kind": kind, "depth": 1, **SMALL} for kind in ("gpt", "bert"))
+T5, TRANSFORMER = ({"kind": kind, **SMALL} for kind in ("t5", "transformer"))
 KINDS = {
-    "language-model": {"task": {"kind": "language-model", "context": 32}, "model": {"kind": "gpt", **SMALL}, "data": LINES},
-    "masked": {"task": {"kind": "masked", "context": 32}, "model": {"kind": "bert", **SMALL}, "data": LINES},
-    "denoise": {"task": {"kind": "denoise", "context": 32}, "model": {"kind": "t5", "width": 16, "heads": 2}, "data": LINES},
+    "language-model": {"task": {"kind": "language-model", "context": 32}, "model": GPT, "data": LINES},
+    "masked": {"task": {"kind": "masked", "context": 32}, "model": BERT, "data": LINES},
+    "denoise": {"task": {"kind": "denoise", "context": 32}, "model": T5, "data": LINES},
     "counted": {"task": "language-model", "model": {"kind": "ngram", "order": 2}, "data": LINES},
-    "transduce": {"task": "transduce", "model": {"kind": "transformer", "width": 16, "heads": 2}},
-    "classify": {"task": "classify", "model": {"kind": "transformer", "width": 16, "heads": 2}},
+    "transduce": {"task": "transduce", "model": TRANSFORMER},
+    "classify": {"task": "classify", "model": TRANSFORMER},
     "classify-images": {"task": "classify-images", "model": {"kind": "vit-tiny"}, "data": {"name": "digits"}},
 }  # fmt: skip
 
