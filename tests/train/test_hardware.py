@@ -1,8 +1,16 @@
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+
 import pytest
 import torch
 
 from headwise.errors import UserError
-from headwise.train.hardware import autocast, device
+from headwise.machine import taken
+from headwise.train.hardware import autocast, crowded, device
+
+HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: pass"
 
 
 @pytest.mark.parametrize("name", ["nonsense", "cuda:99", "xla"])
@@ -21,3 +29,20 @@ def test_bfloat16_is_computed_or_refused_but_never_ignored():
         assert not torch.cpu.get_capabilities().get("avx512_bf16", False)
     with autocast("float32", cpu):
         assert torch.nn.Linear(4, 4)(torch.ones(2, 4)).dtype == torch.float32
+
+
+def test_threads_that_would_wait_for_another_program_are_told():
+    ours = os.sched_getaffinity(0)
+    with ExitStack() as stack:
+        for core in ours:
+            hog = stack.enter_context(
+                subprocess.Popen([sys.executable, "-c", HOG.format(core)], stdout=subprocess.PIPE)
+            )
+            stack.callback(hog.kill)
+            assert hog.stdout
+            hog.stdout.readline()
+        assert taken() == len(ours)
+        told = crowded(threads=2)
+        assert f"{len(ours)} of {len(ours)} processors are busy" in told
+        assert "--set train.threads=1" in told
+        assert crowded(threads=1) == ""

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headwise.cli.common import say, warnings_to_stderr
+from headwise.machine import cores, taken
 
 SHOWN = 20
 PICTURED = "transformer"
@@ -31,7 +32,9 @@ def demo(
     warnings_to_stderr()
     from headwise.config.experiment import Experiment
 
-    experiment = Experiment.read(Path(str(files("headwise.cli") / "demo.toml")), [f"train.minutes={minutes}"])
+    free = max(1, cores() - taken())
+    settings = [f"train.minutes={minutes}", f"train.threads={free}"]
+    experiment = Experiment.read(Path(str(files("headwise.cli") / "demo.toml")), settings)
 
     from headwise.blocks.stack import parameters
     from headwise.inspect import export
@@ -39,6 +42,8 @@ def demo(
     from headwise.workflow import train_experiment
 
     say(f"training a small Transformer on the CMU dictionary, spelling to phonemes, for {minutes:g} minutes")
+    if free < cores():
+        say(f"other programs keep {cores() - free} of {cores()} processors busy: it learns less in the same time")
     run, result = train_experiment(experiment, runs, announce=say)
     if result.interrupted:
         say(f"stopped after {result.step} steps; to go on: headwise train --resume {run.path}")

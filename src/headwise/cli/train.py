@@ -55,8 +55,11 @@ def train(
         assert experiment is not None
         settings = Experiment.read(experiment, [*(set_ or ()), *([f"train.device={device}"] if device else ())])
 
+        from headwise.train.hardware import crowded
         from headwise.workflow import train_experiment
 
+        if warning := crowded(settings.train.threads):
+            say(warning)
         run, result = train_experiment(settings, runs, announce=say)
     best = result.best
     scored = f", best {best['name']} {best['value']:.4g} at step {best['step']}" if best else ""

@@ -7,6 +7,7 @@ import torch
 
 from headwise.config.train import TrainConfig
 from headwise.errors import UserError
+from headwise.machine import cores, taken
 
 
 def prepare(config: TrainConfig) -> torch.device:
@@ -21,6 +22,22 @@ def prepare(config: TrainConfig) -> torch.device:
     if config.threads:
         torch.set_num_threads(config.threads)
     return device(config.device)
+
+
+def crowded(threads: int = 0) -> str:
+    """A warning where several threads would share their processors with another program; empty where they do not.
+
+    Threads wait for each other at every product: where one of two waited for its processor as well, training was seen
+    to be forty times slower, not twice.
+    """
+    threads, busy = threads or torch.get_num_threads(), taken()
+    free = max(1, cores() - busy)
+    if threads <= free or torch.accelerator.is_available():
+        return ""
+    return (
+        f"{busy} of {cores()} processors are busy with other programs, for which {threads} threads would wait again "
+        f"and again: --set train.threads={free} may be much faster"
+    )
 
 
 def keep_memory() -> None:
