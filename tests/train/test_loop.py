@@ -212,6 +212,16 @@ def test_minutes_are_a_budget_that_the_schedule_follows(fit, toy):
     assert again.step == result.step
 
 
+def test_a_budget_that_a_validation_spends_is_spent(fit):
+    def slow(model):
+        time.sleep(0.7)
+        return {"nll": 1.0}
+
+    run, result = fit(config=CONFIG.changed(steps=0, minutes=0.01, validate_every=1), validate=slow)
+    assert (result.reason, result.step) == ("minutes", 1)
+    assert run.state["minutes"] >= 0.01
+
+
 def test_a_run_that_is_being_trained_refuses_a_second_trainer(fit, run):
     with run.lock(), pytest.raises(UserError, match="is being trained by process"):
         fit()

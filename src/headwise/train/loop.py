@@ -107,7 +107,7 @@ class Loop:
 
     def _shares(self) -> Mapping[str, float]:
         """How much of each budget is spent."""
-        self.state.minutes = (monotonic() - self.start) / 60
+        self.state.minutes = self._minutes()
         spent = {
             "steps": self.state.step,
             "epochs": self.state.epoch + self.state.index / len(self.plan),
@@ -116,6 +116,9 @@ class Loop:
         }
         budgets = {name: getattr(self.config, name) for name in spent}
         return {name: min(1.0, spent[name] / budget) for name, budget in budgets.items() if budget}
+
+    def _minutes(self) -> float:
+        return (monotonic() - self.start) / 60
 
     def _end(self, shares: Mapping[str, float]) -> str:
         """Why training is over; empty while it is not."""
@@ -245,6 +248,7 @@ class Loop:
         if self.saved == self.state.timeless():
             return
         self.run.metrics.sync()
+        self.state.minutes = self._minutes()  # those of the validation too
         save(self.run, self.learner.checkpoint(asdict(self.state)), self.keep)
         self.saved, self.saved_at = self.state.timeless(), monotonic()
 
