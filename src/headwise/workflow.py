@@ -17,6 +17,7 @@ from headwise.loaded import task_of
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, save, unique
 from headwise.tasks import task_class
+from headwise.tasks.base import Task
 from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
 from headwise.train.counting import count
@@ -38,11 +39,12 @@ def train_experiment(
     options are those of `headwise.train.loop.train`."""
     hardware.prepare(experiment.train)  # before the first tensor: worker threads take its flags when they start
     prepared, model = _begun(experiment, announce)
+    lessons = _lessons(experiment, prepared, model)  # whatever is wrong with them is told before there is a folder
     run = Run.fresh(folder, experiment.name or "run", experiment.model_dump(mode="json"))
     prepared.tokenisers.save(run.tokenizer)
     if experiment.init_from:  # whoever resumes needs the other model no more
         save(run, Checkpoint({"step": 0}, unique(model)))
-    return run, _train(run, experiment, prepared, model, announce, **options)
+    return run, _train(run, experiment, prepared, model, lessons, announce, **options)
 
 
 def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tuple[Run, Result]:
@@ -55,7 +57,8 @@ def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tup
     prepared = task_class(experiment.task.kind).prepare(experiment.data, Tokenisers.load(run.tokenizer))
     model = _built(experiment, prepared.tokenisers)
     tune(model, experiment.tuning)
-    return run, _train(run, experiment, prepared, model, announce, **options)
+    lessons = _lessons(experiment, prepared, model)
+    return run, _train(run, experiment, prepared, model, lessons, announce, **options)
 
 
 def _begun(experiment: Experiment, announce: Announce) -> tuple[Prepared, Any]:
@@ -79,11 +82,24 @@ def _built(experiment: Experiment, tokenisers: Tokenisers) -> Any:
     return task_of(experiment, tokenisers).build(experiment.model)
 
 
+def _lessons(experiment: Experiment, prepared: Prepared, model: Any) -> tuple[Task, Any]:
+    """The task, and its batches; none for a model without parameters, which counts in one pass."""
+    task = task_of(experiment, prepared.tokenisers)
+    learns = any(True for _ in model.parameters())
+    return task, task.data(prepared.train, experiment.seed, experiment.train) if learns else None
+
+
 def _train(
-    run: Run, experiment: Experiment, prepared: Prepared, model: Any, announce: Announce, **options: Any
+    run: Run,
+    experiment: Experiment,
+    prepared: Prepared,
+    model: Any,
+    lessons: tuple[Task, Any],
+    announce: Announce,
+    **options: Any,
 ) -> Result:
     config = experiment.train.for_width(getattr(experiment.model, "width", 0))
-    task = task_of(experiment, prepared.tokenisers)
+    task, data = lessons
     if (vectors := getattr(experiment.model, "embeddings", "")) and not run.steps():
         initialise(model, prepared.tokenisers, vectors, announce)
     about = f"{len(prepared.valid):,} to validate; {task.units}"
@@ -94,10 +110,9 @@ def _train(
     def show(current: Any) -> list[dict[str, str]]:
         return [each.told() for each in task.samples(current, prepared.valid_pairs, config.samples)]
 
-    if not any(True for _ in model.parameters()):  # it counts, in one pass
+    if data is None:
         announce(f"{len(prepared.train):,} texts to learn from, {about}")
         return count(run, model, lambda: task.teach(model, prepared.train), judge, show, task.watch)
-    data = task.data(prepared.train, experiment.seed, config)
     announce(f"{data.summary}; {about}; {size(model)}")
     if not run.steps():
         profile(model, lambda: [task.loss(model, data.batch(first)) for first in data.plan(0)[:1]])

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
-from transformers import AutoModelForImageClassification, PreTrainedModel, SwinConfig, Swinv2Config
+from transformers import AutoModel, AutoModelForImageClassification, PreTrainedModel, SwinConfig, Swinv2Config
 from transformers.utils import logging
 
 from headwise import UserError
 from headwise.blocks.record import collect, record
+from headwise.blocks.stream import Context
+from headwise.cli.main import main
+from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import fitting, write_folder
 from headwise.text.listed import Labels
@@ -33,9 +37,9 @@ CASES: dict[str, Any] = {
 }
 
 
-def theirs(config: Any) -> PreTrainedModel:
+def theirs(config: Any, kind: Any = AutoModelForImageClassification) -> PreTrainedModel:
     torch.manual_seed(1)
-    model = AutoModelForImageClassification.from_config(config).eval()
+    model = kind.from_config(config).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.2 * torch.randn_like(weight))  # zero biases and unit gains would hide a wrong place
@@ -84,6 +88,31 @@ def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, Imported, Path], tmp_pa
     assert all(torch.equal(before[name], after[name]) for name in before)
     again = AutoModelForImageClassification.from_pretrained(tmp_path / "out").eval()
     assert torch.equal(again(images(imported)).logits, model(images(imported)).logits)
+
+
+@pytest.mark.parametrize("case", ["swin-padded", "swinv2"])
+@torch.inference_mode()
+def test_base_models_are_encoders_to_look_into(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = theirs(CASES[case], AutoModel)
+    model.save_pretrained("in")
+    Path("in/preprocessor_config.json").write_text('{"image_mean": 0.4, "image_std": 0.2}')
+    imported = from_hf("in")
+    pixels = torch.randn(3, 3, *imported.experiment.model.image)
+    found = model(pixels)
+    assert imported.task.kind == "encode-images"
+    assert (imported.model.encoder(pixels, Context()).x - found.last_hidden_state).abs().max() < 1e-5
+    assert (imported.model(pixels) - found.pooler_output).abs().max() < 1e-5
+    to_hf(imported, "out")
+    before, after = (load_file(f"{side}/model.safetensors") for side in ("in", "out"))
+    stem = f"{CASES[case].model_type}."  # which theirs leaves out and reads all the same
+    assert after.keys() == {stem + name for name in before}
+    assert all(torch.equal(before[name], after[stem + name]) for name in before)
+    assert torch.equal(AutoModel.from_pretrained("out").eval()(pixels).last_hidden_state, found.last_hidden_state)
+    Image.new("RGB", (40, 30), "red").save("red.png")
+    main(["import", "in", "run"])
+    main(["inspect", "run", "red.png"])
+    assert "4: patches" in Path("attention.html").read_text()
 
 
 @pytest.mark.parametrize(

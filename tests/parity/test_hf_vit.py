@@ -17,9 +17,11 @@ from word_folders import shaken
 
 import headwise
 from headwise import UserError
+from headwise.blocks.stream import Context
 from headwise.catalog import MODELS
 from headwise.cli.main import main
 from headwise.config.experiment import resolved
+from headwise.config.images import ImagesConfig
 from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.files import open_weights
 from headwise.interop.hf.read import read_folder
@@ -83,6 +85,19 @@ def test_outputs_are_equal_both_ways(name: str, tmp_path: Path) -> None:
     assert written["architectures"] == [name] and written["id2label"]["3"] == "crane (3)"
 
 
+@pytest.mark.parametrize("name", ["ViTModel", "DeiTModel"])
+@torch.inference_mode()
+def test_base_models_are_encoders_to_look_into(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = theirs(name)
+    imported = from_hf(saved(model, tmp_path / "in"))
+    assert imported.task.kind == "encode-images"
+    close(imported.model.encoder(PIXELS, Context()).x, model(PIXELS).last_hidden_state)
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (40, 30), "red").save("red.png")
+    main(["inspect", "in", "red.png"])
+    assert Path("attention.html").is_file()
+
+
 @torch.inference_mode()
 def test_both_heads_of_a_distilled_model_are_theirs(tmp_path: Path) -> None:
     model = theirs("DeiTForImageClassificationWithTeacher")
@@ -141,6 +156,40 @@ def test_a_folder_labels_image_files_and_becomes_a_run(tmp_path: Path, capsys: p
         main(["classify", str(source), str(tmp_path / "red.png"), "--json"])
         row = json.loads(capsys.readouterr().out)
         assert row["probabilities"] == pytest.approx(loaded.recognise([tmp_path / "red.png"])[0])
+
+
+def test_what_an_import_learnt_from_is_not_known_until_its_run_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, labels = tmp_path / "run", {number: str(number) for number in range(10)}
+    folder = saved(
+        theirs("ViTForImageClassification", num_channels=1, id2label=labels),
+        tmp_path / "hf",
+        image_mean=0.5,
+        image_std=0.5,
+    )
+    main(["import", str(folder), str(run)])
+    for command in (["evaluate", str(run)], ["evaluate", str(folder)], ["inspect", str(run), "--view", "distance"]):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main(command)
+        told = capsys.readouterr().err.splitlines()
+        assert end.value.code == 2 and len(told) == 1
+        assert "what an imported model learnt from is not known here" in told[0] and "config.toml" in told[0]
+    config = run / "config.toml"
+    said = config.read_text().replace('name = "unknown"', 'name = "digits"')
+    config.write_text(said.replace('cache = ""', f'cache = "{tmp_path / "cache"}"'))
+    main(["evaluate", str(run), "--json"])
+    assert json.loads(capsys.readouterr().out)["items"] == 360
+
+
+def test_labels_that_it_never_learnt_are_refused_not_counted_as_wrong(tmp_path: Path) -> None:
+    loaded = from_hf(
+        saved(theirs("ViTForImageClassification", num_channels=1), tmp_path, image_mean=0.5, image_std=0.5)
+    )
+    data = ImagesConfig(name="digits", cache=str(tmp_path / "cache"))
+    with pytest.raises(UserError, match="the label '0' is none of those that were learnt: cat, crane, dog"):
+        loaded.task.evaluate(loaded.model, loaded.task.held_out(data))
 
 
 @torch.inference_mode()

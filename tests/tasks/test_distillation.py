@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ from torch import Tensor
 
 import headwise
 from headwise import UserError
+from headwise.cli.main import main
 from headwise.config.experiment import resolved
 from headwise.runs import Run
 from headwise.runs.checkpoint import weights
 from headwise.tasks.distillation import Distillation, Teacher
+from headwise.text.listed import Labels
+from headwise.text.tokenisers import Tokenisers
 from headwise.workflow import train_experiment
 
 TRAIN = {"steps": 2, "batch_size": 8, "threads": 1, "device": "cpu", "log_every": 1}
@@ -108,6 +112,41 @@ def test_each_head_learns_its_own_lesson(place: Path) -> None:
     task.loss(model, batch).total.backward()
     first, second = (head.head.weight.grad.norm().item() for head in model.heads)
     assert first < 0.01 * second
+
+
+@pytest.fixture(scope="module")
+def strangers(place: Path) -> Path:
+    """What cannot teach digits: a folder that is no run, a run that writes, one that knows other classes."""
+    (place / "empty").mkdir()
+    (place / "text.txt").write_text("one two three\n" * 8)
+    data = {"format": "text", "train": str(place / "text.txt"), "valid": str(place / "text.txt")}
+    tables = {"task": "language-model", "model": {"kind": "ngram", "order": 2}, "train": {"epochs": 1}, "data": data}
+    train_experiment(resolved({**tables, "name": "writer"}), place)
+    cnn = headwise.load(place / "runs" / "cnn")
+    replace(cnn, tokenisers=Tokenisers(cnn.tokenisers.source, Labels("abcdefghij"))).save(place / "letters")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("teacher", "sentence"),
+    [
+        ("missing", "missing: there is no such folder; name a run"),
+        ("empty", "empty"),
+        ("writer", "this run was trained to language-model, not to classify-images; name another run"),
+        ("letters", "do not share the classes 0, 1"),
+    ],
+)
+def test_a_teacher_that_does_not_fit_is_told_before_there_is_a_run(
+    teacher: str, sentence: str, strangers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = experiment(strangers, name="student", task=distilled(strangers, teacher=str(strangers / teacher)))
+    (tmp_path / "student.toml").write_text(made.to_toml())
+    with pytest.raises(SystemExit) as end:
+        main(["train", str(tmp_path / "student.toml"), "--runs", str(tmp_path / "runs")])
+    told = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2
+    assert len(told) == 1 and told[0].startswith("headwise: task.teacher: ") and sentence in told[0]
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_teacher_that_does_not_fit(place: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,7 @@ def evaluate(
     *,
     data: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Your own pairs: a TSV, two aligned files, .conllu, .zip; or a text."),
+        Parameter(negative="", help="Your own pairs: a TSV, two aligned files, .conllu, .zip; a text; images."),
     ] = None,
     and_: Ensemble = None,
     beams: Beams = None,
@@ -59,13 +60,18 @@ def evaluate(
         headwise evaluate runs/multi30k --by-length lengths.svg
         headwise evaluate runs/ewt-lstm --confusion tags.svg
         headwise evaluate runs/shakespeare-lstm --data sonnets.txt
+        headwise evaluate vit-base-patch16-224 --data photos/
     """
     loaded = opened([run, *(and_ or ())], checkpoint, device, threads, with_)
     _check(loaded, outputs, show, confusion, by_length)
     settings: dict[str, Any] = {
         key: value for key, value in (("beams", beams), ("length_penalty", length_penalty)) if value is not None
     }
-    pairs = _read(tuple(Path(file) for file in data), loaded) if data else ()
+    pairs: Sequence[Pair] = ()
+    if data and loaded.experiment.task.reads == "images":
+        loaded = _seeing(loaded, data)
+    elif data:
+        pairs = _read(tuple(Path(file) for file in data), loaded)
     found = loaded.evaluate(pairs, language=language, **settings)
     rows = list(zip(found.sources, found.outputs, found.references, strict=True))
     if outputs:
@@ -99,6 +105,18 @@ def _check(loaded: Loaded, outputs: Path | None, show: int, confusion: Path | No
         if kind not in ("tag", "classify"):
             raise UserError(f"--confusion: this run was trained to {kind}; only taggers and classifiers have labels")
         check_ending(confusion, ".svg", ".png")
+
+
+def _seeing(loaded: Loaded, data: Sequence[str]) -> Loaded:
+    """The same with other images: the test part of a named set, or all of a folder."""
+    from headwise.config.base import validate
+    from headwise.config.images import ImagesConfig
+
+    if len(data) > 1:
+        raise UserError("--data: give one set of images by name, or one folder with a folder for each class")
+    parts = dict.fromkeys(("train", "valid", "test"), data[0])  # so that nothing of a folder is held out
+    images = validate(ImagesConfig, parts if Path(data[0]).exists() else {"name": data[0]}, "--data")
+    return replace(loaded, experiment=loaded.experiment.changed(data=images))
 
 
 def _read(files: tuple[Path, ...], loaded: Loaded) -> Sequence[Pair]:

@@ -15,6 +15,7 @@ USES = {  # others are called as the task
     "masked": "fill-mask",
     "classify-images": "classify",
     "encode": "embed",
+    "encode-images": "inspect",
 }
 
 

@@ -12,6 +12,7 @@ import torch
 
 from headwise.blocks.detection import Detector
 from headwise.blocks.images import ImageClassifier
+from headwise.blocks.readers import Reader
 from headwise.blocks.stack import EncoderDecoder
 from headwise.decode.driver import decode
 from headwise.errors import UserError
@@ -46,11 +47,11 @@ class Asked:
 @singledispatch
 def asked(model: Any, scene: Scene) -> Asked:
     """What asks in this kind of model, for one image."""
-    raise UserError("--view queries: is of models that label, find or describe; name another run")
+    raise UserError("--view queries: is of models that read, label, find or describe; name another run")
 
 
 @asked.register
-def _latents(model: ImageClassifier, scene: Scene) -> Asked:
+def _latents(model: ImageClassifier | Reader, scene: Scene) -> Asked:
     count = len(getattr(model.encoder, "latents", ()))
     names = {number: f"latent {number + 1}" for number in range(min(count, MOST))}
     return Asked(lambda: model(scene.pixels.normalised(scene.read)), names)

@@ -17,7 +17,7 @@ from headwise.inspect.distance import distances
 from headwise.inspect.image_queries import asked
 from headwise.inspect.panels import Heat
 from headwise.inspect.rollout import rollout
-from headwise.inspect.scene import Scene, held_out
+from headwise.inspect.scene import Scene
 from headwise.vision.frequency import by_frequency
 
 
@@ -55,7 +55,7 @@ def positions(scene: Scene) -> Shown:
 
 def distance(scene: Scene) -> Shown:
     """How far each head looks: in one image, or in held-out ones."""
-    images = held_out(scene.loaded) if scene.source is None else scene.read
+    images = scene.others() if scene.source is None else scene.read
     return distances(scene.model, images, scene.pixels.normalised)
 
 

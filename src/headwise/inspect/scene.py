@@ -15,6 +15,7 @@ from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, Grid, of_encoder
 from headwise.inspect.panels import ACROSS, SIDE, Box, Heat, Sheet, Tile, canvas
 from headwise.tasks.base import device_of
+from headwise.tasks.recognise import held_out
 from headwise.vision.decode import window
 from headwise.vision.draw import shown
 from headwise.vision.pixels import Pixels
@@ -69,6 +70,11 @@ class Scene:
     def read(self) -> Tensor:
         """The image as the model reads it, (1, C, H, W) bytes."""
         return self.pixels.read(self.whole)[None].to(device_of(self.model))
+
+    def others(self) -> np.ndarray:
+        """Some of the held-out images, (N, C, H, W) bytes: from all over the set, which may be sorted by label."""
+        images = held_out(self.loaded.experiment.data, self.pixels)
+        return images.pixels[np.linspace(0, len(images) - 1, min(HELD_OUT, len(images))).astype(int)]
 
     @cached_property
     def gazes(self) -> list[Gaze]:
@@ -135,12 +141,3 @@ class Scene:
         tiles = [None if each is None else each.tile(ground) for each in (*blanks, *heats)]
         numbers = [each.to_json() for each in heats if each is not None]
         return Sheet([Tile(ground, "image"), *tiles], columns, note, {"note": note, "maps": numbers}, side=side)
-
-
-def held_out(loaded: Loaded) -> np.ndarray:
-    """Some of the held-out images, (N, C, H, W) bytes: from all over the set, which may be sorted by label."""
-    images = loaded.held_out()
-    which = np.linspace(0, len(images) - 1, min(HELD_OUT, len(images))).astype(int)
-    if hasattr(images, "pixels"):
-        return images.pixels[which]
-    return np.stack([images[number][0].pixels for number in which])  # pairs of a picture and its caption

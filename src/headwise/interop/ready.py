@@ -20,9 +20,9 @@ from headwise.interop.hf.write import write_folder
 from headwise.loaded import Loaded
 from headwise.models.pictured import PictureConfig
 from headwise.text.hf import HfTokeniser
+from headwise.vision.named import UNKNOWN
 
 CONTEXT = 1024  # tokens that are read at once in evaluation, of models that could read more
-UNKNOWN = "unknown"  # what the images are called that an imported model learnt from
 LACKING = {
     False: ("tokenizer.json (nor source.spm, target.spm and vocab.json, if it is Marian), so texts", "AutoTokenizer"),
     True: (f"{PROCESSOR}, so images", "AutoImageProcessor"),

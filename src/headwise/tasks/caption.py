@@ -26,12 +26,11 @@ from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.score import Score
 from headwise.tasks.base import PairData, device_of
-from headwise.tasks.recognise import Augment, for_pixels, prepared
+from headwise.tasks.recognise import Augment, held_out, prepared
 from headwise.tasks.transduce import Transduce
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN
 from headwise.text.tokenisers import Tokenisers
-from headwise.vision.corpora import load_images
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
 
@@ -92,8 +91,7 @@ class Caption(Transduce):
         return Examples.of(((), ids) for ids in self.tokenisers.target.encode_batch(images.targets))
 
     def held_out(self, data: ImagesConfig) -> list[Pair]:
-        corpus = load_images(for_pixels(data, self.pixels))
-        return pairs_of(corpus.test if len(corpus.test) else corpus.valid)
+        return pairs_of(held_out(data, self.pixels))
 
     @cached_property
     def augmentations(self) -> list[Augment]:

@@ -48,10 +48,11 @@ class Teacher:
         from headwise.loaded import load
 
         path, which = folder_of(run)
-        if not path.is_dir():
-            raise UserError(f"task.teacher: {path}: there is no such folder; name a run that classifies these images")
-        loaded = load(path, which=which)
-        task = loaded.able("classify-images")
+        try:
+            loaded = load(path, which=which)
+            task = loaded.able("classify-images")
+        except UserError as error:
+            raise UserError(f"task.teacher: {error}") from None
         if set(task.classes) != set(classes):
             strange = ", ".join(sorted(set(task.classes) ^ set(classes)))
             raise UserError(f"task.teacher: {run} and the data do not share the classes {strange}; name another run")

@@ -56,6 +56,9 @@ class EncodeImages(Encode):
 
     kind = "encode-images"
 
+    def held_out(self, data: Any) -> Any:
+        nothing_to_learn()
+
     def build(self, model: Any) -> Reader:
         pixels: Any = self.tokenisers.source
         own = model.sized(pixels.height, pixels.width, pixels.channels)

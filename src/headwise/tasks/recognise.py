@@ -69,6 +69,8 @@ class Recognise(Task):
         return model.sized(pixels.height, pixels.width, pixels.channels).build(0, len(self.classes), self.kind)
 
     def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
+        if self.config.teacher:
+            _ = self.distillation  # now, so that a teacher that does not fit is told before a run is begun
         labels = self.numbers(examples.targets)
         return ImageData(examples, lambda n: labels[torch.from_numpy(n)], seed, config.batch_size or 128, self.repeats)
 
@@ -77,8 +79,7 @@ class Recognise(Task):
         return self.config.repeats
 
     def held_out(self, data: ImagesConfig) -> Images:
-        corpus = load_images(for_pixels(data, self.pixels))
-        return corpus.test if len(corpus.test) else corpus.valid
+        return held_out(data, self.pixels)
 
     def numbers(self, labels: Sequence[str]) -> Tensor:
         """The number of each label, (N,)."""
@@ -122,6 +123,7 @@ class Recognise(Task):
         return {name: scorer(name)(outputs, references, 0).value for name in self.config.scores}
 
     def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
+        self.numbers(pairs.targets)  # refuses labels that it could never give
         outputs = [[best(found)] for found in self.probabilities(model, pairs.pixels)]
         references = [[str(label)] for label in pairs.targets]
         names, counts = confusion(outputs, references)
@@ -174,6 +176,12 @@ def for_pixels(data: ImagesConfig, pixels: Pixels | None) -> ImagesConfig:
     if pixels is None:
         return data
     return data.changed(size=data.size or (pixels.height, pixels.width), channels=data.channels or pixels.channels)
+
+
+def held_out(data: ImagesConfig, pixels: Pixels) -> Images:
+    """The test part of what a model reads, or its validation part where there is none."""
+    corpus = load_images(for_pixels(data, pixels))
+    return corpus.test if len(corpus.test) else corpus.valid
 
 
 def measured(images: Images, data: ImagesConfig, pixels: Pixels | None) -> Pixels:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from headwise.evaluate.precision import Found
-from headwise.inspect.colour import INK
 from headwise.inspect.files import figure
+from headwise.inspect.panels import Box, canvas, covered
 from headwise.vision.decode import decoding, opened, read
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def draw(
     image: Image.Image,
     found: Found,
     maps: np.ndarray | None = None,
-    seen: tuple[float, float, float, float] | None = None,
+    seen: Box | None = None,
 ) -> Path:
     """The image with its boxes; with `maps` (n, h, w), a further panel for each box with where its slot looked. `seen`
     is the part of the image, x0 y0 x1 y1, that the model was given: the maps lie over it."""
@@ -55,7 +54,7 @@ def draw(
             box(axes[0], found, number, colours[found.labels[number]])
         for number, (panel, weights) in enumerate(zip(axes[1:], () if maps is None else maps, strict=False)):
             plain(panel, image)
-            overlay(panel, weights, seen or (0, 0, *image.size))
+            looked(panel, image, weights, seen or (0, 0, *image.size))
             box(panel, found, number, colours[found.labels[number]])
     return path
 
@@ -66,13 +65,11 @@ def plain(axes: Axes, image: Image.Image) -> None:
     axes.set(xlim=(0, image.width), ylim=(image.height, 0))
 
 
-def overlay(axes: Axes, weights: np.ndarray, seen: Iterable[float]) -> None:
-    """Weights (h, w) over a part of the image: the stronger, the less it is covered by ink."""
-    x0, y0, x1, y1 = seen
-    ink = np.array([int(INK[place : place + 2], 16) / 255 for place in (1, 3, 5)])
-    covered = 0.85 * (1 - weights / max(float(weights.max()), 1e-9))
-    veil = np.concatenate([np.broadcast_to(ink, (*weights.shape, 3)), covered[..., None]], -1)  # (h, w, 4)
-    axes.imshow(veil, extent=(x0, x1, y1, y0), interpolation="bilinear")
+def looked(axes: Axes, image: Image.Image, weights: np.ndarray, seen: Box) -> None:
+    """Weights (h, w) over the part of the image that was given to the model, as `headwise inspect` draws them."""
+    x0, y0, x1, y1 = map(round, seen)
+    pixels = covered(canvas(image.crop((x0, y0, x1, y1))), weights)
+    axes.imshow(pixels, extent=(x0, x1, y1, y0), interpolation="nearest")
 
 
 def box(axes: Axes, found: Found, number: int, colour: str) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 
 from headwise.config.base import validate
 from headwise.config.images import ImagesConfig
+from headwise.data.cache import cache_root
 from headwise.errors import UserError, nearest
 from headwise.vision.images import ImageCorpus
-from headwise.vision.scenes import MAKERS, scene_corpus
+from headwise.vision.scene_sets import scene_corpus
+from headwise.vision.scenes import MAKERS
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def _cifar10(format: str, ending: str, labels: str = "") -> dict[str, Any]:
     return {"format": format, **files, "classes": OBJECTS}
 
 
+UNKNOWN = "unknown"  # what the images are called that an imported model learnt from
 ROOT = "data.root, or below the folder of the environment variable HEADWISE_DATA"
 MNIST_PARTS = {"train": "train", "test": "t10k"}
 CIFAR_PARTS = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
@@ -101,6 +104,11 @@ def resolve(config: ImagesConfig) -> ImagesConfig:
     """The same images as files: a set's name replaced by what it stands for."""
     if not config.name:
         return config
+    if config.name == UNKNOWN:
+        raise UserError(
+            "data.name: what an imported model learnt from is not known here; score it with --data NAME or FOLDER, or "
+            "name images in [data] of its run's config.toml (`headwise import` makes the run)"
+        )
     if config.name not in NAMED:
         raise UserError(
             f"data.name: no set of images is called '{config.name}'; {nearest(config.name, [*NAMED, *DRAWN])}"
@@ -117,4 +125,5 @@ def drawn(config: ImagesConfig) -> ImageCorpus:
     """A set that is drawn: as many images as are asked for, of the size that is asked for."""
     if len(set(config.size)) > 1:
         raise UserError(f"data.size: '{config.name}' are drawn as squares; give one side")
-    return DRAWN[config.name](config.name, train=config.most, size=config.size[0] if config.size else 0)
+    size = config.size[0] if config.size else 0
+    return DRAWN[config.name](config.name, cache_root(config.cache), train=config.most, size=size)

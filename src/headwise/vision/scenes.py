@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, count, pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from headwise.vision.boxes import Boxes
-from headwise.vision.images import ImageCorpus, Images
+from headwise.vision.images import Images
+from headwise.vision.workers import shown
 
 Random = np.random.Generator
 Points = list[tuple[float, float]]
 
+VERSION = 1  # of how scenes are drawn; another number draws anew what is kept
 FINER = 4  # lines and columns that are drawn for each of the image: edges are smooth, boxes exact to a quarter pixel
 LEAST = 0.4  # of a shape stays visible, whatever covers it
 SIZES = (0.09, 0.24)  # radii, as shares of the image's side
@@ -36,7 +38,6 @@ COLOURS = {
 
 
 TAKEN = [0, *[255] * 255]  # of an owner's number: whether there is one
-SIDE, TRAIN, VALID, TEST = 64, 4000, 500, 1000  # pixels; numbers of scenes
 
 
 def ring(corners: int, *radii: float, turn: float = 0.0) -> Points:
@@ -83,19 +84,11 @@ class Thing:
         return abs(twice) / 2 * (self.radius * side) ** 2
 
 
-def scene_corpus(name: str, train: int = 0, size: int = 0, seed: int = 1) -> ImageCorpus:
-    """The set `scenes` with boxes or `scene-captions` with captions, of 4,000 scenes to train on where it is not said
-    otherwise. Those held out have the first numbers, so that they stay the same when there are more to train on."""
-    counts = {"test": TEST, "valid": VALID, "train": train or TRAIN}
-    ends = list(accumulate(counts.values()))
-    starts = dict(zip(counts, [0, *ends], strict=False))
-    return ImageCorpus(**{part: scenes(name, counts[part], size or SIDE, seed, starts[part]) for part in starts})
-
-
-def scenes(name: str, count: int, size: int = SIDE, seed: int = 1, start: int = 0) -> Images:
+def scenes(name: str, count: int, size: int, seed: int = 1, start: int = 0) -> Images:
     """The scenes with `count` numbers from `start`."""
     numbers = range(start, start + count)
-    pixels, targets = zip(*(MAKERS[name](size, seed, number) for number in numbers), strict=True)
+    made = (MAKERS[name](size, seed, number) for number in numbers)
+    pixels, targets = zip(*shown(made, count, f"drawing {name}"), strict=True)
     return Images(np.stack(pixels), targets, [f"{name} {seed}.{number}" for number in numbers])
 
 

@@ -122,7 +122,7 @@ KEYS, SELF, DOWN = columns("swin")
 SWIN = Architecture(
     theirs=TheirSwin,
     config=SwinConfig,
-    classes={"SwinForImageClassification": "classify-images"},
+    classes={"SwinForImageClassification": "classify-images", "SwinModel": "encode-images"},
     keys={
         **KEYS,
         f"{LOOK}.terms.0.table": Key((f"{SELF}.relative_position_bias_table",)),
@@ -137,7 +137,7 @@ KEYS, SELF, DOWN = columns("swinv2")
 SWIN_V2 = Architecture(
     theirs=TheirSwinV2,
     config=SwinV2Config,
-    classes={"Swinv2ForImageClassification": "classify-images"},
+    classes={"Swinv2ForImageClassification": "classify-images", "Swinv2Model": "encode-images"},
     keys={
         **KEYS,
         f"{LOOK}.see.bias": Key(

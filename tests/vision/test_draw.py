@@ -1,0 +1,30 @@
+"""Pictures of detections."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from headwise.evaluate.precision import Found
+from headwise.inspect.panels import canvas, covered
+from headwise.vision.draw import draw, looked, plain
+
+WEIGHTS = np.array([[0.0, 0.1], [0.2, 0.7]])
+
+
+def test_weights_lie_over_what_the_model_was_given_as_inspection_draws_them() -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
+    axes = Figure().subplots()
+    plain(axes, image)
+    looked(axes, image, WEIGHTS, (5.0, 0.0, 25.0, 20.0))
+    over = axes.images[-1]
+    assert over.get_extent() == [5, 25, 20, 0]
+    assert np.array_equal(over.get_array(), covered(canvas(image.crop((5, 0, 25, 20))), WEIGHTS))
+    assert axes.get_xlim() == (0, 30) and axes.get_ylim() == (20, 0)  # what it was not given is shown as well
+
+
+def test_a_panel_for_each_box(tmp_path: Path) -> None:
+    found = Found(np.array([[2, 2, 10, 9], [4, 1, 15, 15]]), ("star", "$star"), np.array([0.9, 0.6]), np.arange(2))
+    path = draw(tmp_path / "boxes.svg", Image.new("RGB", (16, 16), "red"), found, np.stack([WEIGHTS, WEIGHTS.T]))
+    assert path.read_text().count("<image") == 3
