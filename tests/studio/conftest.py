@@ -73,10 +73,10 @@ def studio(runs: Path) -> Iterator[Address]:
 
 
 @pytest.fixture
-def visit(page: Page, studio: Address) -> Callable[[str, str], None]:
+def visit(page: Page, studio: Address) -> Callable[..., None]:
     """Go to a view by its address, and wait until it is drawn; within the studio nothing is loaded again."""
 
-    def visited(view: str, state: str) -> None:
+    def visited(view: str, state: str, ready: str = "") -> None:
         if not page.url.startswith(studio.url):
             page.goto(studio.url)
         page.evaluate(
@@ -87,6 +87,6 @@ def visit(page: Page, studio: Address) -> Callable[[str, str], None]:
             }""",
             f"#/{view}?{state}",
         )
-        expect(page.locator("main")).to_have_attribute("data-ready", view, timeout=20_000)
+        expect(page.locator("main")).to_have_attribute("data-ready", ready or view, timeout=20_000)
 
     return visited

@@ -41,7 +41,7 @@ def test_the_matrix_tells_the_number_under_the_pointer(page, studio, runs):
 def test_a_thumbnail_leads_to_its_head_and_the_address_restores_it(page, studio):
     opened(page, studio, "run=reverse&text=abc&view=model")
     page.get_by_role("button", name="layer 1, head 2").click()
-    expect(page.locator(".canvas > svg")).to_be_visible()
+    expect(page.locator(".matrix-figure")).to_be_visible()
     assert "layer=0" in page.url and "heads=1" in page.url and "view=matrix" in page.url
     page.reload()
     expect(page.locator("main")).to_have_attribute("data-ready", "look")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from headwise.errors import UserError
@@ -17,6 +20,8 @@ from headwise.studio.shelf import Shelf
 from headwise.web.guard import Address, Guard
 
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+AFTER = 1.0  # seconds from the first page on: importing would slow it down
 
 
 def application(shelf: Shelf, address: Address) -> Guard:
@@ -28,24 +33,44 @@ def application(shelf: Shelf, address: Address) -> Guard:
     desk = Desk(shelf)
     for routes in ROUTES:
         app.include_router(routes(desk))
-    pages(app)
+    pages(app, desk)
     return Guard(app, address)
 
 
-def pages(app: FastAPI) -> None:
-    """The files of the web application: an explicit list, read from the package."""
+def pages(app: FastAPI, desk: Desk) -> None:
+    """The files of the web application: an explicit list, read from the package once."""
     root = Path(str(resources.files("headwise.studio") / "static"))
-    files = {str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.suffix in TYPES}
+    files = {str(path.relative_to(root)): File.read(path) for path in sorted(root.rglob("*")) if path.suffix in TYPES}
 
     @app.get("/", include_in_schema=False)
-    async def index() -> FileResponse:
-        return FileResponse(files["index.html"], media_type="text/html")
+    async def index(request: Request) -> Response:
+        asyncio.get_running_loop().call_later(AFTER, desk.prepare)
+        return files["index.html"].answer(request)
 
     @app.get("/static/{name:path}", include_in_schema=False)
-    async def static(name: str) -> Response:
-        if name not in files:
-            return JSONResponse({"error": "there is no such file"}, 404)
-        return FileResponse(files[name], media_type=TYPES[files[name].suffix], headers={"cache-control": "no-cache"})
+    async def static(name: str, request: Request) -> Response:
+        return files[name].answer(request) if name in files else JSONResponse({"error": "there is no such file"}, 404)
+
+
+@dataclass(frozen=True)
+class File:
+    """A file in memory: there are many small ones, and a page waits for all of them."""
+
+    content: bytes
+    kind: str
+    tag: str
+
+    @classmethod
+    def read(cls, path: Path) -> File:
+        content = path.read_bytes()
+        return cls(content, TYPES[path.suffix], f'"{sha256(content).hexdigest()[:16]}"')
+
+    def answer(self, request: Request) -> Response:
+        """The file, unless the browser has this very one."""
+        headers = {"cache-control": "no-cache", "etag": self.tag}
+        if request.headers.get("if-none-match") == self.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, media_type=self.kind, headers=headers)
 
 
 async def told(request: Request, error: Exception) -> JSONResponse:

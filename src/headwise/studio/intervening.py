@@ -22,10 +22,11 @@ from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
 from headwise.loaded import Loaded
+from headwise.studio.limits import MOST_JUDGED
 from headwise.studio.steps import labels, read_first, request_of
+from headwise.studio.texts import reads, remark
 
 CONTINUED = 8  # tokens that a language model goes on with by itself
-MOST = 128  # tokens that are judged
 AT_ONCE = 4096  # tokens in a batch
 LOGITS = 2**25  # numbers in a batch's logits: 128 MB
 GUESSES = 3  # of a layer, for each token
@@ -62,11 +63,11 @@ class Case:
         model = loaded.model
         if not isinstance(model, EncoderDecoder | LanguageModel):
             raise UserError("this run's model has no layers to intervene in; choose another run")
-        self.model, self.tokenisers = model, loaded.tokenisers
-        self.request = request_of(loaded, text, max_length=CONTINUED if model.continues else MOST)
+        self.model, self.tokenisers, self.remark = model, loaded.tokenisers, remark(reads(loaded), text)
+        self.request = request_of(loaded, text, max_length=CONTINUED if model.continues else MOST_JUDGED)
         self.wrote = list(ids) or self._wrote(target)
-        if len(self.wrote) > MOST:
-            raise UserError(f"target: {len(self.wrote)} tokens are too many to judge; give at most {MOST}")
+        if len(self.wrote) > MOST_JUDGED:
+            raise UserError(f"target: {len(self.wrote)} tokens are too many to judge; give at most {MOST_JUDGED}")
         if not all(0 <= token < model.vocab for token in self.wrote):
             raise UserError(f"ids: this model knows tokens from 0 to {model.vocab - 1:,}")
         self.source, self.before = read_first(model, self.request)
@@ -179,6 +180,7 @@ def intervened(case: Case, changes: Changes) -> dict[str, Any]:
             for label, before, after in zip(labels(target, case.wrote), *log_probs.tolist(), strict=True)
         ],
         "own": target.decode(own.ids),
+        "remark": case.remark,
         "read": labels(side.source if case.source else target, case.source or case.before),
         "hideable": bool(case.hideable),
         "kinds": [

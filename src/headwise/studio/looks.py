@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from secrets import token_hex
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,14 @@ from headwise.errors import UserError
 from headwise.inspect.maps import Maps
 from headwise.inspect.svg import visible
 from headwise.studio.pack import Pack
+from headwise.studio.texts import fitting, reads
+
+if TYPE_CHECKING:
+    from headwise.loaded import Loaded
 
 Seen = TypeVar("Seen")
 KEPT = 8  # looks
+MOST_BYTES = 2**30  # of all that are kept, but for the last
 SMALL = 24  # rows and columns of a thumbnail at most
 
 
@@ -26,13 +31,15 @@ class Looks(Generic[Seen]):
     def __init__(self, kept: int = KEPT):
         self.kept, self.lock = kept, Lock()
         self.maps: OrderedDict[str, Seen] = OrderedDict()
+        self.sizes: dict[str, int] = {}
 
-    def keep(self, maps: Seen) -> str:
+    def keep(self, maps: Seen, size: int = 0) -> str:
+        """`size`: bytes."""
         name = token_hex(8)
         with self.lock:
-            self.maps[name] = maps
-            while len(self.maps) > self.kept:
-                self.maps.popitem(last=False)
+            self.maps[name], self.sizes[name] = maps, size
+            while len(self.maps) > self.kept or (len(self.maps) > 1 and sum(self.sizes.values()) > MOST_BYTES):
+                self.sizes.pop(self.maps.popitem(last=False)[0])
         return name
 
     def __getitem__(self, name: str) -> Seen:
@@ -42,9 +49,26 @@ class Looks(Generic[Seen]):
             return self.maps[name]
 
 
-def overview(name: str, maps: Maps, about: dict[str, Any]) -> bytes:
-    """Tokens, shapes, and a thumbnail of every head."""
+def looked(loaded: Loaded, text: str, target: str) -> Maps:
+    """The maps of a text that is neither empty nor too long."""
+    if not text.strip():
+        raise UserError("there is no text to look at; give one")
+    fitting(reads(loaded), text)
+    fitting(loaded.tokenisers.target, target, "output")
+    return loaded.inspect(text, target)
+
+
+def size_of(maps: Maps) -> int:
+    """Bytes."""
+    return sum(each.nbytes for each in (*maps.weights.values(), *maps.exact.values()))
+
+
+def overview(name: str, maps: Maps, about: dict[str, Any], kind: str = "", number: int = -1) -> bytes:
+    """Tokens, shapes, a thumbnail of every head, and all heads of the layer that is shown first: of the kind that is
+    wanted or else the main one, the last where no other is named."""
     pack = Pack()
+    first = kind if kind in maps.weights else maps.main
+    shown = min(number, len(maps.weights[first]) - 1) % len(maps.weights[first])
     kinds = [
         {
             "name": kind,
@@ -58,7 +82,8 @@ def overview(name: str, maps: Maps, about: dict[str, Any]) -> bytes:
         }
         for kind, weights in maps.weights.items()
     ]
-    return pack.bytes({"look": name, "main": maps.main, "kinds": kinds, **about})
+    layer = {"kind": first, "layer": shown, "weights": pack.add(maps.weights[first][shown])}
+    return pack.bytes({"look": name, "main": maps.main, "kinds": kinds, "shown": layer, **about})
 
 
 def layer(maps: Maps, kind: str, number: int, exact: bool = False) -> bytes:

@@ -17,6 +17,7 @@ from headwise.blocks.stream import RECORDER, Place, Recorder
 from headwise.errors import UserError
 from headwise.inspect.maps import Maps
 from headwise.inspect.svg import visible
+from headwise.studio.looks import looked
 from headwise.studio.pack import Pack
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def neurons(loaded: Loaded, text: str, target: str) -> Neurons:
     keeper = Keeper()
     token = RECORDER.set(keeper)
     try:
-        maps = loaded.inspect(text, target)
+        maps = looked(loaded, text, target)
     finally:
         RECORDER.reset(token)
     return Neurons(maps, {kind: keeper.of(kind) for kind in maps.weights})

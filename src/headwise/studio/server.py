@@ -44,4 +44,5 @@ def bound(address: Address) -> socket.socket:
     except OSError as error:
         listener.close()
         raise UserError(f"--port {address.port}: cannot listen there ({error.strerror}); choose another") from None
+    listener.listen()  # a browser that is faster than the server waits instead of being refused
     return listener

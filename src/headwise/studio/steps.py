@@ -23,13 +23,13 @@ from headwise.errors import UserError
 from headwise.inspect.svg import visible
 from headwise.loaded import Loaded
 from headwise.studio.pack import Pack
+from headwise.studio.texts import fitting, reads, remark
 from headwise.tasks.base import device_of
 from headwise.text import BOS, PAD
 from headwise.text.base import Tokeniser
 
 SENT = 300  # logits that a page gets; of the others it gets sums
 TEMPERATURES = tuple(round(0.1 * n, 1) for n in range(1, 21))  # for which it gets them
-MOST = 1024  # tokens of a text
 WRITERS = ("transduce", "denoise", "language-model")
 GREEDILY = {"beams": 1, "nbest": 1, "temperature": 0, "top_k": 0, "top_p": 1.0}
 
@@ -37,16 +37,11 @@ GREEDILY = {"beams": 1, "nbest": 1, "temperature": 0, "top_k": 0, "top_p": 1.0}
 def request_of(loaded: Loaded, text: str, **settings: Any) -> Request:
     """The text as the model is to read it, with its own way of decoding and some settings changed."""
     loaded.able(*WRITERS)
-    model, sides = loaded.model, loaded.tokenisers
-    if model.continues:
-        ids = sides.target.encode(text)
-    else:
-        ids = sides.source.encode(loaded.experiment.data.prefix + text)
-        if not ids:
-            raise UserError("there is no text to read; give one")
-    if len(ids) > MOST:
-        raise UserError(f"this text has {len(ids):,} tokens, and here {MOST:,} are the most; shorten it")
-    return Request([ids], loaded.decoding(**GREEDILY | settings), device_of(model), sides.target)
+    model = loaded.model
+    ids = fitting(reads(loaded), text if model.continues else loaded.experiment.data.prefix + text)
+    if not ids and not model.continues:
+        raise UserError("there is no text to read; give one")
+    return Request([ids], loaded.decoding(**GREEDILY | settings), device_of(model), loaded.tokenisers.target)
 
 
 def labels(tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
@@ -70,6 +65,7 @@ def stepped(loaded: Loaded, text: str, written: Sequence[int]) -> tuple[Pack, di
             for token, label, log_prob in zip(written, labels(tokeniser, written), so_far, strict=True)
         ],
         "text": tokeniser.decode(written),
+        "remark": remark(reads(loaded), text),
         "over": over,
         "end": model.end_id,
         "next": None if over else following(model, tokeniser, logits[-1]),

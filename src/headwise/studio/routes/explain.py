@@ -64,17 +64,22 @@ def routes(desk: Desk) -> APIRouter:
         heads: Count = 8,
         head: Number = 0,
     ) -> Response:
-        from headwise.studio.places import shipped
+        def work() -> bytes:
+            from headwise.studio.places import shipped
 
-        found = await desk.aside(lambda: shipped(kind, length, width, heads, head))
-        return Response(packed(found), media_type=BINARY)
+            return packed(shipped(kind, length, width, heads, head))
+
+        return Response(await desk.aside(work), media_type=BINARY)
 
     @router.get("/positions/run")
     async def positions_of_run(run: Name, which: Number = 0, length: Length = 64, head: Number = 0) -> Response:
-        from headwise.studio.places import of_model
+        def work(loaded: Loaded) -> bytes:
+            from headwise.studio.places import of_model
 
-        (choices, found), _ = await desk.work(run, lambda loaded: of_model(loaded.model, which, length, head))
-        return Response(packed(found, choices=choices, which=which), media_type=BINARY)
+            choices, found = of_model(loaded.model, which, length, head)
+            return packed(found, choices=choices, which=which)
+
+        return Response((await desk.work(run, work))[0], media_type=BINARY)
 
     @router.get("/sentences")
     async def sentences(run: Name) -> list[str]:

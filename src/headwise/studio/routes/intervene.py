@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import Field
 
-from headwise.loaded import Loaded
 from headwise.studio.desk import Desk
-from headwise.studio.intervening import MOST, Case, Changes, effects, intervened, lens, token_effects
+from headwise.studio.limits import MOST_JUDGED
 from headwise.studio.routes.values import Name, Request, Text
+
+if TYPE_CHECKING:
+    from headwise.loaded import Loaded
+    from headwise.studio.intervening import Case
 
 Number = Annotated[int, Field(ge=0, le=100_000)]
 FEW = 1000
@@ -23,10 +27,7 @@ class CaseRequest(Request):
     run: Name
     text: Text = ""
     target: Text = ""
-    ids: list[int] = Field(default=[], max_length=MOST)
-
-    def case(self, loaded: Loaded) -> Case:
-        return Case(loaded, self.text, self.target, self.ids)
+    ids: list[int] = Field(default=[], max_length=MOST_JUDGED)
 
 
 class ChangesRequest(CaseRequest):
@@ -35,10 +36,6 @@ class ChangesRequest(CaseRequest):
     hidden: list[Number] = Field(default=[], max_length=FEW)
     heads: list[tuple[Name, Number, Number]] = Field(default=[], max_length=FEW)
     layers: list[tuple[Name, Number]] = Field(default=[], max_length=FEW)
-
-    @property
-    def changes(self) -> Changes:
-        return Changes(self.hidden, self.heads, self.layers)
 
 
 class LayerRequest(CaseRequest):
@@ -51,24 +48,30 @@ class LayerRequest(CaseRequest):
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(prefix="/api/intervene")
 
-    async def answer(request: CaseRequest, task: Callable[[Case], dict[str, Any]]) -> dict[str, Any]:
-        found, spent = await desk.work(request.run, lambda loaded: task(request.case(loaded)))
+    async def answer(request: CaseRequest, task: Callable[[ModuleType, Case], dict[str, Any]]) -> dict[str, Any]:
+        def work(loaded: Loaded) -> dict[str, Any]:
+            from headwise.studio import intervening
+
+            return task(intervening, intervening.Case(loaded, request.text, request.target, request.ids))
+
+        found, spent = await desk.work(request.run, work)
         return {"milliseconds": round(spent, 1), **found}
 
     @router.post("")
     async def changed(request: ChangesRequest) -> dict[str, Any]:
-        return await answer(request, lambda case: intervened(case, request.changes))
+        given = request.hidden, request.heads, request.layers
+        return await answer(request, lambda does, case: does.intervened(case, does.Changes(*given)))
 
     @router.post("/heads")
     async def heads(request: LayerRequest) -> dict[str, Any]:
-        return await answer(request, lambda case: effects(case, request.kind, request.layer))
+        return await answer(request, lambda does, case: does.effects(case, request.kind, request.layer))
 
     @router.post("/tokens")
     async def tokens(request: CaseRequest) -> dict[str, Any]:
-        return await answer(request, token_effects)
+        return await answer(request, lambda does, case: does.token_effects(case))
 
     @router.post("/lens")
     async def lens_of(request: CaseRequest) -> dict[str, Any]:
-        return await answer(request, lens)
+        return await answer(request, lambda does, case: does.lens(case))
 
     return router

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from headwise.inspect.maps import Maps
 from headwise.studio.desk import Desk
-from headwise.studio.looks import Looks, layer, overview
+from headwise.studio.looks import Looks, layer, looked, overview, size_of
 from headwise.studio.routes.values import BINARY, Name, Request, Text
+from headwise.studio.texts import reads, remark
+
+if TYPE_CHECKING:
+    from headwise.loaded import Loaded
 
 
 class LookRequest(Request):
-    """A text to look at."""
+    """A text to look at, and what is to be shown of it first: by default the last layer of the main kind."""
 
     run: Name
-    text: Text = Field(min_length=1)
+    text: Text
     target: Text = ""
+    kind: str = Field("", max_length=200)
+    layer: int = Field(-1, ge=-1, le=100_000)
 
 
 def routes(desk: Desk) -> APIRouter:
@@ -26,9 +32,14 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("")
     async def look(request: LookRequest) -> Response:
-        maps, spent = await desk.work(request.run, lambda loaded: loaded.inspect(request.text, request.target))
-        about = {"run": request.run, "milliseconds": round(spent, 1)}
-        return Response(overview(looks.keep(maps), maps, about), media_type=BINARY)
+        def work(loaded: Loaded) -> tuple[Maps, str]:
+            return looked(loaded, request.text, request.target), remark(reads(loaded), request.text)
+
+        (maps, says), spent = await desk.work(request.run, work)
+        about = {"run": request.run, "milliseconds": round(spent, 1), "remark": says}
+        name = looks.keep(maps, size_of(maps))
+        made = await desk.aside(lambda: overview(name, maps, about, request.kind, request.layer))
+        return Response(made, media_type=BINARY)
 
     @router.get("/{name}/page")
     async def look_page(name: Name, title: Annotated[str, Query(max_length=300)] = "") -> Response:
@@ -38,6 +49,6 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.get("/{name}/{kind}/{number}")
     async def look_layer(name: Name, kind: Name, number: int, exact: Annotated[bool, Query()] = False) -> Response:
-        return Response(layer(looks[name], kind, number, exact), media_type=BINARY)
+        return Response(await desk.aside(lambda: layer(looks[name], kind, number, exact)), media_type=BINARY)
 
     return router

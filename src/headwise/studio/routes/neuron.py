@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Response
-from pydantic import Field
 
 from headwise.studio.desk import Desk
-from headwise.studio.looks import Looks
-from headwise.studio.neurons import Neurons, neurons
+from headwise.studio.looks import Looks, size_of
 from headwise.studio.routes.values import BINARY, Name, Request, Text
+
+if TYPE_CHECKING:
+    from headwise.loaded import Loaded
+    from headwise.studio.neurons import Neurons
 
 KEPT = 2  # queries and keys of all layers are larger than maps
 
@@ -19,17 +21,28 @@ class NeuronRequest(Request):
     """A text whose queries and keys are wanted."""
 
     run: Name
-    text: Text = Field(min_length=1)
+    text: Text
     target: Text = ""
 
 
 def routes(desk: Desk) -> APIRouter:
-    router, looks = APIRouter(prefix="/api/neuron"), Looks[Neurons](KEPT)
+    router = APIRouter(prefix="/api/neuron")
+    looks: Looks[Neurons] = Looks(KEPT)
 
     @router.post("")
     async def neuron(request: NeuronRequest) -> dict[str, Any]:
-        found, spent = await desk.work(request.run, lambda loaded: neurons(loaded, request.text, request.target))
-        return {"look": looks.keep(found), "run": request.run, "milliseconds": round(spent, 1), **found.told()}
+        def work(loaded: Loaded) -> Neurons:
+            from headwise.studio.neurons import neurons
+
+            return neurons(loaded, request.text, request.target)
+
+        found, spent = await desk.work(request.run, work)
+        return {
+            "look": looks.keep(found, size_of(found.maps)),
+            "run": request.run,
+            "milliseconds": round(spent, 1),
+            **found.told(),
+        }
 
     @router.get("/{name}/{kind}/{layer}/{head}/{query}/{key}")
     async def neuron_row(name: Name, kind: Name, layer: int, head: int, query: int, key: int) -> Response:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -9,7 +11,6 @@ from pydantic import Field
 
 from headwise.errors import UserError
 from headwise.runs.differences import differences
-from headwise.studio.comparing import table, tables
 from headwise.studio.desk import Desk
 from headwise.studio.histories import history, rows, samples
 from headwise.studio.routes.values import Name, Request
@@ -69,13 +70,18 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.get("/comparisons")
     async def comparisons() -> list[str]:
-        return await desk.aside(lambda: sorted(tables(shelf.paths)))
+        return await desk.aside(lambda: sorted(comparing().tables(shelf.paths)))
 
     @router.get("/comparisons/{name}")
     async def comparison(name: Name, score: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
-        return await desk.aside(lambda: table(shelf.paths, name, score))
+        return await desk.aside(lambda: comparing().table(shelf.paths, name, score))
 
     return router
+
+
+def comparing() -> ModuleType:
+    """Tables need the configs of all models, which the first page does not."""
+    return import_module("headwise.studio.comparing")
 
 
 def _differing(desk: Desk, names: list[str]) -> dict[str, Any]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Response
 from pydantic import Field
 
 from headwise.studio.desk import Desk
+from headwise.studio.limits import MOST_TOKENS
 from headwise.studio.routes.values import BINARY, Name, Request, Text
-from headwise.studio.steps import MOST, searched, stepped
 
-Tokens = Annotated[list[int], Field(max_length=MOST)]
+if TYPE_CHECKING:
+    from headwise.loaded import Loaded
+    from headwise.studio.pack import Pack
+
+Tokens = Annotated[list[int], Field(max_length=MOST_TOKENS)]
 
 
 class StepRequest(Request):
@@ -36,16 +40,22 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("")
     async def step(request: StepRequest) -> Response:
-        (pack, found), spent = await desk.work(
-            request.run, lambda loaded: stepped(loaded, request.text, request.tokens)
-        )
+        def work(loaded: Loaded) -> tuple[Pack, dict[str, Any]]:
+            from headwise.studio.steps import stepped
+
+            return stepped(loaded, request.text, request.tokens)
+
+        (pack, found), spent = await desk.work(request.run, work)
         return Response(pack.bytes({"milliseconds": round(spent, 1), **found}), media_type=BINARY)
 
     @router.post("/beams")
     async def beams(request: BeamRequest) -> dict[str, Any]:
-        found, spent = await desk.work(
-            request.run, lambda loaded: searched(loaded, request.text, request.beams, request.longest)
-        )
+        def work(loaded: Loaded) -> dict[str, Any]:
+            from headwise.studio.steps import searched
+
+            return searched(loaded, request.text, request.beams, request.longest)
+
+        found, spent = await desk.work(request.run, work)
         return {"milliseconds": round(spent, 1), **found}
 
     return router

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-MOST_CHARACTERS = 20_000
+from headwise.studio.limits import MOST_CHARACTERS
+
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Text = Annotated[str, StringConstraints(max_length=MOST_CHARACTERS)]
 BINARY = "application/octet-stream"

@@ -1,36 +1,44 @@
 // The shell: pages by the address's hash, so that every view has a link that restores it.
 import { el } from "./dom.js";
-import { catalogue } from "./views/catalogue.js";
-import { explain } from "./views/explain.js";
-import { intervene } from "./views/intervene.js";
-import { look } from "./views/look.js";
-import { runs } from "./views/runs.js";
-import { step } from "./views/step.js";
 
-const PAGES = { look: ["Look", look], step: ["Step", step], intervene: ["Intervene", intervene], explain: ["Explain", explain], catalogue: ["Catalogue", catalogue], runs: ["Runs", runs] };
+// Each page is loaded when it is first shown, and the others as soon as that one is drawn.
+const PAGES = {
+  look: ["Look", () => import("./views/look.js")],
+  step: ["Step", () => import("./views/step.js")],
+  intervene: ["Intervene", () => import("./views/intervene.js")],
+  explain: ["Explain", () => import("./views/explain.js")],
+  catalogue: ["Catalogue", () => import("./views/catalogue.js")],
+  runs: ["Runs", () => import("./views/runs.js")],
+};
+const GONE = "This page could not be loaded: the studio does not answer. Start it again and reload.";
 
-export function place() {
+function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   return { page: PAGES[path] ? path : "look", state: Object.fromEntries(new URLSearchParams(query ?? "")) };
 }
 
 /** Keep the view's state in the address without a new page in the history. */
-export function keep(page, state) {
+function keep(page, state) {
   const told = Object.entries(state).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   history.replaceState(null, "", `#/${page}?${new URLSearchParams(told)}`);
 }
 
-function show() {
-  const { page, state } = place();
-  const nav = document.getElementById("pages");
-  nav.replaceChildren(
-    ...Object.entries(PAGES).map(([name, [title]]) =>
-      el("a", { href: `#/${name}`, "aria-current": name === page ? "page" : null }, title)),
+let shows = 0;
+
+async function show() {
+  const { page, state } = place(), [title, load] = PAGES[page], turn = ++shows;
+  document.getElementById("pages").replaceChildren(
+    ...Object.entries(PAGES).map(([name, [label]]) =>
+      el("a", { href: `#/${name}`, "aria-current": name === page ? "page" : null }, label)),
   );
   const view = document.getElementById("view");
   delete view.dataset.ready;
-  document.title = `${PAGES[page][0]} · Headwise studio`;
-  PAGES[page][1](view, state, (next) => keep(page, next));
+  document.title = `${title} · Headwise studio`;
+  const found = await load().catch(() => null);
+  if (turn !== shows) return; // another page was chosen meanwhile
+  if (found) return found[page](view, state, (next) => keep(page, next));
+  view.replaceChildren(el("p", { class: "problem", role: "alert" }, GONE));
+  view.dataset.ready = "problem";
 }
 
 document.getElementById("theme").addEventListener("click", () => {
@@ -41,4 +49,5 @@ document.getElementById("theme").addEventListener("click", () => {
   dispatchEvent(new Event("themed"));
 });
 addEventListener("hashchange", show);
-show();
+await show();
+for (const [, load] of Object.values(PAGES)) await load().catch(() => null);

@@ -29,6 +29,27 @@ export function choice(label, options, chosen, choose) {
   return group;
 }
 
+/** For what is no button but acts as one: Enter and the space bar press it. */
+export const pressed = (act) => (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(event); } };
+
+/** Where arrow keys lead, as rows and columns. */
+export const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+/** A grid of cells that Tab reaches once, and that arrow keys go through. */
+export function roving(grid) {
+  const [first] = grid.flat();
+  grid.forEach((row, i) => row.forEach((cell, j) => {
+    cell.setAttribute("tabindex", cell === first ? 0 : -1);
+    cell.addEventListener("keydown", (event) => {
+      const [down, right] = ARROWS[event.key] ?? [0, 0], next = grid[i + down]?.[j + right];
+      if (next && next !== cell) { event.preventDefault(); next.focus(); }
+    });
+  }));
+}
+
+/** Pixels across that a drawing may take within a panel, which may not be on the page yet. */
+export const room = (panel, most, aside = 0) => Math.max(200, Math.min(most, (panel.clientWidth || most + aside + 34) - 34 - aside));
+
 /** Draw anew without taking the keyboard's place away: elements keep it by their `data-key`. */
 export async function refocused(view, draw) {
   const key = document.activeElement?.dataset?.key;

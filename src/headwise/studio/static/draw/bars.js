@@ -1,14 +1,13 @@
 // Probabilities as bars: of what may come next, and of what was written, before and after a change.
-import { svg } from "../dom.js";
+import { pressed, svg } from "../dom.js";
 import { percent, shown } from "../words.js";
 
-const ROW = 26, LEFT = 88, ROOM = 230;
+const ROW = 26, LEFT = 88, RIGHT = 72;
 const cut = (label, most) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
-const pressed = (act) => (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } };
 
-/** `rows`: [{ label, share }]; a click or Enter chooses one. */
-export function bars(rows, choose, tell = () => {}) {
-  const width = LEFT + ROOM + 72, height = ROW * rows.length + 4;
+/** `rows`: [{ label, share }] within `width`; a click or Enter chooses one. */
+export function bars(rows, choose, tell = () => {}, width = 390) {
+  const long = width - LEFT - RIGHT, height = ROW * rows.length + 4;
   const drawn = rows.map(({ label, share }, row) => {
     const y = ROW * row + 2, name = shown(label);
     return svg("g", {
@@ -17,8 +16,8 @@ export function bars(rows, choose, tell = () => {}) {
     },
     svg("rect", { class: "odds-room", x: 0, y, width, height: ROW - 2, rx: 4 }),
     svg("text", { class: "token", x: LEFT - 8, y: y + 16, "text-anchor": "end" }, cut(name, 10)),
-    svg("rect", { class: "odds-share", x: LEFT, y: y + 4, width: Math.max(share > 0 ? 1 : 0, ROOM * share), height: ROW - 10, rx: 2 }),
-    svg("text", { class: "tick", x: LEFT + ROOM * share + 8, y: y + 16 }, percent(share)));
+    svg("rect", { class: "odds-share", x: LEFT, y: y + 4, width: Math.max(share > 0 ? 1 : 0, long * share), height: ROW - 10, rx: 2 }),
+    svg("text", { class: "tick", x: LEFT + long * share + 8, y: y + 16 }, percent(share)));
   });
   return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Tokens that may come next", onmouseleave: () => tell(null) }, ...drawn);
 }

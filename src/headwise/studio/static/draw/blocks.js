@@ -1,5 +1,5 @@
 // A model as nested blocks, each with its shapes and parameters; click one to open or close it.
-import { svg } from "../dom.js";
+import { pressed, svg } from "../dom.js";
 import { short } from "./plot.js";
 
 const HEAD = 30, LINE = 18, PAD = 10, GAP = 6, LETTER = 7.2, MOST_OPEN = 26;
@@ -34,7 +34,10 @@ export function opened(root) {
   return open;
 }
 
-const named = (node) => `${node.repeats ? `${node.repeats} × ` : ""}${node.name}`;
+/** A member of a list is called by what it is: its number tells nothing. */
+const listed = (node) => /^\d+$/.test(node.name);
+const named = (node) => `${node.repeats ? `${node.repeats} × ` : ""}${listed(node) ? node.kind : node.name}`;
+const kind = (node) => (listed(node) ? "" : node.kind);
 const shapes = (node) => Object.entries(node.tensors ?? {}).map(([name, shape]) => `${name} ${shape.join(" × ") || "1"}`);
 
 /** What a block holds, as a sum. */
@@ -53,7 +56,7 @@ export function blocks(root, { open, toggle, tell = () => {}, across = true }) {
 
   function measure(node) {
     const isOpen = open.has(node.path), lines = isOpen ? shapes(node) : [];
-    const own = LETTER * (named(node).length + node.kind.length + short(node.parameters).length + 5) + 2 * PAD;
+    const own = LETTER * (named(node).length + kind(node).length + short(node.parameters).length + 5) + 2 * PAD;
     const inside = isOpen ? node.children.map(measure) : [];
     let width = Math.max(own, ...lines.map((line) => LETTER * line.length + 2 * PAD)), height = HEAD + LINE * lines.length;
     if (inside.length && side(node)) {
@@ -76,10 +79,10 @@ export function blocks(root, { open, toggle, tell = () => {}, across = true }) {
       class: "block-head", tabindex: 0, role: "button", "aria-expanded": opens ? String(isOpen) : null, "data-path": node.path,
       "aria-label": `${named(node)}, ${node.kind}, ${node.parameters.toLocaleString("en")} parameters`,
       onclick: press, onmouseenter: () => tell(node), onfocus: () => tell(node),
-      onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); press(); } },
+      onkeydown: pressed(press),
     },
       svg("rect", { x, y, width, height: HEAD, fill: "transparent" }),
-      svg("text", { class: "block-name", x: x + PAD, y: y + 20 }, named(node), svg("tspan", { class: "block-kind", dx: 8 }, node.kind)),
+      svg("text", { class: "block-name", x: x + PAD, y: y + 20 }, named(node), svg("tspan", { class: "block-kind", dx: 8 }, kind(node))),
       svg("text", { class: "block-count", x: x + width - PAD, y: y + 20, "text-anchor": "end" }, short(node.parameters)));
     const drawn = [
       svg("rect", { class: `block ${part(node.kind).slice(2)}`, x, y, width, height, rx: 6 }), head,

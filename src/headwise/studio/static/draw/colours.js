@@ -1,8 +1,8 @@
 // One colour a head, told apart by eyes that see few colours too (Okabe and Ito), and shades of a map.
-import { colour } from "../dom.js";
+import { colour, el } from "../dom.js";
 
-const HEADS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c8c3c"];
-export const headColour = (head) => HEADS[head % HEADS.length];
+const HEADS = 8; // in style.css, for each theme
+export const headColour = (head) => `var(--head-${1 + (head % HEADS)})`;
 
 const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
@@ -16,6 +16,23 @@ export function ramp() {
 export function signed() {
   const zero = channels(colour("--map-low")), below = channels(colour("--map-below")), above = channels(colour("--map-high"));
   return (value) => zero.map((from, each) => Math.round(from + ((value < 0 ? below : above)[each] - from) * Math.min(1, Math.abs(value))));
+}
+
+const SHADES = 8192; // more than an eye, or a screen, can tell apart
+
+/** Values in rows as an image of one pixel each; the answer is an address to draw. Of many values, shades are looked up. */
+export function shades(values, columns, shade) {
+  const rows = values.length / columns, canvas = el("canvas", { width: columns, height: rows }), image = new ImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer), packed = (value) => shade(value).reduce((sum, each, at) => sum + each * 256 ** at, 255 * 256 ** 3);
+  if (values.length <= SHADES) values.forEach((value, place) => { pixels[place] = packed(value); });
+  else {
+    let low = Infinity, high = -Infinity;
+    for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
+    const step = (high - low) / (SHADES - 1) || 1, known = Uint32Array.from({ length: SHADES }, (_, at) => packed(low + step * at));
+    values.forEach((value, place) => { pixels[place] = known[Math.round((value - low) / step)]; });
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas.toDataURL();
 }
 
 /** Black or white, whichever has more contrast with a shade: at least 4.5 (WCAG 2.2, 1.4.3). */

@@ -18,19 +18,28 @@ export function curve(x, lines, { across = "", up = "", label = "Curves", tell =
   ]);
   const pointer = svg("line", { y1: TOP, y2: HEIGHT - BOTTOM, stroke: "currentColor", "stroke-opacity": 0.4, visibility: "hidden" });
   const figure = svg("svg", {
-    width: width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label,
+    width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label, tabindex: 0,
     onmousemove: (event) => {
       const box = figure.getBoundingClientRect(), at = ((event.clientX - box.left) * width) / box.width;
-      const place = Math.round(((at - LEFT) / (width - LEFT - RIGHT)) * (x.length - 1));
-      const inside = place >= 0 && place < x.length;
-      pointer.setAttribute("visibility", inside ? "visible" : "hidden");
-      if (!inside) return tell(null);
-      for (const end of ["x1", "x2"]) pointer.setAttribute(end, alongX(x[place]));
-      tell(place);
+      point(Math.round(((at - LEFT) / (width - LEFT - RIGHT)) * (x.length - 1)));
     },
-    onmouseleave: () => { pointer.setAttribute("visibility", "hidden"); tell(null); },
+    onmouseleave: () => point(-1),
+    onkeydown: (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!by) return;
+      event.preventDefault();
+      point(Math.max(0, Math.min(x.length - 1, (stop ?? Math.floor(x.length / 2)) + by)));
+    },
   }, axes(), ...drawn, pointer);
+  let stop = null;
   return figure;
+
+  function point(place) {
+    stop = place >= 0 && place < x.length ? place : null;
+    pointer.setAttribute("visibility", stop === null ? "hidden" : "visible");
+    if (stop !== null) for (const end of ["x1", "x2"]) pointer.setAttribute(end, alongX(x[place]));
+    tell(stop);
+  }
 
   function axes() {
     const text = (settings, told) => svg("text", settings, told);

@@ -1,27 +1,25 @@
-// Every head of every layer as a thumbnail.
-import { el } from "../dom.js";
-import { ramp } from "./colours.js";
+// Every head of every layer as a thumbnail (after BertViz's model view).
+import { pressed, roving, svg } from "../dom.js";
+import { ramp, shades } from "./colours.js";
 
-export function overview(kind, values, chosen, choose) {
-  const [layers, count, rows, columns] = kind.thumbnails.shape;
-  const shade = ramp(), size = rows * columns;
-  const grid = el("div", { class: "thumbs" });
-  grid.style.gridTemplateColumns = `auto repeat(${count}, auto)`;
-  grid.append(el("span"), ...Array.from({ length: count }, (_, head) => el("span", { class: "axis" }, `${head + 1}`)));
-  for (let layer = 0; layer < layers; layer++) {
-    grid.append(el("span", { class: "axis" }, `layer ${layer + 1}`));
-    for (let head = 0; head < count; head++) {
-      if (!kind.there[layer][head]) { grid.append(el("span")); continue; }
-      const canvas = el("canvas", { width: columns, height: rows });
-      canvas.style.width = canvas.style.height = `${count > 8 ? 56 : 76}px`;
-      const image = new ImageData(columns, rows), start = (layer * count + head) * size;
-      for (let place = 0; place < size; place++) image.data.set([...shade(values[start + place]), 255], 4 * place);
-      canvas.getContext("2d").putImageData(image, 0, 0);
-      grid.append(el("button", {
-        type: "button", "aria-label": `layer ${layer + 1}, head ${head + 1}`,
-        "aria-pressed": String(layer === chosen.layer && chosen.heads.has(head)), onclick: () => choose(layer, head),
-      }, canvas));
-    }
-  }
-  return grid;
+const LEFT = 58, TOP = 20, GAP = 8, SMALLEST = 24, LARGEST = 76;
+
+/** `values`: thumbnails of all layers and heads, one after the other; `choose(layer, head)` hears of a click or Enter. */
+export function overview(kind, values, chosen, choose, room = 720) {
+  const [layers, count, rows, columns] = kind.thumbnails.shape, size = rows * columns, shade = ramp();
+  const side = Math.max(SMALLEST, Math.min(LARGEST, Math.floor((room - LEFT) / count) - GAP));
+  const x = (head) => LEFT + (side + GAP) * head, y = (layer) => TOP + (side + GAP) * layer;
+  const axis = (text, settings) => svg("text", { class: "tick", ...settings }, text);
+  const thumbnail = (layer, head) => {
+    const start = (layer * count + head) * size, act = () => choose(layer, head), name = `layer ${layer + 1}, head ${head + 1}`;
+    return svg("g", { class: "thumb", role: "button", "data-key": name, "aria-label": name, "aria-pressed": String(layer === chosen.layer && chosen.heads.has(head)), onclick: act, onkeydown: pressed(act) },
+      svg("image", { href: shades(values.subarray(start, start + size), columns, shade), x: x(head), y: y(layer), width: side, height: side, preserveAspectRatio: "none", "image-rendering": "pixelated" }),
+      svg("rect", { x: x(head) - 2, y: y(layer) - 2, width: side + 4, height: side + 4, rx: 3 }));
+  };
+  const grid = kind.there.map((heads, layer) => heads.flatMap((there, head) => (there ? [thumbnail(layer, head)] : [])));
+  roving(grid);
+  const width = x(count), height = y(layers);
+  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Every head of every layer" },
+    ...Array.from({ length: count }, (_, head) => axis(`${head + 1}`, { x: x(head) + side / 2, y: TOP - 8, "text-anchor": "middle" })),
+    ...grid.map((_, layer) => axis(`layer ${layer + 1}`, { x: LEFT - 10, y: y(layer) + side / 2 + 4, "text-anchor": "end" })), ...grid.flat());
 }

@@ -1,15 +1,11 @@
 // A matrix as a table of numbers: to read, with the cell under the pointer or the focus told, or to edit.
-import { el } from "../dom.js";
+import { el, roving } from "../dom.js";
 import { readable } from "./colours.js";
-
-const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /** `cell`: number -> text; `shade`: number -> [r, g, b]; `tell(row, column)` hears where one looks. */
 export function table(name, values, { rows = [], columns = [], cell = String, shade = null, tell = null } = {}) {
   const cells = values.map((row, i) => row.map((value, j) => {
-    const made = el("td", tell && {
-      tabindex: i || j ? -1 : 0, onmouseenter: () => tell(i, j), onfocus: () => tell(i, j), onkeydown: (event) => move(event, i, j),
-    } || {}, cell(value));
+    const made = el("td", tell && { onmouseenter: () => tell(i, j), onfocus: () => tell(i, j) } || {}, cell(value));
     if (shade && Number.isFinite(value)) {
       const colour = shade(value);
       made.style.background = `rgb(${colour})`;
@@ -17,11 +13,7 @@ export function table(name, values, { rows = [], columns = [], cell = String, sh
     }
     return made;
   }));
-
-  function move(event, i, j) {
-    const [down, right] = STEPS[event.key] ?? [0, 0], next = cells[i + down]?.[j + right];
-    if (next && next !== cells[i][j]) { event.preventDefault(); next.focus(); }
-  }
+  if (tell) roving(cells);
   return { node: framed(name, cells, rows, columns), cells };
 }
 

@@ -1,5 +1,5 @@
 // A beam search as a tree: a column for each step, the better hypotheses higher.
-import { svg } from "../dom.js";
+import { pressed, svg } from "../dom.js";
 import { fixed, shown } from "../words.js";
 
 const ACROSS = 96, DOWN = 46, WIDE = 70, HIGH = 34, LEFT = 34;
@@ -30,7 +30,7 @@ export function tree(nodes, choose, tell = () => {}) {
     return svg("g", {
       class: `leaf ${best.has(number) ? "best " : ""}${node.fate}`, role: "button", tabindex: 0, transform: `translate(${x(node)} ${y(node)})`,
       "aria-label": `step ${node.step + 1}: ${label}, log P ${fixed(node.log_prob, 2)}, ${node.fate}`,
-      onclick: act, onkeydown: (event) => { if (event.key === "Enter") act(); }, onmouseenter: () => tell(number), onfocus: () => tell(number),
+      onclick: act, onkeydown: pressed(act), onmouseenter: () => tell(number), onfocus: () => tell(number),
     },
     svg("rect", { width: WIDE, height: HIGH, rx: 6 }),
     svg("text", { class: "token", x: WIDE / 2, y: 15, "text-anchor": "middle" }, label.length > 8 ? `${label.slice(0, 7)}…` : label),

@@ -9,7 +9,7 @@ const SORTS = [["order", "as listed"], ["name", "by name"], ["year", "by year"],
 
 export async function catalogue(view, state, keep) {
   const problem = el("p", { class: "problem", role: "alert" });
-  const chosen = { model: state.model ?? "", costs: (state.costs ?? "").split("/").filter(Boolean), find: state.find ?? "", family: state.family ?? "", task: state.task ?? "", sort: state.sort ?? "order" };
+  const chosen = { model: state.model ?? "", costs: (state.costs ?? "").split("/").filter(Boolean), find: state.find ?? "", family: state.family ?? "", task: state.task ?? "", sort: state.sort ?? "order", what: state.what ?? "" };
   const find = el("input", { type: "search", placeholder: "name, paper or year", value: chosen.find, oninput: () => { chosen.find = find.value; list(); } });
   const family = el("select", { onchange: () => { chosen.family = family.value; list(); } });
   const task = el("select", { onchange: () => { chosen.task = task.value; list(); } });
@@ -37,6 +37,7 @@ export async function catalogue(view, state, keep) {
   options(task, entries.flatMap((entry) => entry.tasks), chosen.task);
   list();
   view.dataset.ready = "list";
+  names.scrollTop = (names.querySelector("[aria-pressed=true]")?.closest("article").offsetTop ?? 0) - names.offsetTop; // the list alone, not the page
   if (chosen.model) await open(chosen.model);
   await plotCosts();
   counting = countNext;
@@ -44,7 +45,7 @@ export async function catalogue(view, state, keep) {
 
   function remember() {
     if (!names.isConnected) return; // another page has the address by now
-    keep({ model: chosen.model, costs: chosen.costs.join("/"), find: chosen.find, family: chosen.family, task: chosen.task, sort: chosen.sort === "order" ? "" : chosen.sort });
+    keep({ model: chosen.model, costs: chosen.costs.join("/"), find: chosen.find, family: chosen.family, task: chosen.task, sort: chosen.sort === "order" ? "" : chosen.sort, what: chosen.what });
   }
 
   function list() {
@@ -114,7 +115,10 @@ export async function catalogue(view, state, keep) {
 
   async function plotCosts() {
     const every = [...new Set([...chosen.costs, chosen.model].filter(Boolean))];
-    await costs(plotted, every, (name) => (chosen.costs.includes(name) ? toggle(name) : null));
+    await costs(plotted, every, {
+      what: chosen.what, choose: (what) => { chosen.what = what; remember(); },
+      remove: (name) => (chosen.costs.includes(name) ? toggle(name) : null),
+    });
   }
 
   /** One architecture after the other, so that whatever else is asked waits for one of them at most; those in sight

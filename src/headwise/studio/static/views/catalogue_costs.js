@@ -1,6 +1,6 @@
 // What models cost over the length of a text, or over the side of an image, side by side.
 import { get } from "../api.js";
-import { choice, el } from "../dom.js";
+import { choice, el, refocused } from "../dom.js";
 import { headColour } from "../draw/colours.js";
 import { plot, short } from "../draw/plot.js";
 import { address, bytes } from "./catalogue_model.js";
@@ -19,9 +19,10 @@ const value = (what, point) => (what === "length_flops" ? point.flops_per_token 
 
 let asked = 0;
 
-export async function costs(panel, names, remove) {
+/** `what`: which cost is drawn, `choose(what)` hears of another; `remove(name)` of a model that shall leave the plot. */
+export async function costs(panel, names, { what: drawn, choose, remove }) {
   const turn = ++asked; // a later choice takes over
-  const chosen = { what: panel.dataset.what ?? "flops_per_token" };
+  const chosen = { what: WHAT[drawn] ? drawn : "flops_per_token" };
   panel.hidden = !names.length;
   delete panel.dataset.ready;
   const current = () => turn === asked && panel.isConnected;
@@ -75,7 +76,7 @@ export async function costs(panel, names, remove) {
     const options = Object.entries(WHAT).map(([what, [label]]) => [what, label]);
     const data = () => names.map((name) => ({ name, ...known.get(name), left: undefined }));
     panel.replaceChildren(el("h2", {}, "Cost"),
-      el("div", { class: "toolbar" }, choice("Cost of", options, chosen.what, (what) => { panel.dataset.what = chosen.what = what; draw(); }), saver(() => [...panel.querySelectorAll("svg.plot")], data, "cost")),
+      el("div", { class: "toolbar" }, choice("Cost of", options, chosen.what, (what) => { chosen.what = what; choose(what); refocused(panel, draw); }), saver(() => [...panel.querySelectorAll("svg.plot")], data, "cost")),
       legend, el("div", { class: "canvas" }, ...figures), notes);
     hear(null);
   }

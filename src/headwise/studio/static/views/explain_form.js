@@ -1,6 +1,7 @@
 // What several topics ask for: a run and a text, sentences to try, numbers by a slider.
 import { get } from "../api.js";
 import { el, field } from "../dom.js";
+import { fill } from "./run_list.js";
 
 /** Links to a page with the lectures' sentences, for runs that know all of their words. */
 export function sentences(page, state = {}) {
@@ -18,18 +19,17 @@ export function sentences(page, state = {}) {
 
 /** A form for a run and a text; `ask({ run, text, target })` hears of each submission. */
 export async function asking(state, topic, ask) {
-  const run = el("select", { onchange: () => named() }), text = el("textarea", { spellcheck: "false" }), target = el("input", { placeholder: "its own output" });
+  const run = el("select", { onchange: () => named() }), text = el("textarea", { spellcheck: "false", dir: "auto" }), target = el("input", { placeholder: "its own output" });
   const targetField = field("Follow this output", target), tries = sentences("explain", { topic });
   const asked = () => ({ run: run.value, text: text.value, target: targetField.hidden ? "" : target.value });
   const form = el("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); ask(asked()); } },
     field("Run", run), field("Text", text), tries.list, targetField, el("button", { class: "main", type: "submit" }, "Look"));
   const runs = (await get("/api/runs")).filter((each) => each.ready && each.reads !== "images");
-  run.append(...runs.map((each) => el("option", { value: each.name }, each.model ? `${each.name} (${each.model})` : each.name)));
-  if (runs.some((each) => each.name === state.run)) run.value = state.run;
+  const wrong = fill(run, runs, state.run);
   text.value = state.text ?? "";
   target.value = state.target ?? "";
   named();
-  return { form, asked };
+  return { form, asked, wrong };
 
   function named() {
     const task = runs.find((each) => each.name === run.value)?.task ?? "";

@@ -1,24 +1,25 @@
 // The heads of one layer of a real run, side by side for one text.
-import { getPacked, postPacked } from "../api.js";
 import { choice, el, themed } from "../dom.js";
 import { matrix } from "../draw/matrix.js";
 import { shown } from "../words.js";
 import { asking, numbered } from "./explain_form.js";
 import { number } from "./explain_maths.js";
+import { layerOf, looked } from "./looking.js";
 import { saver } from "./saving.js";
 
 export async function heads(body, state, keep, work) {
   const picture = el("section", { class: "panel", "aria-label": "Heads" }, el("p", { class: "note" }, "Choose a run and a text, then look."));
   const told = el("p", { class: "told", role: "status" });
   const now = { kind: state.kind ?? "", layer: Number(state.layer ?? 0) };
-  const { form, asked } = await asking(state, "heads", (given) => work(() => ask(given)));
+  const { form, asked, wrong } = await asking(state, "heads", (given) => work(() => ask(given)));
   body.replaceChildren(el("div", { class: "columns" }, form, el("div", { class: "stack" }, picture, told)));
   let found = null, given = asked();
   themed(body, () => found && work(draw));
+  if (wrong) throw new Error(wrong);
   if (given.text) await ask(given);
 
   async function ask(next) {
-    found = await postPacked("/api/look", given = next);
+    found = await looked(given = next, now.kind, now.layer);
     for (const kind of found.kinds) Object.assign(kind, { rows: kind.rows.map(shown), columns: kind.columns.map(shown) });
     await draw();
   }
@@ -27,8 +28,7 @@ export async function heads(body, state, keep, work) {
     const kind = found.kinds.find((each) => each.name === now.kind) ?? found.kinds.find((each) => each.name === found.main);
     now.kind = kind.name;
     now.layer = Math.min(now.layer, kind.layers - 1);
-    const packed = await getPacked(`/api/look/${found.look}/${kind.name}/${now.layer}`);
-    const weights = packed.array(packed.weights), size = kind.rows.length * kind.columns.length;
+    const weights = await layerOf(found, kind.name, now.layer), size = kind.rows.length * kind.columns.length;
     const there = kind.there[now.layer].map((is, head) => (is ? head : -1)).filter((head) => head >= 0);
     const map = (head) => weights.subarray(head * size, (head + 1) * size);
     told.textContent = "Point at a cell to compare the weight that each head gives there.";

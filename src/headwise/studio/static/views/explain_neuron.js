@@ -1,6 +1,6 @@
 // Neuron: one weight of a real head, from the elements of q and k to the softmax.
 import { getPacked, post } from "../api.js";
-import { choice, el, themed } from "../dom.js";
+import { choice, el, room, themed } from "../dom.js";
 import { bands } from "../draw/bands.js";
 import { signed } from "../draw/colours.js";
 import { table } from "../draw/table.js";
@@ -13,11 +13,12 @@ const PLACES = ["layer", "head", "query", "key"];
 
 export async function neuron(body, state, keep, work) {
   const picture = el("div", { class: "stack" }, el("section", { class: "panel" }, el("p", { class: "note" }, "Choose a run and a text, then look.")));
-  const now = { kind: state.kind ?? "", ...Object.fromEntries(PLACES.map((name) => [name, Number(state[name] ?? 0) || 0])) };
-  const { form, asked } = await asking(state, "neuron", (next) => work(() => ask(next)));
+  const now = { kind: state.kind ?? "", ...Object.fromEntries(PLACES.map((name) => [name, Math.max(0, Math.trunc(Number(state[name] ?? 0) || 0))])) };
+  const { form, asked, wrong } = await asking(state, "neuron", (next) => work(() => ask(next)));
   body.replaceChildren(el("div", { class: "columns" }, form, picture));
   let found = null, given = asked();
   themed(body, () => found && work(draw));
+  if (wrong) throw new Error(wrong);
   if (given.text) await ask(given);
 
   async function ask(next) {
@@ -48,7 +49,7 @@ export async function neuron(body, state, keep, work) {
           found.kinds.length > 1 ? choice("Attention", found.kinds.map((each) => [each.name, each.name]), kind.name, change("kind")) : null,
           numbered("Layer", kind.heads.length, now.layer, change("layer")), numbered("Head", most.head, now.head, change("head")), queries,
           saver(() => picture.querySelector("svg"), () => ({ ...given, ...now, tokens: kind.columns, ...row, keys: undefined, array: undefined }), "neuron")),
-        el("div", { class: "canvas" }, bands({ ...row, query: kind.rows[now.query], columns: kind.columns, keys }, now.key, { choose: change("key"), tell }))),
+        el("div", { class: "canvas" }, bands({ ...row, query: kind.rows[now.query], columns: kind.columns, keys }, now.key, { choose: change("key"), tell, room: room(picture, 720) }))),
       apart(kind, row, now, (place) => tell(now.key, place)), told);
     keep({ ...given, ...now });
   }

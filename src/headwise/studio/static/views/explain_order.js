@@ -1,11 +1,12 @@
 // Permutation equivariance: shuffled words, with and without positions.
 import { get } from "../api.js";
-import { choice, el, field, svg, themed } from "../dom.js";
+import { choice, el, field, room, roving, svg, themed } from "../dom.js";
 import { readable, signed } from "../draw/colours.js";
 import { attend, number, sum } from "./explain_maths.js";
 import { saver } from "./saving.js";
 
-const STEP = 34, CELL = 64, WORD = 96, GAP = 190, TOP = 40, EQUAL = 1e-9;
+const STEP = 34, TOP = 40, EQUAL = 1e-9, ENOUGH = 700;
+const WIDE = { cell: 64, word: 96, gap: 190, digits: 2, letters: 11 }, NARROW = { cell: 34, word: 50, gap: 40, digits: 1, letters: 6 };
 
 export async function order(body, state, keep, work) {
   const text = el("input", { value: state.text ?? "the dog bites the man" });
@@ -42,7 +43,7 @@ export async function order(body, state, keep, work) {
       el("p", { class: "formula" }, now.positions ? "attend(P x + positions) ≠ P attend(x + positions)" : "attend(P x) = P attend(x)"),
       el("p", { class: `promise ${largest <= EQUAL ? "kept" : "broken"}` }, el("b", {}, largest <= EQUAL ? "Equivariant." : "Order matters."),
         `A word's output before and after differs by at most ${largest <= EQUAL ? "0 (rounding aside)" : number(largest, 4)}. Equal words have equal vectors${now.positions ? " before positions are added" : ", and equal outputs"}.`),
-      el("div", { class: "canvas" }, figure(found.tokens, now.order, written, after, apart, (line) => { told.textContent = line; })));
+      el("div", { class: "canvas" }, figure(found.tokens, now.order, written, after, apart, (line) => { told.textContent = line; }, room(picture, ENOUGH) < ENOUGH ? NARROW : WIDE)));
     told.textContent = "Point at an output or a line. Outputs are softmax(Q Kᵀ / √d) V with the weights of the worked example, of random vectors that depend on the word alone.";
     keep({ text: text.value, positions: now.positions ? "1" : "", order: now.order.join(",") });
   }
@@ -59,22 +60,26 @@ function shuffled(length, not = null) {
   return plain ? [...order.slice(1), order[0]] : order;
 }
 
-function figure(words, order, written, after, apart, tell) {
-  const columns = written[0].length, band = CELL * columns, width = 2 * (WORD + band) + GAP, height = TOP + STEP * words.length + 8;
+function figure(words, order, written, after, apart, tell, { cell, word, gap, digits, letters }) {
+  const columns = written[0].length, band = cell * columns, width = 2 * (word + band) + gap, height = TOP + STEP * words.length + 8;
   const largest = Math.max(...[...written, ...after].flat().map(Math.abs), 1e-9), shade = signed();
   const y = (row) => TOP + STEP * row;
-  const text = (x, at, told, anchor = "start") => svg("text", { class: "token", x, y: at, "text-anchor": anchor }, told.length > 11 ? `${told.slice(0, 10)}…` : told);
-  const cells = (outputs, left, name) => outputs.flatMap((row, i) => row.map((value, j) => svg("g", { onmouseenter: () => tell(`output of “${name(i)}”, column ${j + 1} = ${number(value, 4)} = Σ weight · value, over all ${words.length} words`) },
-    svg("rect", { x: left + CELL * j, y: y(i), width: CELL - 2, height: STEP - 6, rx: 3, fill: `rgb(${shade(value / largest)})`, stroke: "currentColor", "stroke-opacity": 0.15 }),
-    svg("text", { class: "amount", x: left + CELL * (j + 0.5) - 1, y: y(i) + 18, "text-anchor": "middle", fill: readable(shade(value / largest)) }, number(value)))));
-  const from = WORD + band + 8, to = WORD + band + GAP - 8, right = WORD + band + GAP;
+  const text = (x, at, told, anchor = "start") => svg("text", { class: "token", x, y: at, "text-anchor": anchor }, told.length > letters ? `${told.slice(0, letters - 1)}…` : told);
+  const heading = (x, told) => svg("text", { class: "token", x, y: 22 }, told);
+  const says = (line) => ({ role: "img", "aria-label": line, onmouseenter: () => tell(line), onfocus: () => tell(line) });
+  const cells = (outputs, left, name) => outputs.map((row, i) => row.map((value, j) => svg("g", says(`output of “${name(i)}”, column ${j + 1} = ${number(value, 4)} = Σ weight · value, over all ${words.length} words`),
+    svg("rect", { x: left + cell * j, y: y(i), width: cell - 2, height: STEP - 6, rx: 3, fill: `rgb(${shade(value / largest)})`, stroke: "currentColor", "stroke-opacity": 0.15 }),
+    svg("text", { class: "amount", x: left + cell * (j + 0.5) - 1, y: y(i) + 18, "text-anchor": "middle", fill: readable(shade(value / largest)) }, number(value, digits)))));
+  const from = word + band + 4, to = word + band + gap - 4, right = word + band + gap;
   const lines = order.map((before, place) => svg("path", {
     class: "moved", d: `M${from} ${y(before) + 14}C${(from + to) / 2} ${y(before) + 14} ${(from + to) / 2} ${y(place) + 14} ${to} ${y(place) + 14}`,
     fill: "none", stroke: apart[place] <= EQUAL ? "var(--accent)" : "var(--warn)", "stroke-width": 2, "stroke-dasharray": apart[place] <= EQUAL ? null : "5 4",
-    onmouseenter: () => tell(`“${words[before]}” moves from place ${before + 1} to ${place + 1}; its output changes by at most ${apart[place] <= EQUAL ? "0" : number(apart[place], 4)}`),
+    ...says(`“${words[before]}” moves from place ${before + 1} to ${place + 1}; its output changes by at most ${apart[place] <= EQUAL ? "0" : number(apart[place], 4)}`),
   }));
-  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Outputs as written and shuffled" },
-    text(WORD, 22, "as written"), text(right, 22, "shuffled"),
-    ...words.map((word, row) => text(WORD - 10, y(row) + 18, word, "end")), ...cells(written, WORD, (i) => words[i]), ...lines,
-    ...cells(after, right, (i) => words[order[i]]), ...order.map((before, row) => text(right + band + 8, y(row) + 18, words[before])));
+  const first = cells(written, word, (i) => words[i]), second = cells(after, right, (i) => words[order[i]]);
+  roving(first.map((row, i) => [...row, lines[order.indexOf(i)], ...second[i]]));
+  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Outputs as written and shuffled" },
+    heading(word, "as written"), heading(right, "shuffled"),
+    ...words.map((each, row) => text(word - 6, y(row) + 18, each, "end")), ...first.flat(), ...lines, ...second.flat(),
+    ...order.map((before, row) => text(right + band + 4, y(row) + 18, words[before])));
 }

@@ -1,6 +1,6 @@
 // Positions: what stands at each place as a heat map, and what two places have of their distance as curves.
 import { get, getPacked } from "../api.js";
-import { choice, el, field, themed } from "../dom.js";
+import { choice, el, field, room, themed } from "../dom.js";
 import { signed } from "../draw/colours.js";
 import { curve, legend } from "../draw/curve.js";
 import { matrix } from "../draw/matrix.js";
@@ -57,23 +57,22 @@ export async function positions(body, state, keep, work) {
       el("p", { class: `promise ${kept ? "kept" : "broken"}` }, el("b", {}, `${name}: ${kept ? "yes." : "no."}`), says));
     picture.replaceChildren(
       el("section", { class: "panel" }, el("h2", {}, found.name), el("p", { class: "formula" }, found.formula), el("p", { class: "note" }, found.says), ...promises),
-      el("section", { class: "panel", "aria-label": "Table" }, el("h2", {}, `${found.axes[0]} down, ${found.axes[1]} across`), el("div", { class: "canvas" }, heatMap(found, told))),
+      el("section", { class: "panel", "aria-label": "Table" }, el("h2", {}, `${found.axes[0]} down, ${found.axes[1]} across`), el("div", { class: "canvas" }, heatMap(found, told, room(picture, 560, 50)))),
       el("section", { class: "panel", "aria-label": "Over distance" }, el("h2", {}, `${found.unit}, over distance`), ...distances(found, told)),
       told);
     told.textContent = "Point at the table or the curve to see the number there.";
     controls.querySelector(".take")?.remove();
     const take = saver(() => [...picture.querySelectorAll("svg")], () => ({ ...found, table: rowsOf(found, found.table), mean: rowsOf(found, found.mean) }), `positions-${now.kind}`);
-    take.classList.add("take");
     controls.append(take);
   }
 }
 
-function heatMap(found, told) {
+function heatMap(found, told, across) {
   const values = found.array(found.table), [rows, columns] = found.table.shape;
   const largest = values.reduce((most, each) => Math.max(most, Math.abs(each)), 1e-9), shade = signed();
   const count = (length) => Array.from({ length }, (_, each) => (each % Math.max(1, 8 * Math.floor(length / 32)) ? "" : String(each)));
   const tell = (spot) => { if (spot) told.textContent = `${found.symbol}(${spot.row}, ${spot.column}) = ${number(spot.weight, 4)}   where ${found.formula}`; };
-  return matrix(count(rows), count(columns), values, tell, { shade: (value) => shade(value / largest), room: 560, named: true, label: `${found.name}: ${found.axes[0]} down, ${found.axes[1]} across` }).figure;
+  return matrix(count(rows), count(columns), values, tell, { shade: (value) => shade(value / largest), room: across, named: true, label: `${found.name}: ${found.axes[0]} down, ${found.axes[1]} across` }).figure;
 }
 
 /** The mean over all pairs at a distance, in the band of the least and the largest. */

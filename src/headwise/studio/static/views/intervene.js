@@ -27,7 +27,7 @@ export async function intervene(view, state, keep) {
     el("div", { class: "columns" }, asking.form, stages));
   themed(stages, () => found && (draw(), measured.lens && drawGuesses()));
   await asking.ready;
-  if (state.text !== undefined && asking.asked().run) await begin();
+  if (state.text !== undefined && !asking.problem.textContent) await begin();
   if (stages.isConnected) view.dataset.ready ??= "form";
 
   function blank() {
@@ -57,6 +57,7 @@ export async function intervene(view, state, keep) {
       if (now !== turn || !stages.isConnected) return null; // a later click was faster, or another page is open
       found = answer;
       ids = found.ids;
+      asking.remark.textContent = found.remark;
       stages.hidden = false;
       remember();
       refocused(view, draw);
@@ -170,7 +171,7 @@ export async function intervene(view, state, keep) {
       return el("div", {}, el("h3", {}, KINDS[kind.name] ?? kind.name), effects(kind.layers, measured.kinds[kind.name] ?? [], scale, { key, tell, off: (layer, head) => off.has(key(layer, head)), toggle: (layer, head) => change(off, key(layer, head)) }));
     });
     note.textContent = rest;
-    heads.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Silence a head"), saver(() => heads.querySelector("svg"), () => measured.kinds, "heads")), el("div", { class: "flow" }, ...grids), note);
+    heads.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Silence a head"), saver(() => [...heads.querySelectorAll("svg")], () => measured.kinds, "heads")), el("div", { class: "flow" }, ...grids), note);
   }
 
   function drawGuesses() {

@@ -1,42 +1,49 @@
 // Look: one text through a model, the attention of every head.
-import { get, getPacked, getText, postPacked } from "../api.js";
-import { choice, el, field, say, themed } from "../dom.js";
+import { get, getText } from "../api.js";
+import { choice, el, field, refocused, room, say, themed } from "../dom.js";
 import { headColour } from "../draw/colours.js";
 import { heads as drawHeads } from "../draw/heads.js";
 import { matrix as drawMatrix } from "../draw/matrix.js";
 import { overview as drawOverview } from "../draw/overview.js";
-import { sentences } from "./explain_form.js";
+import { numbered, sentences } from "./explain_form.js";
 import { images } from "./look_image.js";
+import { apart, mean, rowsOf, tellRow, tellSpot } from "./look_told.js";
+import { layerOf, looked } from "./looking.js";
+import { fill } from "./run_list.js";
 import { saver } from "./saving.js";
 
 const VIEWS = [["heads", "Lines"], ["matrix", "Matrix"], ["model", "All heads"]];
 const READS = { transduce: "Text to read", "language-model": "Text to go through" };
+const LEAD = "Which tokens does each head look at? Lines and shades are the weights of softmax(q·k\u2060/\u2060√d), recomputed exactly where a fused kernel never formed them.";
+const THUMBNAILS = "Of long texts a thumbnail shows the heaviest of the weights that fall together. Click one to enlarge it.";
 
 export async function look(view, state, keep) {
-  const problem = el("p", { class: "problem", role: "alert" });
+  const problem = el("p", { class: "problem", role: "alert" }), remark = el("p", { class: "note" });
   const figure = el("section", { class: "panel", "aria-label": "Attention" }, el("p", { class: "note" }, "Choose a run and a text, then look."));
-  const chosen = { view: state.view ?? "heads", kind: state.kind ?? "", layer: state.layer ?? "", heads: new Set((state.heads ?? "").split(",").filter(Boolean).map(Number)), exact: state.exact === "1" };
+  const chosen = {
+    view: state.view ?? "heads", kind: state.kind ?? "", layer: state.layer ?? "", exact: state.exact === "1",
+    heads: new Set((state.heads ?? "").split(",").filter(Boolean).map(Number)), pin: state.pin === undefined ? null : Number(state.pin),
+  };
   const run = el("select", { onchange: () => named() });
-  const text = el("textarea", { spellcheck: "false" }), target = el("input", { placeholder: "its own output" });
+  const text = el("textarea", { spellcheck: "false", dir: "auto" }), target = el("input", { placeholder: "its own output" });
   const button = el("button", { class: "main", type: "submit" }, "Look");
   const textField = field("Text", text), targetField = field("Follow this output", target), tries = sentences("look");
-  const pictures = images(figure, chosen, () => remember());
+  const pictures = images(figure, chosen, () => remember(), work);
   pictures.field.addEventListener("taken", () => ask());
   const form = el("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); ask(); } },
-    field("Run", run), textField, pictures.field, tries.list, targetField, button, problem);
-  view.replaceChildren(el("h1", {}, "Look"), el("p", { class: "lead" }, "Which tokens does each head look at? Lines and shades are the weights of softmax(q·k/√d), recomputed exactly where a fused kernel never formed them."), el("div", { class: "columns" }, form, figure));
+    field("Run", run), textField, pictures.field, tries.list, targetField, button, remark, problem);
+  view.replaceChildren(el("h1", {}, "Look"), el("p", { class: "lead" }, LEAD), el("div", { class: "columns" }, form, figure));
 
-  let found = null, weights = null;
-  themed(figure, () => found && reads() !== "images" && draw());
+  let found = null, given = {}, turns = 0, waiting = false;
+  themed(figure, () => reads() !== "images" && redraw());
   const runs = (await get("/api/runs").catch((error) => { problem.textContent = error.message; return []; })).filter((each) => each.ready);
-  run.append(...runs.map((each) => el("option", { value: each.name }, each.model ? `${each.name} (${each.model})` : each.name)));
-  if (state.run && runs.some((each) => each.name === state.run)) run.value = state.run;
+  if (!runs.length) problem.textContent ||= "There is no trained run here yet; train one with `headwise demo`.";
+  problem.textContent ||= fill(run, runs, state.run);
   text.value = state.text ?? "";
   target.value = state.target ?? "";
   named();
-  if (text.value && run.value && reads() !== "images") await ask();
-  view.dataset.ready = "form";
-  if (found) view.dataset.ready = "look";
+  if (text.value && !problem.textContent && reads() !== "images") await ask();
+  else if (figure.isConnected) view.dataset.ready = "form";
 
   function reads() {
     return runs.find((each) => each.name === run.value)?.reads;
@@ -53,98 +60,105 @@ export async function look(view, state, keep) {
   }
 
   function remember() {
-    keep({ run: run.value, text: text.value, target: target.value, view: chosen.view, kind: chosen.kind, layer: chosen.layer, heads: [...chosen.heads].join(","), exact: chosen.exact ? "1" : "" });
+    keep({ ...given, run: run.value, view: chosen.view, kind: chosen.kind, layer: chosen.layer, heads: [...chosen.heads].join(","), exact: chosen.exact ? "1" : "", pin: chosen.pin });
   }
 
-  async function ask() {
+  /** Whatever takes a while: of several the last one counts, and what goes wrong is told beside the form. */
+  async function work(task) {
+    const turn = ++turns, current = () => turn === turns && figure.isConnected;
     problem.textContent = "";
     delete view.dataset.ready;
     button.disabled = true;
     try {
-      if (reads() === "images") {
-        await pictures.look(run.value);
-        view.dataset.ready = "image";
-        return;
-      }
-      found = await postPacked("/api/look", { run: run.value, text: text.value, target: targetField.hidden ? "" : target.value });
-      if (!found.kinds.some((kind) => kind.name === chosen.kind)) chosen.kind = found.main;
-      await draw();
-      say(`${run.value} looked at the text in ${found.milliseconds} milliseconds`);
-      view.dataset.ready = "look";
+      const ready = await task(current);
+      if (current()) view.dataset.ready = ready;
     } catch (error) {
+      if (!current()) return;
       problem.textContent = error.message;
       view.dataset.ready = "problem";
     } finally {
-      button.disabled = false;
+      if (turn === turns) button.disabled = false;
     }
   }
 
-  function kindNow() {
-    return found.kinds.find((kind) => kind.name === chosen.kind);
+  function ask() {
+    if (reads() === "images") return work((current) => pictures.look(run.value, current));
+    const asked = { run: run.value, text: text.value, target: targetField.hidden ? "" : target.value };
+    waiting = true;
+    return work(async (current) => {
+      const answer = await looked(asked, chosen.kind, chosen.layer === "" ? -1 : Number(chosen.layer)).finally(() => { waiting = false; });
+      if (!current()) return "";
+      if (asked.text !== given.text && given.text !== undefined) chosen.pin = null; // it was a token of another text
+      [found, given] = [answer, asked];
+      remark.textContent = found.remark;
+      if (!found.kinds.some((kind) => kind.name === chosen.kind)) chosen.kind = found.main;
+      say(`${asked.run} looked at the text in ${found.milliseconds} milliseconds`);
+      return draw(current);
+    });
   }
 
-  async function draw() {
-    const kind = kindNow();
+  /** At a change of what is shown; where an answer is under way, that will be drawn so. */
+  function redraw() {
+    if (found && !waiting) work(draw);
+  }
+
+  async function draw(current) {
+    const kind = found.kinds.find((each) => each.name === chosen.kind);
     const layer = chosen.layer === "" ? kind.layers - 1 : Math.min(Number(chosen.layer), kind.layers - 1);
     chosen.heads = new Set([...chosen.heads].filter((head) => kind.there[layer][head]));
     if (!chosen.heads.size) kind.there[layer].forEach((there, head) => there && chosen.heads.add(head));
-    remember();
+    if (chosen.pin !== null && !(chosen.pin < kind.rows.length)) chosen.pin = null;
     const drawing = el("div", { class: "canvas" }), note = el("p", { class: "note" });
-    if (chosen.view === "model") {
-      const pick = (at, head) => { chosen.layer = at; chosen.heads = new Set([head]); chosen.view = "matrix"; draw(); };
-      drawing.append(drawOverview(kind, found.array(kind.thumbnails), { layer, heads: chosen.heads }, pick));
-      note.textContent = "Of long texts a thumbnail shows the heaviest of the weights that fall together. Click one to enlarge it.";
-    } else {
-      const exact = chosen.exact && kind.exact;
-      const packed = await getPacked(`/api/look/${found.look}/${kind.name}/${layer}${exact ? "?exact=true" : ""}`);
-      weights = packed.array(packed.weights);
-      const size = kind.rows.length * kind.columns.length;
-      const map = (head) => weights.subarray(head * size, (head + 1) * size);
-      const drawn = chosen.view === "heads"
-        ? drawHeads(kind.rows, kind.columns, [...chosen.heads].sort((a, b) => a - b).map((head) => ({ head, weights: map(head) })), { tell: (row) => tellRow(note, kind, row, map, drawn) })
-        : drawMatrix(kind.rows, kind.columns, mean([...chosen.heads].map(map), size), (spot) => tellSpot(note, kind, spot, drawn));
-      drawing.append(drawn.figure);
-      note.textContent = drawn.left;
-    }
-    figure.replaceChildren(toolbar(kind, layer), drawing, note);
+    const shown = chosen.view === "model" ? everyHead(kind, layer) : await someHeads(kind, layer, note);
+    if (!current()) return "";
+    drawing.append(shown.figure);
+    note.append(...(note.childNodes.length ? [] : [shown.left]));
+    remember();
+    refocused(figure, () => figure.replaceChildren(toolbar(kind, layer, shown.data), drawing, note));
+    return "look";
   }
 
-  function toolbar(kind, layer) {
-    const change = (key) => (value) => { chosen[key] = value; draw(); };
-    const toggle = (head, alone) => {
-      if (alone) chosen.heads = new Set([head]);
+  function everyHead(kind, layer) {
+    const pick = (at, head) => { Object.assign(chosen, { layer: at, heads: new Set([head]), view: "matrix" }); redraw(); };
+    const values = found.array(kind.thumbnails), [, count, rows, columns] = kind.thumbnails.shape, size = rows * columns;
+    const data = () => kind.there.flatMap((each, at) => each.flatMap((there, head) => {
+      const start = (at * count + head) * size;
+      return there ? [{ layer: at + 1, head: head + 1, heaviest: rowsOf(values.subarray(start, start + size), columns) }] : [];
+    }));
+    return { figure: drawOverview(kind, values, { layer, heads: chosen.heads }, pick, room(figure, 720)), left: THUMBNAILS, data };
+  }
+
+  async function someHeads(kind, layer, note) {
+    const weights = await layerOf(found, kind.name, layer, chosen.exact && kind.exact), size = kind.rows.length * kind.columns.length;
+    const heads = [...chosen.heads].sort((a, b) => a - b), maps = heads.map((head) => ({ head, weights: weights.subarray(head * size, (head + 1) * size) }));
+    const told = { kind, layer, maps, given, mean: mean(maps.map((map) => map.weights), size) };
+    let drawn = null;
+    drawn = chosen.view === "heads"
+      ? drawHeads(kind.rows, kind.columns, maps, { pinned: chosen.pin, pin: (row) => { chosen.pin = row; remember(); }, tell: (row) => tellRow(note, told, row, drawn?.left), room: room(figure, 820) })
+      : drawMatrix(kind.rows, kind.columns, told.mean, (spot) => tellSpot(note, told, spot, drawn.left), { room: room(figure, 720, 110), choose: (spot) => { location.hash = apart(told, spot.row, spot.column); } });
+    return { ...drawn, data: () => maps.map((map) => ({ layer: layer + 1, head: map.head + 1, weights: rowsOf(map.weights, kind.columns.length) })) };
+  }
+
+  function toolbar(kind, layer, data) {
+    const change = (key) => (value) => { chosen[key] = value; redraw(); };
+    const toggle = (event, head) => {
+      if (event.shiftKey) chosen.heads = new Set([head]);
       else if (!chosen.heads.delete(head)) chosen.heads.add(head);
-      draw();
+      redraw();
     };
-    const layers = el("select", { "aria-label": "Layer", onchange: (event) => change("layer")(Number(event.target.value)) },
-      ...Array.from({ length: kind.layers }, (_, each) => el("option", { value: each, selected: each === layer }, `layer ${each + 1}`)));
     const picker = el("div", { class: "row", role: "group", "aria-label": "Heads" });
     kind.there[layer].forEach((there, head) => {
       if (!there) return;
       const swatch = el("span", { class: "swatch" });
       swatch.style.background = headColour(head);
-      picker.append(el("button", { type: "button", "aria-pressed": String(chosen.heads.has(head)), title: "Double click: only this head", onclick: () => toggle(head, false), ondblclick: () => toggle(head, true) }, swatch, `${head + 1}`));
+      picker.append(el("button", { type: "button", "data-key": `head ${head}`, "aria-pressed": String(chosen.heads.has(head)), "aria-label": `head ${head + 1}`, title: "With the shift key: only this head", onclick: (event) => toggle(event, head) }, swatch, `${head + 1}`));
     });
+    const one = chosen.view !== "model";
     return el("div", { class: "toolbar" },
       found.kinds.length > 1 ? choice("Attention", found.kinds.map((each) => [each.name, each.name]), kind.name, change("kind")) : null,
-      choice("View", VIEWS, chosen.view, change("view")), layers, picker,
-      kind.exact ? choice("Map", [[false, "implied"], [true, "exact softmax"]], chosen.exact, change("exact")) : null,
-      saver(() => figure.querySelector(".canvas > svg"), () => ({ ...found, array: undefined, layer: layer + 1, heads: [...chosen.heads].map((head) => head + 1) }), `attention-${kind.name}`,
-        () => getText(`/api/look/${found.look}/page?title=${encodeURIComponent(text.value.slice(0, 200))}`)));
+      choice("View", VIEWS, chosen.view, change("view")), one ? numbered("Layer", kind.layers, layer, change("layer")) : null, one ? picker : null,
+      kind.exact && one ? choice("Map", [[false, "implied"], [true, "exact softmax"]], chosen.exact, change("exact")) : null,
+      saver(() => figure.querySelector(".canvas > svg"), () => ({ ...given, kind: kind.name, rows: kind.rows, columns: kind.columns, exact: chosen.exact && kind.exact, maps: data() }), `attention-${kind.name}`,
+        () => getText(`/api/look/${found.look}/page?title=${encodeURIComponent(given.text.slice(0, 200))}`)));
   }
-}
-
-function mean(maps, size) {
-  const sum = new Float32Array(size);
-  for (const map of maps) map.forEach((weight, place) => { sum[place] += weight / maps.length; });
-  return sum;
-}
-
-function tellRow(note, kind, row, map, drawn) {
-  note.textContent = row === null ? drawn?.left ?? "" : `lines of “${kind.rows[row]}”`;
-}
-
-function tellSpot(note, kind, spot, drawn) {
-  if (!spot) { note.textContent = drawn.left; return; }
-  note.replaceChildren(el("b", {}, kind.rows[spot.row]), " looks at ", el("b", {}, kind.columns[spot.column]), " with weight ", el("span", { class: "formula" }, `${spot.weight.toFixed(4)} = softmax(q·k/√d)`));
 }

@@ -1,13 +1,16 @@
 // Look, for runs that read images: what the model says of one, and where each head looks.
 import { getPacked, sendBytes, sendPacked } from "../api.js";
-import { choice, el, say, svg } from "../dom.js";
+import { ARROWS, choice, el, pressed, refocused, say, svg } from "../dom.js";
 import { covered, pixels } from "../draw/covered.js";
+import { numbered } from "./explain_form.js";
+import { mean, rowsOf } from "./look_told.js";
 import { saver } from "./saving.js";
 
 const LARGE = 340, SMALL = 104, GAP = 14, NAMED = 16;
 
-/** A field that takes an image, by a click or by dropping one on it. `look(run)` sends it; `draw` shows what came back. */
-export function images(figure, chosen, remember) {
+/** A field that takes an image, by a click or by dropping one on it. `look(run)` sends it and shows what came back; `work`
+ * does what takes a while. */
+export function images(figure, chosen, remember, work) {
   let file = null, found = null, image = null, run = "";
   const input = el("input", { type: "file", accept: "image/*", onchange: () => take(input.files[0]) });
   const name = el("p", { class: "hint" }, "or drop one here");
@@ -24,37 +27,38 @@ export function images(figure, chosen, remember) {
     field.dispatchEvent(new CustomEvent("taken", { bubbles: true }));
   }
 
-  async function look(which) {
+  async function look(which, current) {
     if (!file) throw new Error("there is no image yet; choose one, or drop it here");
-    run = which;
-    found = await sendPacked(`/api/picture?run=${encodeURIComponent(run)}`, file);
-    image = await pixels(found.image);
+    const answer = await sendPacked(`/api/picture?run=${encodeURIComponent(which)}`, file), seen = await pixels(answer.image);
+    if (!current()) return "";
+    [run, found, image] = [which, answer, seen];
     Object.assign(chosen, { at: null, query: found.layers.at(-1)?.queries[0]?.number ?? null });
-    await draw();
     say(`${run} looked at ${file.name}`);
+    return draw(current);
   }
 
-  async function draw() {
+  async function draw(current) {
     const layers = found.layers, number = chosen.layer === "" ? layers.length - 1 : Math.min(Number(chosen.layer), layers.length - 1);
-    const layer = layers[number], note = el("p", { class: "note" }), drawing = el("div", { class: "canvas" });
+    const layer = layers[number], note = el("p", { class: "note" }), drawing = el("div", { class: "canvas whole" });
     remember();
     if (!layer) {
       drawing.append(svg("svg", { width: LARGE, height: LARGE, viewBox: `0 0 ${LARGE} ${LARGE}`, role: "img", "aria-label": "The image" }, svg("image", { href: found.image, width: LARGE, height: LARGE })));
       note.textContent = "This model has no attention to look at.";
       figure.replaceChildren(drawing, outcome(), note);
-      return;
+      return "image";
     }
     const query = layer.queries.some((each) => each.number === chosen.query) ? chosen.query : layer.queries[0]?.number;
     const asked = layer.queries.length ? `query=${query}` : chosen.at && layer.asks ? `row=${chosen.at[0]}&column=${chosen.at[1]}` : "";
     const packed = await getPacked(`/api/picture/${found.look}/${number}?${asked}`);
+    if (!current()) return "";
     const weights = packed.array(packed.weights), size = layer.seen[0] * layer.seen[1];
     const maps = Array.from({ length: layer.heads }, (_, head) => weights.subarray(head * size, (head + 1) * size));
-    const heads = [...chosen.heads].filter((head) => head < layer.heads), mean = new Float32Array(size);
-    for (const map of heads.length ? heads.map((head) => maps[head]) : maps) map.forEach((weight, place) => { mean[place] += weight / (heads.length || maps.length); });
+    const heads = [...chosen.heads].filter((head) => head < layer.heads), mixed = mean(heads.length ? heads.map((head) => maps[head]) : maps, size);
     const who = asker(layer, query);
-    drawing.append(sheet(layer, number, maps, mean, heads, who, note, query));
-    figure.replaceChildren(toolbar(layer, number, query, drawing), drawing, note, outcome());
+    drawing.append(sheet(layer, number, maps, mixed, heads, who, note, query));
+    refocused(figure, () => figure.replaceChildren(toolbar(layer, number, query, drawing, maps, who), drawing, note, outcome()));
     rest(note, layer, who);
+    return "image";
   }
 
   function asker(layer, query) {
@@ -68,7 +72,7 @@ export function images(figure, chosen, remember) {
   }
 
   /** The large picture, a small one for each head, and attention rollout, as one drawing. */
-  function sheet(layer, number, maps, mean, heads, who, note, query) {
+  function sheet(layer, number, maps, mixed, heads, who, note, query) {
     const high = LARGE * (image.height / image.width), small = SMALL * (image.height / image.width), across = maps.length > 4 ? 4 : 2;
     const tiles = [...maps.map((map, head) => ({ name: `head ${head + 1}`, map, grid: layer.seen, head })),
       ...(found.rollout ? [{ name: "rollout, all layers", map: found.array(found.rollout), grid: found.rollout.shape }] : [])];
@@ -79,8 +83,8 @@ export function images(figure, chosen, remember) {
     const pointer = svg("rect", { class: "pointer", visibility: "hidden" });
     const boxes = layer.queries.find((each) => each.number === query)?.boxes ?? [];
     const drawn = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `Attention over the image, layer ${number + 1}`, class: "picture" },
-      svg("g", { tabindex: 0, role: "button", "aria-label": `The image, as ${who} looks at it`, onkeydown: (event) => key(event, layer) },
-        svg("image", { href: covered(image, mean, layer.seen), width: LARGE, height: high, preserveAspectRatio: "none" }),
+      svg("g", { tabindex: 0, role: "button", "data-key": "image", "aria-label": `The image, as ${who} looks at it`, onkeydown: (event) => key(event, layer) },
+        svg("image", { href: covered(image, mixed, layer.seen), width: LARGE, height: high, preserveAspectRatio: "none" }),
         ...layer.lines.map(([[x0, y0], [x1, y1]]) => svg("line", { class: "border", x1: x0 * LARGE, y1: y0 * high, x2: x1 * LARGE, y2: y1 * high })),
         ...boxes.map(([x0, y0, x1, y1]) => svg("rect", { class: "frame", x: x0 * LARGE, y: y0 * high, width: (x1 - x0) * LARGE, height: (y1 - y0) * high })), frame, pointer),
       ...tiles.map((tile, place) => thumbnail(tile, left + (place % across) * (SMALL + GAP), top + Math.floor(place / across) * (small + GAP + NAMED), small, heads)));
@@ -92,7 +96,7 @@ export function images(figure, chosen, remember) {
     large.addEventListener("click", (event) => { if (layer.asks) move(spot(event, layer.asks), layer); });
     large.addEventListener("mouseleave", () => { pointer.setAttribute("visibility", "hidden"); rest(note, layer, who); });
     large.addEventListener("mousemove", (event) => {
-      const [row, column] = spot(event, layer.seen), weight = mean[row * layer.seen[1] + column];
+      const [row, column] = spot(event, layer.seen), weight = mixed[row * layer.seen[1] + column];
       if (weight === undefined) return;
       const spotted = { x: (column * LARGE) / layer.seen[1], y: (row * high) / layer.seen[0], width: LARGE / layer.seen[1], height: high / layer.seen[0], visibility: "visible" };
       for (const [name, value] of Object.entries(spotted)) pointer.setAttribute(name, value);
@@ -105,9 +109,9 @@ export function images(figure, chosen, remember) {
     const press = () => {
       if (tile.head === undefined) return;
       chosen.heads = new Set(heads.length === 1 && heads[0] === tile.head ? [] : [tile.head]);
-      draw();
+      work(draw);
     };
-    const settings = tile.head === undefined ? {} : { tabindex: 0, role: "button", "aria-pressed": String(heads.includes(tile.head)), onclick: press, onkeydown: (event) => { if (event.key === "Enter") press(); } };
+    const settings = tile.head === undefined ? {} : { tabindex: 0, role: "button", "aria-pressed": String(heads.includes(tile.head)), "data-key": tile.name, onclick: press, onkeydown: pressed(press) };
     return svg("g", { class: "tile", "aria-label": tile.name, ...settings },
       svg("text", { class: "tick", x, y: y + 11 }, `${tile.name}`),
       svg("image", { href: covered(image, tile.map, tile.grid), x, y: y + NAMED, width: SMALL, height: high, preserveAspectRatio: "none" }),
@@ -118,27 +122,26 @@ export function images(figure, chosen, remember) {
 
   async function move(place, layer) {
     chosen.at = place && place.map((at, axis) => Math.max(0, Math.min(layer.asks[axis] - 1, at)));
-    await draw();
-    figure.querySelector("svg.picture > g").focus({ preventScroll: true });
+    await work(draw);
+    figure.querySelector("svg.picture > g")?.focus({ preventScroll: true });
   }
 
   function key(event, layer) {
-    const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const steps = ARROWS[event.key];
     if (!layer.asks || !(steps || event.key === "Escape")) return;
     event.preventDefault();
     const from = chosen.at ?? layer.asks.map((side) => Math.floor(side / 2));
     move(steps ? from.map((at, axis) => at + steps[axis]) : null, layer);
   }
 
-  function toolbar(layer, number, query, drawing) {
-    const layers = el("select", { "aria-label": "Layer", onchange: (event) => { chosen.layer = Number(event.target.value); draw(); } },
-      ...found.layers.map((_, each) => el("option", { value: each, selected: each === number }, `layer ${each + 1}`)));
-    const queries = layer.queries.length ? el("select", { "aria-label": "Who looks", onchange: (event) => { chosen.query = Number(event.target.value); draw(); } },
+  function toolbar(layer, number, query, drawing, maps, looking) {
+    const layers = numbered("Layer", found.layers.length, number, (each) => { chosen.layer = each; work(draw); });
+    const queries = layer.queries.length ? el("select", { "aria-label": "Who looks", "data-key": "Who looks", onchange: (event) => { chosen.query = Number(event.target.value); work(draw); } },
       ...layer.queries.map((each) => el("option", { value: each.number, selected: each.number === query }, each.name))) : null;
     const who = layer.asks ? choice("Who looks", [[false, layer.marks ? "class token" : "all patches"], [true, "a patch"]], chosen.at !== null, (one) => move(one ? layer.asks.map((side) => Math.floor(side / 2)) : null, layer)) : null;
     const whole = async () => (await sendBytes(`/api/picture/page?run=${encodeURIComponent(run)}`, file)).text();
     return el("div", { class: "toolbar" }, layers, queries, who,
-      saver(() => drawing.querySelector("svg"), () => ({ ...found, array: undefined, layer: number + 1, at: chosen.at, heads: [...chosen.heads].map((head) => head + 1) }), "attention-image", whole));
+      saver(() => drawing.querySelector("svg"), () => ({ run, image: file.name, labels: found.labels, sentence: found.sentence, layer: number + 1, asks: looking, maps: maps.map((map, head) => ({ head: head + 1, weights: rowsOf(map, layer.seen[1]) })) }), "attention-image", whole));
   }
 
   function outcome() {
@@ -151,5 +154,5 @@ export function images(figure, chosen, remember) {
     return el("table", { class: "outcome" }, el("caption", {}, `Probabilities, the softmax of the head's outputs${found.of > found.labels.length ? `: the first ${found.labels.length} of ${found.of}` : ""}`), el("tbody", {}, ...bars));
   }
 
-  return { field, look, draw };
+  return { field, look };
 }

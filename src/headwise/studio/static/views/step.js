@@ -1,6 +1,6 @@
 // Step: writing token by token, with the choice at each step.
 import { postPacked } from "../api.js";
-import { choice, el, refocused, say, themed } from "../dom.js";
+import { choice, el, refocused, room, say, themed } from "../dom.js";
 import { bars } from "../draw/bars.js";
 import { matrix } from "../draw/matrix.js";
 import { distribution, drawn } from "../sampling.js";
@@ -13,8 +13,9 @@ import { writingForm } from "./writing_form.js";
 const BARS = 12, FURTHEST = 60;
 
 export async function step(view, state, keep) {
-  const written = (state.tokens ?? "").split(",").filter(Boolean).map(Number);
-  const chosen = { temperature: Number(state.temperature ?? 1), k: Number(state.k ?? 0), p: Number(state.p ?? 1), kind: state.kind ?? "", layer: state.layer ?? "", all: state.all === "1" };
+  const written = (state.tokens ?? "").split(",").filter(Boolean).map(Number).filter(Number.isInteger);
+  const given = (key, other, [least, most]) => Math.max(least, Math.min(most, Number(state[key] ?? other) || other));
+  const chosen = { temperature: Math.round(10 * given("temperature", 1, [0.1, 2])) / 10, k: Math.round(given("k", 0, [0, 50])), p: given("p", 1, [0.05, 1]), kind: state.kind ?? "", layer: state.layer ?? "", all: state.all === "1" };
   let found = null, turn = 0;
   const asking = writingForm(state, "Start", () => { written.length = 0; beams.clear(); ask(); });
   const soFar = el("section", { class: "panel", "aria-label": "Written so far" });
@@ -33,7 +34,7 @@ export async function step(view, state, keep) {
     el("div", { class: "columns" }, asking.form, stages));
   themed(stages, () => found && drawSeen());
   await asking.ready;
-  if (state.text !== undefined && asking.asked().run) await ask();
+  if (state.text !== undefined && !asking.problem.textContent) await ask();
   if (found && state.beams) await beams.search();
   if (stages.isConnected) view.dataset.ready ??= "form";
 
@@ -50,6 +51,7 @@ export async function step(view, state, keep) {
       const answer = await postPacked("/api/step", { ...asking.asked(), tokens: written });
       if (now !== turn || !stages.isConnected) return; // a later click was faster, or another page is open
       found = answer;
+      asking.remark.textContent = found.remark;
       stages.hidden = false;
       remember();
       refocused(view, () => { drawWritten(); drawNext(); drawSeen(); });
@@ -104,7 +106,7 @@ export async function step(view, state, keep) {
       const logit = found.next.logits[row], own = Math.exp(logit - found.next.normaliser);
       nextNote.replaceChildren(el("b", {}, shown(rows[row].label)), " ", el("span", { class: "formula" }, `logit ${fixed(logit, 3)}; the model's P = exp(logit) / Σ exp = ${own.toFixed(4)}; drawn with P^(1/${chosen.temperature}) / Σ = ${rows[row].share.toFixed(4)}`));
     };
-    next.replaceChildren(bars(rows, (row) => write(found.next.ids[row]), tell));
+    next.replaceChildren(bars(rows, (row) => write(found.next.ids[row]), tell, room(choices, 390)));
     tell(null);
   }
 
@@ -119,7 +121,7 @@ export async function step(view, state, keep) {
     const rows = all ? names : ["mean", ...Array.from({ length: kind.heads[layer] }, (_, head) => `head ${head + 1}`)];
     const weights = all ? part(found.array(kind.steps), kind.steps.shape, layer) : withMean(part(found.array(kind.last), kind.last.shape, layer), kind.heads[layer], columns.length);
     const note = el("p", { class: "note" }), change = (key) => (value) => { chosen[key] = value; remember(); drawSeen(); };
-    const told = matrix(rows, columns, weights, (spot) => tellSpot(note, spot, told, rows, columns, all));
+    const told = matrix(rows, columns, weights, (spot) => tellSpot(note, spot, told, rows, columns, all), { room: room(seen, 720, 90), high: 24 });
     note.textContent = told.left;
     seen.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "What it looks at meanwhile"),
       kinds.length > 1 ? choice("Attention", kinds.map((each) => [each.kind, each.kind === "cross" ? "the source" : "its own text"]), kind.kind, change("kind")) : null,
@@ -127,6 +129,7 @@ export async function step(view, state, keep) {
       layers > 1 ? numbered("Layer", layers, layer, change("layer")) : null,
       saver(() => seen.querySelector(".canvas > svg"), () => ({ ...found, array: undefined, kind: kind.kind, layer: layer + 1, rows, columns, weights: [...weights] }), "step")),
     el("div", { class: "canvas" }, told.figure), note);
+    if (kind.kind !== "cross") seen.querySelector(".canvas").scrollLeft = 1e6; // the last tokens matter most
   }
 }
 

@@ -1,0 +1,100 @@
+"""Whatever goes wrong is told on the page, which then goes on working."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from playwright.sync_api import expect
+
+from headwise.studio.app import application
+from headwise.studio.limits import MOST_TOKENS
+from headwise.studio.looks import MOST_BYTES, Looks
+from headwise.studio.server import bound
+from headwise.studio.shelf import Shelf
+from headwise.web.guard import Address
+
+
+def refusal(studio, path: str, body: dict) -> str:
+    """What is said of a request that is none."""
+    content = json.dumps(body).encode()
+    request = urllib.request.Request(f"{studio.url}api/{path}", content, {"content-type": "application/json"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    with refused.value as answer:
+        assert answer.code == 400
+        return json.load(answer)["error"]
+
+
+@pytest.mark.parametrize("path", ["look", "neuron", "step", "intervene"])
+def test_texts_of_many_tokens_are_refused_before_maps_fill_the_memory(studio, path):
+    said = refusal(studio, path, {"run": "reverse", "text": "a" * (MOST_TOKENS + 1)})
+    assert "1,025 tokens" in said and "1,024" in said
+
+
+def test_outputs_of_many_tokens_are_refused_too(studio):
+    assert "1,025 tokens" in refusal(studio, "look", {"run": "reverse", "text": "a", "target": "a" * 1025})
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("look", ""), ("look", " \n"), ("neuron", ""), ("neuron", " \n"), ("step", ""), ("intervene", "")],
+)
+def test_an_empty_text_is_told_in_a_sentence(studio, path, text):
+    assert "there is no text" in refusal(studio, path, {"run": "reverse", "text": text})
+
+
+@pytest.mark.parametrize(("view", "ready"), [("look", "look"), ("step", "step"), ("intervene", "intervene")])
+def test_what_a_run_does_not_know_is_told(page, visit, view, ready):
+    visit(view, "run=reverse&text=aZ😀&target=a", ready)
+    expect(page.locator("form .note")).to_have_text("Of these 3 tokens the run does not know 2 of them: <unk>.")
+
+
+def test_a_run_that_is_gone_is_told_and_others_can_be_chosen(page, visit):
+    visit("look", "run=deleted&text=abc", "form")
+    expect(page.get_by_role("alert")).to_contain_text("There is no run “deleted” here")
+    page.get_by_label("Run").select_option("reverse")
+    page.get_by_role("button", name="Look", exact=True).click()
+    expect(page.locator("main")).to_have_attribute("data-ready", "look")
+    expect(page.locator("form [role=alert]")).to_be_empty()
+
+
+@contextmanager
+def serving(runs: Path, port: int = 0) -> Iterator[Address]:
+    listener = bound(Address(port=port))
+    address = Address(port=listener.getsockname()[1])
+    config = uvicorn.Config(application(Shelf([runs]), address), log_level="critical", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield address
+    server.should_exit = True
+    thread.join(5)
+
+
+def test_a_page_outlives_its_server(page, runs):
+    with serving(runs) as address:
+        page.goto(f"{address.url}#/look?run=reverse&text=abc")
+        expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
+    for button in ("encoder", "Look"):
+        page.get_by_role("button", name=button, exact=True).click()
+        expect(page.locator("form [role=alert]")).to_contain_text("the studio does not answer")
+    with serving(runs, address.port):
+        page.get_by_role("button", name="Look", exact=True).click()
+        expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
+        expect(page.locator("form [role=alert]")).to_be_empty()
+
+
+def test_many_large_looks_are_forgotten_but_for_the_last():
+    looks: Looks[str] = Looks()
+    small, large, larger = looks.keep("small", 1), looks.keep("large", MOST_BYTES), looks.keep("larger", 2 * MOST_BYTES)
+    assert looks[larger] == "larger" and list(looks.maps) == [larger]
+    assert small != large

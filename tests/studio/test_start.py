@@ -1,0 +1,48 @@
+"""The first page is there at once, and stays there while models work."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headwise.studio.desk import WORKERS, Desk
+from headwise.studio.shelf import Shelf
+
+
+def test_the_first_page_waits_for_no_tensors():
+    code = "import sys, headwise.studio.server; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
+
+
+def test_what_needs_no_model_waits_for_none(runs):
+    """As many slow requests as are worked on at once: lists are answered meanwhile."""
+    desk, done = Desk(Shelf([runs])), threading.Event()
+
+    async def asked() -> list[str]:
+        slow = [asyncio.ensure_future(desk.work(name, lambda _: done.wait(20))) for name in ("reverse", "align")]
+        assert len(slow) == WORKERS
+        try:
+            return await asyncio.wait_for(desk.aside(lambda: sorted(desk.shelf.items())), 15)
+        finally:
+            done.set()
+            await asyncio.gather(*slow)
+
+    with ThreadPoolExecutor(1) as apart:  # the browser of the other tests has this thread's loop
+        assert "reverse" in apart.submit(lambda: asyncio.run(asked())).result()
+
+
+def test_a_browser_asks_again_and_hears_that_nothing_changed(studio):
+    with urllib.request.urlopen(f"{studio.url}static/app.js") as answer:
+        tag = answer.headers["etag"]
+        assert answer.headers["content-type"].startswith("text/javascript") and b"import" in answer.read()
+    again = urllib.request.Request(f"{studio.url}static/app.js", headers={"if-none-match": tag})
+    with pytest.raises(urllib.error.HTTPError) as same:
+        urllib.request.urlopen(again)
+    with same.value as answer:
+        assert answer.code == 304 and answer.read() == b""
