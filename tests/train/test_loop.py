@@ -183,7 +183,7 @@ def test_poisoned_batches_can_be_skipped_but_not_forever(fit, toy):
 
 
 def test_early_stopping_keeps_the_best_checkpoint(fit):
-    scores = iter([1.0, 3.0, 2.0, float("nan"), 3.0])
+    scores = iter([1.0, 3.0, 2.0, float("nan"), 2.5])
     config = CONFIG.changed(validate_every=2, patience=3, keep=1)
     run, result = fit(config=config, validate=lambda model: {"bleu": next(scores)}, watch=Watch("bleu", lower=False))
     assert (result.reason, result.step) == ("patience", 10)
@@ -195,6 +195,14 @@ def test_early_stopping_keeps_the_best_checkpoint(fit):
 def test_a_score_that_does_not_exist_cannot_be_watched(fit):
     with pytest.raises(UserError, match="no score 'bleu' to watch; known: nll"):
         fit(watch=Watch("bleu"))
+
+
+def test_of_equal_scores_the_later_checkpoint_is_best_but_patience_ends(fit):
+    scores = iter([2.0, 1.0, 1.0, 3.0])
+    config = CONFIG.changed(steps=100, validate_every=4, patience=2)
+    run, result = fit(config=config, validate=lambda model: {"nll": next(scores)})
+    assert (result.reason, result.step, result.best["step"]) == ("patience", 16, 12)
+    assert (run.path / "best").read_text().strip() == "step-12"
 
 
 def test_minutes_are_a_budget_that_the_schedule_follows(fit, toy):

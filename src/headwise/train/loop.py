@@ -230,10 +230,10 @@ class Loop:
             raise UserError(f"the validation has no score '{name}' to watch; {nearest(name, scores)}")
         state.validated = state.step
         value = float(scores[name])
-        if isfinite(value) and (not state.best or self.watch.better(value, state.best["value"])):
-            state.best, state.stale = {"name": name, "value": value, "step": state.step}, 0
-        else:
-            state.stale += 1
+        better = isfinite(value) and (not state.best or self.watch.better(value, state.best["value"]))
+        state.stale = 0 if better else state.stale + 1
+        if better or value == state.best.get("value"):  # of equals the later one has learnt longer
+            state.best = {"name": name, "value": value, "step": state.step}
 
     def _checkpoint_due(self) -> bool:
         every, minutes = self.config.checkpoint_every, self.config.checkpoint_minutes
