@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,11 +59,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def studio(runs: Path) -> Iterator[Address]:
-    listener = bound(Address(port=0))
+@contextmanager
+def served(runs: Path, port: int = 0) -> Iterator[Address]:
+    listener = bound(Address(port=port))
     address = Address(port=listener.getsockname()[1])
-    server = uvicorn.Server(uvicorn.Config(application(Shelf([runs]), address), log_level="warning"))
+    config = uvicorn.Config(application(Shelf([runs]), address), log_level="critical", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
@@ -70,6 +72,18 @@ def studio(runs: Path) -> Iterator[Address]:
     yield address
     server.should_exit = True
     thread.join(5)
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[..., AbstractContextManager[Address]]:
+    """A real server of one's own, to be stopped at will."""
+    return served
+
+
+@pytest.fixture(scope="session")
+def studio(runs: Path) -> Iterator[Address]:
+    with served(runs) as address:
+        yield address
 
 
 @pytest.fixture

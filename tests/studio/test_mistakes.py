@@ -1,24 +1,14 @@
 """Whatever goes wrong is told on the page, which then goes on working."""
 
 import json
-import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-import uvicorn
 from playwright.sync_api import expect
 
-from headwise.studio.app import application
 from headwise.studio.limits import MOST_TOKENS
 from headwise.studio.looks import MOST_BYTES, Looks
-from headwise.studio.server import bound
-from headwise.studio.shelf import Shelf
-from headwise.web.guard import Address
 
 
 def refusal(studio, path: str, body: dict) -> str:
@@ -65,29 +55,14 @@ def test_a_run_that_is_gone_is_told_and_others_can_be_chosen(page, visit):
     expect(page.locator("form [role=alert]")).to_be_empty()
 
 
-@contextmanager
-def serving(runs: Path, port: int = 0) -> Iterator[Address]:
-    listener = bound(Address(port=port))
-    address = Address(port=listener.getsockname()[1])
-    config = uvicorn.Config(application(Shelf([runs]), address), log_level="critical", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield address
-    server.should_exit = True
-    thread.join(5)
-
-
-def test_a_page_outlives_its_server(page, runs):
-    with serving(runs) as address:
+def test_a_page_outlives_its_server(page, runs, serve):
+    with serve(runs) as address:
         page.goto(f"{address.url}#/look?run=reverse&text=abc")
         expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
     for button in ("encoder", "Look"):
         page.get_by_role("button", name=button, exact=True).click()
         expect(page.locator("form [role=alert]")).to_contain_text("the studio does not answer")
-    with serving(runs, address.port):
+    with serve(runs, address.port):
         page.get_by_role("button", name="Look", exact=True).click()
         expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
         expect(page.locator("form [role=alert]")).to_be_empty()
