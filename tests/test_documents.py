@@ -16,7 +16,10 @@ def test_the_python_guide_runs(tmp_path, monkeypatch):
     assert outcome.attempted > 15 and outcome.failed == 0
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda path: str(path.relative_to(ROOT)))
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
         assert (page.parent / link).exists(), link

@@ -16,6 +16,8 @@ from headwise.blocks.kernels import weights
 from headwise.blocks.look import Implied, Look
 from headwise.blocks.stream import NO_RECORD, NO_SIDE, RECORDER, SIDE, Passing, Place, Recorder, Side
 
+OUTPUTS = "outputs"  # where queries look at latents (blocks/latent.py)
+
 
 class AttentionRecord(Passing):
     """Attention weights by place in the model, (B, H, Tq, Tk), in the order in which they were computed.
@@ -49,7 +51,7 @@ class AttentionRecord(Passing):
         return {place: maps[-1] for place, maps in self.weights.items() if place[: len(start)] == start}
 
     def by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
-        """The maps of one row of the batch as (layers, heads, queries, keys), for `encoder`, `decoder` and `cross`;
+        """The maps of one row of the batch as (layers, heads, queries, keys), by their kind (`kind_of`);
         NaN where a layer has fewer heads than another."""
         return self._stacked(self.weights, row)
 
@@ -67,8 +69,10 @@ class AttentionRecord(Passing):
 
 
 def kind_of(place: Place, look: Look | Implied) -> str:
-    """Whether it is attention across two streams, or in which stack it stands."""
-    return "cross" if look.across else str(place[0]) if place else ""
+    """Whether it is attention across two streams, or in which stack it stands. What asks latents for outputs looks
+    across as well, but not at what was read."""
+    stack = str(place[0]) if place else ""
+    return "cross" if look.across and stack != OUTPUTS else stack
 
 
 def alike(maps: Sequence[Tensor]) -> list[Tensor]:

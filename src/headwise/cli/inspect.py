@@ -37,7 +37,8 @@ def inspect(
         ),
     ] = None,
     kind: Annotated[
-        Literal["encoder", "decoder", "cross"] | None, Parameter(help="Which attention; without it, cross if any.")
+        Literal["encoder", "decoder", "cross", "outputs"] | None,
+        Parameter(help="Which attention; without it, cross if any."),
     ] = None,
     layer: Annotated[
         int | None, Parameter(validator=POSITIVE, help="From 1; without it, the last; of an image, all.")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from headwise.blocks.grid import Tiling
 from headwise.blocks.mixers.windows import WindowAttention
 from headwise.blocks.part import Part
-from headwise.blocks.record import record
+from headwise.blocks.record import OUTPUTS, record
 from headwise.blocks.stream import Context, Place, Stream
 from headwise.errors import UserError
 from headwise.tasks.base import device_of, evaluating
@@ -82,7 +82,7 @@ def gazes(model: nn.Module, call: Callable[[], Any]) -> list[Gaze]:
     with stood(model) as known, evaluating(model), record() as maps:
         call()
     found = (
-        gaze(place, cells[-1], *known[place], maps.kinds[place] == "cross")
+        gaze(place, cells[-1], *known[place], maps.kinds[place] in ("cross", OUTPUTS))
         for place, cells in maps.weights.items()
         if place in known
     )

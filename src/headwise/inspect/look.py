@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from headwise.blocks.record import record
 from headwise.blocks.stack import EncoderDecoder, LanguageModel
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
+from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 from headwise.inspect.maps import Maps
 from headwise.tasks.base import device_of
 from headwise.text import EOS
 from headwise.text.tokenisers import Tokenisers
+
+NOTHING = "this run's model has no attention to look at; inspect another run"
 
 
 @torch.inference_mode()
@@ -40,17 +44,21 @@ def looked(model: Any, tokenisers: Tokenisers, text: str, target: str = "", conf
     elif hasattr(model, "encoder"):
         read, wrote = [*source.encode(text), EOS], []
         inputs = (read,)
-    else:
+    elif isinstance(model, Ensemble) or not isinstance(model, nn.Module):
         raise UserError("only a single run can be inspected, not an ensemble or a deployment engine")
+    else:
+        raise UserError(NOTHING)
     if not text:
         raise UserError("there is no text to look at; give one")
     with record() as maps:
         model(*(torch.tensor([ids], device=device) for ids in inputs))
     if not maps.weights:
-        raise UserError("this run's model has no attention to look at; inspect another run")
+        raise UserError(NOTHING)
     opening = [] if isinstance(model, LanguageModel) or model.encoder.opening is None else [model.encoder.opening]
     start: dict[str, Any] = {}
     if isinstance(model, EncoderDecoder) and model.decoder.opening is not None:  # then it writes the start, too
         start, wrote = {"start": written.tokens([model.decoder.opening])[0]}, [model.start_id, *wrote]
+    latents = len(getattr(getattr(model, "encoder", None), "latents", ()))
     tokens = tuple(source.tokens([*opening, *read])), tuple(written.tokens(wrote))
-    return Maps(maps.by_kind(), *tokens, exact=maps.approximated(), **start)
+    between = tuple(f"latent {number}" for number in range(1, latents + 1))
+    return Maps(maps.by_kind(), *tokens, exact=maps.approximated(), latents=between, **start)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-KINDS = ("encoder", "decoder", "cross")
+KINDS = ("outputs", "encoder", "decoder", "cross")  # the last that is there is looked at first
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,8 @@ class Maps:
     queries and keys.
 
     `target_tokens` are the tokens as they were written; at each of them the decoder had read one token less,
-    so the columns of its self-attention are `start` and all but the last.
+    so the columns of its self-attention are `start` and all but the last. Where there are `latents`, they look at the
+    source (cross) and at each other (encoder), and then each place of the source looks at them (outputs).
 
     >>> maps = Maps({"cross": np.full((1, 2, 1, 2), 0.5)}, ("h", "i"), ("HH",))
     >>> maps.rows("cross"), maps.columns("cross"), maps.matrix("cross").tolist()
@@ -33,6 +34,7 @@ class Maps:
     target_tokens: tuple[str, ...] = ()
     start: str = "<bos>"
     exact: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
+    latents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.weights:
@@ -51,10 +53,14 @@ class Maps:
 
     def rows(self, kind: str) -> tuple[str, ...]:
         """The tokens that ask (queries)."""
+        if self.latents:
+            return self.source_tokens if kind == "outputs" else self.latents
         return self.source_tokens if kind == "encoder" else self.target_tokens
 
     def columns(self, kind: str) -> tuple[str, ...]:
         """The tokens that are looked at (keys)."""
+        if self.latents:
+            return self.source_tokens if kind == "cross" else self.latents
         return (self.start, *self.target_tokens[:-1]) if kind == "decoder" else self.source_tokens
 
     def heads(self, kind: str, layer: int | None = None) -> int:

@@ -1,0 +1,66 @@
+"""Every architecture of the catalogue can be looked at, or says in a sentence why not."""
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from headwise.catalog import CATALOG
+from headwise.config.experiment import Experiment
+from headwise.errors import UserError
+from headwise.inspect.page import page
+from headwise.loaded import Loaded, task_of
+from headwise.studio.intervening import Case, lens
+from headwise.studio.looks import looked, overview
+from headwise.studio.neurons import neurons
+from headwise.studio.pictures import pictured
+from headwise.studio.steps import WRITERS, searched, stepped
+from headwise.text.listed import Characters, Labels
+from headwise.text.tokenisers import Tokenisers
+from headwise.vision.pixels import Pixels
+
+LETTERS = Characters("abcdefgh ")
+TEXT = "abcd abc"
+ATTENTION_FREE = {"ngram", "hmm", "rnn", "lstm", "gru", "skipgram", "sutskever", "cho", "cnn", "resnet", "mixer"}
+PAIRS = [(entry, task) for entry in CATALOG.values() for task in entry.configure("tiny").tasks]
+SEEING = {"classify-images", "detect", "caption", "encode-images"}
+SIDE = 32
+
+
+def made(model: str, task: str, data: dict, tokenisers: Tokenisers) -> Loaded:
+    torch.manual_seed(0)
+    given = {"task": task, "model": f"{model}-tiny", "data": data, "train": {"steps": 1}}
+    experiment = Experiment.model_validate(given)
+    return Loaded(task_of(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
+
+
+@pytest.mark.parametrize(("name", "task"), [(entry.name, task) for entry, task in PAIRS if task not in SEEING])
+def test_every_model_of_texts_can_be_looked_at(name: str, task: str) -> None:
+    outputs = Labels(["x", "y"]) if task == "classify" else LETTERS
+    loaded = made(name, task, {"train": "none.tsv"}, Tokenisers(LETTERS, outputs))
+    if name in ATTENTION_FREE:
+        with pytest.raises(UserError, match="this run's model has no attention to look at"):
+            looked(loaded, TEXT, "")
+    else:
+        maps = looked(loaded, TEXT, "")
+        assert overview("look", maps, {}) and page(maps, TEXT)
+        assert {each["name"] for each in neurons(loaded, TEXT, "").told()["kinds"]} == set(maps.weights)
+    if task in WRITERS and name != "ngram":
+        assert stepped(loaded, TEXT, [5, 6])[1]["next"]
+        assert searched(loaded, TEXT, 2, 4)["nodes"]
+        if name not in ATTENTION_FREE:
+            assert lens(Case(loaded, TEXT))["layers"]
+
+
+@pytest.mark.parametrize(("name", "task"), [(entry.name, task) for entry, task in PAIRS if task in SEEING])
+def test_every_model_of_images_can_be_looked_at(name: str, task: str) -> None:
+    image = BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)).save(image, "PNG")
+    pixels = Pixels(SIDE, SIDE, 3, (0.5,) * 3, (0.2,) * 3)
+    outputs = LETTERS if task == "caption" else Labels(["one", "two"])
+    loaded = made(name, task, {"name": "scene-captions"}, Tokenisers(pixels, outputs))
+    picture, told, _ = pictured(loaded, image.getvalue())
+    assert told["image"]
+    assert bool(picture.layers()) == (name not in ATTENTION_FREE)
