@@ -47,8 +47,9 @@ class Itself(nn.Module):
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values, each (B, H, T, D)."""
-        # (B, T, 3HD) -> (B, T, 3, H, D) -> 3 x (B, H, T, D)
-        return fused.view(*fused.shape[:2], 3, self.heads, self.head_width).permute(2, 0, 3, 1, 4).unbind(0)
+        # (B, T, 3HD) -> (B, T, 3, H, D) -> 3 x (B, H, T, D); unbound first, their gradients are joined in one copy
+        parts = fused.view(*fused.shape[:2], 3, self.heads, self.head_width).unbind(2)
+        return tuple(part.transpose(1, 2) for part in parts)
 
     def spread(self, x: Tensor) -> Tensor:
         """Keys or values as they are kept -> for each head of the queries."""
@@ -152,7 +153,7 @@ class Memory(nn.Module):
         rows, length, _ = memory.x.shape
         # (B, S, C) -> (B, S, 2, H, D) -> 2 x (B, H, S, D)
         fused = self.project(memory.x).view(rows, length, 2, self.heads, self.head_width)
-        k, v = fused.permute(2, 0, 3, 1, 4).unbind(0)
+        k, v = (part.transpose(1, 2) for part in fused.unbind(2))
         for term in terms:
             if "turn" in term.touches:
                 k = term.turn(k, memory.pos)
