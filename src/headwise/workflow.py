@@ -108,7 +108,10 @@ def _train(
         return task.validate(current, prepared.valid, prepared.valid_pairs)
 
     def show(current: Any) -> list[dict[str, str]]:
-        return [each.told() for each in task.samples(current, prepared.valid_pairs, config.samples)]
+        try:
+            return [each.told() for each in task.samples(current, prepared.valid_pairs, config.samples)]
+        except UserError:  # an n-gram model without smoothing may know no way to go on: no reason to end
+            return []
 
     if data is None:
         announce(f"{len(prepared.train):,} texts to learn from, {about}")
