@@ -19,7 +19,7 @@ const THUMBNAILS = "Of long texts a thumbnail shows the heaviest of the weights 
 
 export async function look(view, state, keep) {
   const problem = el("p", { class: "problem", role: "alert" }), remark = el("p", { class: "note" });
-  const figure = el("section", { class: "panel", "aria-label": "Attention" }, el("p", { class: "note" }, "Choose a run and a text, then look."));
+  const figure = el("section", { class: "panel", "aria-label": "Attention" }, el("p", { class: "note" }, "Choose a run and a text or an image, then look."));
   const chosen = {
     view: state.view ?? "heads", kind: state.kind ?? "", layer: state.layer ?? "", exact: state.exact === "1",
     heads: new Set((state.heads ?? "").split(",").filter(Boolean).map(Number)), pin: state.pin === undefined ? null : Number(state.pin),
