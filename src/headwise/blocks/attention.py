@@ -211,6 +211,8 @@ class Attention(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         q, k, v, sight = self.see(stream, ctx, self.all_terms, self.score)
+        if ctx.asked is not None and self._looks_alone():
+            q, sight = q[:, :, : ctx.asked], sight.leading(ctx.asked)
         dropout = self.dropout if self.training else 0.0
         across = isinstance(self.see, Memory)
         look = Look(
@@ -219,4 +221,11 @@ class Attention(Part):
         look = ctx.record.before(ctx.place, look)
         ctx.record.look(ctx.place, look)
         mixed = ctx.record.heads(ctx.place, self.kernel(look)).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
-        return self.out(mixed.reshape(*stream.x.shape[:2], -1))
+        return self.out(mixed.reshape(len(stream.x), -1, mixed.shape[2] * mixed.shape[3]))
+
+    def _looks_alone(self) -> bool:
+        """Whether a query's look is the same without the queries after it: so it is where nothing but padding and
+        positions that turn shapes it."""
+        return isinstance(self.see, Itself) and all(
+            term in ALWAYS or term.touches <= {"turn"} for term in self.all_terms
+        )

@@ -59,6 +59,8 @@ class FeedForward(Part):
     computed again, so that there is never more of them (Kitaev et al. 2020, section 3).
     """
 
+    by_token = True
+
     def __init__(
         self,
         width: int,

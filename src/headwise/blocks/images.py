@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
+from headwise.blocks.pool import asked
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -131,7 +132,7 @@ class ImageEncoder(nn.Module):
         self.stem, self.stack = stem, stack
 
     def forward(self, pixels: Tensor, ctx: Context) -> Stream:
-        return self.stack(self.stem(pixels), ctx.at("encoder"))
+        return self.stack(self.stem(pixels), ctx.at("encoder", ctx.asked))
 
     def read(self, pixels: Tensor) -> dict[str, Stream]:
         """What a decoder may attend to, by name."""
@@ -143,7 +144,7 @@ class Mark(nn.Module):
 
     def __init__(self, number: int = 0):
         super().__init__()
-        self.number = number
+        self.number, self.asks = number, number + 1
 
     def forward(self, stream: Stream) -> Tensor:
         return stream.x[:, self.number]
@@ -177,7 +178,7 @@ class ImageClassifier(nn.Module):
 
     def voices(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """The logits of each head."""
-        stream = self.encoder(pixels, Context())
+        stream = self.encoder(pixels, Context(asked=asked(getattr(head, "pool", head) for head in self.heads)))
         return tuple(head(stream) for head in self.heads)
 
     def joined(self, voices: Sequence[Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ A term may touch a look in five ways, and a kernel asks which:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -40,6 +40,11 @@ class Sight:
     def offset(self) -> int:
         """How many keys went before the first query."""
         return self.keys - self.queries
+
+    def leading(self, count: int) -> Sight:
+        """The first queries alone."""
+        pos, segment = (None if of is None else of[..., :count] for of in (self.query_pos, self.query_segment))
+        return replace(self, queries=count, query_pos=pos, query_segment=segment)
 
     def distance(self) -> Tensor:
         """key position - query position: (Tq, Tk) or (B, Tq, Tk)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -31,7 +32,10 @@ class Properties:
 
 
 class Part(nn.Module, ABC):
-    """`part(stream, ctx) -> x` of the same length. Used alone it takes a plain tensor, too."""
+    """`part(stream, ctx) -> x` of the same length; outputs after the first `ctx.asked` may be left out. Used alone it
+    takes a plain tensor, too."""
+
+    by_token: ClassVar[bool] = False  # whether a token's output depends on that token alone
 
     @property
     def properties(self) -> Properties:

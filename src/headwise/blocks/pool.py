@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -56,9 +56,21 @@ class Pool(nn.Module):
         if kind not in POOLS:
             raise UserError(f"pool: there is no '{kind}'; {nearest(kind, POOLS)}")
         self.kind = kind
+        self.asks = 1 if kind == "first" else None  # how many of the first tokens it reads; None: all
 
     def forward(self, stream: Stream) -> Tensor:
         return POOLS[self.kind](stream)
 
     def extra_repr(self) -> str:
         return self.kind
+
+
+def asked(pools: Iterable[nn.Module]) -> int | None:
+    """How many of the first tokens all of these read together; None: all there are.
+
+    >>> asked([Pool("first"), nn.Sequential(Pool("first"), nn.Tanh())]), asked([Pool("first"), Pool("mean")])
+    (1, None)
+    """
+    counts = [getattr(pool[0] if isinstance(pool, nn.Sequential) else pool, "asks", None) for pool in pools]
+    known = [count for count in counts if count is not None]
+    return max(known, default=None) if len(known) == len(counts) else None

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss, VocabularyHead
+from headwise.blocks.pool import asked
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
 
@@ -69,7 +70,7 @@ class Classifier(nn.Module):
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, L) for (B, T) ids; with labels (B,) their loss instead."""
-        x = self.pool(self.encoder(ids, Context()))
+        x = self.pool(self.encoder(ids, Context(asked=asked([self.pool]))))
         return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
 
 
@@ -82,7 +83,7 @@ class Reader(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, C)."""
-        return self.pool(self.encoder(ids, Context()))
+        return self.pool(self.encoder(ids, Context(asked=asked([self.pool]))))
 
 
 class SpanReader(nn.Module):

@@ -114,6 +114,9 @@ class Collector(Side):
             self.values.setdefault(name, {}).setdefault(place, []).append(value)
         self.onward.add(name, place, value)
 
+    def wants(self, name: str) -> bool:
+        return not self.names or name in self.names or self.onward.wants(name)
+
     def all(self, name: str) -> list[Any]:
         """What was collected under a name, from all places."""
         return [value for values in self.values.get(name, {}).values() for value in values]

@@ -77,14 +77,35 @@ class Wiring(nn.Module):
         self.norms = nn.ModuleList(norm() for _ in parts)
         self.adds = nn.ModuleList(add() for _ in parts)
 
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        cut = self._last_mixer() if ctx.asked is not None else None
+        for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
+            asked = ctx.asked if place == cut else None
+            branch = part(self.enter(stream, norm), ctx.at(place, asked))
+            if asked is not None:
+                stream, branch = stream.leading(asked), branch[:, :asked]
+            stream = stream.carrying(self.join(stream.x, branch, norm, add))
+        return stream
+
+    def enter(self, stream: Stream, norm: nn.Module) -> Stream:
+        """What a part reads."""
+        return stream
+
+    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+        """What went before a part and what it gave, together."""
+        raise NotImplementedError
+
+    def _last_mixer(self) -> int | None:
+        """The last part in which tokens meet: after it those that nobody reads can be left out."""
+        mixers = (place for place, part in enumerate(self.parts) if not getattr(part, "by_token", False))
+        return max(mixers, default=None)
+
 
 class Post(Wiring):
     """norm(x + f(x)): the 2017 form."""
 
-    def forward(self, stream: Stream, ctx: Context) -> Stream:
-        for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
-            stream = stream.carrying(norm(add(stream.x, part(stream, ctx.at(place)))))
-        return stream
+    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+        return norm(add(x, branch))
 
 
 class Pre(Wiring):
@@ -92,11 +113,11 @@ class Pre(Wiring):
 
     closes = True
 
-    def forward(self, stream: Stream, ctx: Context) -> Stream:
-        for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
-            branch = part(stream.carrying(norm(stream.x)), ctx.at(place))
-            stream = stream.carrying(add(stream.x, branch))
-        return stream
+    def enter(self, stream: Stream, norm: nn.Module) -> Stream:
+        return stream.carrying(norm(stream.x))
+
+    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+        return add(x, branch)
 
 
 class ResPost(Wiring):
@@ -104,10 +125,8 @@ class ResPost(Wiring):
 
     closes = True
 
-    def forward(self, stream: Stream, ctx: Context) -> Stream:
-        for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
-            stream = stream.carrying(add(stream.x, norm(part(stream, ctx.at(place)))))
-        return stream
+    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+        return add(x, norm(branch))
 
 
 class Chain(Wiring):
@@ -118,7 +137,5 @@ class Chain(Wiring):
     ):
         super().__init__(parts, nn.Identity, lambda: add().drop)
 
-    def forward(self, stream: Stream, ctx: Context) -> Stream:
-        for place, (part, drop) in enumerate(zip(self.parts, self.adds, strict=True)):
-            stream = stream.carrying(drop(part(stream, ctx.at(place))))
-        return stream
+    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+        return add(branch)

@@ -24,7 +24,8 @@ from headwise.text import PAD
 
 
 class Stack(nn.Module):
-    """Layers one after the other. `order` may name a layer twice: its weights are shared, its cache is not."""
+    """Layers one after the other. `order` may name a layer twice: its weights are shared, its cache is not. Of the last
+    layer only what `ctx` asks for need be computed."""
 
     def __init__(self, layers: Sequence[nn.Module], final: nn.Module | None = None, order: Sequence[int] = ()):
         super().__init__()
@@ -33,8 +34,11 @@ class Stack(nn.Module):
         self.order = tuple(order) or tuple(range(len(layers)))
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
+        # Who looks inside wants to see every token.
+        asked = ctx.asked if ctx.record is NO_RECORD and not ctx.side.wants("layer") else None
+        last = len(self.order) - 1
         for place, number in enumerate(self.order):
-            here = ctx.at(place)
+            here = ctx.at(place, asked if place == last else None)
             stream = self.layers[number](stream, here)
             ctx.side.add("layer", here.place, stream)
         return stream.carrying(self.final(stream.x))
@@ -50,7 +54,7 @@ class Encoder(nn.Module):
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
         if self.opening is not None:
             ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
-        return self.stack(self.embed(ids, real(ids, self.pad)), ctx.at("encoder"))
+        return self.stack(self.embed(ids, real(ids, self.pad)), ctx.at("encoder", ctx.asked))
 
     def tokens(self, stream: Stream) -> Tensor:
         """A vector for each of the ids that were given: without the opening's."""

@@ -41,6 +41,11 @@ class Stream:
         """Other vectors at the same places."""
         return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree)
 
+    def leading(self, count: int) -> Stream:
+        """The first tokens alone, on no grid."""
+        keep, segment, tree = (None if of is None else of[:, :count] for of in (self.keep, self.segment, self.tree))
+        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree)
+
 
 class Cache:
     """What earlier steps left behind. This one is the null cache: nothing went before.
@@ -73,6 +78,10 @@ class Side:
 
     def add(self, name: str, place: Place, value: Any) -> None:
         """Take one value."""
+
+    def wants(self, name: str) -> bool:
+        """Whether somebody will look at what is added under a name."""
+        return False
 
 
 class Recorder:
@@ -129,7 +138,9 @@ class Context:
     record: Recorder = field(default_factory=RECORDER.get)
     place: Place = ()
     shared: dict[Any, Any] = field(default_factory=dict)  # what layers of one call may reuse, such as masks
+    asked: int | None = None  # how many of the first outputs are read; the others may be left out. None: all are read
 
-    def at(self, step: int | str) -> Context:
-        """The same call, one step further down; cache entries belong to places, not to modules."""
-        return Context(self.memory, self.cache, self.side, self.record, (*self.place, step), self.shared)
+    def at(self, step: int | str, asked: int | None = None) -> Context:
+        """The same call, one step further down; cache entries belong to places, not to modules. What is asked for is
+        told anew at each step: only the last one's outputs are those of the whole."""
+        return Context(self.memory, self.cache, self.side, self.record, (*self.place, step), self.shared, asked)

@@ -1,0 +1,103 @@
+"""What nobody reads need not be computed: the last layer's outputs beyond those that are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headwise import build, record
+from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.record import collect
+
+SMALL = {"width": 16, "heads": 4, "depth": 2, "dropout": 0.0}
+PIXELS = torch.randn(3, 1, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+IDS = torch.tensor([[5, 6, 7, 8, 9, 2], [5, 9, 2, 0, 0, 0]])  # the second is padded; a mark is read before each
+
+
+def classifier(name: str, **settings: Any) -> nn.Module:
+    torch.manual_seed(1)
+    model = build(name, outputs=7, vocab=20, task="" if "vit" in name else "classify", **SMALL, **settings)
+    return model.double()
+
+
+def outcome(model: nn.Module, given: Tensor) -> list[Tensor]:
+    """Logits and the gradients of all weights."""
+    model.zero_grad()
+    torch.manual_seed(2)  # hashes and routers draw
+    logits = model(given)
+    logits.square().sum().backward()
+    return [logits.detach(), *(weight.grad.clone() for weight in model.parameters() if weight.grad is not None)]
+
+
+def tokens_worked_on(model: nn.Module, given: Tensor) -> list[int]:
+    """How many tokens of a row each feed-forward network reads."""
+    counts: list[int] = []
+    hooks = [
+        part.inner.register_forward_pre_hook(lambda _, inputs: counts.append(inputs[0].shape[1]))
+        for part in model.modules()
+        if isinstance(part, FeedForward)
+    ]
+    model(given)
+    for hook in hooks:
+        hook.remove()
+    return counts
+
+
+@pytest.mark.parametrize("marks", [1, 2])
+@pytest.mark.parametrize("wiring", ["pre", "post", "respost", "admin"])
+def test_only_marks_go_through_the_last_feed_forward(marks: int, wiring: str) -> None:
+    model = classifier("vit-tiny", marks=marks, wiring=wiring)
+    assert tokens_worked_on(model, PIXELS) == [16 + marks, 16 + marks if wiring == "admin" else marks]
+
+
+@pytest.mark.parametrize(("pool", "counts"), [("first", [7, 1]), ("mean", [7, 7])])
+def test_texts_that_are_judged_by_their_first_token(pool: str, counts: list[int]) -> None:
+    assert tokens_worked_on(classifier("bert-tiny", pool=pool), IDS) == counts
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"marks": 2},
+        {"wiring": "post"},
+        {"wiring": "reversible"},
+        {"mixer": {"kind": "performer", "features": 8}},
+        {"mixer": {"kind": "lsh", "chunk": 4, "rounds": 2}},
+        {"mixer": "fourier"},
+        {"mixer": "workspace"},
+        {"feedforward": {"kind": "experts", "count": 2}},
+        {"key_value_heads": 2},
+        {"positions": "rotary"},
+        {"positions": "shaw"},
+        {"positions": "alibi"},
+    ],
+    ids=str,
+)
+def test_nothing_changes(settings: dict[str, Any]) -> None:
+    model = classifier("vit-tiny", **settings)
+    short = outcome(model, PIXELS)
+    with collect("layer") as side:  # who wants whole layers gets them
+        whole = outcome(model, PIXELS)
+    assert [stream.x.shape[1] for stream in side.all("layer")] == [16 + settings.get("marks", 1)] * 2
+    for one, other in zip(short, whole, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("settings", [{}, {"wiring": "pre"}, {"positions": "t5"}, {"positions": "rotary"}], ids=str)
+def test_padded_texts_stay_as_they_are(settings: dict[str, Any]) -> None:
+    model = classifier("bert-tiny", pool="first", **settings)
+    short = outcome(model, IDS)
+    with collect("layer"):
+        whole = outcome(model, IDS)
+    for one, other in zip(short, whole, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_maps_are_recorded_whole() -> None:
+    model = classifier("vit-tiny").eval()
+    with record() as maps:
+        model(PIXELS)
+    assert maps.by_kind()["encoder"].shape == (2, 4, 17, 17)
