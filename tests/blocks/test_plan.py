@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from headwise.blocks.plan import vectors
 from headwise.blocks.record import record
 from headwise.models.transformer import TransformerConfig
 
@@ -30,12 +31,13 @@ def built(settings):
 SOURCE = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0], [9, 9, 2, 0]])
 
 
+@pytest.mark.parametrize("beams", [1, 2])
 @pytest.mark.parametrize("settings", SHORT + WHOLE, ids=str)
 @torch.no_grad()
-def test_plan_and_modules_give_the_same_and_may_take_turns(settings):
+def test_plan_and_modules_give_the_same_and_may_take_turns(settings, beams):
     model = built(settings)
-    planned, turns = model.start(SOURCE, beams=2), model.start(SOURCE, beams=2)
-    tokens = torch.tensor([1, 1, 1, 1, 1, 1])
+    planned, turns = model.start(SOURCE, beams), model.start(SOURCE, beams)
+    tokens = torch.ones(3 * beams, dtype=torch.long)
     for step in range(5):
         logits, planned = model.step(tokens, planned)
         if step % 2:
@@ -46,8 +48,18 @@ def test_plan_and_modules_give_the_same_and_may_take_turns(settings):
         torch.testing.assert_close(logits, other)
         tokens = logits.argmax(-1)
         if step == 2:  # the middle source goes, and the beams of the others change places
-            rows = torch.tensor([1, 0, 5, 4])
+            rows = torch.tensor([0, 2] if beams == 1 else [1, 0, 5, 4])
             planned, turns, tokens = planned.select(rows), turns.select(rows), tokens[rows]
+
+
+@torch.no_grad()
+def test_sinusoids_go_on_beyond_those_that_are_stored():
+    embed = built({}).decoder.embed
+    short, stored, tokens = vectors(embed), len(embed.positions.table), torch.tensor([7, 8])
+    found, asked = short(tokens, stored - 1), embed(tokens[:, None], start=stored - 1)
+    torch.testing.assert_close(found.x, asked.x)
+    assert torch.equal(found.pos, asked.pos)
+    assert short(tokens, stored) is None  # the module computes them
 
 
 @pytest.mark.parametrize("settings", SHORT + WHOLE, ids=str)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from headwise.blocks.attention import Attention, Grouped, Itself, Memory, folded
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.dropout import Dropout
+from headwise.blocks.embed import Embedding, NoTypes
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.kernels import auto
 from headwise.blocks.mixers.favor import Performer
@@ -28,6 +29,7 @@ from headwise.blocks.mixers.linear import LinearAttention
 from headwise.blocks.mixers.recurrent import Recurrent
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.part import Part
+from headwise.blocks.position import Sinusoid
 from headwise.blocks.residual import Add, Chain, Post, Pre, Wiring
 from headwise.blocks.scores import Dot, Scaled
 from headwise.blocks.stream import Context, Place, Stream
@@ -48,6 +50,7 @@ class Plan:
     def __init__(self, decoder: Decoder, ctx: Context):
         assert isinstance(ctx.cache, DecodingCache)
         self.embed, self.cache = decoder.embed, ctx.cache
+        self.vectors = vectors(decoder.embed)
         self.steps = list(stack_steps(decoder.stack, ctx.at("decoder")))
         self.final = brief(decoder.stack.final)
         self.shared = ctx.shared
@@ -63,11 +66,31 @@ class Plan:
     def embedded(self, tokens: Tensor, length: int) -> Stream:
         """A token of each row after `length` others; where some of these were padding, a row's positions go on without
         it, and attention is told to leave it out."""
-        ids = tokens.unsqueeze(1)  # (R,) -> (R, 1)
         gaps = self.cache.states.get(GAPS)
+        if gaps is None and (found := self.vectors(tokens, length)) is not None:
+            return found
+        ids = tokens.unsqueeze(1)  # (R,) -> (R, 1)
         if gaps is None:
             return self.embed(ids, start=length)
         return self.embed(ids, torch.ones_like(ids, dtype=torch.bool), pos=length - gaps)
+
+
+def vectors(embed: Embedding) -> Callable[[Tensor, int], Stream | None]:
+    """The short form of an embedding that is a table and sinusoids: tokens (R,) at a place -> (R, 1, C), or None where
+    that is beyond the stored sinusoids."""
+    rest = (embed.types, embed.norm, embed.widen, embed.drop)
+    if type(embed.positions) is not Sinusoid or not all(type(each) in (NoTypes, Dropout, nn.Identity) for each in rest):
+        return lambda tokens, length: None
+    weight, scale, waves = embed.table.weight, embed.scale, embed.positions.table
+    places = torch.arange(len(waves), device=waves.device)
+
+    def short(tokens: Tensor, length: int) -> Stream | None:
+        if length >= places.shape[0]:
+            return None
+        x = torch.add(waves[length], F.embedding(tokens, weight), alpha=scale)
+        return Stream(x.unsqueeze(1), places[length : length + 1])
+
+    return short
 
 
 def stack_steps(stack: Stack, ctx: Context) -> Iterator[Step]:
@@ -142,13 +165,14 @@ def turning(part: Attention) -> list[Callable[[Tensor, Tensor], Tensor]]:
 
 def itself(part: Attention, see: Itself, ctx: Context) -> Step:
     project, out, scale = brief(see.project), brief(part.out), part.scale
-    split, cache, place, kept, places = see.split, ctx.cache, ctx.place, (*ctx.place, "keep"), (*ctx.place, "pos")
+    cache, place, kept, places = ctx.cache, ctx.place, (*ctx.place, "keep"), (*ctx.place, "pos")
+    split = split_one(see) if type(see) is Itself else lambda fused: see.split(fused.unsqueeze(1))
     turns = turning(part)
     positions = any(term.needs_positions for term in part.all_terms)
 
     def step(x: Tensor, at: Stream) -> Tensor:
         # (R, (H + 2G)D) -> (R, H, 1, D) and 2 x (R, G, 1, D), where G is H unless heads share keys
-        q, k, v = split(project(x).unsqueeze(1))
+        q, k, v = split(project(x))
         for turn in turns:
             q, k = turn(q, at.pos), turn(k, at.pos)
         if positions:
@@ -158,11 +182,17 @@ def itself(part: Attention, see: Itself, ctx: Context) -> Step:
         if at.keep is not None:
             seen = cache.extend(kept, 1, at.keep)[0][:, None, None]  # (R, T) -> (R, 1, 1, T)
         if k.shape[1] < q.shape[1]:  # heads that share keys are further queries of theirs
-            q = q.reshape(len(x), k.shape[1], -1, k.shape[3])  # (R, H, 1, D) -> (R, G, H/G, D)
+            q = q.reshape(q.shape[0], k.shape[1], -1, k.shape[3])  # (R, H, 1, D) -> (R, G, H/G, D)
         mixed = F.scaled_dot_product_attention(q, k, v, seen, scale=scale)
-        return out(mixed.reshape(len(x), -1))  # (R, G, H/G, D) -> (R, HD)
+        return out(mixed.flatten(1))  # (R, G, H/G, D) -> (R, HD)
 
     return step
+
+
+def split_one(see: Itself) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """`see.split` of one token in each row, whose views need no turning."""
+    shape = (-1, 3, see.heads, 1, see.head_width)
+    return lambda fused: fused.view(shape).unbind(1)  # (R, 3HD) -> 3 x (R, H, 1, D)
 
 
 def memory(part: Attention, see: Memory, ctx: Context) -> Step:
@@ -176,13 +206,18 @@ def memory(part: Attention, see: Memory, ctx: Context) -> Step:
     cache.once(hidden, lambda: additive(seen))
     made = cache.made
 
+    def by_head(q: Tensor, sources: int) -> Tensor:
+        return q.view(sources, -1, heads, head_width).transpose(1, 2)  # (R, HD) -> (B, K, H, D) -> (B, H, K, D)
+
     def step(x: Tensor, at: Stream) -> Tensor:
         k, v = made[place]
-        q = query(x).view(len(k), -1, heads, head_width).transpose(1, 2)  # (R, HD) -> (B, K, H, D) -> (B, H, K, D)
+        alone = k.shape[0] == x.shape[0]  # one row a source: there is nothing to turn
+        q = query(x).view(-1, heads, 1, head_width) if alone else by_head(query(x), k.shape[0])
         for turn in turns:
             q = turn(q, folded(at.pos, q.shape[2]))
         mixed = F.scaled_dot_product_attention(q, k, v, made[hidden], scale=scale)
-        return out(mixed.transpose(1, 2).reshape(len(x), -1))  # (B, H, K, D) -> (B, K, H, D) -> (R, HD)
+        # (B, H, K, D) -> (B, K, H, D) -> (R, HD)
+        return out(mixed.flatten(1) if alone else mixed.transpose(1, 2).reshape(x.shape[0], -1))
 
     return step
 
@@ -201,8 +236,8 @@ def brief(module: nn.Module) -> Function:
 
 
 def linear(module: nn.Linear) -> Function:
-    weight, bias = module.weight, module.bias
-    return lambda x: F.linear(x, weight, bias)
+    weight, bias = module.weight.t(), module.bias  # (in, out): torch would turn it in every call
+    return (lambda x: torch.mm(x, weight)) if bias is None else (lambda x: torch.addmm(bias, x, weight))
 
 
 def layer_norm(module: LayerNorm) -> Function:

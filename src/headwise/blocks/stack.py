@@ -18,7 +18,7 @@ from headwise.blocks.heads import Loss, VocabularyHead
 from headwise.blocks.part import Part
 from headwise.blocks.plan import GAPS, Plan, heeds_padding
 from headwise.blocks.position import Learned
-from headwise.blocks.stream import NO_CACHE, NO_RECORD, REAL, Cache, Context, Stream
+from headwise.blocks.stream import NO_CACHE, NO_RECORD, REAL, RECORDER, Cache, Context, Stream
 from headwise.errors import UserError
 from headwise.text import PAD
 
@@ -145,8 +145,8 @@ class Writer(nn.Module):
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One token for each row, (B * beams,) -> logits of the next, (B * beams, V)."""
-        ctx = Context(state.memory, state.cache)
-        if self.training or ctx.record is not NO_RECORD:  # a plan knows no dropout and shows nothing
+        if self.training or RECORDER.get() is not NO_RECORD:  # a plan knows no dropout and shows nothing
+            ctx = Context(state.memory, state.cache)
             x = self.decoder.stack(state.plan.embedded(tokens, state.length), ctx.at("decoder")).x[:, 0]
         else:
             x = state.plan(tokens, state.length)

@@ -164,7 +164,8 @@ ROWS_PER_READ = 20
 
 def step_threads(model: Generator, rows: int, device: torch.device) -> int:
     """One thread for small steps on a CPU, all of them otherwise."""
-    if device.type != "cpu" or not isinstance(model, nn.Module):
-        return torch.get_num_threads()
+    most = torch.get_num_threads()
+    if most == 1 or device.type != "cpu" or not isinstance(model, nn.Module):
+        return most
     weights = sum(weight.numel() for weight in model.parameters())
-    return 1 if weights * max(1, rows / ROWS_PER_READ) < SMALL_STEP else torch.get_num_threads()
+    return 1 if weights * max(1, rows / ROWS_PER_READ) < SMALL_STEP else most

@@ -19,15 +19,15 @@ Pick = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor]]
 def walk(model: Generator, state: Any, request: Request, pick: Pick) -> list[list[Hypothesis]]:
     """Follow `pick` from `state`, which has `config.rows` rows a source, until every row has ended."""
     stepper = Stepper(model, request)
-    paths = Paths(model, request, stepper.longest + 1)
+    paths = Paths(model, request)
     # A look at what has ended makes the host wait for the device: dear on a GPU, free on a CPU.
     patience = 1 if request.device.type == "cpu" else 8
     for step in range(stepper.longest + 1):
         log_probs, state = stepper(paths.tokens, state, step)
         gains, tokens = pick(log_probs, step, paths.rows)
-        paths.extend(gains, tokens, step, ended=tokens == model.end_id)
+        paths.extend(gains, tokens, ended=tokens == model.end_id)
         if step % patience == 0 or step == stepper.longest:
-            rows = paths.drop_ended(step)
+            rows = paths.drop_ended()
             if rows is None:
                 continue
             if not len(rows):
@@ -40,7 +40,7 @@ def walk(model: Generator, state: Any, request: Request, pick: Pick) -> list[lis
 class Paths:
     """What every row has produced so far; sources whose rows have all ended leave."""
 
-    def __init__(self, model: Generator, request: Request, length: int):
+    def __init__(self, model: Generator, request: Request):
         device = request.device
         self.sources = len(request.sources)
         self.copies = request.config.rows
@@ -48,28 +48,29 @@ class Paths:
         self.rows = torch.arange(count, device=device)  # (R,) numbers in the batch as it was at the start
         self.tokens = request.first(model)
         self.over = torch.zeros(count, dtype=torch.bool, device=device)
-        self.ids = torch.empty(count, length, dtype=torch.long, device=device)
-        self.gains = torch.empty(count, length, device=device)
+        self.ids: list[Tensor] = []  # (R,) of a step, or (R, n) of several before rows left; the same of gains
+        self.gains: list[Tensor] = []
         self.gone: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def extend(self, gains: Tensor, tokens: Tensor, step: int, ended: Tensor) -> None:
+    def extend(self, gains: Tensor, tokens: Tensor, ended: Tensor) -> None:
         self.tokens = tokens
-        self.ids[:, step] = tokens
-        self.gains[:, step] = gains
+        self.ids.append(tokens)
+        self.gains.append(gains)
         self.over |= ended
 
-    def drop_ended(self, step: int) -> Tensor | None:
+    def drop_ended(self) -> Tensor | None:
         """Take out the sources that are through; the rows that stay, or None if all do."""
+        if not self.over.any():
+            return None
         through = self.over.view(-1, self.copies).all(1)  # (R,) -> (B,)
         if not through.any():
             return None
         over = through.repeat_interleave(self.copies)  # (B,) -> (R,)
         leaving, staying = over.nonzero()[:, 0], (~over).nonzero()[:, 0]
-        produced = slice(step + 1)
-        self.gone.append((self.rows[leaving], self.ids[leaving, produced], self.gains[leaving, produced]))
-        self.rows, self.tokens, self.over, self.ids, self.gains = (
-            kept[staying] for kept in (self.rows, self.tokens, self.over, self.ids, self.gains)
-        )
+        ids, gains = torch.column_stack(self.ids), torch.column_stack(self.gains)  # (R, steps)
+        self.gone.append((self.rows[leaving], ids[leaving], gains[leaving]))
+        self.rows, self.tokens, self.over = (kept[staying] for kept in (self.rows, self.tokens, self.over))
+        self.ids, self.gains = [ids[staying]], [gains[staying]]
         return staying
 
     def hypotheses(self, end: int, alpha: float) -> list[list[Hypothesis]]:
