@@ -54,10 +54,10 @@ class GridLearned(nn.Module):
     """A learned vector for each mark and each place of a grid; for another grid the places' vectors are interpolated
     (Dosovitskiy et al. 2021, section 3.2)."""
 
-    def __init__(self, width: int, grid: tuple[int, int], marks: int = 0):
+    def __init__(self, width: int, grid: tuple[int, int], marks: int = 0, std: float = 0.0):
         super().__init__()
-        self.grid, self.marks = grid, marks
-        self.table = nn.Parameter(torch.randn(marks + grid[0] * grid[1], width) * 0.02)
+        self.grid, self.marks, self.std = grid, marks, std
+        self.table = nn.Parameter(torch.randn(marks + grid[0] * grid[1], width) * (std or 0.02))
 
     def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
         return x + (self.table if grid == self.grid else resized(self.table, self.marks, self.grid, grid))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPosition, SinusoidConfig
+from headwise.config.parts import AnyPosition, GridConfig, SinusoidConfig
 from headwise.models.layered import StackConfig
 from headwise.models.vit import ColumnConfig
 
@@ -18,6 +18,7 @@ class CaptionerConfig(ColumnConfig):
     tasks = ("caption",)
     kind: Literal["captioner"] = "captioner"
     marks: int = Field(0, ge=0)
+    positions: AnyPosition = GridConfig(std=3.0)  # with the 0.02 of classifiers it learns what there is, but not where
     decoder: StackConfig = StackConfig(depth=6)
     word_positions: AnyPosition = SinusoidConfig()
 

@@ -52,7 +52,7 @@ def truncated(model: nn.Module, width: int) -> None:
                 nn.init.zeros_(bias)
         for name in ("marks", "table"):
             if isinstance(tensor := getattr(module, name, None), nn.Parameter):
-                nn.init.trunc_normal_(tensor, std=std)
+                nn.init.trunc_normal_(tensor, std=getattr(module, "std", 0.0) or std)
 
 
 def calmed(model: nn.Module, depth: int, std: float = 0.02) -> None:

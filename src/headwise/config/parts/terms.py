@@ -76,6 +76,7 @@ class GridConfig(PositionConfig):
     """A learned vector for each place of an image's grid, interpolated for another grid."""
 
     kind: Literal["grid"] = "grid"
+    std: float = Field(0.0, ge=0)  # what the vectors begin with; 0: what all weights do, 0.02 or little more
 
     def embedding(self, width: int) -> nn.Module:
         raise UserError("positions: 'grid' is of images; texts have learned, sinusoid, rotary and others")
@@ -83,7 +84,7 @@ class GridConfig(PositionConfig):
     def on_grid(self, width: int, grid: tuple[int, int], marks: int) -> nn.Module:
         from headwise.blocks.images import GridLearned
 
-        return GridLearned(width, grid, marks)
+        return GridLearned(width, grid, marks, self.std)
 
 
 @POSITIONS.add
