@@ -22,6 +22,7 @@ from headwise.blocks.stream import Context, Place, Recorder, Stream
 from headwise.blocks.terms import ALWAYS, Causal
 from headwise.config.parts import Site
 from headwise.models.initial import xavier
+from headwise.train.hardware import keep_memory
 
 
 def ours(job: MixerJob, length: int) -> nn.Module:
@@ -163,7 +164,10 @@ def block(look: Look, start: int, end: int, causal: bool) -> Look:
 
 
 def timed(job: MixerJob) -> Subject:
-    """What measures a layer at any length; what torch makes once for all passes is there."""
+    """What measures a layer at any length; what torch makes once for all passes is there. Ours and the packages' keep
+    the memory that a pass frees until its end, as our training does: fetched anew, tensors of more than 32 MB would
+    cost more than twice what those of half the length do."""
+    keep_memory()
     subject = Subject(job)
     subject(backward=True)
     return subject
