@@ -93,7 +93,7 @@ class Wiring(nn.Module):
 
     def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
         """What went before a part and what it gave, together."""
-        raise NotImplementedError
+        return add(x, branch)
 
     def _last_mixer(self) -> int | None:
         """The last part in which tokens meet: after it those that nobody reads can be left out."""
@@ -115,9 +115,6 @@ class Pre(Wiring):
 
     def enter(self, stream: Stream, norm: nn.Module) -> Stream:
         return stream.carrying(norm(stream.x))
-
-    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
-        return add(x, branch)
 
 
 class ResPost(Wiring):
