@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from headwise.compare import render
 from headwise.compare.cell import cells
 from headwise.compare.estimate import estimate
+from headwise.compare.labels import label, spread
 from headwise.compare.plot import DOT, INTERVAL, TICK, plot
 from headwise.compare.run import RUNS, compare
 from headwise.compare.values import Comparison
@@ -24,6 +25,7 @@ from headwise.inspect.files import check_ending, figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
 
 Found = Mapping[str, Comparison]  # by the table's name in the suite
 
@@ -107,14 +109,19 @@ def draw(title: str, found: Found, out: Path | str) -> Path:
     down = -(-len(drawn) // across)
     with figure(out, 6 * across, 0.6 + 4.2 * down) as page:
         page.suptitle(title)
-        for number, (name, each) in enumerate(drawn.items(), 1):
+        panels = [
             _panel(page.add_subplot(down, across, number), name, each)
+            for number, (name, each) in enumerate(drawn.items(), 1)
+        ]
+        page.draw_without_rendering()
+        for axes, labels in panels:
+            spread(axes, labels)
     return out
 
 
-def _panel(axes: Axes, name: str, comparison: Comparison) -> None:
+def _panel(axes: Axes, name: str, comparison: Comparison) -> tuple[Axes, list[Annotation]]:
     """A point an arm with its interval: further left is cheaper, further up is better."""
-    score, first = comparison.score, next(iter(comparison.arms))
+    score, first, labels = comparison.score, next(iter(comparison.arms)), []
     for arm in comparison.arms:
         spent, quality = cost(comparison, arm), estimate(comparison, arm, score)
         if not spent or not quality:
@@ -122,7 +129,7 @@ def _panel(axes: Axes, name: str, comparison: Comparison) -> None:
         colour = TICK if arm == first else DOT
         axes.plot([spent, spent], [quality.low, quality.high], color=INTERVAL, linewidth=1, alpha=0.5)
         axes.plot([spent], [quality.mean], "o", color=colour, markersize=6)
-        axes.annotate(arm, (spent, quality.mean), (6, 3), textcoords="offset points", fontsize=8, color=colour)
+        labels.append(label(axes, arm, (spent, quality.mean), colour))
     better = {None: "", True: ", lower is better", False: ", higher is better"}[comparison.lower]
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -132,6 +139,7 @@ def _panel(axes: Axes, name: str, comparison: Comparison) -> None:
         axes.invert_yaxis()
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
+    return axes, labels
 
 
 def article(unit: str) -> str:
