@@ -9,7 +9,7 @@ Letters: B sources, K beams, R = B * K rows, W candidates a row, N hypotheses ke
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -20,23 +20,15 @@ from headwise.decode.hypothesis import Hypothesis, length_penalty, ranked, score
 
 def beam(model: Generator, state: Any, request: Request) -> list[list[Hypothesis]]:
     """The `config.nbest` best finished hypotheses a source, best first."""
-    stepper = Stepper(model, request)
-    beams = Beams(model, request, stepper)
-    for step in range(stepper.longest + 1):
-        log_probs, state = stepper(beams.tokens, state, step)
-        rows = beams.extend(log_probs, step)
-        if not len(rows):
-            break
-        state = state.select(rows)
-        stepper.select(rows)
-    return beams.hypotheses()
+    return Beams(model, request).searched(state).hypotheses()
 
 
 class Beams:
     """The live hypotheses; a slot without one has log P = -inf."""
 
-    def __init__(self, model: Generator, request: Request, stepper: Stepper):
+    def __init__(self, model: Generator, request: Request):
         config, device = request.config, request.device
+        self.stepper = stepper = Stepper(model, request)
         self.alpha, self.nbest, self.end = config.length_penalty, config.nbest, model.end_id
         self.count, self.width = len(request.sources), config.beams
         self.candidates = min(self.width, stepper.choices)
@@ -52,6 +44,17 @@ class Beams:
         self.bounds = torch.tensor(bounds, device=device)
         self.kept = torch.full((self.count, self.nbest), -torch.inf, device=device)
         self.ended: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def searched(self, state: Any) -> Self:
+        """The same, grown from a state in which nothing is written to the end."""
+        for step in range(self.stepper.longest + 1):
+            log_probs, state = self.stepper(self.tokens, state, step)
+            rows = self.extend(log_probs, step)
+            if not len(rows):
+                break
+            state = state.select(rows)
+            self.stepper.select(rows)
+        return self
 
     def extend(self, log_probs: Tensor, step: int) -> Tensor:
         """Grow every hypothesis by a token (R, V); the rows that go on, in their new order."""

@@ -17,7 +17,7 @@ from headwise.blocks.record import AttentionRecord, record
 from headwise.blocks.stack import EncoderDecoder
 from headwise.decode.beam import Beams
 from headwise.decode.driver import evaluating
-from headwise.decode.generator import Generator, Request, Stepper
+from headwise.decode.generator import Generator, Request
 from headwise.decode.hypothesis import length_penalty
 from headwise.errors import UserError
 from headwise.inspect.svg import visible
@@ -178,8 +178,8 @@ class Grown:
 class Watched(Beams):
     """Beams that keep what they were. Of one source."""
 
-    def __init__(self, model: Generator, request: Request, stepper: Stepper):
-        super().__init__(model, request, stepper)
+    def __init__(self, model: Generator, request: Request):
+        super().__init__(model, request)
         self.nodes: list[Grown] = []
         self.before = [-1] * self.width  # the number of what stands in each slot
 
@@ -202,18 +202,8 @@ def searched(loaded: Loaded, text: str, beams: int, longest: int) -> dict[str, A
     """How a beam search came to its output: every hypothesis with what it grew from and what became of it."""
     model, tokeniser = loaded.model, loaded.tokenisers.target
     request = request_of(loaded, text, beams=beams, max_length=longest)
-    opening = request.opening(model)
-    stepper = Stepper(model, request)
-    found = Watched(model, request, stepper)
     with evaluating(model):
-        state = model.start(opening, beams=beams)
-        for step in range(stepper.longest + 1):  # as `decode.beam.beam` goes
-            log_probs, state = stepper(found.tokens, state, step)
-            rows = found.extend(log_probs, step)
-            if not len(rows):
-                break
-            state = state.select(rows)
-            stepper.select(rows)
+        found = Watched(model, request).searched(model.start(request.opening(model), beams=beams))
     best = found.hypotheses()[0]
     if not best:
         raise UserError("no output has a probability here: the weights are damaged or training diverged")
