@@ -55,7 +55,7 @@ def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tup
         raise UserError(f"{run.path} ended before training began; train it anew")
     hardware.prepare(experiment.train)
     prepared = task_class(experiment.task.kind).prepare(experiment.data, Tokenisers.load(run.tokenizer))
-    model = _built(experiment, prepared.tokenisers)
+    model = _built(experiment, prepared.tokenisers, announce, first=not run.steps())
     tune(model, experiment.tuning)
     lessons = _lessons(experiment, prepared, model)
     return run, _train(run, experiment, prepared, model, lessons, announce, **options)
@@ -65,21 +65,25 @@ def _begun(experiment: Experiment, announce: Announce) -> tuple[Prepared, Any]:
     """The data, and the model as it is before the first step."""
     if experiment.init_from:
         source, prepared = pretrained(experiment)
-        model = _built(experiment, prepared.tokenisers)
+        model = _built(experiment, prepared.tokenisers, announce, first=False)
         found = begin(model, experiment, source, prepared.tokenisers)
         tune(model, experiment.tuning)
         found.check(model)
         announce(str(found))
     else:
         prepared = task_class(experiment.task.kind).prepare(experiment.data, experiment.tokeniser)
-        model = _built(experiment, prepared.tokenisers)
+        model = _built(experiment, prepared.tokenisers, announce)
         tune(model, experiment.tuning)
     return prepared, model
 
 
-def _built(experiment: Experiment, tokenisers: Tokenisers) -> Any:
+def _built(experiment: Experiment, tokenisers: Tokenisers, announce: Announce, first: bool = True) -> Any:
+    """The model with the weights of its seed; `first`: with the word vectors of a file, as no other weights follow."""
     torch.manual_seed(experiment.seed)
-    return task_of(experiment, tokenisers).build(experiment.model)
+    model = task_of(experiment, tokenisers).build(experiment.model)
+    if first and (vectors := getattr(experiment.model, "embeddings", "")):
+        initialise(model, tokenisers, vectors, announce)
+    return model
 
 
 def _lessons(experiment: Experiment, prepared: Prepared, model: Any) -> tuple[Task, Any]:
@@ -100,8 +104,6 @@ def _train(
 ) -> Result:
     config = experiment.train.for_width(getattr(experiment.model, "width", 0))
     task, data = lessons
-    if (vectors := getattr(experiment.model, "embeddings", "")) and not run.steps():
-        initialise(model, prepared.tokenisers, vectors, announce)
     about = f"{len(prepared.valid):,} to validate; {task.units}"
 
     def judge(current: Any) -> Mapping[str, float]:

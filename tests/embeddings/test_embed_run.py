@@ -10,6 +10,7 @@ import headwise
 from headwise.cli.main import main
 from headwise.config.experiment import Experiment
 from headwise.embeddings import Vectors
+from headwise.errors import UserError
 from headwise.workflow import train_experiment
 
 COLOURS = ["red", "green", "blue", "black", "white", "grey"]
@@ -72,3 +73,29 @@ def test_mistakes_are_one_sentence(run, capsys, arguments, complaint):
         main(["embed", str(run), *arguments])
     assert leave.value.code == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_a_model_begins_with_the_vectors_of_a_run_and_a_missing_file_makes_no_run(run):
+    folder = run.parent
+
+    def learn(name, vectors):
+        experiment = Experiment.model_validate(
+            {
+                "name": name,
+                "task": {"kind": "language-model", "context": 8},
+                "data": {"train": str(folder / "text.txt"), "format": "lines", "cache": str(folder / "cache")},
+                "tokeniser": {"kind": "words", "min_count": 2},
+                "model": {"kind": "gpt2", "width": 8, "heads": 2, "depth": 1, "embeddings": str(vectors)},
+                "train": {"steps": 1, "threads": 1, "schedule": {"kind": "constant", "lr": 1e-9}},
+            }
+        )
+        return headwise.load(train_experiment(experiment, folder)[0].path)
+
+    known, learnt = Vectors.of(run), learn("begun", run)
+    words = learnt.tokenisers.target
+    (place,) = words.encode("green")
+    table = learnt.model.decoder.embed.table.weight.detach()
+    assert np.allclose(table[place], known.table[known.words.index("green")], atol=1e-6)
+    with pytest.raises(UserError, match="gone.txt"):
+        learn("lost", folder / "gone.txt")
+    assert not (folder / "lost").exists()
