@@ -96,6 +96,6 @@ def test_a_model_begins_with_the_vectors_of_a_run_and_a_missing_file_makes_no_ru
     (place,) = words.encode("green")
     table = learnt.model.decoder.embed.table.weight.detach()
     assert np.allclose(table[place], known.table[known.words.index("green")], atol=1e-6)
-    with pytest.raises(UserError, match="gone.txt"):
+    with pytest.raises(UserError, match=r"gone\.txt"):
         learn("lost", folder / "gone.txt")
     assert not (folder / "lost").exists()
