@@ -318,7 +318,7 @@ def _row(result: Result, peer: Result) -> list[str]:
     return [
         f"[cyan]{result.engine}[/]",
         f"{1e3 * result.tokens / result.rate:,.1f}",
-        f"{result.rate:,.0f}",
+        f"{result.rate:,.0f}" if result.rate >= 100 else f"{result.rate:.1f}",
         *([f"{result.ratio(peer):.2f}", f"{result.ratio(peer, 'cpu'):.2f}"] if peer.seconds else ["-", "-"]),
         *([] if agreement is None else [f"{agreement:.0%}"]),
     ]
