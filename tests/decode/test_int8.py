@@ -8,7 +8,7 @@ import torch
 from headwise.config.decode import DecodeConfig
 from headwise.decode import Ensemble, decode
 from headwise.decode.driver import threads
-from headwise.decode.int8 import Int8Head, Int8Linear, quantised
+from headwise.decode.int8 import Int8Head, Int8Linear, overflows, quantised
 from headwise.decode.layout import columnwise
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
@@ -52,10 +52,19 @@ def logits(model):
 def test_logits_are_close_and_outputs_equal(reverser):
     small = quantised(reverser, least=0)
     exact = logits(reverser)
-    assert 0 < (logits(small) - exact).norm() / exact.norm() < 0.02
+    assert 0 < (logits(small) - exact).norm() / exact.norm() < (0.04 if overflows() else 0.02)  # a bit less: twice
     assert outputs(reverser) == [tuple(source[::-1]) for source in SOURCES]
     assert outputs(small) == outputs(reverser)
     assert outputs(small, beams=3) == outputs(reverser, beams=3)
+
+
+@pytest.mark.parametrize("width", [4, 63, 64, 256])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_largest_products_do_not_overflow(width, sign):
+    product = Int8Linear(torch.full((64, width), sign), None)
+    for rows in (1, 9):
+        x = torch.ones(rows, width)
+        torch.testing.assert_close(product(x), torch.full((rows, 64), sign * width), rtol=1e-5, atol=0)
 
 
 def test_large_matrices_shrink_and_small_ones_stay_exact(reverser):
