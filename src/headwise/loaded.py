@@ -178,7 +178,8 @@ class Loaded:
 
     def decoding(self, **settings: Any) -> DecodeConfig:
         """The run's own way of decoding, with some settings changed."""
-        return validate(DecodeConfig, {**dict(self.experiment.decode), **settings}, "decode")
+        config = validate(DecodeConfig, {**dict(self.experiment.decode), **settings}, "decode")
+        return config if config.context else config.changed(context=self.task.reach(self.model))
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""

@@ -1,4 +1,4 @@
-"""`headwise generate`: stop strings, streams, few-shot prompts, and prompts that are too long."""
+"""`headwise generate`: stop strings, streams, few-shot prompts, and texts longer than the context."""
 
 import json
 
@@ -76,13 +76,21 @@ def test_few_shot_from_python(writers):
     assert run.generate(["input: sun\n"], stop=["eil"])[0][0].text == "input: sun\noutput: sol"
 
 
-def test_a_prompt_beyond_the_positions_is_refused(headwise, writers, monkeypatch):
-    for terminal in (False, True):
-        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
-        outcome = headwise("generate", writers["short"], "a" * 15)
-        assert outcome.status == 2 and outcome.out == ""
-        assert "a prompt of 15 tokens is too long: this model has 16 positions" in outcome.err
-    assert headwise("generate", writers["short"], "a" * 14, "--length", 99).status == 0
+def test_texts_go_on_beyond_the_context_and_the_positions(headwise, writers, monkeypatch):
+    ask = ("generate", writers["short"], "abcab", "--length", 40, "--min-length", 40)
+    written = headwise(*ask).out
+    assert len(load(writers["short"]).tokenisers.target.encode(written.rstrip("\n"))) >= 40
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert headwise(*ask).out == written
+
+
+def test_a_prompt_beyond_the_context_is_read_from_its_end_and_said_to_be(headwise, writers, caplog):
+    short, long = (
+        headwise("generate", writers["short"], "z" * more + "abcabcd", "--temperature", 0) for more in (1, 9)
+    )
+    assert short.status == long.status == 0
+    assert long.out == "z" * 8 + short.out
+    assert "a prompt has 16 tokens, and the model 8 in sight: of a longer text it reads the end" in caplog.text
 
 
 MISTAKES = [

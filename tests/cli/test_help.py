@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from headwise import __version__
 from headwise.cli.main import COMMANDS
 
 LATE = (
@@ -52,3 +53,8 @@ def test_show_prints_tree_and_costs(headwise):
     assert cost["cache_bytes_per_token"] == 6 * 2 * 512 * 4
     shown = headwise("show", "transformer-base").out
     assert "6 x" in shown and "63,082,496" in shown
+
+
+def test_the_package_is_the_command_line_too():
+    done = subprocess.run([sys.executable, "-m", "headwise", "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == __version__

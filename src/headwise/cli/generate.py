@@ -38,6 +38,9 @@ def generate(
     seed: Seed = None,
     repetition_penalty: Annotated[float | None, Parameter(help="Above 1: tokens come again less easily.")] = None,
     no_repeat: Annotated[int | None, Parameter(help="No sequence of so many tokens comes twice.")] = None,
+    context: Annotated[
+        int | None, Parameter(validator=POSITIVE, help="Have so many tokens in sight; unless said, as in training.")
+    ] = None,
     samples: Annotated[int, Parameter(validator=POSITIVE, help="Ways to go on with each prompt.")] = 1,
     shots: Annotated[
         Path | None, Parameter(help="Examples, input TAB output: prompts are inputs, whose output is printed.")
@@ -57,7 +60,8 @@ def generate(
 
     The prompt is printed with what follows it; several texts have a line of three dashes between them. An empty prompt
     "" begins a new text. Prompts are arguments, lines of --file, or lines of stdin; on a terminal without any of these
-    it asks. In --stop and --template, \\n is a new line and \\t a tab.
+    it asks. In --stop and --template, \\n is a new line and \\t a tab. A text may grow longer than those of training:
+    a window moves over it.
 
     With --shots each prompt is an input: the examples stand before it as --template says, and what the model writes up
     to the end of the line is printed (up to --stop, where it is given).
@@ -84,7 +88,7 @@ def generate(
     stops = [_typed(text) for text in stop or ()] or (["\n"] if shots else None)
     given = {
         "top_k": top_k, "top_p": top_p, "seed": seed, "min_length": min_length, "stop": stops,
-        "repetition_penalty": repetition_penalty, "no_repeat": no_repeat,
+        "repetition_penalty": repetition_penalty, "no_repeat": no_repeat, "context": context,
     }  # fmt: skip
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     settings |= {"beams": 1, "nbest": samples, "max_ratio": 0, "extra": length, "max_length": length}

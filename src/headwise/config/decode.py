@@ -44,6 +44,7 @@ class DecodeConfig(Config):
     replace_unknown: bool = Field(default=False, description="write unknown words as the source's words they look at")
     dictionary: str = Field(default="", description="file of source TAB target, for words so replaced")
 
+    context: int = Field(default=0, ge=0, description="tokens that a language model has in sight; 0: as in training")
     marked: bool = Field(default=True, description="the start mark stands before a prompt, as it does before none")
     tokens_per_batch: int = Field(default=4096, ge=1, description="bounds padded source tokens * rows of a batch")
 

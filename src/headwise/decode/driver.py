@@ -17,6 +17,7 @@ from headwise.decode.greedy import greedy, most_probable
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.sample import sample, sampler
 from headwise.decode.walk import Pick
+from headwise.decode.window import windowed
 from headwise.errors import UserError
 from headwise.text.base import Tokeniser
 
@@ -64,7 +65,7 @@ def decode_batches(
 ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
     """As `decode`, batch by batch as they get ready: the sources' numbers and their hypotheses."""
     device = torch.device(device)
-    search = SEARCHES[config.search]
+    search, model = SEARCHES[config.search], windowed(model, sources, config)
     lengths = [length(source) + 1 for source in sources]
     for numbers in batches(lengths, config.tokens_per_batch // config.rows, equal=not model.ragged):
         request = Request([sources[number] for number in numbers], config, device, tokeniser)
@@ -93,6 +94,7 @@ def stream(
         raise UserError("A stream follows one hypothesis: set beams and nbest to 1.")
     request = Request([source], config, device, tokeniser)
     pick = sampler(request) if config.search == "sample" else most_probable
+    model = windowed(model, [source], config)
     return _follow(model, request, request.opening(model), pick)
 
 

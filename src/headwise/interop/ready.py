@@ -39,10 +39,11 @@ def ready(imported: Imported, source: Path) -> Loaded:
             f"{maker}.from_pretrained('{source}').save_pretrained('{source}')"
         )
     task: dict[str, Any] = {"kind": imported.task}
-    if imported.task == "language-model":
-        task["context"] = min(imported.context, CONTEXT)
     writes = imported.tokenisers.target
     decode = DecodeConfig(marked=writes.opens if isinstance(writes, HfTokeniser) else True)
+    if imported.task == "language-model":
+        task["context"] = min(imported.context, CONTEXT)
+        decode = decode.changed(context=imported.context)
     experiment = Experiment(
         name=source.stem,
         task=task,

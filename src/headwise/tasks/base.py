@@ -146,6 +146,10 @@ class Task(ABC):
             Sample(*each) for each in zip(made.sources, made.outputs, map(" / ".join, made.references), strict=True)
         ]
 
+    def reach(self, model: nn.Module) -> int:
+        """How many tokens a model has in sight while it goes on with a text; 0: all."""
+        return 0
+
     @abstractmethod
     def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
         """Outputs and scores with intervals."""

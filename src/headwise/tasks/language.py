@@ -24,6 +24,7 @@ from headwise.data.streams import Streams
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
+from headwise.ngram.backoff import Backoff
 from headwise.tasks.base import Evaluation, Sample, Task, by_token, device_of, evaluating, first
 from headwise.text import PAD
 from headwise.text.tokenisers import Tokenisers
@@ -105,6 +106,11 @@ class Language(Task):
             Sample(*map(tokeniser.decode, (opening, best.ids, ids[len(opening) :][:most])))
             for ids, opening, (best, *_) in zip(texts, openings, found, strict=True)
         ]
+
+    def reach(self, model: nn.Module) -> int:
+        """As many as in training; all of them where a state goes on from token to token, and where counts decide."""
+        unbound = any(recall_of(part) or isinstance(part, Recurrent | Backoff) for part in model.modules())
+        return 0 if unbound else self.config.context
 
     def likelihoods(self, model: nn.Module, examples: Examples, stride: int) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each block."""

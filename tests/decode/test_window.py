@@ -1,0 +1,135 @@
+"""Texts longer than the context of training: what is in sight, step by step."""
+
+import pytest
+import torch
+
+import headwise
+from headwise.config.decode import DecodeConfig
+from headwise.decode import Ensemble, decode, stream
+from headwise.decode.driver import threads
+from headwise.decode.window import Windowed, windowed
+from headwise.text import BOS
+
+VOCAB, CONTEXT = 24, 8
+PROMPTS = [[5, 6, 7], [9], [], [7, 7, 8, 10, 12, 15, 4, 4, 9, 3, 5], [6, 11]]
+SEARCHES = {
+    "greedy": DecodeConfig(max_length=30, extra=30, min_length=30),
+    "sample": DecodeConfig(max_length=30, extra=30, temperature=1.0, top_p=0.95, nbest=2),
+    "beam": DecodeConfig(max_length=20, extra=20, min_length=12, beams=3, nbest=2),
+}
+POSITIONS = {"learned": {"kind": "learned", "limit": CONTEXT}, "rotary": "rotary"}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threads(1):  # the steps are tiny
+        yield
+
+
+def made(positions, seed=3, **settings):
+    torch.manual_seed(seed)
+    model = headwise.build(
+        "transformer-tiny", vocab=VOCAB, task="language-model", positions=positions, tie="none", **settings
+    )
+    model = model.double().eval().requires_grad_(False)
+    model.decoder.head.table.weight *= 3  # so that what it writes depends on what it read
+    return model
+
+
+def sighted(text, prompt):
+    """The part of `text`, start mark included, in sight of its last token: before a window is full it grows, then the
+    later half of it is read anew."""
+    begin = max(0, prompt + 1 - CONTEXT)  # a prompt's own beginning is never seen
+    while len(text) - begin > CONTEXT:
+        begin += CONTEXT - CONTEXT // 2
+    return text[begin:]
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_each_token_follows_from_what_is_in_sight(positions, prompt):
+    model = made(POSITIONS[positions])
+    ((found,),) = decode(model, [prompt], SEARCHES["greedy"].changed(context=CONTEXT))
+    assert len(found.ids) == 30
+    text = [BOS, *prompt]
+    for token in found.ids:
+        seen = sighted(text, len(prompt))
+        assert CONTEXT // 2 < len(seen) <= CONTEXT or len(text) <= CONTEXT // 2
+        logits = model(torch.tensor([seen]))[0, -1]  # the whole forward pass, with no cache
+        logits[[0, 1, 2]] = -torch.inf
+        assert token == int(logits.argmax())
+        text.append(token)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_prompt_does_not_depend_on_the_others(positions, search):
+    model, config = made(POSITIONS[positions]), SEARCHES[search].changed(context=CONTEXT)
+    together = decode(model, PROMPTS, config)
+    alone = [decode(model, [prompt], config)[0] for prompt in PROMPTS]
+    assert [[h.ids for h in own] for own in together] == [[h.ids for h in own] for own in alone]
+    assert max(len(own[0].ids) for own in together) > CONTEXT
+
+
+def test_scores_of_beams_are_those_of_their_sentences():
+    model, config = made("rotary"), SEARCHES["beam"].changed(context=CONTEXT)
+    for hypothesis in decode(model, [PROMPTS[0]], config)[0]:
+        assert len(hypothesis.ids) > CONTEXT
+        text, total = [BOS, *PROMPTS[0]], 0.0
+        for token in (*hypothesis.ids, model.end_id):
+            logits = model(torch.tensor([sighted(text, len(PROMPTS[0]))]))[0, -1]
+            total += float(logits.log_softmax(-1)[token])
+            text.append(token)
+        assert hypothesis.log_prob == pytest.approx(total, abs=1e-4)
+
+
+def test_a_stream_gives_the_same_tokens():
+    model, config = made(POSITIONS["learned"]), SEARCHES["greedy"].changed(context=CONTEXT)
+    for prompt in PROMPTS:
+        ((found,),) = decode(model, [prompt], config)
+        assert tuple(stream(model, prompt, config)) == found.ids
+
+
+def test_an_ensemble_goes_on_as_well():
+    both = Ensemble([made("rotary"), made(POSITIONS["learned"], seed=4)]).eval()
+    ((found,),) = decode(both, [[5, 6]], SEARCHES["greedy"].changed(context=1000))  # its positions are fewer
+    assert len(found.ids) == 30
+
+
+def test_what_fits_is_read_as_ever():
+    model = made("rotary")
+    for prompt, most, fits in (([5, 6], 5, True), ([5, 6], 6, False)):  # the start, two tokens and those written
+        reader = windowed(model, [prompt], DecodeConfig(max_length=most, extra=most, context=CONTEXT))
+        assert (reader is model) == fits and isinstance(reader, Windowed) != fits
+
+
+def test_dropout_is_off_and_comes_back():
+    model = made("rotary", dropout=0.5).train()
+    config = SEARCHES["greedy"].changed(context=CONTEXT)
+    assert decode(model, [[5]], config) == decode(model, [[5]], config)
+    assert model.training and model.decoder.training
+    model.eval()
+    decode(model, [[5]], config)
+    assert not model.training
+
+
+@pytest.mark.parametrize(
+    ("kind", "reach"),
+    [("gpt2-tiny", 8), ("performer-tiny", 8), ("lstm-tiny", 0), ("transformer-xl-tiny", 0), ("ngram", 0)],
+)
+def test_states_that_go_on_and_counts_need_no_window(tmp_path, kind, reach):
+    from headwise.config.experiment import resolved
+    from headwise.workflow import train_experiment
+
+    (tmp_path / "text").write_text("to be or not to be, that is the question\n" * 8)
+    learns = {"steps": 1, "batch_size": 2} if kind != "ngram" else {"epochs": 1}
+    experiment = resolved({
+        "name": "one", "task": {"kind": "language-model", "context": 8}, "tokeniser": "characters",
+        "model": kind, "train": {"threads": 1, **learns},
+        "data": {"train": str(tmp_path / "text"), "format": "text", "cache": str(tmp_path / "cache")},
+    })  # fmt: skip
+    run = headwise.load(train_experiment(experiment, tmp_path / "runs")[0].path)
+    assert run.decoding().context == reach
+    assert run.decoding(context=5).context == 5
+    [[found]] = run.continuations(["to be"], max_ratio=0, extra=40, max_length=40, min_length=40)
+    assert len(run.tokenisers.target.encode(found.text)) >= 40
