@@ -203,7 +203,8 @@ def searched(loaded: Loaded, text: str, beams: int, longest: int) -> dict[str, A
     model, tokeniser = loaded.model, loaded.tokenisers.target
     request = request_of(loaded, text, beams=beams, max_length=longest)
     with evaluating(model):
-        found = Watched(model, request).searched(model.start(request.opening(model), beams=beams))
+        state = model.start(request.opening(model), beams=beams)  # refuses a text that is too long
+        found = Watched(model, request).searched(state)
     best = found.hypotheses()[0]
     if not best:
         raise UserError("no output has a probability here: the weights are damaged or training diverged")

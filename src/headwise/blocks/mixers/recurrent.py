@@ -82,6 +82,9 @@ class Lstm(Recurrence):
         nn.init.constant_(forget, forget_bias)
 
     def forward(self, x: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            with torch.autocast("cpu", enabled=False):  # CPUs without AVX-512 have no LSTM in 16 bits
+                return self(x.float(), state.float(), lengths)
         h, c = state.chunk(2, dim=-1)
         if lengths is None and x.shape[1] == 1:
             h, c = torch.lstm_cell(x[:, 0], (h, c), *self.net.all_weights[0])
