@@ -121,6 +121,8 @@ def draw(title: str, found: Found, out: Path | str) -> Path:
 
 def _panel(axes: Axes, name: str, comparison: Comparison) -> tuple[Axes, list[Annotation]]:
     """A point an arm with its interval: further left is cheaper, further up is better."""
+    from matplotlib.ticker import MaxNLocator
+
     score, first, labels = comparison.score, next(iter(comparison.arms)), []
     for arm in comparison.arms:
         spent, quality = cost(comparison, arm), estimate(comparison, arm, score)
@@ -132,6 +134,9 @@ def _panel(axes: Axes, name: str, comparison: Comparison) -> tuple[Axes, list[An
         labels.append(label(axes, arm, (spent, quality.mean), colour))
     better = {None: "", True: ", lower is better", False: ", higher is better"}[comparison.lower]
     axes.set_xscale("log", base=2)
+    costs = [spent for arm in comparison.arms if (spent := cost(comparison, arm))]
+    if max(costs) < 4 * min(costs):  # powers of two would mark hardly any place
+        axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set(xlabel=f"cost of {article(comparison.unit)} in training, {first} = 1", ylabel=score + better, title=name)
     axes.margins(0.18, 0.1)
