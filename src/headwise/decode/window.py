@@ -1,8 +1,9 @@
 """Texts longer than those of training: a language model that reads the last tokens alone.
 
 Most kinds of positions are read badly where they were never trained (docs/language-models.md): a small GPT with rotary
-ones writes gibberish after its context. So, whatever their kind, a state is given up when it has read as many tokens as in training, and the later half of them is read anew, at
-positions from 0. Every token thus has at least half of the context before it, at the price of reading twice.
+ones writes gibberish after its context. So, whatever their kind, a state is given up when it has read as many tokens as
+in training, and the later half of them is read anew, at positions from 0. Every token thus has at least half of the
+context before it, at the price of reading twice.
 
 Letters: B prompts, R rows, P tokens read.
 """
