@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwise
 from headwise import UserError
 from headwise.blocks.attention import Attention
 from headwise.blocks.cache import DecodingCache
+from headwise.blocks.mixers import choosing
 from headwise.blocks.mixers.patterns import Graph
 from headwise.blocks.mixers.projected import Projected
 from headwise.blocks.stream import Context, Stream
@@ -118,6 +120,32 @@ def test_a_graph_of_blocks_is_dense_attention_under_its_mask(name: str, length: 
     expected = with_gradients(dense(built, given, graph_of(built, length)), built, given, real)
     for found, wanted in zip(with_gradients(built(given), built, given, real), expected, strict=True):
         torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 40], ids=["a block", "some blocks", "a head"])
+@pytest.mark.parametrize("name", BIRDS)
+def test_a_graph_of_blocks_in_pieces_is_the_whole_one(name: str, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the pieces, and autograd keeps nothing that was put together for one."""
+    built = part(name)
+    given = stream(50 + built.extra)
+    real = torch.ones(given.x.shape[:2], dtype=torch.bool)
+    wanted = with_gradients(built(given), built, given, real)
+    width = built.graph.width * built.graph.block + built.extra
+    monkeypatch.setattr(choosing, "PIECE", blocks * width * built.head_width)
+    made: list[StorageWeakRef] = []
+
+    def gathered(*asked: Any) -> Tensor:
+        found = choosing_gathered(*asked)
+        made.append(StorageWeakRef(found.untyped_storage()))
+        return found
+
+    choosing_gathered = choosing.gathered
+    monkeypatch.setattr(choosing, "gathered", gathered)
+    out = built(given)
+    assert len(made) == 2 * 2 * HEADS * -(-25 // blocks)  # keys and values of each piece of each row and head
+    assert all(storage.expired() for storage in made)
+    for found, expected in zip(with_gradients(out, built, given, real), wanted, strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("length", [9, 31, 50])

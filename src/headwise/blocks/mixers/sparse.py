@@ -10,7 +10,6 @@ that a block sees.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.kernels import auto, weights
 from headwise.blocks.look import Look, Sight
+from headwise.blocks.mixers.choosing import attend, attend_chosen, gathered, placed
 from headwise.blocks.mixers.patterns import Blocks, Counted, Graph, Pattern
 from headwise.blocks.mixers.projected import Projected
 from headwise.blocks.part import Properties
@@ -158,13 +158,8 @@ class BigBird(Projected):
         extra = self.extra
         blocks = Blocks(look.sight.keys - extra, self.graph.block)
         q, k, v = (blocks.own(x[:, :, extra:]) for x in (look.q, look.k, look.v))
-        k, v = gathered(k, seen), gathered(v, seen)  # (B, H, N, W, D)
-        if extra:
-            tokens = (x[:, :, None, :extra].expand(-1, -1, blocks.count, -1, -1) for x in (look.k, look.v))
-            k, v = (torch.cat(both, 3) for both in zip((k, v), tokens, strict=True))
-        # Each block as a head with one block: nothing overlaps, so that the kernel's layout is ours.
-        apart = (x.flatten(1, 2).unsqueeze(2) for x in (q, k, v, self._mask(look, blocks, seen)))  # (B, HN, 1, ...)
-        out = attend(*apart).view_as(q)
+        more_k, more_v = (x[:, :, None, :extra] for x in (look.k, look.v))
+        out = attend_chosen(q, k, v, more_k, more_v, self._mask(look, blocks, seen), seen)
         ends = self.graph.ends(final)[:, None, None].expand(-1, self.heads, 1, -1)  # (B, H, 1, R)
         asking = torch.cat((look.q[:, :, :extra], gathered(q, ends).flatten(2, 3)), 2)
         answer = auto(replace(look, q=asking, sight=replace(look.sight, queries=asking.shape[2])))
@@ -194,18 +189,6 @@ class WithExtra(Stack):
         return stream.carrying(found.x[:, count:])
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Each block at its own keys: (B, H, N, S, D), 2 x (B, H, N, W, D) -> (B, H, N, S, D)."""
-    if len(mask) > 1 and mask.shape[1] == 1 < mask.shape[3]:
-        # Rows one by one: the kernel would want such a large mask once for each head.
-        return torch.cat([attend(*row) for row in zip(*(x.split(1) for x in (q, k, v, mask)), strict=True)])
-    if mask.shape[:2] != (1, 1):
-        mask = mask.expand(*q.shape[:2], -1, -1, -1)
-    # Rows and heads as one dimension and blocks as the other: the kernel takes overlapping views as they are.
-    flat = partial(torch.flatten, start_dim=0, end_dim=1)
-    return F.scaled_dot_product_attention(flat(q), flat(k), flat(v), flat(mask)).unflatten(0, q.shape[:2])
-
-
 def real(look: Look) -> Tensor:
     """True = real token, (B, T); B being 1 where all are."""
     keep = look.sight.keep
@@ -215,25 +198,6 @@ def real(look: Look) -> Tensor:
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where a key is seen; else so little that its weight is 0, but finite: padding that sees nothing is no NaN."""
     return torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)
-
-
-def numbered(x: Tensor, slots: Tensor) -> Tensor:
-    """Where the blocks (B, H, M, R) of each row and head stand among all blocks of (B, H, N, S, D)."""
-    rows, heads, count = x.shape[:3]
-    return slots.clamp(min=0) + count * torch.arange(rows * heads, device=x.device).view(rows, heads, 1, 1)
-
-
-def gathered(x: Tensor, slots: Tensor) -> Tensor:
-    """Blocks by number: (B, H, N, S, D) and (B, H, M, R) -> (B, H, M, RS, D)."""
-    where = numbered(x, slots)
-    found = x.flatten(0, 2).flatten(1).index_select(0, where.flatten())  # (BHN, SD) -> (BHMR, SD)
-    return found.view(*where.shape[:3], -1, x.shape[4])
-
-
-def placed(x: Tensor, slots: Tensor, values: Tensor) -> Tensor:
-    """(B, H, N, S, D) with the blocks (B, H, 1, R) replaced by `values` (B, H, RS, D)."""
-    where, every = numbered(x, slots).flatten(), x.flatten(0, 2).flatten(1)  # (BR,), (BHN, SD)
-    return every.index_copy(0, where, values.reshape(len(where), every.shape[1])).view_as(x)
 
 
 def taken(x: Tensor, dim: int, chosen: tuple[slice, ...]) -> Tensor:
