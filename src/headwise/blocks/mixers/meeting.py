@@ -11,8 +11,9 @@ chunks. A lane is one round or, with shortcuts, all of them one after the other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -81,22 +82,29 @@ class Meeting:
             causal,
         )
 
-    def seen_at(self, rows: int) -> Tensor:
-        """The places of each token among all that are seen, L*X*2M: in its own chunk and, as one before, in the next.
-        After a row's last chunk comes its first, which sees it or has nobody before it and so leaves zeros there."""
-        size = self.who.shape[-1]
-        around = self.who[0].numel() // rows  # the seats of a row
-        chunk, own = self.seat // size, self.seat % size
-        following = self.seat - self.seat % around + (self.seat + size) % around
-        return torch.cat(((2 * chunk + 1) * size + own, following // size * 2 * size + own))  # (2R, Z*T)
+    def seats(self, lane: int) -> Tensor:
+        """The places of each token among the X*M of a lane, as often as it is there: (R / L, Z*T)."""
+        lanes, chunks, size = self.who.shape
+        return self.seat.unflatten(0, (lanes, -1))[lane] - lane * chunks * size
+
+    def seen_at(self, lane: int, rows: int) -> Tensor:
+        """The same among all that are seen, X*2M: in its own chunk and, as one before, in the next. After a row's last
+        chunk comes its first, which sees it or has nobody before it and so leaves zeros there."""
+        seat, size = self.seats(lane), self.who.shape[-1]
+        around = self.who[lane].numel() // rows  # the seats of a row
+        chunk, own = seat // size, seat % size
+        following = seat - seat % around + (seat + size) % around
+        return torch.cat(((2 * chunk + 1) * size + own, following // size * 2 * size + own))  # (2R / L, Z*T)
 
     def parts(self, device: torch.device) -> Iterator[tuple[int, slice]]:
         """Lanes and some of their chunks at a time."""
-        lanes, chunks, size = self.who.shape
+        return product(range(len(self.who)), self.spans(device))
+
+    def spans(self, device: torch.device) -> Iterator[slice]:
+        """Some chunks of a lane at a time."""
+        _, chunks, size = self.who.shape
         some = max(1, AT_ONCE.get(device.type, MANY) // (2 * size * size))
-        for lane in range(lanes):
-            for start in range(0, chunks, some):
-                yield lane, slice(start, start + some)
+        return (slice(start, start + some) for start in range(0, chunks, some))
 
     def scores(self, q: Tensor, k: Tensor, lane: int, part: slice) -> Tensor:
         """q k of some chunks, far below all others where nothing is seen: (x, M, 2M).
@@ -189,8 +197,9 @@ class Mix(torch.autograd.Function):
         z = each.div_(BITS).logsumexp(0)
         alone = z == -torch.inf
         shares = (each - z.masked_fill(alone, 0)).exp().to(v.dtype)
-        out = mixed.flatten(0, 2).index_select(0, seats).view(len(shares), *v.shape)  # (R, Z, T, D)
-        out = torch.where(alone, v, (shares * out).sum(0))
+        out = v.masked_fill(~alone, 0)
+        for share, places in zip(shares, meeting.seat, strict=True):
+            out.addcmul_(share, mixed.flatten(0, 2).index_select(0, places).view(v.shape))
         ctx.save_for_backward(q, k, v, out, z)
         ctx.meeting = meeting
         ctx.mark_non_differentiable(z)
@@ -205,28 +214,28 @@ class Mix(torch.autograd.Function):
         level = with_nobody(z.masked_fill(alone, 0)).mul_(BITS)  # (Z*(T+1), 1)
         slope = with_nobody((grad * out).sum(-1, keepdim=True).to(z.dtype))
         lanes, chunks, size = meeting.who.shape
-        of_q, of_k, of_v = (q.new_empty(lanes, chunks, n * size, q.shape[-1]) for n in (1, 2, 2))
-        for lane, part in meeting.parts(q.device):
-            who, seen = meeting.who[lane, part], meeting.seen[lane, part]
-            weights = meeting.scores(asked, keys, lane, part).sub_(rows(level, who)).exp2_()
-            given = rows(wanted, who)
-            torch.bmm(weights.to(v.dtype).mT, given, out=of_v[lane, part])
-            steep = torch.bmm(given, rows(values, seen).mT).to(weights.dtype).sub_(rows(slope, who))
-            steep = steep.mul_(weights).to(q.dtype)
-            torch.bmm(steep, rows(keys, seen), out=of_q[lane, part])
-            torch.bmm(steep.mT, rows(asked, who), out=of_k[lane, part])
-        dq = collected(of_q, meeting.seat, q.shape)
-        dk, dv = (collected(x, meeting.seen_at(len(q)), q.shape) for x in (of_k, of_v))
+        dq, dk, dv = (torch.zeros_like(q, memory_format=torch.contiguous_format) for _ in range(3))
+        of_q, of_k, of_v = (q.new_empty(chunks, n * size, q.shape[-1]) for n in (1, 2, 2))  # of one lane
+        for lane in range(lanes):
+            for part in meeting.spans(q.device):
+                who, seen = meeting.who[lane, part], meeting.seen[lane, part]
+                weights = meeting.scores(asked, keys, lane, part).sub_(rows(level, who)).exp2_()
+                given = rows(wanted, who)
+                torch.bmm(weights.to(v.dtype).mT, given, out=of_v[part])
+                steep = torch.bmm(given, rows(values, seen).mT).to(weights.dtype).sub_(rows(slope, who))
+                steep = steep.mul_(weights).to(q.dtype)
+                torch.bmm(steep, rows(keys, seen), out=of_q[part])
+                torch.bmm(steep.mT, rows(asked, who), out=of_k[part])
+            seen_at = meeting.seen_at(lane, len(q))
+            for total, found, where in ((dq, of_q, meeting.seats(lane)), (dk, of_k, seen_at), (dv, of_v, seen_at)):
+                collect(total, found, where)
         return dq, dk.div_(BITS), dv.add_(torch.where(alone, grad, 0)), None
 
 
-def collected(x: Tensor, where: Tensor, shape: Sequence[int]) -> Tensor:
-    """The sum of what each token got in several places: (L, X, n, D) and (P, Z*T) -> (Z, T, D)."""
-    flat = x.flatten(0, 2)
-    total = flat.index_select(0, where[0])
-    for places in where[1:]:
-        total += flat.index_select(0, places)
-    return total.view(shape)
+def collect(total: Tensor, found: Tensor, where: Tensor) -> None:
+    """Add what each token got in several places: (X, n, D) and (P, Z*T) to (Z, T, D)."""
+    for places in where:
+        total.add_(found.flatten(0, 1).index_select(0, places).view_as(total))
 
 
 def weights(q: Tensor, k: Tensor, z: Tensor, meeting: Meeting) -> Tensor:
