@@ -65,6 +65,11 @@ class Costs:
         """Medians; the first repeat at a length only warms up where others follow."""
         return {length: median(each[1:] or each) for length, each in self.seconds.items()}
 
+    @property
+    def least(self) -> dict[int, float]:
+        """What the work itself takes: whatever disturbs a machine only adds to it."""
+        return {length: min(each) for length, each in self.seconds.items()}
+
     def refused(self, length: int, limits: Limits) -> str:
         """Why a further length is not to be tried, if the costs go on as they did; empty: it is."""
         if self.left_out:
@@ -85,7 +90,7 @@ class Row:
     costs: dict[str, Costs] = field(default_factory=lambda: {name: Costs() for name in PASSES})
     errors: dict[int, float] = field(default_factory=dict)
 
-    def fitted(self, what: str, quantity: str = "times") -> float | None:
+    def fitted(self, what: str, quantity: str = "least") -> float | None:
         """The exponent of a cost."""
         every: Mapping[int, float] = getattr(self.costs[what], quantity)
         found = {length: cost for length, cost in every.items() if cost > 0}

@@ -43,7 +43,8 @@ def attention(
     """What approximation costs: every mixer beside exact attention over length, in time, memory and error.
 
     A layer is projections, mixing and output. Errors are relative, of random queries, keys and values. Exponents are
-    fitted to the longer half of the lengths. Packages from PyPI run beside with the same settings, if installed.
+    fitted to the least times of the longer half of the lengths. Packages from PyPI run beside with the same settings,
+    if installed.
 
     For example:
 
