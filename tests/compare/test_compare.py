@@ -63,6 +63,21 @@ def test_a_second_call_costs_nothing(found, config, runs):
     assert again == found and not board.cells and stamps(runs) == before
 
 
+def test_runs_of_before_a_setting_came_are_used_and_those_of_another_default_are_not(found, config, runs):
+    cell = next(iter(cells(config, runs)))
+    file = cell.run().path / "config.toml"
+    written = file.read_text()
+    line = next(line for line in written.splitlines() if line.startswith("checkpoint_every"))
+    for edited, state in (
+        (written.replace(line, ""), "done"),
+        (written.replace(line, "checkpoint_every = 77"), "to train"),
+        (written.replace(line, "checkpoint_every = "), "to train"),
+        (written, "done"),
+    ):
+        file.write_text(edited)
+        assert cell.state() == state
+
+
 def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(found, config, runs):
     changed = config.arm[1].changed(set={"model.wiring": "pre", "train.schedule.lr": 0.01})
     broken = config.arm[1].changed(name="broken", set={"data.train": "nowhere.tsv"})

@@ -69,7 +69,7 @@ models = st.builds(
 @given(models)
 def test_round_trip_through_json(config: TransformerConfig) -> None:
     again = validate(TransformerConfig, json.loads(json.dumps(config.model_dump(mode="json"))))
-    assert again == config and hash(again) == hash(config) and again.digest() == config.digest()
+    assert again == config and hash(again) == hash(config)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.what)
@@ -91,7 +91,6 @@ def test_values_are_frozen() -> None:
 def test_changes_make_a_checked_copy() -> None:
     config = TransformerConfig()
     assert config.changed(width=256, norm="rms").norm == RMSNormConfig() and config.width == 512
-    assert config.changed(width=256).digest() != config.digest()
     with pytest.raises(ValidationError):
         config.changed(dropout=1.0)
 

@@ -15,7 +15,6 @@ def test_a_run_remembers_its_config_and_where_it_was_made(tmp_path):
     run = Run.create(tmp_path / "deep" / "run", CONFIG.model_dump(mode="json"))
     again = Run.open(run.path)
     assert TrainConfig(**again.config) == CONFIG
-    assert again.info["config"] == CONFIG.digest()
     assert {"torch", "headwise", "python"} <= again.info["versions"].keys()
 
 

@@ -14,7 +14,8 @@ from pydantic import Field
 from headwise.compare.values import Outcome
 from headwise.config.base import Config
 from headwise.config.compare import ComparisonConfig
-from headwise.config.experiment import Experiment
+from headwise.config.experiment import Experiment, resolved
+from headwise.errors import UserError
 from headwise.files import remove
 from headwise.runs import Run
 
@@ -43,16 +44,23 @@ class Cell(Config):
 
     @property
     def key(self) -> str:
-        """A digest of all that the outcome depends on."""
-        text = json.dumps([FORMAT, self.experiment.digest(), self.checkpoint, self.evaluate], sort_keys=True)
+        """A digest of all that the outcome depends on besides the experiment, which is its run's."""
+        text = json.dumps([FORMAT, self.checkpoint, self.evaluate], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def run(self) -> Run | None:
         """The run of this very experiment. Other settings have runs of their own, `NAME-2` and so on, that stay."""
         own = re.compile(re.escape(self.name) + r"(-\d+)?")
-        digest = self.experiment.digest()
         found = (Run(path) for path in sorted(Path(self.folder).glob(f"{self.name}*")) if own.fullmatch(path.name))
-        return next((run for run in found if run.info.get("config") == digest), None)
+        return next((run for run in found if self._is_of(run)), None)
+
+    def _is_of(self, run: Run) -> bool:
+        """A run has all settings of its time written down: a default that changed since is another experiment, a
+        setting that came since is at the default, which is to do as before."""
+        try:
+            return resolved(run.config) == self.experiment
+        except UserError:  # half written, or of a time that had other settings
+            return False
 
     def outcome(self) -> Outcome | None:
         """What an earlier call left; None: there is still something to do."""

@@ -14,8 +14,6 @@ the only place where it meets a module is its `build` method, which imports what
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast  # noqa: F401  (Literal: for the example)
 
@@ -49,11 +47,6 @@ class Config(BaseModel):
     def changed(self, **changes: Any) -> Any:
         """A copy with some fields replaced, validated again."""
         return type(self).model_validate({**dict(self), **changes})
-
-    def digest(self) -> str:
-        """A short hash of the value, equal wherever the config is equal."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Problems(ValueError):

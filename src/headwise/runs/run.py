@@ -2,7 +2,7 @@
 
     runs/NAME/
       config.toml       the resolved experiment
-      info.json         versions, time, hash of the config
+      info.json         versions and time
       tokenizer.json    (written by the tokenisers)
       metrics.jsonl     one row a line
       checkpoints/step-N/   model, optimizer, ema (safetensors), state.json, manifest.json
@@ -15,7 +15,6 @@ Nothing here imports torch; tensors are the business of `checkpoint.py`.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import platform
@@ -69,7 +68,7 @@ class Run:
                 raise Taken(f"{path} exists already; choose another name, or resume it") from None
             try:
                 run.checkpoints.mkdir()
-                write(run.path / "info.json", json.dumps(_info(config), indent=1))
+                write(run.path / "info.json", json.dumps(_info(), indent=1))
                 write(run.path / "config.toml", tomli_w.dumps(dict(config)))
             except BaseException:
                 remove(run.path)
@@ -220,11 +219,9 @@ def _locked(file: IO[str]) -> bool:
     return True
 
 
-def _info(config: Mapping[str, Any]) -> dict[str, Any]:
-    text = json.dumps(config, sort_keys=True)
+def _info() -> dict[str, Any]:
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": hashlib.sha256(text.encode()).hexdigest()[:16],
         "versions": {name: version(name) for name in ("headwise", "torch", "numpy", "safetensors")}
         | {"python": platform.python_version()},
         "platform": platform.platform(),
