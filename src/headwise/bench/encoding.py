@@ -11,6 +11,7 @@ import torch
 from headwise.bench.jobs import EncodeJob
 from headwise.blocks.stream import Context
 from headwise.decode.int8 import quantised
+from headwise.train.hardware import keep_memory
 
 
 def texts(job: EncodeJob) -> torch.Tensor:
@@ -21,6 +22,7 @@ def texts(job: EncodeJob) -> torch.Tensor:
 def headwise(job: EncodeJob, prepare: Callable[[Any], Any]) -> Callable[[], int]:
     from headwise.models.bert import BertConfig
 
+    keep_memory()  # as every command of ours does; the peers run as they come
     model = BertConfig.model_validate(job.shape.settings).build(job.shape.vocab)
     encoder, ids = prepare(model.encoder.eval().requires_grad_(False)), texts(job)
 

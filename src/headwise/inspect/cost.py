@@ -94,7 +94,7 @@ def inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> tuple
 
 
 def _kept_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
-    """What autograd keeps for the backward pass of one batch."""
+    """What autograd keeps for the backward pass of one batch, but for what a part makes again by hooks of its own."""
     kept: list[Tensor] = []
 
     def keep(tensor: Tensor) -> Tensor:
