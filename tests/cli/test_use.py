@@ -7,6 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 import headwise as hw
+from headwise import engines
+from headwise.interop.ctranslate2 import CTranslate2Engine
 
 
 def test_translate_arguments(headwise, trained):
@@ -26,6 +28,17 @@ def test_translate_a_file_with_another_engine(headwise, trained, tmp_path):
     assert (
         headwise("translate", trained, "--file", "words", "--engine", "ctranslate2").out == native == "C B A\nD E F\n"
     )
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_eight_bits_are_left_to_ctranslate2_only_where_its_sums_are_right(trained, monkeypatch, caplog, wrong):
+    monkeypatch.setattr(engines, "overflows", lambda: wrong)  # as the CPU has it
+    loaded = hw.load(trained)
+    taken = [engines.choose(loaded, "auto", int8).model for int8 in (False, True)]
+    assert [isinstance(model, CTranslate2Engine) for model in taken] == [True, not wrong]
+    assert not caplog.text
+    assert isinstance(engines.choose(loaded, "ctranslate2", int8=True).model, CTranslate2Engine)
+    assert ("use --engine native" in caplog.text) is wrong
 
 
 def test_nbest_is_sorted_and_json_holds_scores(headwise, trained):

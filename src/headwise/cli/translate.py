@@ -47,7 +47,7 @@ def translate(
     ] = None,
     engine: Annotated[
         Literal["auto", "native", "ctranslate2"],
-        Parameter(help="auto: CTranslate2 where it is installed and can express the model."),
+        Parameter(help="auto: CTranslate2 where it is installed, can express the model, and is right in 8 bits."),
     ] = "auto",
     int8: Int8 = False,
     checkpoint: Checkpoint = "best",
