@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from headwise.blocks.position import Learned
@@ -107,9 +109,31 @@ def _kept_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
     model.train()
     # Without contents nobody knows how many words are hidden: as if all were.
     all_hidden = torch.fx.experimental._config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
-    with all_hidden, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with all_hidden, Fused(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(*given, **labels)
     return sum(tensor.numel() * tensor.element_size() for tensor in _storages(kept))
+
+
+class Fused(TorchFunctionMode):
+    """Attention by the kernel that devices take, which keeps no map; on meta torch would take it apart and keep one."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        return self.attend(*args, **(kwargs or {}))
+
+    @staticmethod
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, **how: Any) -> Tensor:
+        learned = mask is not None and mask.requires_grad
+        if dropout or learned or q.dim() != 4 or q.shape[-1] != v.shape[-1] or how.get("enable_gqa"):
+            return F.scaled_dot_product_attention(
+                q, k, v, mask, dropout, **how
+            )  # as on a CPU, which keeps the map then
+        causal, scale = how.get("is_causal", False), how.get("scale")
+        bias = mask if mask is None or mask.dtype != torch.bool else torch.zeros_like(mask, dtype=q.dtype)
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        out: Tensor = kernel(q, k, v, dropout, causal, attn_mask=bias, scale=scale)[0]
+        return out
 
 
 def _storages(tensors: Any) -> list[Tensor]:
