@@ -23,20 +23,18 @@ def choose(
     loaded: Loaded, engine: Engine = "auto", int8: bool = False, threads: int = 1, config: DecodeConfig = GREEDY
 ) -> Loaded:
     """The same model on another engine. `auto` takes CTranslate2 where it is installed and can do what is asked."""
-    if int8 and engine != "native" and overflows():
-        if engine == "ctranslate2":
+    reason = beyond(config) or obstacle(loaded)
+    if engine == "ctranslate2" and reason:
+        raise UserError(f"--engine ctranslate2: {reason}; use --engine native")
+    wrong = int8 and engine != "native" and overflows()
+    if engine == "ctranslate2" or (engine == "auto" and not reason and not wrong):
+        from headwise.interop.ctranslate2 import CTranslate2Engine
+
+        if wrong:
             log.warning(
                 "CTranslate2's 8-bit products may overflow on this CPU, and outputs be wrong; "
                 "use --engine native, or leave out --int8"
             )
-        else:
-            engine = "native"
-    reason = beyond(config) or obstacle(loaded)
-    if engine == "ctranslate2" and reason:
-        raise UserError(f"--engine ctranslate2: {reason}; use --engine native")
-    if engine != "native" and not reason:
-        from headwise.interop.ctranslate2 import CTranslate2Engine
-
         return replace(loaded, model=CTranslate2Engine.of(loaded, int8=int8, threads=threads))
     if int8:
         from headwise.decode.int8 import quantised

@@ -123,16 +123,18 @@ class Fused(TorchFunctionMode):
         return self.attend(*args, **(kwargs or {}))
 
     @staticmethod
-    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, **how: Any) -> Tensor:
-        learned = mask is not None and mask.requires_grad
-        if dropout or learned or q.dim() != 4 or q.shape[-1] != v.shape[-1] or how.get("enable_gqa"):
-            return F.scaled_dot_product_attention(
-                q, k, v, mask, dropout, **how
-            )  # as on a CPU, which keeps the map then
-        causal, scale = how.get("is_causal", False), how.get("scale")
-        bias = mask if mask is None or mask.dtype != torch.bool else torch.zeros_like(mask, dtype=q.dtype)
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, **how: Any
+    ) -> Tensor:
+        mask, learned = attn_mask, attn_mask is not None and attn_mask.requires_grad
+        if dropout_p or learned or q.dim() != 4 or q.shape[-1] != v.shape[-1] or how.get("enable_gqa"):
+            # There is no such kernel for these on a CPU either.
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, **how)
+        if mask is not None and mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=q.dtype)
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        out: Tensor = kernel(q, k, v, dropout, causal, attn_mask=bias, scale=scale)[0]
+        causal, scale = how.get("is_causal", False), how.get("scale")
+        out: Tensor = kernel(q, k, v, dropout_p, causal, attn_mask=mask, scale=scale)[0]
         return out
 
 
