@@ -133,3 +133,23 @@ def test_in_a_decoder(row: str, tmp_path: Path) -> None:
     if not part.properties.steppable:
         assert fails(checks.check_cached, model), "steps give what all at once give, though that is denied"
     checks.check_round_trip(model, Deaf(build(row, "language-model")).double().eval(), tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_among_the_patches_of_an_image(row: str) -> None:
+    """Each drops into a Vision Transformer: an image alone or among others, and a batch learnt by heart."""
+    settings = {"image": 12, "patch": 4, "marks": 0, "width": 16, "heads": 2, "hidden": 16, **ROWS[row]}
+    torch.manual_seed(0)
+    model = headwise.build("vit-tiny", outputs=4, **settings)
+    images = torch.randn(8, 1, 12, 12, generator=torch.Generator().manual_seed(3))
+    labels = torch.arange(8) % 4
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    for _ in range(100):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    model.eval()
+    together = model(images)
+    assert (together.argmax(-1) == labels).all()
+    if properties(row).batch_independent and properties(row).exact:
+        torch.testing.assert_close(torch.cat([model(image[None]) for image in images]), together, rtol=1e-4, atol=1e-4)
