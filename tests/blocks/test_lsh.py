@@ -13,6 +13,7 @@ import headwise
 from headwise import UserError
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.look import Sight
+from headwise.blocks.mixers import seating
 from headwise.blocks.mixers.lsh import HashedAttention
 from headwise.blocks.record import AttentionRecord
 from headwise.blocks.stream import Context, Stream
@@ -25,6 +26,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "encoder-buckets": {"buckets": 8},
     "decoder": {"causal": True},
     "decoder-buckets": {"causal": True, "buckets": 8},
+    "decoder-halves": {"causal": True, "buckets": 4, "chunk": 4},  # blocks of two that see up to four of them
 }
 
 
@@ -120,7 +122,7 @@ def test_recall_of_the_nearest_keys_rises_with_rounds() -> None:
     assert recall == sorted(recall) and recall[0] < 0.5 < recall[-1], recall
 
 
-@pytest.mark.parametrize("form", ["decoder", "decoder-buckets"])
+@pytest.mark.parametrize("form", ["decoder", "decoder-buckets", "decoder-halves"])
 @torch.no_grad()
 def test_nothing_of_the_future_is_told_to_the_last_bit(form: str) -> None:
     lsh, x = part(**FORMS[form]), texts(rows=1)
@@ -129,6 +131,32 @@ def test_nothing_of_the_future_is_told_to_the_last_bit(form: str) -> None:
         edited = x.clone()
         edited[:, j:] = texts(rows=1, seed=j + 7)[:, j:]
         assert torch.equal(lsh(edited)[:, :j], before[:, :j]), j
+
+
+@torch.no_grad()
+def test_nothing_of_the_future_is_told_in_full_size_either() -> None:
+    """There products take other ways through the linear algebra library, which may depend on how many there are."""
+    lsh, x = part(chunk=64, rounds=2, width=128, causal=True, buckets=16).float(), texts(1, 700, 128).float()
+    before = lsh(x)
+    for j in range(50, 700, 59):
+        edited = x.clone()
+        edited[:, j:] = texts(1, 700, 128, seed=j + 7)[:, j:].float()
+        assert torch.equal(lsh(edited)[:, :j], before[:, :j]), j
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_device_that_is_not_asked_how_full_buckets_are_gives_the_same(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lsh = part(**FORMS[form])
+    found = []
+    for looks in ({"cpu"}, set[str]()):
+        monkeypatch.setattr(seating, "LOOKS", looks)
+        x = texts().requires_grad_()
+        out = lsh(x)
+        found.append((out, *torch.autograd.grad(out.square().sum(), (x, *lsh.parameters()))))
+    for asked, unasked in zip(*found, strict=True):
+        close(unasked, asked, rtol=1e-9, atol=1e-9)
 
 
 @torch.no_grad()
