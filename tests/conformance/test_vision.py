@@ -92,6 +92,22 @@ def test_images_of_another_shape_work_or_are_refused_in_a_sentence(name: str) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_settings_of_words_are_refused_or_unknown(name: str) -> None:
+    """They would be without effect. What says no more than the default passes, as whole configs are kept with runs."""
+    for setting in ({"tie": "none"}, {"output_bias": True}, {"token_types": 2}):
+        with pytest.raises(UserError, match=next(iter(setting))):
+            tiny(name, **setting)
+    config = CATALOG[name].configure("tiny")
+    assert type(config).model_validate(config.model_dump()) == config
+
+
+def test_without_marks_a_vision_transformer_pools_its_patches() -> None:
+    images = pictures("vit")
+    means, largest = (ready(tiny("vit", marks=0, pool=pool))(images) for pool in ("mean", "max"))
+    assert not torch.allclose(means, largest)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_whole_model_is_counted_without_being_allocated(name: str) -> None:
     model = headwise.build(f"{name}-tiny", outputs=LABELS, device="meta")
     assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in tiny(name).parameters())

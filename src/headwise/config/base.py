@@ -128,8 +128,7 @@ def validate(cls: type[Any], data: Mapping[str, Any], where: str = "") -> Any:
         found = problems(error)
     except Problems as error:
         found = error.found
-    lines = [f"{where}{': ' if where else ''}{'.'.join(path)}: {text}" for path, text in found]
-    raise UserError("\n".join(lines))
+    raise UserError("\n".join(": ".join(filter(None, (where, ".".join(path), text))) for path, text in found))
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from headwise.config.parts.placed import MEMORY_PLACES, PLACES
 from headwise.errors import UserError
 from headwise.models.cnn import CnnConfig
 from headwise.models.layered import OneStackConfig, StackConfig
-from headwise.models.pictured import PictureConfig, Side
+from headwise.models.pictured import WORDS, PictureConfig, Side
 from headwise.models.resnet import ResNetConfig
 from headwise.models.vit import ViTConfig
 
@@ -45,6 +45,7 @@ class DetrConfig(OneStackConfig, PictureConfig):
     """`depth` layers read, `decoder` finds."""
 
     tasks = ("detect",)
+    unread = (*WORDS, "embedding_width", "pool")
     kind: Literal["detr"] = "detr"
     image: tuple[Side, Side] = (800, 1066)
     backbone: AnyBackbone = ResNetConfig(norm="frozen")

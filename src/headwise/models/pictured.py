@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from headwise.config.model import ModelConfig
 from headwise.errors import UserError
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from headwise.blocks.images import ImageEncoder
 
 Side = Annotated[int, Field(ge=1)]
+# Settings of models of layers that only words make use of.
+WORDS = ("scaled", "embedding_norm", "embeddings", "token_types", "order_head", "tie", "output_bias", "unwritten")
 
 
 class PictureConfig(ModelConfig):
@@ -20,6 +22,7 @@ class PictureConfig(ModelConfig):
     are the data's to decide: `sized` is the model for them."""
 
     tasks = ("classify-images",)
+    unread: ClassVar[tuple[str, ...]] = WORDS  # settings of a base that have no effect here
     image: tuple[Side, Side] = (224, 224)  # rows and columns, or one side
     channels: int = Field(3, ge=1)
 
@@ -27,6 +30,13 @@ class PictureConfig(ModelConfig):
     @classmethod
     def _square(cls, value: Any) -> Any:
         return (value, value) if isinstance(value, int) else value
+
+    @model_validator(mode="after")
+    def _wordless(self) -> Self:
+        for name, field in type(self).model_fields.items():
+            if name in self.unread and getattr(self, name) != field.default:
+                raise ValueError(f"{name}: has no effect on images; leave it out")
+        return self
 
     def sized(self, height: int, width: int, channels: int) -> Any:
         """The same for other images."""

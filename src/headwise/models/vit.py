@@ -12,7 +12,7 @@ from pydantic import Field
 
 from headwise.config.parts import Activation, AnyNorm, AnyPosition, AnyWiring, GridConfig, LayerNormConfig, PreConfig
 from headwise.models.layered import OneStackConfig
-from headwise.models.pictured import PictureConfig
+from headwise.models.pictured import WORDS, PictureConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,8 +24,9 @@ class ColumnConfig(OneStackConfig, PictureConfig):
     """Patches through layers of one width."""
 
     tasks = ("classify-images",)
+    unread = (*WORDS, "embedding_width")
     patch: int = Field(16, ge=1)
-    marks: int = Field(1, ge=0)  # tokens before the patches: each has a head; 0: the mean of the patches has one
+    marks: int = Field(1, ge=0)  # tokens before the patches: each has a head; 0: the pool of the patches has one
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     depth: int = Field(12, ge=1)
@@ -55,13 +56,13 @@ class ColumnConfig(OneStackConfig, PictureConfig):
         return Stem(patches, self.width, self.marks, positions, self.dropout)
 
     def readouts(self, outputs: int) -> list[nn.Module]:
-        """The heads: one for each mark, or one for the mean of the patches."""
+        """The heads: one for each mark, or one for the pool of the patches."""
         from torch import nn
 
         from headwise.blocks.images import Mark, Readout
         from headwise.blocks.pool import Pool
 
-        pools: list[nn.Module] = [Mark(number) for number in range(self.marks)] or [Pool("mean")]
+        pools: list[nn.Module] = [Mark(number) for number in range(self.marks)] or [Pool(self.pool)]
         return [Readout(pool, nn.Linear(self.outer, outputs)) for pool in pools]
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
