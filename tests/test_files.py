@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from headwise.errors import UserError
-from headwise.files import appearing, recover, write
+from headwise.files import appearing, recover, write, writing
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, latest, save
 
@@ -77,10 +77,10 @@ def test_a_folder_without_write_permission_is_named():
         run.checkpoints.chmod(0o755)
 
 
-def test_a_full_disk_is_said_when_a_row_is_written(run):
-    run.metrics.path.symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"metrics.jsonl: No space left on device; free some space"):
-        run.metrics.append({"step": 1})
+def test_a_full_disk_is_told_with_advice():
+    full = Path("/dev/full")
+    with pytest.raises(UserError, match=r"/dev/full: No space left on device; free some space"), writing(full):
+        full.write_bytes(b"1")
 
 
 def test_a_row_of_which_only_a_part_fits_is_an_error(run):

@@ -23,7 +23,7 @@ from headwise.decode.unknown import written
 from headwise.errors import UserError
 from headwise.prompts import TEMPLATE, few_shot
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, restore, save, unique, weights
+from headwise.runs.checkpoint import Checkpoint, check_finite, restore, save, unique, weights
 from headwise.tasks import task_class
 from headwise.tasks.base import Evaluation, Task, device_of
 from headwise.text.tokenisers import Tokenisers
@@ -61,9 +61,11 @@ class Loaded:
 
     def save(self, path: str | Path) -> Run:
         """A new run of it, with one checkpoint: to be used, exported and trained further like any other."""
+        checkpoint = Checkpoint({"step": 0}, unique(self.model))
+        check_finite(checkpoint)  # before there is a folder
         run = Run.create(path, self.experiment.model_dump(mode="json"))
         self.tokenisers.save(run.tokenizer)
-        save(run, Checkpoint({"step": 0}, unique(self.model)))
+        save(run, checkpoint)
         return run
 
     @property

@@ -15,7 +15,7 @@ from headwise.embeddings import initialise
 from headwise.errors import UserError
 from headwise.loaded import task_of
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, save, unique
+from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
 from headwise.tasks import task_class
 from headwise.tasks.base import Task
 from headwise.text.tokenisers import Tokenisers
@@ -40,10 +40,12 @@ def train_experiment(
     hardware.prepare(experiment.train)  # before the first tensor: worker threads take its flags when they start
     prepared, model = _begun(experiment, announce)
     lessons = _lessons(experiment, prepared, model)  # whatever is wrong with them is told before there is a folder
+    first = Checkpoint({"step": 0}, unique(model))
+    check_finite(first)
     run = Run.fresh(folder, experiment.name or "run", experiment.model_dump(mode="json"))
     prepared.tokenisers.save(run.tokenizer)
     if experiment.init_from:  # whoever resumes needs the other model no more
-        save(run, Checkpoint({"step": 0}, unique(model)))
+        save(run, first)
     return run, _train(run, experiment, prepared, model, lessons, announce, **options)
 
 

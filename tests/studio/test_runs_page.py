@@ -157,7 +157,9 @@ def test_a_run_with_damaged_files_is_told_and_hides_no_other(tmp_path):
     save(run, Checkpoint({"step": 5, "best": {"value": 1.0, "step": 5}}, {}))
     (run.checkpoint(5) / "state.json").write_text('{"step": "many", "best": 3}')
     told = history(Item("run", run.path))
-    assert told["state"] == "damaged" and told["task"] == "transduce" and "cannot be read" in told["problem"]
+    assert (
+        told["state"] == "damaged" and told["task"] == "transduce" and "state.json: step is 'many'" in told["problem"]
+    )
 
 
 def test_the_later_of_two_runs_of_a_cell_counts_and_damage_is_passed_over(compared, runs, tmp_path):

@@ -11,7 +11,7 @@ import torch
 from headwise.config.train import TrainConfig
 from headwise.errors import UserError
 from headwise.runs import Run
-from headwise.runs.checkpoint import latest, weights
+from headwise.runs.checkpoint import latest, read, restore, weights
 from headwise.train.loop import Watch, train
 
 CONFIG = TrainConfig(
@@ -180,6 +180,23 @@ def test_poisoned_batches_can_be_skipped_but_not_forever(fit, toy):
     assert all(np.isfinite(row["loss"]) for row in rows if "loss" in row)
     with pytest.raises(UserError, match="step 11: the gradient is not finite"):
         fit("lost", config=skipping, task=task_that(toy, lambda call, batch: float("nan")))
+
+
+@pytest.mark.parametrize("rate", [1e30, 3e38])
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_weights_that_are_lost_are_not_saved_and_the_good_ones_stay(fit, toy, rate, policy):
+    run, _ = fit(config=CONFIG.changed(steps=8))
+    good = latest(run)
+    wild = CONFIG.changed(keep=1, nan=policy, checkpoint_every=1, schedule={"kind": "constant", "lr": rate})
+    with pytest.raises(UserError, match=r"finite.*step-\d+ is the last good checkpoint: lower train\.schedule\.lr"):
+        fit(config=wild)
+    for step in run.steps():
+        kept = read(run.checkpoint(step))
+        assert all(tensor.isfinite().all() for tensor in kept.model.values())
+        model = toy.Model()
+        restore(model, kept.model)
+        assert toy.Task().loss(model.eval(), toy.Data().batch(np.arange(4))).total.isfinite()
+    assert all(torch.equal(tensor, good.model[name]) for name, tensor in read(run.checkpoint(8)).model.items())
 
 
 def test_early_stopping_keeps_the_best_checkpoint(fit):

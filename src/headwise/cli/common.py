@@ -46,6 +46,15 @@ def say(text: str = "") -> None:
     print(text, file=sys.stderr)
 
 
+def printable(text: str) -> str:
+    r"""A text from a file or a folder's name without what a terminal would obey or cannot encode.
+
+    >>> printable("a\x1b[2J\n")
+    'a?[2J?'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def warnings_to_stderr() -> None:
     """Show the library's warnings as plain lines."""
     logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Json, say
+from headwise.cli.common import Json, printable, say
 from headwise.errors import UserError
 
 
@@ -34,6 +34,7 @@ def runs(
         Run folders, or folders that hold runs; `runs` by default.
     """
     from headwise.runs import Run, find, summary
+    from headwise.runs.metrics import to_json_values
 
     found: list[Run] = []
     for path in paths or (Path("runs"),):
@@ -43,21 +44,27 @@ def runs(
     if not found:
         raise UserError(f"{' '.join(map(str, paths)) or 'runs'}: no run is in there yet; try `headwise demo`")
     summaries = [summary(run) for run in found]
+    listed = list(zip(found, summaries, strict=True))
     if json_:
-        print(json.dumps([{**asdict(each), "path": str(run.path)} for each, run in zip(summaries, found, strict=True)]))
+        print(json.dumps([to_json_values({**asdict(each), "path": str(run.path)}) for run, each in listed]))
     else:
         _print_table(summaries)
-        if compare:
-            _print_differences(found)
+    for each in summaries:
+        if each.problem:
+            say(f"headwise: {printable(each.problem)}")
+    sound = [run for run, each in listed if not each.problem]
+    if compare and not json_:
+        _print_differences(sound)
     if plot:
         from headwise.runs.plot import plot as draw
 
-        say(f"curves are in {draw(found, plot, over)}")
+        say(f"curves are in {draw(sound, plot, over)}")
 
 
 def _print_table(summaries: list[Any]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="bold")
     table.add_column("run", style="cyan")
@@ -66,24 +73,26 @@ def _print_table(summaries: list[Any]) -> None:
     table.add_column("created")
     for each in summaries:
         best = "" if each.best is None else f"{each.best:.4g}"
-        state = "training" if each.busy else ""
-        table.add_row(
+        state = "damaged" if each.problem else "training" if each.busy else ""
+        cells = (
             each.name, f"{each.steps:,}", str(each.epochs), f"{each.minutes:.1f}",
             f"{each.score} {best}".strip(), state, each.created.replace("T", " ")[:16],
         )  # fmt: skip
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     Console().print(table)
 
 
 def _print_differences(found: list[Any]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from headwise.runs.differences import differences
 
     table = Table(box=None, header_style="bold", title="settings that differ", title_justify="left")
     table.add_column("key", style="cyan")
     for run in found:
-        table.add_column(run.name)
+        table.add_column(Text(printable(run.name)))
     for key, values in differences([run.config for run in found]).items():
-        table.add_row(key, *("-" if value is None else str(value) for value in values))
+        table.add_row(*(Text(printable(cell)) for cell in (key, *("-" if v is None else str(v) for v in values))))
     Console().print(table)

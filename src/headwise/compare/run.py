@@ -15,7 +15,7 @@ from headwise.compare.board import Board, board
 from headwise.compare.cell import Cell, cells
 from headwise.compare.values import Arm, Comparison
 from headwise.config.compare import ComparisonConfig
-from headwise.files import writing
+from headwise.files import open_regular, writing
 from headwise.machine import cores
 
 RUNS = Path("runs") / "compare"
@@ -105,7 +105,8 @@ class Pool:
     def _start(self, cell: Cell, threads: int) -> subprocess.Popen[str]:
         with writing(cell.log):
             cell.log.parent.mkdir(parents=True, exist_ok=True)
-            log = cell.log.open("w")
+            log = os.fdopen(open_regular(cell.log, os.O_WRONLY | os.O_CREAT), "w")
+            log.truncate()
         with log:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "headwise.compare.worker", *self.parts],

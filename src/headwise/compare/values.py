@@ -11,7 +11,7 @@ from typing import Any
 from headwise.config.compare import LOWER, Published
 from headwise.errors import UserError, nearest
 from headwise.evaluate.score import Score
-from headwise.files import write
+from headwise.files import read_json, write
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,15 @@ class Outcome:
     def load(cls, file: Path, key: str) -> Outcome | None:
         """What `save` wrote under the same key."""
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = read_json(file)
             if found.pop("key") != key:
                 return None
             found["scores"] = {name: Score(**score) for name, score in found["scores"].items()}
             # the folder may have been moved since
             found |= {"run": file.parent, "items": file.parent / Path(found["items"]).name}
-            return cls(**found)
+            outcome = cls(**found)
+            sound = all(isinstance(score.value, int | float) for score in outcome.scores.values())
+            return outcome if sound else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 

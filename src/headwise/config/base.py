@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, cast  # noqa: F401  (Literal: for the example)
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     PlainSerializer,
@@ -28,6 +29,7 @@ from pydantic import (
 )
 
 from headwise.errors import UserError, nearest
+from headwise.files import check_name
 
 
 class Config(BaseModel):
@@ -118,6 +120,9 @@ def slot(table: Table) -> Any:
         PlainSerializer(lambda value: value.model_dump(mode="json"), return_type=dict),
         WithJsonSchema({"title": table.what, "type": ["object", "string"]}),
     ]
+
+
+FolderName = Annotated[str, AfterValidator(check_name)]  # of a folder of runs: it stays inside
 
 
 def validate(cls: type[Any], data: Mapping[str, Any], where: str = "") -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from headwise.config.base import Config, Problems, merge, validate
+from headwise.config.base import Config, FolderName, Problems, merge, validate
 from headwise.config.experiment import Experiment, parse_changes, read_toml
 from headwise.config.train import Amount, Count
 from headwise.errors import UserError, nearest
@@ -77,7 +77,7 @@ class ArmConfig(Config):
 class ComparisonConfig(Config):
     """The whole table. `set`, `budget`, the arm's `set` and `changes` are laid over the experiment, in this order."""
 
-    name: str = ""  # of the folder of its runs; empty: the file's name
+    name: FolderName = ""  # of the folder of its runs; empty: the file's name
     title: str = ""
     base: str = ""  # an experiment file, relative to the table
     experiment: dict[str, Any] = Field(default_factory=dict)  # or its keys, or changes of the file
@@ -147,7 +147,7 @@ class Suite(Config):
     """Tables that are read as one, by the name of their column: the same arms on different tasks. A table alone is a
     suite of itself."""
 
-    name: str = ""
+    name: FolderName = ""
     title: str = ""
     tables: dict[str, ComparisonConfig] = Field(min_length=1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,7 +10,7 @@ import tomli_w
 from pydantic import Field, model_validator
 
 from headwise.catalog import MODELS
-from headwise.config.base import Config, Problems, merge, slot, validate
+from headwise.config.base import Config, FolderName, Problems, merge, slot, validate
 from headwise.config.data import DATA, TOKENISERS, CharactersConfig
 from headwise.config.decode import DecodeConfig
 from headwise.config.images import ImagesConfig  # noqa: F401  (enters itself in the table of data)
@@ -19,6 +18,7 @@ from headwise.config.tasks import TASKS, TransduceConfig
 from headwise.config.train import TrainConfig
 from headwise.config.tuning import TuningConfig, inherited
 from headwise.errors import UserError
+from headwise.files import parse_toml
 from headwise.models.transformer import TransformerConfig
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ else:
 class Experiment(Config):
     """What is learnt, from which data, by which model, how, and how it is decoded."""
 
-    name: str = ""  # of the run; empty: the file's name
+    name: FolderName = ""  # of the run; empty: the file's name
     seed: int = Field(1, ge=0)
     task: AnyTask = TransduceConfig()
     data: AnyData
@@ -89,12 +89,14 @@ class Experiment(Config):
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file; what is wrong with it is said with its line."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder, not an experiment file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -110,8 +112,8 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             raise UserError(f"--set {change}: write it as key=value, for example train.steps=1000")
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+            value = parse_toml(f"value = {text}")["value"]
+        except ValueError:
             value = text
         for part in reversed(key.strip().split(".")):
             value = {part: value}

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from headwise.config.base import Config, Problems, merge, validate
+from headwise.config.base import Config, FolderName, Problems, merge, validate
 from headwise.config.compare import ArmConfig, Budget, ComparisonConfig
 from headwise.config.experiment import parse_changes, read_toml
 from headwise.config.train import Count, Positive, Rising
@@ -33,7 +33,7 @@ class SizeConfig(Config):
 class ScalingConfig(Config):
     """The whole ladder. A rung is a size and a number of tokens; of several `rates` the best one counts."""
 
-    name: str = ""  # of the folder of its runs; empty: the file's name
+    name: FolderName = ""  # of the folder of its runs; empty: the file's name
     title: str = ""
     base: str = ""  # an experiment file, relative to the ladder
     experiment: dict[str, Any] = Field(default_factory=dict)  # or its keys, or changes of the file

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from headwise.config.base import Config, Problems, validate
 from headwise.errors import UserError
+from headwise.files import parse_toml
 
 Numbers = tuple[tuple[float, ...], ...]
 LARGEST = 12  # rows or columns; beyond that nobody reads the numbers
@@ -37,8 +37,8 @@ def read(cls: type[Example], path: Path) -> Example:
 def parse(cls: type[Example], text: str, where: str) -> Example:
     """TOML text as an example, all errors starting with `where`."""
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = parse_toml(text)
+    except ValueError as error:
         raise UserError(f"{where}: not valid TOML: {error}") from None
     return validate(cls, data, where)
 

@@ -1,11 +1,11 @@
 """Reading and writing the folders of other programs."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headwise import files
 from headwise.errors import UserError
 from headwise.files import appearing
 
@@ -13,10 +13,10 @@ from headwise.files import appearing
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = files.read_json(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); name a folder that has it") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise UserError(f"{path}: is not JSON; fetch it again") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: is not a JSON object; fetch it again")

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 from headwise.errors import UserError
 from headwise.files import appearing
+from headwise.runs.differences import flattened
 from headwise.runs.manifest import Damaged, check, seal
-from headwise.runs.run import Run
+from headwise.runs.run import Run, read_state
 
 log = logging.getLogger("headwise")
 
@@ -51,8 +52,17 @@ class Checkpoint:
         return self.state["step"]
 
 
+class NonFinite(UserError):
+    """Weights that are lost: the checkpoints before stay as they are."""
+
+    def __init__(self, name: str):
+        super().__init__(f"the weights are not finite ({name}), so they are not saved")
+        self.name = name
+
+
 def save(run: Run, checkpoint: Checkpoint, keep: int = 3) -> Path:
-    """Write a checkpoint; the older ones stay untouched until it is safely there."""
+    """Write a checkpoint; the older ones stay untouched until it is safely there. Raises NonFinite before it writes."""
+    check_finite(checkpoint)
     target = run.checkpoint(checkpoint.step)
     with appearing(target, run.stage) as aside:
         for part in PARTS:
@@ -64,6 +74,27 @@ def save(run: Run, checkpoint: Checkpoint, keep: int = 3) -> Path:
         seal(aside)
     settle(run, checkpoint, keep)
     return target
+
+
+def check_finite(checkpoint: Checkpoint) -> None:
+    """Raise NonFinite where a weight is NaN or infinite."""
+    if name := find_non_finite({part: getattr(checkpoint, part) for part in USED}):
+        raise NonFinite(name)
+
+
+def find_non_finite(parts: Mapping[str, Tensors]) -> str:
+    """The name of the first weight that is NaN or infinite; empty where there is none.
+
+    Minus infinity passes: it is log 0 in the tables of n-gram models and HMMs. Weights that training has lost hold
+    NaN or both infinities.
+    """
+    for part in USED:
+        for name, tensor in parts.get(part, {}).items():
+            if tensor.is_floating_point() and tensor.numel():
+                low, high = tensor.aminmax()  # NaN if one of them is
+                if low.isnan() or not high.isfinite():
+                    return name
+    return ""
 
 
 def settle(run: Run, checkpoint: Checkpoint, keep: int) -> None:
@@ -80,11 +111,15 @@ def read(folder: Path, parts: Iterable[str] = PARTS) -> Checkpoint:
     """Read some parts of a checkpoint; raises Damaged when a file is not what was written."""
     held = check(folder, ["state.json", *(f"{part}.safetensors" for part in parts)])
     try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        state = read_state(folder)
         tensors = {part: load_file(folder / name) for part in parts if (name := f"{part}.safetensors") in held}
-        return Checkpoint(state, tensors.pop("model", {}), **tensors)
     except (OSError, ValueError, SafetensorError) as error:
         raise Damaged(folder, f"it cannot be read ({error})") from error
+    if "step" not in state:
+        raise Damaged(folder, "its state.json names no step")
+    if name := find_non_finite(tensors):
+        raise Damaged(folder, f"{name} is not finite")
+    return Checkpoint(state, tensors.pop("model", {}), **tensors)
 
 
 def latest(run: Run, parts: Iterable[str] = PARTS, first: int | None = None) -> Checkpoint | None:
@@ -107,7 +142,7 @@ def weights(run: Run, which: str = "best") -> dict[str, Tensor]:
     Without validation there is no best checkpoint and the last one is taken.
     """
     if which == "average":
-        return averaged(run, run.config.get("train", {}).get("average") or len(run.steps()))
+        return averaged(run, flattened(run.config).get("train.average") or len(run.steps()))
     if which in ("best", "last"):
         found = latest(run, USED, first=run.pointed(which))
         if found is None:

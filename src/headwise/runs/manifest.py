@@ -5,11 +5,13 @@ safetensors reads flipped bits without a word, so nothing is loaded that does no
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from headwise.errors import UserError
+from headwise.files import open_regular, parse_json, read_bytes
 
 NAME = "manifest.json"
 
@@ -44,12 +46,12 @@ def check(folder: Path, names: Iterable[str]) -> list[str]:
 
 def _listed(path: Path) -> Mapping[str, Any]:
     try:
-        text = path.read_bytes().decode("ascii")
-        files = json.loads(text)["files"]
+        text = read_bytes(path).decode("ascii")
+        files = parse_json(text)["files"]
         intact = text == _render(files)
     except OSError as error:
         raise Damaged(path, f"it cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         intact = False
     if not intact:
         raise Damaged(path, "it differs from what was written")
@@ -57,7 +59,7 @@ def _listed(path: Path) -> Mapping[str, Any]:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.tell(), "sha256": digest}
 

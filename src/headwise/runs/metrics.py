@@ -1,14 +1,18 @@
 """`metrics.jsonl`: one JSON object a line, in the order of steps."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from headwise.files import sync, write, writing
+from headwise.errors import UserError
+from headwise.files import open_regular, parse_json, read_bytes, sync, write, writing
 
 Row = Mapping[str, Any]
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+NUMBERS = ("step", "epoch", "minutes", "loss", "nll", "rate", "norm", "tokens", "tokens_per_second")
 
 
 class Metrics:
@@ -18,17 +22,17 @@ class Metrics:
         self.path = path
 
     def append(self, row: Row) -> None:
-        line = json.dumps(_plain(row)) + "\n"
-        with writing(self.path), self.path.open("ab") as file:
+        line = json.dumps(to_json_values(row)) + "\n"
+        with writing(self.path), os.fdopen(open_regular(self.path, APPEND), "ab") as file:
             file.write(line.encode())
 
     def rows(self) -> list[Row]:
-        """All whole rows; a line torn by a kill is passed over."""
+        """All whole rows; a line torn by a kill, or one that training cannot have written, is passed over."""
         return [row for _, row in self._lines()]
 
     def rewind(self, step: int) -> None:
         """Forget the rows after `step`: a resumed run will write them again."""
-        kept = [line for line, row in self._lines() if row.get("step", 0) <= step]
+        kept = [line for line, row in self._lines() if (row.get("step") or 0) <= step]
         write(self.path, "".join(kept))
 
     def sync(self) -> None:
@@ -36,21 +40,42 @@ class Metrics:
             sync(self.path)
 
     def _lines(self) -> Iterator[tuple[str, Row]]:
-        if not self.path.exists():
+        try:
+            content = read_bytes(self.path)
+        except FileNotFoundError:
             return
-        for line in self.path.read_bytes().decode("utf-8", "replace").splitlines(keepends=True):
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be read: {error.strerror}; restore a copy or delete it") from error
+        for line in content.decode("utf-8", "replace").splitlines(keepends=True):
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except ValueError:
                 continue
-            if isinstance(row, dict) and line.endswith("\n"):
+            if _is_row(row) and line.endswith("\n"):
                 yield line, row
 
 
-def _plain(value: Any) -> Any:
+def _is_row(row: Any) -> bool:
+    """Whether a value has the types of a row, so that readers need not check them."""
+    if not isinstance(row, dict) or not all(_is_number(row.get(name)) for name in NUMBERS):
+        return False
+    valid, samples = row.get("valid", {}), row.get("samples", [])
+    return (
+        isinstance(valid, dict)
+        and all(map(_is_number, valid.values()))
+        and isinstance(samples, list)
+        and all(isinstance(sample, dict) for sample in samples)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def to_json_values(value: Any) -> Any:
     """JSON has no NaN: what is not finite is written as null."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: to_json_values(item) for key, item in value.items()}
     if isinstance(value, float) and not isfinite(value):
         return None
     return value

@@ -30,8 +30,9 @@ def plot(runs: Sequence[Run], out: Path | str, over: str = "step") -> Path:
     for run in runs:
         rows = run.metrics.rows()
         score = (run.state.get("best") or {}).get("name", "")
-        trained = [(row[over], row["loss"]) for row in rows if row.get("loss") is not None]
-        valid = [(row[over], row["valid"].get(score)) for row in rows if "valid" in row]
+        placed = [row for row in rows if row.get(over) is not None]
+        trained = [(row[over], row["loss"]) for row in placed if row.get("loss") is not None]
+        valid = [(row[over], row["valid"].get(score)) for row in placed if "valid" in row]
         losses.plot(*_columns(trained), label=run.name)
         scores.plot(*_columns(valid), marker=".", label=f"{run.name}: {score}" if score else run.name)
     for axes, title in ((losses, "training loss"), (scores, "validation")):

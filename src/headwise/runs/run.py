@@ -14,24 +14,45 @@ Nothing here imports torch; tensors are the business of `checkpoint.py`.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import platform
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from reprlib import repr as shorten
 from typing import IO, Any
 
 import tomli_w
 
 from headwise.errors import UserError
-from headwise.files import Stage, discard, recover, remove, unheard, write, writing
+from headwise.files import (
+    Stage,
+    check_name,
+    discard,
+    open_regular,
+    read_bytes,
+    read_json,
+    read_toml,
+    recover,
+    remove,
+    unheard,
+    write,
+    writing,
+)
 from headwise.runs.metrics import Metrics
+
+# The types of what info.json and a checkpoint's state.json say; other keys may hold anything.
+INFO = {"created": str}
+COUNTS = ("step", "epoch", "index", "tokens", "validated", "stale", "skips")
+STATE = {**dict.fromkeys(COUNTS, int), "minutes": float, "best": dict}
+BEST = {"name": str, "value": float, "step": int}
+POINTER = 100  # bytes at most of `best` and `last`
 
 
 class Taken(UserError):
@@ -78,6 +99,10 @@ class Run:
     @classmethod
     def fresh(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
         """A new run `folder/name`, or `name-2`, `name-3`, ... where that is taken."""
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise UserError(f"run name {name!r}: {error}") from None
         path = Path(folder) / name
         number = 1
         while True:
@@ -95,19 +120,21 @@ class Run:
     def config(self) -> dict[str, Any]:
         path = self.path / "config.toml"
         try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
+            return read_toml(path)
         except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read: {error}") from error
+            what = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"{path} cannot be read: {what}; restore a copy of it, or delete the run") from error
 
     @property
     def info(self) -> dict[str, Any]:
-        return _read_json(self.path / "info.json")
+        """Versions and time of creation; empty where the file is missing."""
+        return _read_facts(self.path / "info.json", INFO)
 
     @property
     def state(self) -> dict[str, Any]:
         """Where training stood at the newest checkpoint; empty before the first."""
         steps = self.steps()
-        return _read_json(self.checkpoint(steps[-1]) / "state.json") if steps else {}
+        return read_state(self.checkpoint(steps[-1])) if steps else {}
 
     def steps(self) -> list[int]:
         """The steps of which there is a checkpoint, ascending."""
@@ -120,10 +147,10 @@ class Run:
     def pointed(self, name: str) -> int | None:
         """The step that the small file `best` or `last` names, where that checkpoint exists."""
         try:
-            step = (self.path / name).read_text(encoding="utf-8").strip().removeprefix("step-")
+            step = read_bytes(self.path / name, POINTER).decode("utf-8").strip().removeprefix("step-")
+            return int(step) if step.isdecimal() and self.checkpoint(int(step)).is_dir() else None
         except (OSError, ValueError):
             return None
-        return int(step) if step.isdecimal() and self.checkpoint(int(step)).is_dir() else None
 
     def point(self, name: str, step: int) -> None:
         if self.pointed(name) != step:
@@ -151,8 +178,10 @@ class Run:
     def lock(self) -> Iterator[None]:
         """Be the run's only writer. The kernel lets go of the lock however the process ends."""
         with ExitStack() as stack:
+            with writing(self.path / "lock"):
+                handle = open_regular(self.path / "lock", os.O_RDWR | os.O_CREAT)
+                file = stack.enter_context(os.fdopen(handle, "r+"))
             with writing(self.path):
-                file = stack.enter_context((self.path / "lock").open("a+"))
                 if not _locked(file):
                     file.seek(0)
                     owner = file.read().strip() or "unknown"
@@ -162,6 +191,10 @@ class Run:
                 file.truncate(0)
                 file.write(f"{os.getpid()}\n")
                 file.flush()
+            with writing(self.checkpoints):
+                if self.checkpoints.is_symlink():  # old checkpoints are deleted there
+                    raise OSError(errno.ELOOP, "it is a symbolic link", str(self.checkpoints))
+            with writing(self.path):
                 recover(self.path)
                 recover(self.checkpoints)
             yield
@@ -170,7 +203,7 @@ class Run:
     def busy(self) -> bool:
         """Whether some process trains it now."""
         try:
-            with (self.path / "lock").open() as file:
+            with os.fdopen(open_regular(self.path / "lock")) as file:
                 return not _locked(file)
         except OSError:
             return False
@@ -188,10 +221,17 @@ class Summary:
     best: float | None
     created: str
     busy: bool
+    problem: str = field(default="", compare=False)  # why the files of the run cannot be read, in a sentence
 
 
 def summary(run: Run) -> Summary:
-    state = run.state
+    """Read what a table says of a run; files that training cannot have written are told as its `problem`."""
+    try:
+        run.config  # noqa: B018  (a property that reads)
+        state, created, problem = run.state, run.info.get("created", ""), ""
+        run.metrics.rows()
+    except UserError as error:
+        state, created, problem = {}, "", str(error)
     best = state.get("best") or {}
     return Summary(
         name=run.name,
@@ -200,15 +240,31 @@ def summary(run: Run) -> Summary:
         minutes=state.get("minutes", 0.0),
         score=best.get("name", ""),
         best=best.get("value"),
-        created=run.info.get("created", ""),
+        created=created,
         busy=run.busy,
+        problem=problem,
     )
 
 
 def find(folder: Path | str) -> list[Run]:
     """All runs directly inside a folder, the oldest first."""
-    runs = [Run(path.parent) for path in Path(folder).glob("*/config.toml")]
-    return sorted(runs, key=lambda run: (run.info.get("created", ""), run.name))
+    runs = [Run(path.parent) for path in Path(folder).glob("*/config.toml") if path.is_file()]
+    return sorted(runs, key=lambda run: (_created(run), run.name))
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """The state.json of a checkpoint, with the types that training writes."""
+    path = checkpoint / "state.json"
+    state = _read_facts(path, STATE)
+    _check_types(path, state.get("best") or {}, BEST)
+    return state
+
+
+def _created(run: Run) -> str:
+    try:
+        return run.info.get("created", "")
+    except UserError:
+        return ""
 
 
 def _locked(file: IO[str]) -> bool:
@@ -228,10 +284,24 @@ def _info() -> dict[str, Any]:
     }
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """A small file of facts for people to see; what cannot be read is empty."""
+def _read_facts(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
+    """A small JSON object whose values have these types; empty where the file is missing."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        facts = read_json(path)
+    except FileNotFoundError:
         return {}
-    return found if isinstance(found, dict) else {}
+    except (OSError, ValueError) as error:
+        what = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path} cannot be read: {what}; restore a copy or delete it") from error
+    if not isinstance(facts, dict):
+        raise UserError(f"{path}: it is no JSON object; restore a copy or delete it")
+    _check_types(path, facts, types)
+    return facts
+
+
+def _check_types(path: Path, facts: Mapping[str, Any], types: Mapping[str, type]) -> None:
+    for key, wanted in types.items():
+        value = facts.get(key, wanted())
+        found = float if wanted is float and type(value) is int else type(value)  # 3 is a number of minutes, too
+        if found is not wanted:
+            raise UserError(f"{path}: {key} is {shorten(value)}; restore a copy or delete the file")

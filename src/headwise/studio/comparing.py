@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from headwise.compare.render import notes, rows
 from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.config.compare import SHIPPED, ComparisonConfig, Published, Suite
 from headwise.errors import UserError, nearest
+from headwise.files import read_json
 from headwise.runs import Run
 from headwise.studio.histories import finite
 
@@ -73,7 +73,7 @@ def cell(file: Path) -> tuple[str, int, Outcome] | None:
         settings = Run(file.parent).config
         seed = int(settings.get("seed", 0))
         arm = str(settings.get("name", file.parent.name)).removesuffix(f"-{seed}")
-        outcome = Outcome.load(file, json.loads(file.read_text(encoding="utf-8"))["key"])
+        outcome = Outcome.load(file, read_json(file)["key"])
         return None if outcome is None else (arm, seed, outcome)
     except (OSError, ValueError, KeyError, TypeError, UserError):
         return None

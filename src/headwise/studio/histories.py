@@ -8,9 +8,11 @@ from typing import Any
 
 from headwise.errors import UserError
 from headwise.runs import Run, summary
+from headwise.runs.differences import flattened
 from headwise.studio.shelf import Item
 
-BUDGETS = {"steps": "step", "epochs": "epoch", "minutes": "minutes", "tokens": "tokens"}  # setting -> what is spent
+# setting -> what is spent
+BUDGETS = {"steps": "step", "epochs": "epoch", "minutes": "minutes", "tokens": "tokens", "patience": "stale"}
 MOST_SAMPLED = 100  # validations
 
 
@@ -19,13 +21,12 @@ def history(item: Item) -> dict[str, Any]:
     told = item.told()
     if item.run is None or "problem" in told:
         return {**told, "state": "folder" if item.run is None else "damaged"}
-    try:
-        found, stands = summary(item.run), state(item.run)
-    except Exception as error:  # files that are not what training wrote must not hide the other runs
-        return {**told, "state": "damaged", "problem": f"{item.name}: cannot be read ({error})"}
+    found = summary(item.run)
+    if found.problem:
+        return {**told, "state": "damaged", "problem": found.problem}
     return {
         **told,
-        "state": stands,
+        "state": state(item.run),
         "steps": found.steps,
         "epochs": found.epochs,
         "minutes": finite(found.minutes),
@@ -39,13 +40,17 @@ def state(run: Run) -> str:
     """running, done, interrupted, or untrained: a run that was made of weights from elsewhere, or has not begun."""
     if run.busy:
         return "running"
-    stood, train = run.state, run.config.get("train", {})
+    stood, settings = run.state, flattened(run.config)
     if not stood.get("step"):
         return "untrained"
-    spent = any(train.get(key) and stood.get(own, 0) >= train[key] for key, own in BUDGETS.items())
-    patient = train.get("patience") and stood.get("stale", 0) >= train["patience"]
+    limits = {own: settings.get(f"train.{key}") for key, own in BUDGETS.items()}
+    spent = any(_is_spent(stood.get(own, 0), limit) for own, limit in limits.items())
     counted = not any("loss" in row for row in run.metrics.rows())  # taught in one pass, without steps
-    return "done" if spent or patient or counted else "interrupted"
+    return "done" if spent or counted else "interrupted"
+
+
+def _is_spent(spent: float, limit: Any) -> bool:
+    return isinstance(limit, int | float) and 0 < limit <= spent
 
 
 def rows(item: Item, since: int, step: int) -> dict[str, Any]:

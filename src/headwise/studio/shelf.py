@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from headwise.errors import UserError, nearest
 from headwise.runs import Run, find
 
+LONGEST = 100  # characters of a kind
 PICTURED = ("classify-images", "detect", "caption")  # tasks whose models read images
 
 
@@ -40,7 +42,12 @@ class Item:
 
 def kind(part: Any) -> str:
     """What a part of an experiment is called, written as a table or as its kind alone."""
-    return str(part.get("kind", "")) if isinstance(part, Mapping) else str(part)
+    return str(part.get("kind", "") if isinstance(part, Mapping) else part)[:LONGEST]
+
+
+def readable(name: str) -> str:
+    """A file name as text: bytes that are no UTF-8 cannot be sent to a page."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 class Shelf:
@@ -56,7 +63,8 @@ class Shelf:
         """By name; of two with the same name the second is called by its folder, too."""
         found: dict[str, Item] = {}
         for path in self._folders():
-            name = path.name if path.name not in found else f"{path.parent.name}-{path.name}"
+            name = readable(path.name)
+            name = name if name not in found else f"{readable(path.parent.name)}-{name}"
             found.setdefault(name, Item(name, path))
         return found
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from headwise.config.data import TokeniserConfig
 from headwise.errors import UserError, nearest
-from headwise.files import write
+from headwise.files import read_json, write
 from headwise.interop.marian_text import MarianTokeniser
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser
@@ -78,10 +78,10 @@ class Tokenisers:
     @classmethod
     def load(cls, path: Path | str) -> Tokenisers:
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            data = read_json(Path(path))
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-        except (ValueError, RecursionError):
+        except ValueError:
             raise UserError(f"{path}: is not JSON; it may be damaged, copy it from the run again") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise UserError(f"{path}: is not a tokeniser file of Headwise; take the one of a run folder")

@@ -82,6 +82,19 @@ class Learner:
         """What a row says of experts, where there are some: their load since `reset`; read only when logged."""
         return {"load": summary(self.loads.values())} if self.loads else {}
 
+    def has_finite_loss(self, batch: Any) -> bool:
+        """Whether the loss of a batch is finite with the weights of now; nothing else changes."""
+        before = carried(self.task)
+        self.model.eval()
+        try:
+            with torch.no_grad(), self.autocast:
+                loss = self.task.loss(self.model, batch.to(self.device))
+        finally:
+            self.model.train()
+            if isinstance(self.task, Carrying):
+                self.task.carried = before
+        return bool(loss.total.isfinite())
+
     @contextmanager
     def judged(self) -> Iterator[nn.Module]:
         """The model as it will be used: averaged weights, no dropout, no gradients."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from headwise.config.train import TrainConfig
 from headwise.errors import UserError, nearest
-from headwise.runs.checkpoint import latest, save, settle
+from headwise.runs.checkpoint import NonFinite, latest, save, settle
 from headwise.runs.run import Run
 from headwise.train.board import board
 from headwise.train.learner import Learner
@@ -82,8 +82,10 @@ class Loop:
         self.saved = self.state.timeless() if found else {}
         self.plan = self._planned()
         # steps whose gradient norm is not read yet; waiting for it would stall an accelerator
-        self.norms: deque[tuple[int, Sequence[np.ndarray], Tensor]] = deque()
+        self.norms: deque[tuple[int, Sequence[np.ndarray], Any, Tensor]] = deque()
         self.norm = nan
+        self.batch: Any = None  # the one in work
+        self.finite: Any = None  # the last one whose gradient was finite
         self.lag = 0 if learner.device.type == "cpu" else 1
         self.start = monotonic() - 60 * self.state.minutes
         self.saved_at = self.logged_at = monotonic()
@@ -145,7 +147,7 @@ class Loop:
         if state.index >= len(self.plan):
             state.epoch, state.index = state.epoch + 1, 0
             self.plan = self._planned()
-        self.norms.append((state.step, group, norm))
+        self.norms.append((state.step, group, self.batch, norm))
         self._check_norms(self.lag)
         if state.step % self.config.log_every == 0:
             self._log()
@@ -154,15 +156,16 @@ class Loop:
         for numbers in group:
             if self.signals.asked:  # a long group is broken off and done again after resuming
                 raise Interrupted
-            yield self.data.batch(numbers)
+            self.batch = self.data.batch(numbers)
+            yield self.batch
 
     def _check_norms(self, lag: int) -> None:
         """Report updates that were refused because the gradient was not finite."""
         while len(self.norms) > lag:
-            step, group, norm = self.norms.popleft()
+            step, group, batch, norm = self.norms.popleft()
             self.norm = norm.item()
             if isfinite(self.norm):
-                self.state.skips = 0
+                self.state.skips, self.finite = 0, batch
                 continue
             examples = [int(number) for numbers in group for number in numbers]
             self.state.skips += 1
@@ -247,10 +250,28 @@ class Loop:
         self._log()
         if self.saved == self.state.timeless():
             return
+        if not self._is_sound():
+            raise UserError(
+                self._describe_lost_weights("the weights are lost (the loss is not finite), so they are not saved")
+            )
         self.run.metrics.sync()
         self.state.minutes = self._minutes()  # those of the validation too
-        save(self.run, self.learner.checkpoint(asdict(self.state)), self.keep)
+        try:
+            save(self.run, self.learner.checkpoint(asdict(self.state)), self.keep)
+        except NonFinite as error:
+            raise UserError(self._describe_lost_weights(str(error))) from error
         self.saved, self.saved_at = self.state.timeless(), monotonic()
+
+    def _is_sound(self) -> bool:
+        """Whether the weights give a finite loss where those of a step before did: a wild update may have lost them
+        though they are finite themselves."""
+        return self.finite is None or self.learner.has_finite_loss(self.finite)
+
+    def _describe_lost_weights(self, why: str) -> str:
+        """The sentence for weights that cannot be used any more."""
+        kept = self.run.steps()
+        good = f"{self.run.checkpoint(kept[-1])} is the last good checkpoint" if kept else "there is no checkpoint yet"
+        return f"step {self.state.step}: {why}; {good}: lower train.schedule.lr or set train.clip, and train anew"
 
 
 def _some(numbers: Sequence[int], most: int = 20) -> str:
