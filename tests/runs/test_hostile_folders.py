@@ -119,7 +119,7 @@ CONTENTS: dict[tuple[str, str], str] = {
     ("config.toml", "deep"): f"a = {DEEP}",
     ("config.toml", "text for table"): 'train = "fast"\ntask = 5\nmodel = [1]\ntuning = 3',
     ("metrics.jsonl", "deep"): DEEP + "\n",
-    ("metrics.jsonl", "types"): '{"step": "x", "loss": [1]}\n{"valid": 3}\n{"samples": "abc"}\n{"valid": {"nll": "x"}}\n',
+    ("metrics.jsonl", "types"): '{"loss": [1]}\n{"valid": 3}\n{"samples": "a"}\n{"valid": {"nll": "x"}}\n',
     (STATE, "deep"): DEEP,
     (STATE, "text for number"): '{"step": "abc", "minutes": "soon"}',
     (STATE, "best"): '{"step": 3, "best": {"name": 7, "value": "low"}}',
