@@ -1,5 +1,6 @@
 """For all tests."""
 
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -15,9 +16,9 @@ OPTIONS = (
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Tiny tensors: a second thread only costs. And the same numbers every time."""
+    """Tiny tensors: a second thread only costs, unless one asks how it rounds. And the same seed every time."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)

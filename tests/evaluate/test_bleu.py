@@ -1,7 +1,6 @@
 """BLEU is sacreBLEU's own, and its fast resampling formula agrees with it."""
 
 import random
-import time
 
 import numpy as np
 import pytest
@@ -57,13 +56,6 @@ def test_vectorised_formula_equals_sacrebleu_also_where_it_smooths(seed: int) ->
     theirs = BLEU.compute_bleu(list(matches), list(totals), length, reference, smooth_method="exp").score
     ours = from_statistics(np.array([[*matches, *totals, length, reference]], dtype=float))[0]
     assert ours == pytest.approx(theirs, abs=1e-9)
-
-
-def test_a_thousand_resamples_of_a_thousand_sentences_take_about_a_second() -> None:
-    outputs, references = corpus(1000)
-    start = time.perf_counter()
-    bleu(outputs, references)
-    assert time.perf_counter() - start < 4  # 0.4 s alone; room for a busy machine
 
 
 def test_misaligned_empty_or_unreferenced_data_is_a_clear_error() -> None:

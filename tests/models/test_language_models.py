@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from headwise import UserError
 from headwise.blocks.attention import Grouped
 from headwise.blocks.embed import Types
 from headwise.blocks.stack import parameters
+from headwise.testing import assert_causal_in_embeddings
 
 COUNTS = {
     "gpt-base": 116_534_784,
@@ -89,8 +91,12 @@ def test_a_second_text_is_of_another_type() -> None:
 
 def test_bert_sees_both_ways_and_gpt_does_not() -> None:
     ids, edited = torch.tensor([[5, 6, 7]]), torch.tensor([[5, 6, 8]])
-    assert not torch.equal(tiny("bert")(ids)[:, 0], tiny("bert")(edited)[:, 0])
-    assert torch.equal(tiny("gpt2")(ids)[:, :2], tiny("gpt2")(edited)[:, :2])
+    assert not torch.allclose(tiny("bert")(ids)[:, 0], tiny("bert")(edited)[:, 0])
+    torch.testing.assert_close(tiny("gpt2")(ids)[:, :2], tiny("gpt2")(edited)[:, :2])
+    for name, expected in (("bert", pytest.raises(AssertionError, match="looks ahead")), ("gpt2", nullcontext())):
+        model = tiny(name)
+        with expected:
+            assert_causal_in_embeddings(model, lambda model=model: model(ids), ids)
 
 
 def test_only_hidden_words_count_and_the_order_of_texts_is_a_second_mean() -> None:

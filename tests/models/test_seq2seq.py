@@ -103,7 +103,7 @@ def test_a_window_hides_what_is_far() -> None:
 def test_alignments_of_copies_are_diagonal(kind: str) -> None:
     model = tiny(kind, depth=1).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(100):
+    for _ in range(200):  # after 100 one seed in six is not there yet
         words = torch.randint(3, 12, (32, 5))
         source = torch.nn.functional.pad(words, (0, 1), value=2)
         loss = model(source, torch.nn.functional.pad(words, (1, 0), value=1), labels=source)
