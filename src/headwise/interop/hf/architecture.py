@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from headwise.config.base import Config, validate
+from headwise.config.base import Config, Problems, validate
 from headwise.config.model import ModelConfig
 from headwise.errors import UserError
+from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import Texts
+from headwise.interop.hf.unread import UNREAD
 from headwise.models.layered import LayeredConfig
 from headwise.text.tokenisers import Tokenisers
 
 Id = int | tuple[int, ...] | None
 
 Gating = Literal["relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "silu", "swish", "sigmoid"]
-Plain = Gating | Literal["tanh"]
+Plain = Literal["relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "silu", "swish", "sigmoid", "tanh"]
+COMPUTED = "it is computed, and only older versions stored it"
+SHOWN = 5  # names in a complaint
+UNKNOWN = "nothing here knows what this key changes"
+REMEDY = "remove it if it changes no outputs"
+EMPTY: dict[str, Any] = {"pruned_heads": {}}  # keys that change nothing with this value
 ACTIVATIONS: dict[str, tuple[Plain, ...]] = {  # of several names for one activation the first is written
     "relu": ("relu",),
     "gelu": ("gelu",),
@@ -41,16 +48,53 @@ def activation_of(config: LayeredConfig) -> str:
     return ACTIVATIONS.get(plain, ("relu",))[0]
 
 
-class Schema(Config):
-    """The keys of a `config.json` that matter, with the defaults of `transformers`."""
+class Keys(Config):
+    """The keys of a `config.json`, or of a table in it, that matter, with the defaults of `transformers`.
+
+    An alias (`attribute_map` in `transformers`) counts as the key that it stands for. Keys that change no outputs are
+    left out; any other is refused, unless it is null.
+    """
+
+    aliases: ClassVar[Mapping[str, str]] = {}  # another name of a key -> the key
+    unread: ClassVar[Collection[str]] = ()  # keys of this model type that change no outputs, beside `UNREAD`
 
     model_type: str
+    # Old files have these everywhere; where they may have another value, a subclass says so.
+    is_encoder_decoder: Literal[False] = False
+    is_decoder: Literal[False] = False
+    add_cross_attention: Literal[False] = False
+    tie_encoder_decoder: Literal[False] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_keys(cls, data: Any) -> Any:
+        """Aliases resolved, keys without effect left out, unknown ones refused."""
+        if not isinstance(data, Mapping):
+            return data
+        found: dict[str, Any] = {}
+        for name, value in data.items():
+            key = cls.aliases.get(name, name)
+            if name != key and key in data and data[key] != value:
+                raise Problems([((name,), f"is {value!r}, but {key}, the same setting, is {data[key]!r}; keep one")])
+            if key in cls.model_fields:
+                found[key] = value
+            elif key not in UNREAD and key not in cls.unread and value is not None and value != EMPTY.get(key):
+                raise Problems([((str(name),), f"{value!r} is not supported, as {UNKNOWN}; {REMEDY}")])
+        return found
+
+
+class Schema(Keys):
+    """The keys of a model's `config.json`."""
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str = "config.json") -> Self:
-        """Other keys are left alone: there are many, and they do not touch the numbers."""
-        found: Self = validate(cls, {key: value for key, value in data.items() if key in cls.model_fields}, where)
+        found: Self = validate(cls, data, where)
         return found
+
+    def tied(self, name: str) -> Mapping[str, str]:
+        """The tensors of a class of `transformers` that are tied: each with the one that it is tied to, in the order in
+        which `tie_weights` goes through them."""
+        return {}
 
     @abstractmethod
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
@@ -121,6 +165,20 @@ def either(*names: str) -> Key:
     return Key(names[:1], others=names[1:])
 
 
+def no_check(weights: Weights) -> None:
+    pass
+
+
+def some(names: Iterable[str]) -> str:
+    """The first few of many names.
+
+    >>> some(f"h.{i}" for i in range(7))
+    'h.0, h.1, h.2, h.3, h.4 and 2 more'
+    """
+    names = sorted(set(names))
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
 def no_files(tokenisers: Tokenisers, folder: Path) -> bool:
     return False
 
@@ -136,7 +194,8 @@ class Architecture:
     heads: Mapping[str, Mapping[str, str | Key]] = field(default_factory=dict)  # further keys of a task, or of a class
     hints: Mapping[str, str] = field(default_factory=dict)  # a class of theirs -> a tensor of ours that none but it has
     stem: str = ""  # of the base model's names, which a folder of a base model leaves out
-    ignored: str = r"(?!)"  # a pattern of tensors that are no weights
+    ignored: Mapping[str, str] = field(default_factory=dict)  # a pattern of tensors that are left aside -> the reason
+    check: Callable[[Weights], None] = no_check  # of tensors that are left aside and must have certain values
     roles: Mapping[str, str] = field(default_factory=dict)  # our mark -> theirs, where they differ
     texts: Callable[[Path], Texts] = Texts.of
     write_texts: Callable[[Tokenisers, Path], bool] = no_files  # of a form of its own; whether there is one

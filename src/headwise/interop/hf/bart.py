@@ -7,12 +7,28 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwise.interop.hf.architecture import OURS, Architecture, Id, Key, Plain, Theirs, activation_of, either, fused
+from headwise.interop.hf.architecture import OURS, Architecture, Id, Key, Plain, Theirs, activation_of, fused
 from headwise.models.bart import BartConfig
+
+# Other names of one key; of two stacks they mean the encoder's.
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
+TIED = {  # to one table for the words of both sides and of the outputs
+    "lm_head.weight": "model.shared.weight",
+    "model.decoder.embed_tokens.weight": "model.shared.weight",
+    "model.encoder.embed_tokens.weight": "model.shared.weight",
+}
 
 
 class TheirBart(Theirs):
+    aliases = ALIASES
+    unread = ("save_step",)
+
     model_type: Literal["bart"] = "bart"
+    is_encoder_decoder: Literal[True] = True  # type: ignore[assignment]
     vocab_size: int = Field(50265, gt=0)
     d_model: int = Field(1024, gt=0)
     encoder_layers: int = Field(12, gt=0)
@@ -27,7 +43,7 @@ class TheirBart(Theirs):
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     scale_embedding: bool = False
-    tie_word_embeddings: Literal[True] = True
+    tie_word_embeddings: bool = True
     pad_token_id: Id = 1
     bos_token_id: Id = 0
     eos_token_id: Id = 2
@@ -37,6 +53,8 @@ class TheirBart(Theirs):
     normalize_embedding: Literal[True] = True
     add_final_layer_norm: Literal[False] = False
     static_position_embeddings: Literal[False] = False
+    add_bias_logits: Literal[False] = False
+    extra_pos_embeddings: Literal[2] = 2
 
     @model_validator(mode="after")
     def _alike(self) -> Self:
@@ -50,6 +68,9 @@ class TheirBart(Theirs):
     @property
     def context(self) -> int:
         return self.max_position_embeddings
+
+    def tied(self, name: str) -> dict[str, str]:
+        return TIED if self.tie_word_embeddings else {}
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
@@ -85,6 +106,7 @@ class TheirBart(Theirs):
             "attention_dropout": config.attention_dropout,
             "activation_dropout": config.hidden_dropout,
             "scale_embedding": config.scaled,
+            "tie_word_embeddings": config.tie in ("auto", "all"),
         }
         return cls.model_validate(data)
 
@@ -110,12 +132,13 @@ def block(side: str, memory: bool) -> dict[str, str | Key]:
     return found
 
 
+UNUSED = "transformers reads the table of each side, not this one, where they are not tied"
 BART = Architecture(
     theirs=TheirBart,
     config=BartConfig,
     classes={"BartForConditionalGeneration": "transduce"},
     keys={
-        "{side}.embed.table": either("model.shared", "model.{side}.embed_tokens"),
+        "{side}.embed.table": "model.{side}.embed_tokens",
         "{side}.embed.positions": "model.{side}.embed_positions",
         "{side}.embed.norm": "model.{side}.layernorm_embedding",
         **block("encoder", memory=False),
@@ -129,5 +152,6 @@ BART = Architecture(
         ),
     },
     stem="model.",
+    ignored={r"model\.shared\.weight": UNUSED, r"(model\.)?(encoder|decoder)\.version": "counts formats"},
     also={"decoder_start": "eos", "forced_bos": "bos", "forced_eos": "eos"},
 )

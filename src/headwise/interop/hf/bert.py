@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from headwise.interop.hf.architecture import (
+    COMPUTED,
     OURS,
     Architecture,
     Id,
@@ -15,14 +17,18 @@ from headwise.interop.hf.architecture import (
     Plain,
     Theirs,
     activation_of,
-    either,
     fused,
 )
 from headwise.models.bert import AlbertConfig, BertConfig
 
+GUESSERS = ("ForPreTraining", "ForMaskedLM")
+
 
 class TheirEncoder(Theirs):
     """What BERT and its kin have."""
+
+    stem: ClassVar[str] = "bert"  # of the base model
+    guess: ClassVar[str] = "cls.predictions"  # of the head that guesses hidden words
 
     hidden_size: int = Field(768, gt=0)
     num_hidden_layers: int = Field(12, gt=0)
@@ -34,12 +40,21 @@ class TheirEncoder(Theirs):
     max_position_embeddings: int = Field(512, gt=0)
     type_vocab_size: int = Field(2, ge=0)
     layer_norm_eps: float = 1e-12
-    tie_word_embeddings: Literal[True] = True
+    tie_word_embeddings: bool = True
     pad_token_id: Id = 0
+    position_embedding_type: Literal["absolute"] = "absolute"
 
     @property
     def context(self) -> int:
         return self.max_position_embeddings
+
+    def tied(self, name: str) -> dict[str, str]:
+        if not self.tie_word_embeddings or not name.endswith(GUESSERS):
+            return {}
+        return {
+            f"{self.guess}.decoder.weight": f"{self.stem}.embeddings.word_embeddings.weight",
+            f"{self.guess}.decoder.bias": f"{self.guess}.bias",
+        }
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
@@ -72,15 +87,18 @@ class TheirEncoder(Theirs):
             "max_position_embeddings": getattr(config.positions, "limit", 512),
             "type_vocab_size": config.token_types,
             "layer_norm_eps": config.norm.eps,
+            "tie_word_embeddings": config.tie not in ("none", "inputs"),
         }
 
 
 class TheirBert(TheirEncoder):
+    unread = (
+        "directionality",
+        *(f"pooler_{key}" for key in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")),
+    )
+
     model_type: Literal["bert"] = "bert"
     vocab_size: int = Field(30522, gt=0)
-    position_embedding_type: Literal["absolute"] = "absolute"
-    is_decoder: Literal[False] = False
-    add_cross_attention: Literal[False] = False
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return super().ours(task, names) | {
@@ -90,6 +108,9 @@ class TheirBert(TheirEncoder):
 
 
 class TheirAlbert(TheirEncoder):
+    stem, guess = "albert", "predictions"
+    unread = ("down_scale_factor", "gap_size", "ln_type", "net_structure_type", "num_memory_blocks")
+
     model_type: Literal["albert"] = "albert"
     vocab_size: int = Field(30000, gt=0)
     embedding_size: int = Field(128, gt=0)
@@ -144,6 +165,15 @@ def heads(pooler: str, order: str, guess: dict[str, str | Key]) -> dict[str, dic
     }
 
 
+def leftovers(stem: str, guess: str = "cls.predictions") -> dict[str, str]:
+    """Tensors of a folder that are left aside, with the reason."""
+    return {
+        rf"{stem}\.embeddings\.position_ids": COMPUTED,
+        rf"{stem}\.pooler\..*": "their head does not read it",
+        rf"{re.escape(guess)}\.bias": "transformers reads decoder.bias where the two are not tied",
+    }
+
+
 PROJECTIONS = ("query", "key", "value")
 LAYER, INSIDE = "encoder.stack.layers.{i}", "bert.encoder.layer.{i}"
 BERT = Architecture(
@@ -173,12 +203,12 @@ BERT = Architecture(
             "head.before.dense": "cls.predictions.transform.dense",
             "head.before.norm": "cls.predictions.transform.LayerNorm",
             "head.table": "cls.predictions.decoder",
-            "head.bias": either("cls.predictions.bias", "cls.predictions.decoder.bias"),
+            "head.bias": "cls.predictions.decoder.bias",
         },
     ),
     hints={"BertForPreTraining": "order.2.weight"},
     stem="bert.",
-    ignored=r"bert\.(embeddings\.position_ids|pooler\..*)",
+    ignored=leftovers("bert"),
     roles={"bos": "cls", "eos": "sep"},
 )
 
@@ -211,11 +241,11 @@ ALBERT = Architecture(
             "head.before.dense": "predictions.dense",
             "head.before.norm": "predictions.LayerNorm",
             "head.table": "predictions.decoder",
-            "head.bias": either("predictions.bias", "predictions.decoder.bias"),
+            "head.bias": "predictions.decoder.bias",
         },
     ),
     hints={"AlbertForPreTraining": "order.2.weight"},
     stem="albert.",
-    ignored=r"albert\.(embeddings\.position_ids|pooler\..*)",
+    ignored=leftovers("albert", "predictions"),
     roles={"bos": "cls", "eos": "sep"},
 )

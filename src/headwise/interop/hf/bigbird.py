@@ -27,8 +27,6 @@ class TheirBigBird(TheirEncoder):
     num_random_blocks: int = Field(3, ge=0)
     rescale_embeddings: bool = False
     use_bias: Literal[True] = True
-    is_decoder: Literal[False] = False
-    add_cross_attention: Literal[False] = False
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         sparse = {

@@ -12,14 +12,18 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from headwise.interop.hf.architecture import Architecture, Key, either
-from headwise.interop.hf.bert import EMBEDDING, LABELS, TheirEncoder, under
+from headwise.errors import UserError
+from headwise.interop.hf.architecture import Architecture, Key, either, some
+from headwise.interop.hf.bert import EMBEDDING, GUESSERS, LABELS, TheirEncoder, leftovers, under
 from headwise.models.deberta import DebertaConfig
 
 PLACES = "deberta.embeddings.position_embeddings.weight"
 
 
 class TheirDeberta(TheirEncoder):
+    stem = "deberta"
+    unread = ("padding_idx", "pooler_hidden_size")  # the shape of the pooler's tensor tells its size
+
     model_type: Literal["deberta"] = "deberta"
     vocab_size: int = Field(50265, gt=0)
     type_vocab_size: int = Field(0, ge=0)
@@ -41,7 +45,15 @@ class TheirDeberta(TheirEncoder):
             raise ValueError("only both of c2p and p2c are supported")
         return ("c2p", "p2c")
 
+    def tied(self, name: str) -> dict[str, str]:
+        """With `legacy` false the words themselves are the outputs' table, whatever `tie_word_embeddings` says."""
+        if self.legacy or not name.endswith(GUESSERS):
+            return super().tied(name)
+        return {"cls.predictions.decoder.weight": "deberta.embeddings.word_embeddings.weight"}
+
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        if not self.legacy and (stored := [name for name in names if name.startswith("cls.predictions.")]):
+            raise UserError(f"config.json: legacy: is false, so nothing reads {some(stored)}; take both from one model")
         reach = self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
         return super().ours(task, names) | {
             "positions": {"kind": "deberta", "furthest": reach},
@@ -97,7 +109,7 @@ DEBERTA = Architecture(
             "head.before.dense": either("cls.predictions.transform.dense", "lm_predictions.lm_head.dense"),
             "head.before.norm": either("cls.predictions.transform.LayerNorm", "lm_predictions.lm_head.LayerNorm"),
             "head.table": "cls.predictions.decoder",
-            "head.bias": either("cls.predictions.bias", "cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),
+            "head.bias": either("cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),
         },
         "tag": LABELS,
         "classify": {**POOLER, **LABELS},
@@ -105,6 +117,9 @@ DEBERTA = Architecture(
         "encode": {},
     },
     stem="deberta.",
-    ignored=r"deberta\.embeddings\.position_(ids|embeddings\.weight)",
+    ignored={
+        **leftovers("deberta"),
+        r"deberta\.embeddings\.position_embeddings\.weight": "only the head that guesses words reads it",
+    },
     roles={"bos": "cls", "eos": "sep"},
 )

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from headwise.interop.hf.architecture import Architecture
 from headwise.interop.hf.bert import has
-from headwise.interop.hf.vit import TheirColumns, columns
+from headwise.interop.hf.vit import POOLER, TheirColumns, columns
 from headwise.models.deit import DeiTConfig
 
 
@@ -40,5 +40,5 @@ DEIT = Architecture(
     },
     hints={"DeiTForImageClassificationWithTeacher": "heads.1.head.weight"},
     stem="deit.",
-    ignored=r"deit\.pooler\..*",
+    ignored={r"deit\.pooler\..*": POOLER},
 )

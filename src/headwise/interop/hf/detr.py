@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from torch import Tensor
 
-from headwise.interop.hf.architecture import OURS, Architecture, Key, Plain, activation_of, either
-from headwise.interop.hf.bart import block
+from headwise.config.base import Problems, problems
+from headwise.interop.hf.architecture import OURS, Architecture, Key, Keys, Plain, activation_of, either
+from headwise.interop.hf.bart import ALIASES, block
 from headwise.interop.hf.images import Sides, TheirImages, pair
 from headwise.interop.hf.resnet import TheirResNet, backbone
 from headwise.models.detr import DetrConfig
@@ -26,27 +27,62 @@ TIMM = {  # names of `transformers` -> of timm
 
 
 class TheirBackbone(TheirResNet):
-    out_features: tuple[str, ...] | None = None  # the last one is read; none: the last stage
+    # Of those that it gives the last one is read; none: the last stage.
+    out_features: tuple[str, ...] | None = None
+    out_indices: tuple[int, ...] | None = None
 
     @model_validator(mode="after")
     def _last(self) -> Self:
-        if self.out_features and self.out_features[-1] != f"stage{len(self.depths)}":
-            raise ValueError(f"out_features must end with the last stage, stage{len(self.depths)}")
+        count = len(self.depths)
+        if self.out_features and self.out_features[-1] != f"stage{count}":
+            raise ValueError(f"out_features must end with the last stage, stage{count}")
+        if self.out_indices and self.out_indices[-1] not in (count, -1):
+            raise ValueError(f"out_indices must end with the last stage, {count}")
         return self
 
 
-def named(name: str) -> TheirBackbone:
-    """A backbone by its name in timm."""
-    if name not in DEPTHS:
-        raise ValueError(f"the backbone '{name}' is not known; it can be {' or '.join(DEPTHS)}")
-    return TheirBackbone(depths=DEPTHS[name])
+class TimmBackbone(Keys):
+    """One of timm's, by its name."""
+
+    unread = (*TheirImages.unread, "stage_names", "use_pretrained_backbone", "freeze_batch_norm_2d", "in_chans")
+
+    model_type: Literal["timm_backbone"] = "timm_backbone"
+    backbone: Literal["resnet50", "resnet101"] = "resnet50"
+    num_channels: int = Field(3, gt=0)
+    features_only: Literal[True] = True
+    output_stride: Literal[32] | None = None
+    out_features: Literal[None] = None  # timm counts them
+    out_indices: tuple[int, ...] | None = None
+
+    @property
+    def resnet(self) -> TheirBackbone:
+        """The same without timm."""
+        return TheirBackbone(num_channels=self.num_channels, depths=DEPTHS[self.backbone], out_indices=self.out_indices)
+
+
+def timm(data: Mapping[str, Any]) -> TheirBackbone:
+    try:
+        return TimmBackbone.model_validate(data).resnet
+    except ValidationError as error:
+        raise Problems(problems(error)) from None
 
 
 class TheirDetr(TheirImages):
+    aliases = ALIASES
+    # Losses, and what older files say of parts that it does not have.
+    unread = (
+        *TheirImages.unread,
+        *(f"{name}_cost" for name in ("class", "bbox", "giou")),
+        *(f"{name}_coefficient" for name in ("mask_loss", "dice_loss", "bbox_loss", "giou_loss", "eos")),
+        *("max_position_embeddings", "scale_embedding", "use_pretrained_backbone"),
+    )
+
     model_type: Literal["detr"] = "detr"
+    is_encoder_decoder: Literal[True] = True  # type: ignore[assignment]
     image_size: Sides = (800, 1066)  # our own: theirs reads images of any size
     use_timm_backbone: bool = True
     backbone: Literal["resnet50", "resnet101"] | None = None  # timm's, where nothing else is said
+    backbone_kwargs: dict[str, Any] | None = None
     backbone_config: TheirBackbone | None = None
     dilation: Literal[False] = False
     position_embedding_type: Literal["sine"] = "sine"
@@ -67,21 +103,23 @@ class TheirDetr(TheirImages):
     @field_validator("backbone_config", mode="before")
     @classmethod
     def _what_matters(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        if value.get("model_type") == "timm_backbone":
-            return named(str(value.get("backbone")))
-        return {key: value[key] for key in value if key in TheirBackbone.model_fields}
+        return timm(value) if isinstance(value, Mapping) and value.get("model_type") == "timm_backbone" else value
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What is said of a backbone that has no table of its own."""
+        return (self.backbone_kwargs or {}) | ({"backbone": self.backbone} if self.backbone else {})
 
     @model_validator(mode="after")
     def _alike(self) -> Self:
+        timm(self.named)
         heads, hidden = self.encoder_attention_heads, self.encoder_ffn_dim
         if (self.decoder_attention_heads, self.decoder_ffn_dim) != (heads, hidden):
             raise ValueError("encoder and decoder of different heads or ffn_dim are not supported")
         return self
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        backbone = (self.backbone_config or named(self.backbone or "resnet50")).ours(task, names)
+        backbone = (self.backbone_config or timm(self.named)).ours(task, names)
         shape = {key: backbone[key] for key in ("width", "depths", "bottleneck")}
         return {
             "image": pair(self.image_size),
@@ -165,5 +203,5 @@ DETR = Architecture(
         "classes": "class_labels_classifier",
         **{f"boxes.{2 * layer}": f"bbox_predictor.layers.{layer}" for layer in range(3)},
     },
-    ignored=r".*\.num_batches_tracked",
+    ignored={r".*\.num_batches_tracked": "counts steps of training"},
 )

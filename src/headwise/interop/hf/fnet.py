@@ -7,13 +7,16 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.interop.hf.architecture import Architecture, Id, Plain, either
-from headwise.interop.hf.bert import EMBEDDING, TheirEncoder, has, heads, under
+from headwise.interop.hf.architecture import Architecture, Id, Plain
+from headwise.interop.hf.bert import EMBEDDING, TheirEncoder, has, heads, leftovers, under
 from headwise.models.fnet import FNetConfig
 
 
 class TheirFNet(TheirEncoder):
     """There are no heads in it; the keys that count them are ours, so that they survive the way there and back."""
+
+    stem = "fnet"
+    unread = ("tpu_short_seq_length",)  # only with use_tpu_fourier_optimizations
 
     model_type: Literal["fnet"] = "fnet"
     vocab_size: int = Field(32000, gt=0)
@@ -57,11 +60,11 @@ FNET = Architecture(
             "head.before.dense": "cls.predictions.transform.dense",
             "head.before.norm": "cls.predictions.transform.LayerNorm",
             "head.table": "cls.predictions.decoder",
-            "head.bias": either("cls.predictions.bias", "cls.predictions.decoder.bias"),
+            "head.bias": "cls.predictions.decoder.bias",
         },
     ),
     hints={"FNetForPreTraining": "order.2.weight"},
     stem="fnet.",
-    ignored=r"fnet\.(embeddings\.position_ids|pooler\..*)",
+    ignored=leftovers("fnet"),
     roles={"bos": "cls", "eos": "sep"},
 )

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Literal, Self
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from headwise.interop.hf.architecture import OURS, Architecture, Id, Key, Plain, Theirs, activation_of, turned
+from headwise.interop.hf.architecture import COMPUTED, OURS, Architecture, Id, Key, Plain, Theirs, activation_of, turned
 from headwise.models.gpt import Gpt2Config, GptConfig
+
+# Of their head for multiple choices.
+SUMMARY = frozenset(
+    f"summary_{key}" for key in ("activation", "first_dropout", "hidden_size", "proj_to_labels", "type", "use_proj")
+)
 
 
 class TheirGpt(Theirs):
     """What both have."""
+
+    aliases: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }
+    unread = SUMMARY | {"n_ctx", "n_special", "predict_special_tokens"}
+
+    words: ClassVar[str]  # their table
 
     n_positions: int = Field(512, gt=0)
     n_embd: int = Field(768, gt=0)
@@ -27,6 +42,9 @@ class TheirGpt(Theirs):
     def context(self) -> int:
         return self.n_positions
 
+    def tied(self, name: str) -> dict[str, str]:
+        return {"lm_head.weight": self.words} if self.tie_word_embeddings else {}
+
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
             "width": self.n_embd,
@@ -36,7 +54,6 @@ class TheirGpt(Theirs):
             "norm": {"kind": "layer", "eps": self.layer_norm_epsilon},
             "dropout": self.resid_pdrop,
             "attention_dropout": self.attn_pdrop,
-            "tie": "auto" if self.tie_word_embeddings else "none",
         }
 
     @classmethod
@@ -60,6 +77,8 @@ class TheirGpt(Theirs):
 class TheirGpt1(TheirGpt):
     """DISCREPANCY: what its file calls "gelu" is computed in the tanh form, and it has no plain GELU."""
 
+    words: ClassVar[str] = "transformer.tokens_embed.weight"
+
     model_type: Literal["openai-gpt"] = "openai-gpt"
     vocab_size: int = Field(40478, gt=0)
     afn: Literal["gelu", "relu", "silu", "swish"] = "gelu"
@@ -74,6 +93,9 @@ class TheirGpt1(TheirGpt):
 
 
 class TheirGpt2(TheirGpt):
+    words: ClassVar[str] = "transformer.wte.weight"
+    unread = TheirGpt.unread | {"reorder_and_upcast_attn"}  # in float32 it changes nothing
+
     model_type: Literal["gpt2"] = "gpt2"
     vocab_size: int = Field(50257, gt=0)
     n_positions: int = Field(1024, gt=0)
@@ -83,7 +105,6 @@ class TheirGpt2(TheirGpt):
     eos_token_id: Id = 50256
     scale_attn_weights: Literal[True] = True
     scale_attn_by_inverse_layer_idx: Literal[False] = False
-    add_cross_attention: Literal[False] = False
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         own = {"hidden": self.n_inner or 0, "activation": OURS[self.activation_function]}
@@ -104,7 +125,7 @@ LAYER: dict[str, str | Key] = {
     "decoder.stack.layers.{i}.parts.1.outer": turned("transformer.h.{i}.mlp.c_proj"),
     "decoder.head.table": "lm_head",
 }
-MASKS = r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias"  # that older versions stored
+MASKS = {r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias": COMPUTED}
 
 GPT = Architecture(
     theirs=TheirGpt1,

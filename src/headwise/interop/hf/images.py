@@ -3,9 +3,9 @@ place of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -24,6 +24,8 @@ Sides = int | tuple[int, int]
 
 class TheirImages(Schema):
     """Of a model that reads images. Its `ours` has `image` and `channels`, whatever they are called there."""
+
+    unread: ClassVar[Collection[str]] = ("tie_word_embeddings",)  # there are no words
 
     num_channels: int = Field(3, gt=0)
 

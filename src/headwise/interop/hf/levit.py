@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwise.interop.hf.architecture import Architecture, Key
+from headwise.interop.hf.architecture import COMPUTED, Architecture, Key
 from headwise.interop.hf.bert import has
 from headwise.interop.hf.images import TheirImages
 from headwise.models.levit import LevitConfig
@@ -120,5 +120,5 @@ LEVIT = Architecture(
     },
     hints={"LevitForImageClassificationWithTeacher": "heads.1.head.linear.weight"},
     stem="levit.",
-    ignored=r".*\.attention_bias_idxs",
+    ignored={r".*\.attention_bias_idxs": COMPUTED},
 )

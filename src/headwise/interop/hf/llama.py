@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
-from headwise.interop.hf.architecture import GATES, OURS, Architecture, Gating, Id, Key, Theirs, activation_of, fused
+from headwise.config.base import Problems
+from headwise.interop.hf.architecture import (
+    COMPUTED,
+    GATES,
+    OURS,
+    Architecture,
+    Gating,
+    Id,
+    Key,
+    Theirs,
+    activation_of,
+    fused,
+)
 from headwise.models.llama import LlamaConfig
 
 BASE = 10_000.0
 
 
 class TheirLlama(Theirs):
+    unread = ("is_llama_config", "max_sequence_length", "pretraining_tp", "unsloth_fixed")
+
     model_type: Literal["llama"] = "llama"
     vocab_size: int = Field(32000, gt=0)
     hidden_size: int = Field(4096, gt=0)
@@ -31,17 +45,35 @@ class TheirLlama(Theirs):
     tie_word_embeddings: bool = False
     bos_token_id: Id = 1
     eos_token_id: Id = 2
-    rope_theta: float = BASE  # where versions before 5 have it
+    rope_theta: float = Field(BASE, gt=0)  # where versions before 5 have it
+    partial_rotary_factor: float | None = None
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None
+    rope_interleaved: Literal[False] = False
 
-    @field_validator("rope_scaling", "rope_parameters")
-    @classmethod
-    def _unscaled(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        kind = value and (value.get("rope_type") or value.get("type"))
-        if kind not in (None, "default") or (value or {}).get("partial_rotary_factor", 1.0) != 1.0:
-            raise ValueError(f"rotary positions of type '{kind or 'partial'}' are not supported, only the default")
-        return value
+    @model_validator(mode="after")
+    def _unscaled(self) -> Self:
+        key = "rope_scaling" if self.rope_scaling else "rope_parameters"
+        kind, share = self.rotary.get("rope_type", self.rotary.get("type", "default")), "partial_rotary_factor"
+        if kind != "default":
+            raise Problems([((key,), f"rotary positions of type {kind!r} are not supported, only 'default'")])
+        if (part := self.rotary.get(share, self.partial_rotary_factor)) not in (None, 1.0):
+            raise Problems([((key, share), f"is {part!r}; only 1.0, all channels, is supported")])
+        if not (isinstance(self.base, int | float) and self.base > 0):
+            raise Problems([((key, "rope_theta"), f"is {self.base!r}; it must be a number above 0")])
+        return self
+
+    @property
+    def rotary(self) -> dict[str, Any]:
+        """What is said of the rotary positions: `transformers` lets the older name win, as a whole."""
+        return self.rope_scaling or self.rope_parameters or {}
+
+    @property
+    def base(self) -> Any:
+        return self.rotary.get("rope_theta", self.rope_theta)
+
+    def tied(self, name: str) -> dict[str, str]:
+        return {"lm_head.weight": "model.embed_tokens.weight"} if self.tie_word_embeddings else {}
 
     @property
     def context(self) -> int:
@@ -56,12 +88,11 @@ class TheirLlama(Theirs):
             "key_value_heads": self.num_key_value_heads or 0,
             "hidden": self.intermediate_size,
             "activation": GATES[OURS[self.hidden_act]],
-            "positions": {"kind": "rotary", "base": (self.rope_parameters or {}).get("rope_theta", self.rope_theta)},
+            "positions": {"kind": "rotary", "base": self.base},
             "norm": {"kind": "rms", "eps": self.rms_norm_eps},
             "attention_bias": self.attention_bias,
             "mlp_bias": self.mlp_bias,
             "attention_dropout": self.attention_dropout or 0.0,
-            "tie": "auto" if self.tie_word_embeddings else "none",
         }
 
     @classmethod
@@ -110,7 +141,7 @@ KEYS: dict[str, str | Key] = {
     "decoder.stack.final": "model.norm",
     "decoder.head.table": "lm_head",
 }
-RATES = r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"  # that older versions stored
+RATES = {r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq": COMPUTED}
 
 LLAMA = Architecture(
     theirs=TheirLlama,

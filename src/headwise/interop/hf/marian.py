@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import torch
 from pydantic import Field, model_validator
 
 from headwise.config.base import Problems
+from headwise.errors import UserError
 from headwise.interop.hf.architecture import OURS, Architecture, Id, Plain, Theirs, activation_of
-from headwise.interop.hf.bart import BART
+from headwise.interop.hf.bart import ALIASES, BART, TIED
+from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import SETTINGS, Texts, Vocabularies, write_json
 from headwise.interop.marian_text import MarianTokeniser, arranged_names, read_ids
 from headwise.interop.plain import ATTENTION, CROSS, MLP, plain_stack
@@ -28,7 +31,11 @@ MODELS = ("source.spm", "target.spm")
 
 
 class TheirMarian(Theirs):
+    aliases = ALIASES
+    unread = ("add_bias_logits", "extra_pos_embeddings", "save_step")  # of BART, from which its code was made
+
     model_type: Literal["marian"] = "marian"
+    is_encoder_decoder: Literal[True] = True  # type: ignore[assignment]
     vocab_size: int = Field(58101, gt=0)
     decoder_vocab_size: int | None = Field(None, gt=0)
     d_model: int = Field(1024, gt=0)
@@ -56,7 +63,8 @@ class TheirMarian(Theirs):
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
-        if self.tie == "all" and self.decoder_vocab_size not in (None, self.vocab_size):
+        one = self.tie_word_embeddings and self.share_encoder_decoder_embeddings
+        if one and self.decoder_vocab_size not in (None, self.vocab_size):
             raise Problems([(("decoder_vocab_size",), f"one table for both sides has vocab_size {self.vocab_size}")])
         return self
 
@@ -64,12 +72,13 @@ class TheirMarian(Theirs):
     def context(self) -> int:
         return self.max_position_embeddings
 
-    @property
-    def tie(self) -> Literal["all", "target", "none"]:
+    def tied(self, name: str) -> dict[str, str]:
         """The source's and the target's table are one only where anything is tied at all."""
         if not self.tie_word_embeddings:
-            return "none"
-        return "all" if self.share_encoder_decoder_embeddings else "target"
+            return {}
+        if self.share_encoder_decoder_embeddings:
+            return TIED
+        return {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         heads, hidden = self.decoder_attention_heads, self.decoder_ffn_dim
@@ -86,7 +95,6 @@ class TheirMarian(Theirs):
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "scaled": self.scale_embedding,
-            "tie": self.tie,
             "output_bias": True,
         }
 
@@ -106,8 +114,8 @@ class TheirMarian(Theirs):
             "dropout": config.dropout,
             "attention_dropout": config.attention_dropout,
             "scale_embedding": config.scaled,
-            "share_encoder_decoder_embeddings": config.tie in ("auto", "all"),
-            "tie_word_embeddings": config.tie != "none",
+            "share_encoder_decoder_embeddings": config.tie in ("auto", "all", "inputs"),
+            "tie_word_embeddings": config.tie in ("auto", "all", "target"),
         }
         return cls.model_validate(data)
 
@@ -172,13 +180,29 @@ def write_texts(tokenisers: Tokenisers, folder: Path) -> bool:
     return True
 
 
+def check_sinusoids(weights: Weights) -> None:
+    """Refuse stored positions that are not the sinusoids: `transformers` would use them, and ours are computed."""
+    for side in ("encoder", "decoder"):
+        name = f"model.{side}.embed_positions.weight"
+        if name not in weights.readers:
+            continue
+        stored = weights[name]
+        count, width = stored.shape
+        rates = 10_000 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+        angles = torch.arange(count, dtype=torch.float64)[:, None] * rates  # (T, C/2)
+        expected = torch.cat((angles.sin(), angles.cos()), 1)[:, :width]
+        if (stored.double() - expected).abs().max() > max(1e-4, torch.finfo(stored.dtype).eps):
+            raise UserError(f"{weights.where}: {name} is not made of sinusoids, which alone are supported")
+
+
 MARIAN = Architecture(
     theirs=TheirMarian,
     config=TransformerConfig,
     classes={"MarianMTModel": "transduce"},
     keys={name: key for name, key in BART.keys.items() if "embed.positions" not in name and "embed.norm" not in name},
     stem="model.",
-    ignored=r"model\.(encoder|decoder)\.embed_positions\.weight",  # sinusoids, always
+    ignored={**BART.ignored, r"model\.(encoder|decoder)\.embed_positions\.weight": "sinusoids, which are computed"},
+    check=check_sinusoids,
     roles={"bos": "decoder_start"},
     also={"bos": "bos", "forced_eos": "eos"},
     texts=MarianTexts.of,

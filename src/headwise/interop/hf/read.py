@@ -20,6 +20,7 @@ from headwise.interop.hf.architecture import Architecture, Theirs
 from headwise.interop.hf.files import Weights, open_weights
 from headwise.interop.hf.images import Processor, TheirImages, distinct, read_pixels
 from headwise.interop.hf.text import LABELLERS, NO_WORDS, Texts, Vocabularies
+from headwise.interop.hf.ties import TABLES, tie_of, untie
 from headwise.interop.hf.weights import fill
 from headwise.tasks import task_class
 from headwise.text.listed import Labels
@@ -54,9 +55,13 @@ def assemble(kind: Architecture, data: Mapping[str, Any], weights: Weights, text
     """A model of its parts. What does not fit together is said before anything is made of it."""
     theirs, name, labels = kind.theirs.read(data, where), kind.class_of(data, where), label_names(data)
     assert isinstance(theirs, Theirs)
-    task = kind.classes[name]
+    task, own = kind.classes[name], kind.for_class(name)
     words = texts.words(kind, theirs, {**dict(theirs), **data}, labels if task in LABELLERS else ())
+    weights = weights.under(kind.stem)
     settings = theirs.ours(task, weights.names)
+    weights, holders = untie(weights, theirs.tied(name))
+    if task in TABLES:
+        settings["tie"] = tie_of(task, own, holders)
     if task in WRITERS and not settings.get("output_bias"):
         settings["unwritten"] = words.target.spare
     config = validate(kind.config, settings, where)
@@ -67,7 +72,7 @@ def assemble(kind: Architecture, data: Mapping[str, Any], weights: Weights, text
     if task not in WRITERS and model.encoder.opening is not None and None in (words.source.bos, words.source.eos):
         marks = " and ".join(f"{kind.role(mark)}_token" for mark in ("bos", "eos"))
         raise UserError(f"{where}: nothing says which marks stand around a text; add {marks} to tokenizer_config.json")
-    fill(model, kind.for_class(name), words, weights)
+    fill(model, own, words, weights, holders)
     return Imported(config, model.eval(), task, words, theirs.context, tokenisers)
 
 
@@ -82,7 +87,7 @@ def assemble_images(kind: Architecture, data: Mapping[str, Any], weights: Weight
     tokenisers = Tokenisers(pixels or any_scale, Labels(distinct(label_names(data))))
     with Unfilled():
         model = task_class(task)(TASKS.parse(task), tokenisers).build(config)
-    fill(model, kind.for_class(name), NO_WORDS, weights)
+    fill(model, kind.for_class(name), NO_WORDS, weights.under(kind.stem))
     return Imported(config, model.eval(), task, NO_WORDS, 0, tokenisers if pixels else None)
 
 

@@ -16,6 +16,8 @@ class TheirResNet(TheirImages):
     """Stages that are each twice as wide as the one before. Any size of images will do, so that no key says it there;
     the one that does is ours, so that it survives the way there and back."""
 
+    unread = (*TheirImages.unread, "stage_names", "out_features", "out_indices")  # of a backbone
+
     model_type: Literal["resnet"] = "resnet"
     image_size: Sides = 224
     embedding_size: int = Field(64, gt=0)

@@ -6,12 +6,12 @@ are shifted along the other side (blocks/grid.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from headwise.interop.hf.architecture import OURS, Architecture, Key, Plain, activation_of, fused
+from headwise.interop.hf.architecture import COMPUTED, OURS, Architecture, Key, Plain, activation_of, fused
 from headwise.interop.hf.images import Sides, TheirImages, kernel, pair, vectors
 from headwise.models.swin import SwinConfig, SwinV2Config
 
@@ -25,6 +25,13 @@ def _as_others(eps: float) -> float:
 
 
 class TheirSwin(TheirImages):
+    aliases: ClassVar[Mapping[str, str]] = {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"}
+    # What follows from depths and embed_dim, what a backbone gives, and a decoder of masked images.
+    unread = (
+        *TheirImages.unread,
+        *("num_layers", "hidden_size", "stage_names", "out_features", "out_indices", "encoder_stride", "path_norm"),
+    )
+
     model_type: Literal["swin"] = "swin"
     image_size: Sides = 224
     patch_size: int = Field(4, gt=0)
@@ -130,7 +137,7 @@ SWIN = Architecture(
         f"{LAYER}.project.1": f"{DOWN}.reduction",
     },
     stem="swin.",
-    ignored=r".*\.relative_position_index",
+    ignored={r".*\.relative_position_index": COMPUTED},
 )
 
 KEYS, SELF, DOWN = columns("swinv2")
@@ -150,5 +157,5 @@ SWIN_V2 = Architecture(
         f"{LAYER}.project.1": f"{DOWN}.norm",
     },
     stem="swinv2.",
-    ignored=r".*\.(relative_position_index|relative_coords_table)",
+    ignored={r".*\.(relative_position_index|relative_coords_table)": COMPUTED},
 )

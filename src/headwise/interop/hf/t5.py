@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Literal, Self, cast
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Literal, Self, cast
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
+from headwise.config.base import Problems
+from headwise.errors import UserError
 from headwise.interop.hf.architecture import (
     GATES,
     OURS,
@@ -16,12 +18,16 @@ from headwise.interop.hf.architecture import (
     Plain,
     Theirs,
     activation_of,
-    either,
     fused,
 )
+from headwise.interop.hf.bart import UNUSED
 from headwise.models.t5 import T5Config
 
-SHARED, OUTPUTS = "shared.weight", "lm_head.weight"
+TIED = {  # to one table for the words of both sides and of the outputs
+    "encoder.embed_tokens.weight": "shared.weight",
+    "decoder.embed_tokens.weight": "shared.weight",
+    "lm_head.weight": "shared.weight",
+}
 UNLIMITED = 2**31  # tokens: distances are all that counts
 
 
@@ -30,7 +36,16 @@ class TheirT5(Theirs):
     false, which there only says that they are not scaled (version 1.1). A folder that has both tables is loaded untied,
     there as here."""
 
+    aliases: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    }
+    unread = ("n_positions",)
+
     model_type: Literal["t5"] = "t5"
+    is_encoder_decoder: bool = True  # type: ignore[assignment]  # an encoder alone says false
     vocab_size: int = Field(32128, gt=0)
     d_model: int = Field(512, gt=0)
     d_kv: int = Field(64, gt=0)
@@ -43,18 +58,38 @@ class TheirT5(Theirs):
     dropout_rate: float = 0.1
     layer_norm_epsilon: float = 1e-6
     feed_forward_proj: str = "relu"
+    dense_act_fn: str | None = None  # these two win over what feed_forward_proj says
+    is_gated_act: bool | None = None
     tie_word_embeddings: bool = True
     scale_decoder_outputs: bool | None = None
     pad_token_id: Id = 0
     eos_token_id: Id = 1
     decoder_start_token_id: Id = 0
 
-    @field_validator("feed_forward_proj")
+    @model_validator(mode="before")
     @classmethod
-    def _known(cls, value: str) -> str:
-        if value.removeprefix("gated-") not in OURS:
-            raise ValueError(f"'{value}' is not supported; relu and gated-gelu are the usual ones")
-        return value
+    def _depth(cls, data: Any) -> Any:
+        """An alias of num_layers is for the encoder alone: the decoder's depth is settled before it is resolved."""
+        if not isinstance(data, Mapping) or data.get("num_decoder_layers") is not None:
+            return data
+        return {**data, "num_decoder_layers": data.get("num_layers", cls.model_fields["num_layers"].default)}
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        plain, gated = self.parts
+        if plain not in OURS or (gated and OURS[plain] not in GATES):
+            key = "feed_forward_proj" if self.dense_act_fn is None else "dense_act_fn"
+            what = f"{plain!r} is not supported{' in a gate' * gated}"
+            raise Problems([((key,), f"{what}; relu and gated-gelu are the usual ones")])
+        return self
+
+    @property
+    def parts(self) -> tuple[str, bool]:
+        """The activation, and whether it is that of a gate."""
+        gated = self.feed_forward_proj.startswith("gated-")
+        # What version 1.1 computes under the name of gated-gelu is the tanh form.
+        named = "gelu_new" if self.feed_forward_proj == "gated-gelu" else self.feed_forward_proj.removeprefix("gated-")
+        return self.dense_act_fn or named, gated if self.is_gated_act is None else self.is_gated_act
 
     @property
     def context(self) -> int:
@@ -62,14 +97,16 @@ class TheirT5(Theirs):
 
     @property
     def activation(self) -> str:
-        if self.feed_forward_proj == "gated-gelu":
-            return GATES["gelu_tanh"]  # what version 1.1 computes under this name
-        plain = OURS[cast(Plain, self.feed_forward_proj.removeprefix("gated-"))]
-        return GATES[plain] if self.feed_forward_proj.startswith("gated-") else plain
+        plain, gated = OURS[cast(Plain, self.parts[0])], self.parts[1]
+        return GATES[plain] if gated else plain
+
+    def tied(self, name: str) -> dict[str, str]:
+        return {key: TIED[key] for key in list(TIED)[:1]} if name == "T5EncoderModel" else TIED
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        if task == "transduce" and not self.is_encoder_decoder:
+            raise UserError("config.json: is_encoder_decoder: is false, but the model has a decoder; correct it")
         scaled = self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
-        untied = {SHARED, OUTPUTS} <= set(names) if names else not self.tie_word_embeddings
         return {
             "width": self.d_model,
             "head_width": self.d_kv,
@@ -87,7 +124,6 @@ class TheirT5(Theirs):
             "dropout": self.dropout_rate,
             "attention_dropout": self.dropout_rate,
             "hidden_dropout": self.dropout_rate,
-            "tie": "inputs" if untied else "auto",
             "scaled_outputs": scaled,
         }
 
@@ -107,6 +143,8 @@ class TheirT5(Theirs):
             "dropout_rate": config.dropout,
             "layer_norm_epsilon": config.norm.eps,
             "feed_forward_proj": "gated-gelu" if config.activation == "geglu_tanh" else gate + activation_of(config),
+            "dense_act_fn": activation_of(config),
+            "is_gated_act": bool(gate),
             "tie_word_embeddings": config.tie not in ("inputs", "none"),
             "scale_decoder_outputs": config.scaled_outputs,
         }
@@ -142,11 +180,14 @@ T5 = Architecture(
     config=T5Config,
     classes={"T5ForConditionalGeneration": "transduce", "T5EncoderModel": "encode"},
     keys={
-        "{side}.embed.table": either("shared", "{side}.embed_tokens"),
+        "{side}.embed.table": "{side}.embed_tokens",
         **block("encoder", memory=False),
         **block("decoder", memory=True),
         "decoder.head.table": "lm_head",
     },
-    ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    ignored={
+        r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight": "older versions stored it",
+        r"shared\.weight": UNUSED,
+    },
     roles={"bos": "decoder_start"},
 )

@@ -16,6 +16,9 @@ from headwise.models.vit import ViTConfig
 class TheirColumns(TheirImages):
     """What ViT and its kin have. Biases of queries, keys and values alone cannot be left out here."""
 
+    # Of the decoder of masked images; and what the shape of the pooler's tensor tells.
+    unread = (*TheirImages.unread, "encoder_stride", "pooler_output_size")
+
     hidden_size: int = Field(768, gt=0)
     num_hidden_layers: int = Field(12, gt=0)
     num_attention_heads: int = Field(12, gt=0)
@@ -93,6 +96,7 @@ def columns(stem: str, *marks: str) -> dict[str, str | Key]:
     }
 
 
+POOLER = "their head does not read it"
 VIT = Architecture(
     theirs=TheirViT,
     config=ViTConfig,
@@ -100,5 +104,5 @@ VIT = Architecture(
     keys=columns("vit", "cls_token"),
     heads={"classify-images": {"heads.0.head": "classifier"}, "encode-images": {"pool.1.dense": "vit.pooler.dense"}},
     stem="vit.",
-    ignored=r"vit\.pooler\..*",
+    ignored={r"vit\.pooler\..*": POOLER},
 )

@@ -5,10 +5,12 @@ Letters: V rows of a vocabulary.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from headwise.blocks.attention import Itself, Memory
 from headwise.blocks.heads import NEVER
 from headwise.blocks.images import Patches
 from headwise.errors import UserError
-from headwise.interop.hf.architecture import Architecture, Key
+from headwise.interop.hf.architecture import Architecture, Key, some
 from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import Vocabularies
 from headwise.models.initial import rows as projections
@@ -28,7 +30,7 @@ LEAVES = {"gain": "weight", "shift": "bias", "table": "weight"}  # ours -> their
 PLACES = {"{stage}": r"(?P<stage>\d+)", "{i}": r"(?P<i>\d+)", "{side}": r"(?P<side>encoder|decoder)"}
 WORDS = re.compile(r"(.*\.)?(embed|head)\.(table\.weight|bias)")  # our tensors with a row for each word or label
 OUTPUT_BIAS = re.compile(r"(.*\.)?head\.bias")
-SHOWN = 5  # names in a complaint
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Link:
     rows: Rows | None  # where it has a row for each word
     key: Key = field(default_factory=lambda: Key(()))
     places: list[list[tuple[str, ...]]] = field(default_factory=list)  # where it may be; copies; parts
+    written: list[list[tuple[str, ...]]] = field(default_factory=list)  # where it is put; one for each of our names
 
     @property
     def names(self) -> Iterator[str]:
@@ -60,6 +63,8 @@ def links(model: nn.Module, architecture: Architecture, words: Vocabularies) -> 
             if places := _places(model, name, pattern, key):
                 link.key = link.key if link.places else key
                 link.places += places
+                count = len(link.sizes) or 1
+                link.written.append(next((own for own in places if len(own[0]) == count), places[0]))
                 break
     claims = Counter(name for link in found.values() for name in set(link.names))
     for link in found.values():
@@ -76,23 +81,30 @@ def _link(model: nn.Module, name: str, tensor: Tensor, words: Vocabularies) -> L
     return Link(name, tensor, _sizes(owner, name, tensor), getattr(owner, "heads", 1), rows)
 
 
-def fill(model: nn.Module, architecture: Architecture, words: Vocabularies, weights: Weights) -> None:
-    """Copy the tensors of a folder into a model, one at a time."""
-    weights = weights.under(architecture.stem)
+def fill(
+    model: nn.Module,
+    architecture: Architecture,
+    words: Vocabularies,
+    weights: Weights,
+    holders: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Copy the tensors of a folder into a model, one at a time. `holders` are the stored ones that tied ones are."""
     found = links(model, architecture, words)
     names = set(weights.names)
-    _check_names(found, architecture, names, weights.where)
+    _check_names(found, architecture, weights, holders)
+    architecture.check(weights)
     with torch.no_grad():
         for link in found:
             parts = _present(link, names)
             made = _made(link, [weights[name] for name in parts], weights.where) if parts else torch.zeros(())
             link.tensor.copy_(made)
+            _check_copies(link, parts, weights, holders)
             if link.rows and OUTPUT_BIAS.fullmatch(link.ours):
                 link.tensor[list(link.rows.spare)] = NEVER
 
 
 def collect(model: nn.Module, architecture: Architecture, words: Vocabularies) -> dict[str, Tensor]:
-    """Their tensors of a model of ours, with storages of their own."""
+    """Their tensors of a model of ours, tied ones under each of their names."""
     found: dict[str, Tensor] = {}
     for link in links(model, architecture, words):
         tensor = link.tensor.detach().cpu()
@@ -103,10 +115,9 @@ def collect(model: nn.Module, architecture: Architecture, words: Vocabularies) -
             continue
         if link.key.by_head:
             tensor = regrouped(tensor, len(link.sizes), link.heads)
-        count = len(link.sizes) or 1
-        for parts in next((own for own in link.places if len(own[0]) == count), link.places[0]):
-            made = link.key.write(tensor, link.sizes)
-            found |= {name: each.clone().contiguous() for name, each in zip(parts, made, strict=True)}
+        made = link.key.write(tensor, link.sizes)
+        for parts in (parts for own in link.written for parts in own):
+            found |= dict(zip(parts, made, strict=True))
     return found
 
 
@@ -201,25 +212,43 @@ def returned(ours: Tensor, rows: Rows) -> Tensor:
     return ours[list(rows.back)]
 
 
-def _check_names(found: Sequence[Link], architecture: Architecture, names: set[str], where: str) -> None:
+def _check_names(
+    found: Sequence[Link], architecture: Architecture, weights: Weights, holders: Mapping[str, str]
+) -> None:
+    """Every tensor of the model is there, and every stored one is used, a copy of one that is, or left aside for a
+    stated reason."""
+    names, where = set(weights.names), weights.where
     needed = [link for link in found if link.places and not link.key.optional and not _present(link, names)]
     missing = [name for link in needed for name in link.places[0][0]]
     known = {name for link in found for name in link.names}
-    further = [name for name in names - known if not re.fullmatch(architecture.ignored, name)]
+    used = {holders[name] for name in known if name in holders}
+    reasons = {name: _reason(name, architecture) for name in names - known if holders.get(name) not in used}
+    further = [name for name, reason in reasons.items() if not reason]
     if missing:
         raise UserError(f"{where}: has no {some(missing)}; it is not the model that config.json describes")
     if further:
         raise UserError(f"{where}: config.json does not ask for {some(further)}; take both from one model")
+    for reason in sorted({reason for reason in reasons.values() if reason}):
+        log.info("%s: %s left aside: %s", where, some(name for name in reasons if reasons[name] == reason), reason)
 
 
-def some(names: Iterable[str]) -> str:
-    """The first few of many names.
+def _reason(name: str, architecture: Architecture) -> str:
+    """Why a tensor is left aside; nothing where it may not be."""
+    return next((reason for pattern, reason in architecture.ignored.items() if re.fullmatch(pattern, name)), "")
 
-    >>> some(f"h.{i}" for i in range(7))
-    'h.0, h.1, h.2, h.3, h.4 and 2 more'
-    """
-    names = sorted(set(names))
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+def _check_copies(link: Link, parts: tuple[str, ...], weights: Weights, holders: Mapping[str, str]) -> None:
+    """Refuse a folder that stores a tensor of ours under several names, with other values."""
+    stored = [copy for copies in link.places for copy in copies if set(copy) <= set(weights.readers) and copy != parts]
+    for copy in stored:
+        same = [holders.get(one, one) == holders.get(other, other) for one, other in zip(parts, copy, strict=False)]
+        if len(copy) != len(parts) or not all(
+            done or torch.equal(weights[one], weights[other])
+            for done, one, other in zip(same, parts, copy, strict=True)
+        ):
+            raise UserError(
+                f"{weights.where}: {some(parts)} and {some(copy)} are one part of the model, but differ; remove one"
+            )
 
 
 def _check_nothing(link: Link, tensor: Tensor, architecture: Architecture) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
+from torch import Tensor
 
 from headwise.blocks.readers import MaskedModel
 from headwise.blocks.stack import LanguageModel, Writer
@@ -18,6 +19,7 @@ from headwise.interop.hf.channels import sines_first
 from headwise.interop.hf.files import WEIGHTS
 from headwise.interop.hf.images import PROCESSOR, processor
 from headwise.interop.hf.text import LABELLERS, MARKS, NO_WORDS, OURS, SETTINGS, TOKENIZER, Vocabularies, write_json
+from headwise.interop.hf.ties import fold
 from headwise.interop.hf.tokenizer_json import expressed, framed
 from headwise.interop.hf.weights import collect
 from headwise.models.layered import LayeredConfig
@@ -32,7 +34,7 @@ from headwise.vision.pixels import Pixels
 # What decides nothing once a model is trained, what its tensors tell, and what is compared as stacks.
 SILENT = {
     "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "unwritten",
-    "pool", "order_head", "voices", "frozen", "backbone_pace",
+    "pool", "order_head", "voices", "frozen", "backbone_pace", "tie",
 }  # fmt: skip
 STACKS = {"depth", "layers", "shared", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
@@ -68,14 +70,14 @@ def _write_texts(
     kind, theirs = fitting(config, task, source.vocab)
     assert isinstance(theirs, Theirs)
     name = kind.class_for(task, model.state_dict())
-    weights = collect(model, kind.for_class(name), Vocabularies(source, target))
+    weights = fold(collect(model, kind.for_class(name), Vocabularies(source, target)), theirs.tied(name))
     data = described(theirs, name, labels)
     data |= {f"{kind.role(mark)}_token_id": getattr(source, mark) for mark in MARKS}
     data |= {f"{theirs}_token_id": getattr(source, mark) for theirs, mark in kind.also.items()}
     if separate:
         data["decoder_vocab_size"] = target.vocab
     with new_folder(folder) as aside:
-        save_file(weights, aside / WEIGHTS, metadata={"format": "pt"})
+        _save(weights, aside)
         write_json(aside / "config.json", data)
         write_json(aside / "generation_config.json", generation(data, source, task, theirs.context))
         if tokenisers and not kind.write_texts(tokenisers, aside):
@@ -90,9 +92,15 @@ def _write_images(model: Any, config: Any, task: str, tokenisers: Tokenisers, fo
     name = kind.class_for(task, model.state_dict())
     weights = collect(model, kind.for_class(name), NO_WORDS)
     with new_folder(folder) as aside:
-        save_file(weights, aside / WEIGHTS, metadata={"format": "pt"})
+        _save(weights, aside)
         write_json(aside / "config.json", described(theirs, name, tokenisers.target.vocabulary[len(SPECIALS) :]))
         write_json(aside / PROCESSOR, processor(pixels))
+
+
+def _save(weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Each tensor with a storage of its own."""
+    own = {name: tensor.clone().contiguous() for name, tensor in weights.items()}
+    save_file(own, folder / WEIGHTS, metadata={"format": "pt"})
 
 
 def described(theirs: Schema, name: str, labels: Sequence[str]) -> dict[str, Any]:
@@ -164,7 +172,6 @@ def settled(config: Any, task: str) -> dict[str, Any]:
     found["head_width"] = config.head_width or config.width // config.heads
     found["key_value_heads"] = config.key_value_heads or config.heads
     found["hidden"] = config.hidden or 4 * config.width
-    found["tie"] = "all" if config.tie == "auto" or (config.tie == "target" and task != "transduce") else config.tie
     found["layers"] = [
         (stack.depth, sorted({str(layer) for layer in stack.layers or (config.layer(memory),)}))
         for stack, memory in zip(config.stacks(), (False, task == "transduce"), strict=True)
