@@ -141,8 +141,12 @@ class Loaded:
         return [list(zip(*each, strict=True)) for each in zip(own, found, strict=True)]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """The probability of each label, for each text."""
+        """The probability of each label, for each text; they sum to 1 unless a text may have several labels."""
         return self.able("classify").probabilities(self.model, texts)
+
+    def regress(self, texts: Sequence[str]) -> list[float]:
+        """The number that a regression gives each text."""
+        return self.able("regress").numbers(self.model, texts)
 
     def recognise(self, images: Iterable[str | Path | Image]) -> list[dict[str, float]]:
         """The probability of each label, for each image: a file, or one that Pillow has opened."""

@@ -19,7 +19,8 @@ def classify(
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Label texts or images, with a run that learnt to classify: the most probable label and its probability.
+    """Label texts or images, with a run that learnt to classify: the most probable label and its probability. A
+    regression gives its number.
 
     Texts, or names of image files, are arguments, lines of --file, or lines of stdin; on a terminal without any of
     these it asks.
@@ -40,8 +41,13 @@ def classify(
         What to classify, each in quotes; or image files.
     """
     loaded = opened(run, checkpoint, device, threads, with_)
-    images = loaded.able("classify", "classify-images").kind == "classify-images"
+    kind = loaded.able("classify", "classify-images", "regress").kind
+    images = kind == "classify-images"
     for chunk in chunks(texts, file):
+        if kind == "regress":
+            for given, value in zip(chunk, loaded.regress(chunk), strict=True):
+                print(json.dumps({"text": given, "value": value}, ensure_ascii=False) if json_ else f"{value:.3f}")
+            continue
         answers: Iterable[dict[str, float]] = loaded.recognise(chunk) if images else loaded.classify(chunk)
         for given, found in zip(chunk, answers, strict=True):
             label = max(found, key=found.__getitem__)

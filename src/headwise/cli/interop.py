@@ -14,6 +14,7 @@ USES = {  # others are called as the task
     "transduce": "translate",
     "masked": "fill-mask",
     "classify-images": "classify",
+    "regress": "classify",
     "encode": "embed",
     "encode-images": "inspect",
 }

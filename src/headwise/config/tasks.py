@@ -121,6 +121,9 @@ class ClassifyConfig(TaskConfig):
 
     kind: Literal["classify"] = "classify"
     scores: tuple[str, ...] = ("accuracy", "f1")
+    # From logits to probabilities. sigmoid: each label by itself, so that a text has any number of them (multi-label);
+    # only models from elsewhere have it.
+    function: Literal["softmax", "sigmoid"] = "softmax"
 
 
 @TASKS.add

@@ -38,7 +38,7 @@ def ready(imported: Imported, source: Path) -> Loaded:
             f"{source}: has no {lacking} cannot be read; write it with transformers: "
             f"{maker}.from_pretrained('{source}').save_pretrained('{source}')"
         )
-    task: dict[str, Any] = {"kind": imported.task}
+    task: dict[str, Any] = {"kind": imported.task, **imported.settings}
     writes = imported.tokenisers.target
     decode = DecodeConfig(marked=writes.opens if isinstance(writes, HfTokeniser) else True)
     if imported.task == "language-model":
@@ -59,4 +59,5 @@ def write(loaded: Loaded, folder: Path | str) -> None:
     """A used model as a folder."""
     if isinstance(loaded.model, Ensemble) or not isinstance(loaded.model, nn.Module):
         raise UserError("only a single model can become a folder, not an ensemble or an engine; name one run")
-    write_folder(loaded.model, loaded.experiment.model, loaded.task.kind, loaded.tokenisers, folder)
+    function = getattr(loaded.task.config, "function", "")
+    write_folder(loaded.model, loaded.experiment.model, loaded.task.kind, loaded.tokenisers, folder, function=function)

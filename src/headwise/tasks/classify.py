@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from headwise.blocks.heads import Loss
 from headwise.config.data import DataConfig, LabelsConfig, TokeniserConfig
 from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.config.train import TrainConfig
 from headwise.data.collate import PairBatch
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
@@ -68,6 +68,18 @@ class Classify(Task):
     def watch(self) -> Watch:
         return Watch(self.config.scores[0], lower=False)
 
+    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Any:
+        self._check_single("learnt")
+        return super().data(examples, seed, config)
+
+    def _check_single(self, done: str) -> None:
+        """Refuse a model that gives each label a probability of its own, where a text has exactly one label."""
+        if getattr(self.config, "function", "softmax") != "softmax":
+            raise UserError(
+                f"task.function: labels that do not exclude each other cannot be {done} here, where each text has one; "
+                "`classify` gives their probabilities"
+            )
+
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
         return model(batch.source, labels=batch.target_out[:, 0], smoothing=self.smoothing)
 
@@ -79,6 +91,7 @@ class Classify(Task):
     def evaluate(
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
+        self._check_single("scored")
         sources = [text for text, _ in pairs]
         references = self.references(pairs)
         outputs = [[best(found)] for found in self.probabilities(model, sources)]
@@ -91,14 +104,15 @@ class Classify(Task):
         return [[" ".join(normalise(label).split())] for _, label in pairs]
 
     def probabilities(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[dict[str, float]]:
-        """The probability of each label for each text."""
+        """The probability of each label for each text: they sum to 1, or each stands for itself (`function`)."""
         names = self.tokenisers.target.vocabulary[UNK + 1 :]
         found: list[dict[str, float]] = [{} for _ in texts]
         device = device_of(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
         with evaluating(model):
             for numbers, ids in batches(rows, tokens):
-                probabilities = torch.softmax(model(ids.to(device))[:, UNK + 1 :].float(), -1)  # marks are no labels
+                logits = model(ids.to(device))[:, UNK + 1 :].float()  # marks are no labels
+                probabilities = logits.sigmoid() if self.config.function == "sigmoid" else logits.softmax(-1)
                 for number, row in zip(numbers, probabilities.tolist(), strict=True):
                     found[number] = dict(zip(names, row, strict=True))
         return found

@@ -3,7 +3,7 @@ place of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -100,15 +100,3 @@ def processor(pixels: Pixels) -> dict[str, Any]:
     said = Processor(image_mean=pixels.mean, image_std=pixels.std).model_dump(mode="json")
     shape = {"do_resize": True, "resample": BICUBIC, "size": {"height": pixels.height, "width": pixels.width}}
     return {"image_processor_type": "ViTImageProcessor", **shape, **said}
-
-
-def distinct(names: Iterable[str]) -> list[str]:
-    """Labels that are told apart: ImageNet has two called "crane".
-
-    >>> distinct(["crane", "dog", "crane"])
-    ['crane', 'dog', 'crane (2)']
-    """
-    found: dict[str, int] = {}
-    for number, name in enumerate(names):
-        found[name if name not in found else f"{name} ({number})"] = number
-    return list(found)

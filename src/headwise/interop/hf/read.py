@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,17 @@ from headwise.interop.folders import read_json
 from headwise.interop.hf import architecture_of
 from headwise.interop.hf.architecture import Architecture, Theirs
 from headwise.interop.hf.files import Weights, open_weights
-from headwise.interop.hf.images import Processor, TheirImages, distinct, read_pixels
-from headwise.interop.hf.text import LABELLERS, NO_WORDS, Texts, Vocabularies
+from headwise.interop.hf.images import Processor, TheirImages, read_pixels
+from headwise.interop.hf.text import LABELLERS, NO_WORDS, Texts, Vocabularies, distinct
 from headwise.interop.hf.ties import TABLES, tie_of, untie
 from headwise.interop.hf.weights import fill
 from headwise.tasks import task_class
+from headwise.text.hf import Rows
 from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
 
 WRITERS = ("language-model", "transduce")
+MOST_LABELS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Imported:
     task: str
     words: Vocabularies
     context: int  # how many tokens it can read at once
+    settings: Mapping[str, Any]  # of the task
     tokenisers: Tokenisers | None  # None where the folder has no tokenizer.json, or no preprocessor_config.json
 
 
@@ -53,12 +56,15 @@ def read_folder(folder: Path | str) -> Imported:
 
 def assemble(kind: Architecture, data: Mapping[str, Any], weights: Weights, texts: Texts, where: str) -> Imported:
     """A model of its parts. What does not fit together is said before anything is made of it."""
-    theirs, name, labels = kind.theirs.read(data, where), kind.class_of(data, where), label_names(data)
+    theirs, name, labels = kind.theirs.read(data, where), kind.class_of(data, where), label_names(data, where)
     assert isinstance(theirs, Theirs)
-    task, own = kind.classes[name], kind.for_class(name)
+    shape, own = kind.classes[name], kind.for_class(name)
+    task, settings_of_task = judged(data, labels, where) if shape == "classify" else (shape, {})
     words = texts.words(kind, theirs, {**dict(theirs), **data}, labels if task in LABELLERS else ())
+    if task == "regress":
+        words = words._replace(target=Rows(0))
     weights = weights.under(kind.stem)
-    settings = theirs.ours(task, weights.names)
+    settings = theirs.ours(shape, weights.names)
     weights, holders = untie(weights, theirs.tied(name))
     if task in TABLES:
         settings["tie"] = tie_of(task, own, holders)
@@ -66,35 +72,63 @@ def assemble(kind: Architecture, data: Mapping[str, Any], weights: Weights, text
         settings["unwritten"] = words.target.spare
     config = validate(kind.config, settings, where)
     tokenisers = texts.tokenisers(words, labels, task)
-    outputs = 0 if words.target is words.source else len(words.target.order)
+    outputs = 1 if task == "regress" else 0 if words.target is words.source else len(words.target.order)
     with Unfilled():
-        model = config.build(len(words.source.order), outputs, task)
+        model = config.build(len(words.source.order), outputs, shape)
     if task not in WRITERS and model.encoder.opening is not None and None in (words.source.bos, words.source.eos):
         marks = " and ".join(f"{kind.role(mark)}_token" for mark in ("bos", "eos"))
         raise UserError(f"{where}: nothing says which marks stand around a text; add {marks} to tokenizer_config.json")
     fill(model, own, words, weights, holders)
-    return Imported(config, model.eval(), task, words, theirs.context, tokenisers)
+    return Imported(config, model.eval(), task, words, theirs.context, settings_of_task, tokenisers)
 
 
 def assemble_images(kind: Architecture, data: Mapping[str, Any], weights: Weights, folder: Path) -> Imported:
     """A model that reads images. Its task builds it, for the labels that `config.json` names."""
     where = str(folder / "config.json")
     name = kind.class_of(data, where)
-    task = kind.classes[name]
+    task, labels = kind.classes[name], label_names(data, where)
+    if task == "classify-images" and judged(data, labels, where) != ("classify", {}):
+        raise UserError(f"{where}: problem_type: of images only one label of several is supported")
     config = validate(kind.config, kind.theirs.read(data, where).ours(task, weights.names), where)
     pixels = read_pixels(folder, config.image, config.channels)
     any_scale = Processor().pixels(config.image, config.channels)
-    tokenisers = Tokenisers(pixels or any_scale, Labels(distinct(label_names(data))))
+    tokenisers = Tokenisers(pixels or any_scale, Labels(distinct(labels)))
     with Unfilled():
         model = task_class(task)(TASKS.parse(task), tokenisers).build(config)
     fill(model, kind.for_class(name), NO_WORDS, weights.under(kind.stem))
-    return Imported(config, model.eval(), task, NO_WORDS, 0, tokenisers if pixels else None)
+    return Imported(config, model.eval(), task, NO_WORDS, 0, {}, tokenisers if pixels else None)
 
 
-def label_names(config: Mapping[str, Any]) -> list[str]:
-    """The labels of a model that has some, in the order of their rows."""
-    named: Mapping[Any, Any] = config.get("id2label") or {0: "LABEL_0", 1: "LABEL_1"}
+def label_names(config: Mapping[str, Any], where: str) -> list[str]:
+    """The labels of a model that has some, in the order of their rows. As in `transformers`, `num_labels` wins over an
+    `id2label` of another length."""
+    named = config.get("id2label") or {}
+    count = config.get("num_labels") or len(named) or 2
+    if not isinstance(named, Mapping) or not all(str(key).isdecimal() for key in named):
+        raise UserError(
+            f"{where}: id2label: must name labels by their numbers, as {{'0': 'bad'}}; correct it"
+        )
+    if not isinstance(count, int) or not 0 < count <= MOST_LABELS:
+        raise UserError(f"{where}: num_labels: is {count!r}; it must be a number from 1 to {MOST_LABELS}")
+    if len(named) != count:
+        return [f"LABEL_{number}" for number in range(count)]
     return [str(named[key]) for key in sorted(named, key=int)]
+
+
+def judged(config: Mapping[str, Any], labels: Sequence[str], where: str) -> tuple[str, dict[str, Any]]:
+    """The task of a model that classifies texts, with its settings: what the pipeline of `transformers` makes of its
+    logits. One label of which nothing more is said has a sigmoid there."""
+    problem, alone = config.get("problem_type"), len(labels) == 1
+    if problem == "regression" and alone:
+        return "regress", {}
+    if problem == "multi_label_classification" or (problem is None and alone):
+        return "classify", {"function": "sigmoid"}
+    if problem in (None, "single_label_classification") and not alone:
+        return "classify", {}
+    raise UserError(
+        f"{where}: problem_type: {problem!r} with {len(labels)} labels is not supported; a regression has one label, "
+        "a single_label_classification more than one"
+    )
 
 
 class Unfilled(TorchFunctionMode):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MARKS = ("pad", "bos", "eos", "unk", "mask")
 TOKENIZER, SETTINGS, NAMES = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 OURS = "headwise-tokenisers.json"  # in folders that we wrote with a tokeniser that no tokenizer.json can express
-LABELLERS: dict[str, type[Words | Labels]] = {"tag": Words, "classify": Labels}
+LABELLERS: dict[str, type[Words | Labels]] = {"tag": Words, "classify": Labels, "regress": Labels}
 
 
 class Vocabularies(NamedTuple):
@@ -86,8 +86,20 @@ class Texts:
             texts = HfTokeniser(self.engine, words.source, masked=task == "masked")
         except UserError as error:
             raise UserError(f"{self.where}: {error}") from None
-        return Tokenisers(texts, LABELLERS[task](labels) if task in LABELLERS else texts)
+        return Tokenisers(texts, LABELLERS[task](distinct(labels)) if task in LABELLERS else texts)
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(data, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Labels that are told apart: ImageNet has two called "crane".
+
+    >>> distinct(["crane", "dog", "crane"])
+    ['crane', 'dog', 'crane (2)']
+    """
+    found: dict[str, int] = {}
+    for number, name in enumerate(names):
+        found[name if name not in found else f"{name} ({number})"] = number
+    return list(found)

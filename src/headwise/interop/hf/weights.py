@@ -166,7 +166,8 @@ def _sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:
 def _rows(name: str, words: Vocabularies) -> Rows | None:
     if not WORDS.fullmatch(name):
         return None
-    return words.source if name.startswith("encoder.") else words.target
+    rows = words.source if name.startswith("encoder.") else words.target
+    return rows if rows.vocab else None  # a regression has neither words nor labels
 
 
 def _present(link: Link, names: set[str]) -> tuple[str, ...]:

@@ -49,29 +49,37 @@ def write_folder(
     tokenisers: Tokenisers | None,
     folder: Path | str,
     rows: Rows | None = None,
+    function: str = "",
 ) -> None:
     """A folder that `transformers` loads. An imported vocabulary gets its own order back, from its tokeniser or from
-    `rows`; another keeps our ids."""
+    `rows`; another keeps our ids. `function` is what makes probabilities of a classifier's logits."""
     if tokenisers and isinstance(tokenisers.source, Pixels):
         _write_images(model, config, task, tokenisers, folder)
     else:
-        _write_texts(model, config, task, tokenisers, folder, rows)
+        _write_texts(model, config, task, tokenisers, folder, rows, function)
 
 
 def _write_texts(
-    model: Any, config: Any, task: str, tokenisers: Tokenisers | None, folder: Path | str, rows: Rows | None
+    model: Any,
+    config: Any,
+    task: str,
+    tokenisers: Tokenisers | None,
+    folder: Path | str,
+    rows: Rows | None,
+    function: str,
 ) -> None:
     """Of a model that reads texts."""
-    labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and task in LABELLERS else []
+    shape = "classify" if task == "regress" else task
+    labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and shape in LABELLERS else []
     source, target = vocabularies(model, task, tokenisers, labels, rows)
     model, config = sines_first(model, config)
-    if separate := target is not source and not labels:
+    if separate := shape == "transduce" and target is not source:
         config = config.changed(tie="target" if config.tie == "auto" else config.tie)
-    kind, theirs = fitting(config, task, source.vocab)
+    kind, theirs = fitting(config, shape, source.vocab)
     assert isinstance(theirs, Theirs)
-    name = kind.class_for(task, model.state_dict())
+    name = kind.class_for(shape, model.state_dict())
     weights = fold(collect(model, kind.for_class(name), Vocabularies(source, target)), theirs.tied(name))
-    data = described(theirs, name, labels)
+    data = described(theirs, name, ["LABEL_0"] if task == "regress" else labels) | problem_type(task, function, labels)
     data |= {f"{kind.role(mark)}_token_id": getattr(source, mark) for mark in MARKS}
     data |= {f"{theirs}_token_id": getattr(source, mark) for theirs, mark in kind.also.items()}
     if separate:
@@ -91,6 +99,7 @@ def _write_images(model: Any, config: Any, task: str, tokenisers: Tokenisers, fo
     kind, theirs = fitting(config.sized(pixels.height, pixels.width, pixels.channels), task)
     name = kind.class_for(task, model.state_dict())
     weights = collect(model, kind.for_class(name), NO_WORDS)
+    problem_type(task, "softmax", tokenisers.target.vocabulary[len(SPECIALS) :])
     with new_folder(folder) as aside:
         _save(weights, aside)
         write_json(aside / "config.json", described(theirs, name, tokenisers.target.vocabulary[len(SPECIALS) :]))
@@ -112,10 +121,26 @@ def described(theirs: Schema, name: str, labels: Sequence[str]) -> dict[str, Any
     return theirs.model_dump(mode="json") | {"architectures": [name], "dtype": "float32"} | (named if labels else {})
 
 
+def problem_type(task: str, function: str, labels: Collection[str]) -> dict[str, str]:
+    """What says there how logits become probabilities; nothing where it is the usual."""
+    if task == "regress":
+        return {"problem_type": "regression"}
+    if task in ("classify", "classify-images") and function == "softmax" and len(labels) == 1:
+        raise UserError("transformers would take a classifier of one label for yes and no; train it with two labels")
+    return {"problem_type": "multi_label_classification"} if function == "sigmoid" and len(labels) > 1 else {}
+
+
 def vocabularies(
     model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], rows: Rows | None = None
 ) -> Vocabularies:
-    """The rows that an imported vocabulary remembers, or our own."""
+    """The rows that an imported vocabulary remembers, or our own. The output of a regression is none of them."""
+    source, target = _vocabularies(model, task, tokenisers, labels, rows)
+    return Vocabularies(source, Rows(0) if task == "regress" else target)
+
+
+def _vocabularies(
+    model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], rows: Rows | None
+) -> Vocabularies:
     words = _words(tokenisers) if tokenisers else None
     rows = words.rows if isinstance(words, HfTokeniser) else rows
     if rows is None:

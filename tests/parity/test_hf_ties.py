@@ -1,0 +1,193 @@
+"""Tables that are tied, or stored with other values than those they are tied to: every tensor of a folder is used as
+`transformers` uses it, is a copy of one that is, or is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tiny_folders import TINY, assert_equal_logits, logits, made, saved
+
+from headwise import UserError
+from headwise.interop.hf import ARCHITECTURES, architecture_of
+from headwise.interop.hf.files import WEIGHTS
+from headwise.interop.hf.read import read_folder
+from headwise.interop.hf.write import write_folder
+
+CLASSES = [(kind, name) for kind in ARCHITECTURES for name in architecture_of(kind).classes]
+TIES = [
+    (kind, name)
+    for kind, name in CLASSES
+    if architecture_of(kind).classes[name] in ("language-model", "masked", "transduce")
+]
+UNTIED = {"marian": [{}, {"share_encoder_decoder_embeddings": False}]}
+
+
+def tied_by_default(kind: str) -> dict[str, Any]:
+    return {} if kind == "t5" else {"tie_word_embeddings": True}
+
+
+def stored(folder: Path, **tensors: torch.Tensor) -> None:
+    save_file({**load_file(folder / WEIGHTS), **tensors}, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def their_model(name: str, folder: Path) -> Any:
+    return getattr(transformers, name).from_pretrained(folder).eval()
+
+
+def forms(kind: str) -> list[dict[str, Any]]:
+    return [tied_by_default(kind) | own for own in UNTIED.get(kind, [{}])]
+
+
+def by_source(tied: Mapping[str, str]) -> dict[str, list[str]]:
+    """The order counts among those that are tied to one."""
+    return {source: [name for name, other in tied.items() if other == source] for source in tied.values()}
+
+
+def test_every_architecture_is_here() -> None:
+    assert set(TINY) == set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize(("kind", "name"), CLASSES)
+def test_tied_pairs_are_those_of_transformers(kind: str, name: str) -> None:
+    words = hasattr(architecture_of(kind).theirs, "context")
+    for settings in [*(forms(kind) if words else [{}]), *([{"tie_word_embeddings": False}] if words else [])]:
+        model = made(kind, name, **settings)
+        data = json.loads(model.config.to_json_string())
+        found = architecture_of(kind).theirs.read(data).tied(name)
+        assert by_source(found) == by_source(model.all_tied_weights_keys)
+
+
+@pytest.mark.parametrize(("kind", "name"), TIES)
+@torch.inference_mode()
+def test_tables_that_differ_from_those_they_are_tied_to(kind: str, name: str, tmp_path: Path) -> None:
+    """Each alone, and all at once: what is read is what `transformers` reads, there and back."""
+    for form, settings in enumerate(forms(kind)):
+        model = made(kind, name, **settings)
+        pairs, values = dict(model.all_tied_weights_keys), dict(model.state_dict())
+        plain = logits(read_folder(saved(model, tmp_path / f"{form}-plain")), model)[0]
+        everything = {*pairs, *pairs.values()}
+        for number, others in enumerate([*({each} for each in sorted(everything)), everything]):
+            folder = saved(model, tmp_path / f"{form}-{number}")
+            torch.manual_seed(number)
+            changed = {key: values[key] + torch.randn_like(values[key]) for key in sorted(others)}
+            # With what it is tied to beside it, or the one that was changed would be the only one.
+            stored(folder, **{key: values[key].clone() for key in sorted(everything)} | changed)
+            again = their_model(name, folder)
+            imported = read_folder(folder)
+            assert_equal_logits(imported, again)
+            found = logits(imported, again)[0]
+            if others & set(pairs):
+                assert (found - plain).abs().max() > 0.1
+            out = tmp_path / f"{form}-{number}-out"
+            write_folder(imported.model, imported.config, imported.task, None, out, imported.words.source)
+            assert_equal_logits(imported, their_model(name, out))
+            assert_equal_logits(read_folder(out), again)
+            if imported.config.tie in ("none", "inputs") and kind != "t5":
+                assert json.loads((out / "config.json").read_text())["tie_word_embeddings"] is False
+
+
+@pytest.mark.parametrize(("kind", "name"), TIES)
+@torch.inference_mode()
+def test_copies_of_a_tied_table_change_nothing(kind: str, name: str, tmp_path: Path) -> None:
+    model = made(kind, name, **tied_by_default(kind))
+    folder = saved(model, tmp_path / "in")
+    before = read_folder(folder)
+    stored(
+        folder, **{key: model.state_dict()[key].clone() for pair in model.all_tied_weights_keys.items() for key in pair}
+    )
+    after = read_folder(folder)
+    assert before.config == after.config and after.config.tie == "auto"
+    assert torch.equal(logits(before, model)[0], logits(after, model)[0])
+
+
+@pytest.mark.parametrize(("kind", "name"), TIES)
+@torch.inference_mode()
+def test_models_that_tie_nothing(kind: str, name: str, tmp_path: Path) -> None:
+    model = made(kind, name, tie_word_embeddings=False)
+    imported = read_folder(saved(model, tmp_path / "in"))
+    assert_equal_logits(imported, model)
+    assert imported.config.tie == ("auto" if kind == "t5" else "none")
+    write_folder(imported.model, imported.config, imported.task, None, tmp_path / "out", imported.words.source)
+    assert_equal_logits(imported, their_model(name, tmp_path / "out"))
+
+
+@pytest.mark.parametrize(("kind", "name"), CLASSES)
+def test_an_unknown_tensor_is_named(kind: str, name: str, tmp_path: Path) -> None:
+    folder = saved(made(kind, name), tmp_path)
+    for extra in ("surprise.weight", "lm_head.bias"):
+        stored(folder, **{extra: torch.ones(3)})
+        with pytest.raises(UserError, match=extra.replace(".", r"\.")):
+            read_folder(folder)
+        save_file({k: v for k, v in load_file(folder / WEIGHTS).items() if k != extra}, folder / WEIGHTS)
+
+
+LEFTOVERS = {
+    "gpt2": {"transformer.h.0.attn.bias": (1, 1, 24, 24), "transformer.h.1.attn.masked_bias": ()},
+    "openai-gpt": {"transformer.h.0.attn.bias": (1, 1, 24, 24)},
+    "llama": {"model.layers.0.self_attn.rotary_emb.inv_freq": (4,)},
+    "bert": {"bert.embeddings.position_ids": (1, 24), "bert.pooler.dense.weight": (16, 16)},
+    "albert": {"albert.embeddings.position_ids": (1, 24), "albert.pooler.weight": (16, 16)},
+    "fnet": {"fnet.embeddings.position_ids": (1, 24)},
+    "deberta": {"deberta.embeddings.position_ids": (1, 24)},
+    "bart": {"model.encoder.version": (1,), "model.decoder.version": (1,)},
+    "t5": {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": (32, 2)},
+    "vit": {"vit.pooler.dense.weight": (16, 16), "vit.pooler.dense.bias": (16,)},
+    "deit": {"deit.pooler.dense.weight": (16, 16), "deit.pooler.dense.bias": (16,)},
+    "swin": {"swin.encoder.layers.0.blocks.0.attention.self.relative_position_index": (16, 16)},
+}
+HEADS = {
+    "bert": "BertForMaskedLM", "albert": "AlbertForMaskedLM", "fnet": "FNetForMaskedLM",
+    "vit": "ViTForImageClassification", "deit": "DeiTForImageClassification", "swin": "SwinForImageClassification",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LEFTOVERS)
+@torch.inference_mode()
+def test_known_leftovers_change_nothing(kind: str, tmp_path: Path) -> None:
+    name = HEADS.get(kind, next(iter(architecture_of(kind).classes)))
+    folder = saved(made(kind, name), tmp_path)
+    stored(folder, **{key: torch.full(shape, 0.5) for key, shape in LEFTOVERS[kind].items()})
+    assert_equal_logits(read_folder(folder), their_model(name, folder))
+
+
+@torch.inference_mode()
+def test_marian_with_positions_that_are_no_sinusoids_is_refused(tmp_path: Path) -> None:
+    """`transformers` reads them; ours are computed."""
+    folder = saved(made("marian", "MarianMTModel"), tmp_path)
+    model = their_model("MarianMTModel", folder)
+    sinusoids = model.model.encoder.embed_positions.weight.clone()
+    for dtype in (torch.float32, torch.float16):
+        stored(folder, **{"model.encoder.embed_positions.weight": sinusoids.to(dtype)})
+        assert_equal_logits(read_folder(folder), model)
+    imported = read_folder(folder)
+    before = logits(imported, model)[1]
+    stored(folder, **{"model.encoder.embed_positions.weight": sinusoids.flip(0)})
+    assert (logits(imported, their_model("MarianMTModel", folder))[1] - before).abs().max() > 0.1
+    with pytest.raises(UserError, match=r"model\.encoder\.embed_positions\.weight is not made of sinusoids"):
+        read_folder(folder)
+
+
+@torch.inference_mode()
+def test_one_part_under_two_names_that_differ_is_refused(tmp_path: Path) -> None:
+    """Older and newer names of DeBERTa's head; a gated and a plain feed-forward network of T5."""
+    folder = saved(made("deberta", "DebertaForMaskedLM"), tmp_path / "deberta")
+    dense = load_file(folder / WEIGHTS)["cls.predictions.transform.dense.weight"]
+    stored(folder, **{"lm_predictions.lm_head.dense.weight": dense})
+    assert_equal_logits(read_folder(folder), their_model("DebertaForMaskedLM", folder))
+    stored(folder, **{"lm_predictions.lm_head.dense.weight": dense + 1})
+    with pytest.raises(UserError, match=r"transform\.dense\.weight and lm_predictions\..* differ; remove one"):
+        read_folder(folder)
+
+    model = made("t5", "T5ForConditionalGeneration", feed_forward_proj="gated-gelu")
+    folder = saved(model, tmp_path / "t5")
+    name = "encoder.block.0.layer.1.DenseReluDense.wi"
+    stored(folder, **{f"{name}.weight": load_file(folder / WEIGHTS)[f"{name}_0.weight"].clone()})
+    with pytest.raises(UserError, match=r"wi_1\.weight and .*wi\.weight are one part of the model, but differ"):
+        read_folder(folder)
