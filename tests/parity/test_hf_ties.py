@@ -121,11 +121,9 @@ def test_models_that_tie_nothing(kind: str, name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
 def test_an_unknown_tensor_is_named(kind: str, name: str, tmp_path: Path) -> None:
     folder = saved(made(kind, name), tmp_path)
-    for extra in ("surprise.weight", "lm_head.bias"):
-        stored(folder, **{extra: torch.ones(3)})
-        with pytest.raises(UserError, match=extra.replace(".", r"\.")):
-            read_folder(folder)
-        save_file({k: v for k, v in load_file(folder / WEIGHTS).items() if k != extra}, folder / WEIGHTS)
+    stored(folder, **{"lm_head.bias": torch.ones(3), "surprise.weight": torch.ones(3)})
+    with pytest.raises(UserError, match=r"does not ask for .*lm_head\.bias, .*surprise\.weight"):
+        read_folder(folder)
 
 
 LEFTOVERS = {

@@ -58,7 +58,8 @@ class TheirLlama(Theirs):
         if kind != "default":
             raise Problems([((key,), f"rotary positions of type {kind!r} are not supported, only 'default'")])
         if (part := self.rotary.get(share, self.partial_rotary_factor)) not in (None, 1.0):
-            raise Problems([((key, share), f"is {part!r}; only 1.0, all channels, is supported")])
+            path = (key, share) if share in self.rotary else (share,)
+            raise Problems([(path, f"is {part!r}; only 1.0, all channels, is supported")])
         if not (isinstance(self.base, int | float) and self.base > 0):
             raise Problems([((key, "rope_theta"), f"is {self.base!r}; it must be a number above 0")])
         return self

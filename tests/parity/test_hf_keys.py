@@ -1,0 +1,250 @@
+"""Keys of `config.json`: each is read, is another name of one that is, or changes nothing; any other is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import torch
+import transformers
+from tiny_folders import TINY, assert_equal_logits, config_of, made, saved
+from transformers import GenerationConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from headwise import UserError
+from headwise.cli.main import main
+from headwise.interop.hf import ARCHITECTURES, architecture_of
+from headwise.interop.hf.architecture import Schema
+from headwise.interop.hf.read import read_folder
+from headwise.interop.hf.unread import GENERATION, UNREAD
+
+# What a model has to be for us to read it, beside their defaults.
+NEEDED: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": None},
+    "deberta": {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]},
+}
+
+
+def theirs(kind: str) -> type[Schema]:
+    return architecture_of(kind).theirs
+
+
+def written(kind: str, folder: Path) -> dict[str, Any]:
+    """What `save_pretrained` writes of a config with their defaults."""
+    CONFIG_MAPPING[kind](**NEEDED.get(kind, {})).save_pretrained(folder)
+    data: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return data
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_what_transformers_writes_is_read(kind: str, tmp_path: Path) -> None:
+    read = theirs(kind).read(written(kind, tmp_path))
+    everything = json.loads(CONFIG_MAPPING[kind](**NEEDED.get(kind, {})).to_json_string(use_diff=False))
+    assert theirs(kind).read(everything) == read
+    # A key that is absent has their default, so that an empty file means the same; what they derive is derived here.
+    absent = json.loads(theirs(kind).read(NEEDED.get(kind, {})).model_dump_json())
+    derived = {"backbone_config", "down_ops", "rope_parameters", "mask_decoder"}
+    for key in set(everything) & set(absent) - derived:
+        assert absent[key] in (everything[key], None), key
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_key_that_nobody_knows_is_refused(kind: str, tmp_path: Path) -> None:
+    data = written(kind, tmp_path)
+    with pytest.raises(UserError, match=r"^here: rotary_dim: 32 is not supported, as nothing here knows"):
+        theirs(kind).read({**data, "rotary_dim": 32}, "here")
+    assert theirs(kind).read({**data, "rotary_dim": None}) == theirs(kind).read(data)
+
+
+def another(annotation: Any) -> Any:
+    """A value of another meaning than the one that a field allows."""
+    (value,) = get_args(annotation)
+    if isinstance(value, bool):
+        return not value
+    return 7 if value is None else value + 1 if isinstance(value, int) else "no"
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_what_we_cannot_follow_is_refused(kind: str, tmp_path: Path) -> None:
+    """Each key that changes the numbers and that may have but one value."""
+    data, changed = written(kind, tmp_path), 0
+    for key, field in theirs(kind).model_fields.items():
+        if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
+            with pytest.raises(UserError, match=f"^here: {key}: "):
+                theirs(kind).read({**data, key: another(field.annotation)}, "here")
+            changed += 1
+    assert changed > 3
+
+
+def test_keys_of_a_backbone_are_checked_as_well(tmp_path: Path) -> None:
+    resnet = {**TINY["detr"]["backbone_config"], "out_features": ["stage2"], "out_indices": [2]}
+    timm = {"model_type": "timm_backbone", "backbone": "resnet50", "out_indices": [1, 2, 3, 4]}
+    read = theirs("detr").read
+    for backbone in (resnet, timm):
+        data = {**TINY["detr"], "backbone_config": backbone}
+        read(data)
+        for key, value in (("dropped", 3), ("out_indices", [1])):
+            with pytest.raises(UserError, match=rf"backbone_config.*{key}"):
+                read({**data, "backbone_config": {**backbone, key: value}})
+    with pytest.raises(UserError, match=r"backbone_config\.output_stride"):
+        read({**TINY["detr"], "backbone_config": {**timm, "output_stride": 16}})
+    old = {"backbone": "resnet50", "use_timm_backbone": True}
+    read({**old, "backbone_kwargs": {"in_chans": 3, "out_indices": [1, 2, 3, 4]}})
+    with pytest.raises(UserError, match="out_indices"):
+        read({**old, "backbone_kwargs": {"out_indices": [1, 2, 3]}})
+    with pytest.raises(UserError, match="output_stride"):
+        read({**old, "backbone_kwargs": {"output_stride": 16}})
+
+
+def test_keys_that_say_how_to_generate_are_those_of_transformers() -> None:
+    assert set(GenerationConfig._get_default_generation_params()) <= GENERATION | UNREAD
+
+
+def test_keys_without_effect_are_in_no_schema_as_a_single_value() -> None:
+    """What may have one value only does change the numbers."""
+    for kind in ARCHITECTURES:
+        single = {k for k, f in theirs(kind).model_fields.items() if get_origin(f.annotation) is Literal}
+        assert not single & (UNREAD | set(theirs(kind).unread)) - {"architectures"}
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_aliases_are_those_of_transformers(kind: str) -> None:
+    assert dict(theirs(kind).aliases) == CONFIG_MAPPING[kind].attribute_map
+
+
+ALIASES = [(kind, alias) for kind in ARCHITECTURES for alias in CONFIG_MAPPING[kind].attribute_map]
+
+
+@pytest.mark.parametrize(("kind", "alias"), ALIASES)
+def test_an_alias_is_read_as_the_key(kind: str, alias: str) -> None:
+    key = theirs(kind).aliases[alias]
+    data = json.loads(config_of(kind).to_json_string(use_diff=False))
+    value = data.pop(key, 2)
+    data = {name: each for name, each in data.items() if name != "num_decoder_layers"}
+    read, expected = theirs(kind).read({**data, alias: value}), CONFIG_MAPPING[kind].from_dict({**data, alias: value})
+    for name in {key, "num_decoder_layers"} & set(theirs(kind).model_fields):
+        assert json.loads(read.model_dump_json())[name] == getattr(expected, name)
+    assert theirs(kind).read({**data, key: value, alias: value}) == theirs(kind).read({**data, key: value})
+    with pytest.raises(UserError, match=f"{alias}: is .* but {key}, the same setting, is .*; keep one"):
+        theirs(kind).read({**data, key: value, alias: [3, 5] if isinstance(value, list) else value + 1})
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bart", "t5"])
+@torch.inference_mode()
+def test_a_folder_with_aliases_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
+    name = next(iter(architecture_of(kind).classes))
+    model = made(kind, name)
+    path = saved(model, tmp_path) / "config.json"
+    data = json.loads(path.read_text())
+    for alias, key in theirs(kind).aliases.items():
+        data[alias] = data.pop(key)
+    path.write_text(json.dumps(data))
+    assert_equal_logits(read_folder(tmp_path), type(model).from_pretrained(tmp_path).eval())
+
+
+ROTARY: list[dict[str, Any]] = [
+    {},
+    {"rope_theta": 55.0},
+    {"rope_scaling": {"rope_type": "default", "rope_theta": 77}},
+    {"rope_scaling": {"type": "default"}, "rope_theta": 55.0},
+    {"rope_scaling": {"rope_type": "default", "rope_theta": 77}, "rope_theta": 55.0},
+    {"rope_scaling": {"rope_theta": 77}, "rope_parameters": {"rope_type": "default", "rope_theta": 66.0}},
+    {"rope_scaling": {"rope_type": "default"}, "rope_parameters": {"rope_type": "default", "rope_theta": 66.0}},
+    {"rope_scaling": {}, "rope_parameters": {"rope_theta": 66.0}},
+    {"rope_parameters": {"rope_type": "default", "rope_theta": 66.0}, "rope_theta": 55.0},
+    {"rope_parameters": {"rope_type": "default", "factor": 4.0}, "rope_theta": 55.0},
+    {"rope_parameters": {"rope_type": "default", "rope_theta": 66.0, "partial_rotary_factor": 1.0}},
+]
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+@pytest.mark.parametrize("rotary", ROTARY, ids=str)
+@torch.inference_mode()
+def test_bases_of_rotary_positions_are_those_of_transformers(kind: str, rotary: dict[str, Any], tmp_path: Path) -> None:
+    model = made(kind, next(iter(architecture_of(kind).classes)))
+    path = saved(model, tmp_path) / "config.json"
+    plain = {key: value for key, value in json.loads(path.read_text()).items() if not key.startswith("rope_")}
+    path.write_text(json.dumps(plain | rotary))
+    again = type(model).from_pretrained(tmp_path).eval()
+    imported = read_folder(tmp_path)
+    assert imported.config.positions.base == again.config.rope_parameters["rope_theta"]
+    assert_equal_logits(imported, again)
+
+
+@pytest.mark.parametrize(
+    ("rotary", "complaint"),
+    [
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling: rotary positions of type 'linear'"),
+        ({"rope_parameters": {"type": "yarn"}}, "rope_parameters: rotary positions of type 'yarn'"),
+        (
+            {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
+            r"rope_parameters\.partial_rotary_factor: is 0\.5; only 1\.0, all channels, is supported",
+        ),
+        ({"partial_rotary_factor": 0.5}, r"partial_rotary_factor: is 0\.5"),
+        ({"rope_scaling": {"rope_type": "default", "rope_theta": "wide"}}, r"rope_scaling\.rope_theta: is 'wide'"),
+        ({"rope_theta": -1.0}, "rope_theta"),
+    ],
+    ids=str,
+)
+def test_other_rotary_positions_are_refused(rotary: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=f"^here: {complaint}") as refused:
+        theirs("llama").read({**TINY["llama"], **rotary}, "here")
+    assert "\n" not in str(refused.value)
+
+
+FEEDFORWARD: list[dict[str, Any]] = [
+    {"feed_forward_proj": "gated-gelu"},
+    {"feed_forward_proj": "gated-gelu", "dense_act_fn": "relu"},
+    {"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu"},
+    {"feed_forward_proj": "relu", "dense_act_fn": "silu", "is_gated_act": True},
+    {"feed_forward_proj": "gated-relu", "is_gated_act": False},
+    {"feed_forward_proj": "tanh"},
+]
+
+
+@pytest.mark.parametrize("settings", FEEDFORWARD, ids=str)
+@torch.inference_mode()
+def test_feed_forward_networks_of_t5(settings: dict[str, Any], tmp_path: Path) -> None:
+    model = made("t5", "T5ForConditionalGeneration", **settings)
+    path = saved(model, tmp_path) / "config.json"
+    data = {
+        key: value for key, value in json.loads(path.read_text()).items() if key not in ("dense_act_fn", "is_gated_act")
+    }
+    path.write_text(json.dumps(data | settings))
+    assert_equal_logits(read_folder(tmp_path), transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).eval())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"feed_forward_proj": "gated-tanh"},
+        {"feed_forward_proj": "mish"},
+        {"dense_act_fn": "mish"},
+        {"feed_forward_proj": "tanh", "is_gated_act": True},
+        {"feed_forward_proj": "gated-gelu-new"},
+        {"hidden_act": "relu"},
+        {"rotary_dim": 2},
+    ],
+    ids=str,
+)
+def test_a_refusal_is_one_sentence_and_no_traceback(
+    settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(made("t5", "T5ForConditionalGeneration"), tmp_path / "in") / "config.json"
+    data = {
+        key: value for key, value in json.loads(path.read_text()).items() if key not in ("dense_act_fn", "is_gated_act")
+    }
+    path.write_text(json.dumps(data | settings))
+    with pytest.raises(SystemExit) as stopped:
+        main(["import", str(path.parent), str(tmp_path / "run")])
+    said = capsys.readouterr().err.splitlines()
+    assert stopped.value.code == 2 and len(said) == 1 and "config.json: " in said[0]
+    assert any(key in said[0] for key in settings) and not (tmp_path / "run").exists()
+
+
+def test_an_activation_that_we_do_not_have_is_one_sentence() -> None:
+    with pytest.raises(UserError) as refused:
+        theirs("bert").read({**TINY["bert"], "hidden_act": "mish"})
+    assert str(refused.value).count("hidden_act") == 1 and "'gelu'" in str(refused.value)
