@@ -125,8 +125,9 @@ def test_one_transform_cut_to_every_length_is_refused(tmp_path: Path) -> None:
 
 def test_what_was_fine_tuned_here_is_the_same_there(tmp_path: Path) -> None:
     folder = saved(theirs("FNetForMaskedLM"), tmp_path / "in")
-    (tmp_path / "texts.tsv").write_text("w1 w2 w4\tgood\nw5 w6\tbad\n" * 8)
-    data = {"train": str(tmp_path / "texts.tsv"), "cache": str(tmp_path / "cache")}
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("w1 w2 w4\tgood\nw5 w6\tbad\n" * 8)
+    data = {"train": str(texts), "valid": str(texts), "cache": str(tmp_path / "cache")}
     tables = {
         "name": "tuned", "task": "classify", "data": data, "init_from": str(folder),
         "train": {"steps": 2, "threads": 1, "batch_size": 8},
@@ -137,5 +138,6 @@ def test_what_was_fine_tuned_here_is_the_same_there(tmp_path: Path) -> None:
     with torch.inference_mode():
         expected = again(torch.tensor([[8, 1, 2, 11]])).logits[0].softmax(-1).tolist()
     named = {again.config.id2label[number]: value for number, value in enumerate(expected)}
+    assert len(named) == 2
     assert tuned.classify(["w1 w2"])[0] == pytest.approx(named, rel=1e-4)
     assert from_hf(tmp_path / "out").classify(["w1 w2"])[0] == pytest.approx(named, rel=1e-4)

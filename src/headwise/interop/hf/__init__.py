@@ -4,9 +4,12 @@
 How to add an architecture: one file beside this one, and its name in `ARCHITECTURES`.
 
 1. A subclass of `Theirs`: the keys of its `config.json` that matter, with the defaults of `transformers`. A key that
-   changes the numbers and that we cannot follow is a `Literal` of the one value that we can. `ours(task, names)` gives
-   the settings of our config; `of(config, vocab)` the way back. `of` need not check anything: a model is refused where
-   reading back what would be written gives another config, and the key that differs is named.
+   changes the numbers and that we cannot follow is a `Literal` of the one value that we can; one that changes none is
+   in `unread` (unread.py has those that all models may have); any other is refused. `aliases` are their
+   `attribute_map`. `ours(task, names)` gives the settings of our config; `of(config, vocab)` the way back. `of` need
+   not check anything: a model is refused where reading back what would be written gives another config, and the key
+   that differs is named. `tied(name)` has the tensors that a class of theirs ties, as its `all_tied_weights_keys`;
+   `tests/parity/test_hf_keys.py` and `test_hf_ties.py` compare all of this with `transformers`.
 2. An `Architecture`: which class of theirs means which task of ours (of several the first that can hold a model is
    written; `hints` say which tensor of ours only a certain one can), our config class, and `keys`, a table from our
    modules to theirs. `{i}` is the number of a layer, `{stage}` of the stack that it is in where there are several,
@@ -14,7 +17,8 @@ How to add an architecture: one file beside this one, and its name in `ARCHITECT
    `fused(...)` are several whose rows stand one after the other in ours; `turned(...)` is one of which we have the
    transpose; `either(...)` are names of which a folder has one; for anything else a `Key` with two functions. A key may
    also be a whole tensor name of ours, with whole names of theirs. `heads` has the names of what stands on an encoder,
-   by task or by class.
+   by task or by class. A tied tensor of ours has a key for each of its names. `ignored` has patterns of tensors that
+   are left aside, each with the reason.
 3. `roles`, where its marks are not called pad, bos, eos and unk: `{"bos": "cls", "eos": "sep", ...}`. The ids are
    looked for in `config.json`, then by name through `tokenizer_config.json`.
 

@@ -105,9 +105,7 @@ def label_names(config: Mapping[str, Any], where: str) -> list[str]:
     named = config.get("id2label") or {}
     count = config.get("num_labels") or len(named) or 2
     if not isinstance(named, Mapping) or not all(str(key).isdecimal() for key in named):
-        raise UserError(
-            f"{where}: id2label: must name labels by their numbers, as {{'0': 'bad'}}; correct it"
-        )
+        raise UserError(f"{where}: id2label: must name labels by their numbers, as {{'0': 'bad'}}; correct it")
     if not isinstance(count, int) or not 0 < count <= MOST_LABELS:
         raise UserError(f"{where}: num_labels: is {count!r}; it must be a number from 1 to {MOST_LABELS}")
     if len(named) != count:
