@@ -54,6 +54,7 @@ class TheirBart(Theirs):
     add_final_layer_norm: Literal[False] = False
     static_position_embeddings: Literal[False] = False
     add_bias_logits: Literal[False] = False
+    do_blenderbot_90_layernorm: Literal[False] = False
     extra_pos_embeddings: Literal[2] = 2
 
     @model_validator(mode="after")

@@ -60,6 +60,7 @@ class TheirMarian(Theirs):
     normalize_embedding: Literal[False] = False
     add_final_layer_norm: Literal[False] = False
     static_position_embeddings: Literal[True] = True
+    do_blenderbot_90_layernorm: Literal[False] = False
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:

@@ -8,7 +8,7 @@ the schema with the one value that we can follow (`Literal`).
 from __future__ import annotations
 
 METADATA = frozenset({
-    "_commit_hash", "_name_or_path", "name_or_path", "architectures", "auto_map", "finetuning_task",
+    "_commit_hash", "eos_token_ids", "_name_or_path", "name_or_path", "architectures", "auto_map", "finetuning_task",
     "task_specific_params", "prefix", "tokenizer_class", "model_max_length", "transformers_version",
     "transformers.js_config", "transformers_weights", "dtype", "torch_dtype", "torchscript", "use_bfloat16",
     "xla_device",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -66,10 +65,7 @@ def links(model: nn.Module, architecture: Architecture, words: Vocabularies) -> 
                 count = len(link.sizes) or 1
                 link.written.append(next((own for own in places if len(own[0]) == count), places[0]))
                 break
-    claims = Counter(name for link in found.values() for name in set(link.names))
     for link in found.values():
-        # A name that two tables could have is nobody's first: they are apart here, so they are there.
-        link.places.sort(key=lambda copies: max(claims[name] for parts in copies for name in parts))
         assert link.places or OUTPUT_BIAS.fullmatch(link.ours), f"{architecture.model_type}: no key for {link.ours}"
     return list(found.values())
 
