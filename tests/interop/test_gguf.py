@@ -16,6 +16,7 @@ from headwise.cli.main import main
 from headwise.errors import UserError
 from headwise.interop.gguf import Gguf
 from headwise.interop.gguf_llama import read_gguf
+from headwise.testing import assert_parity
 
 NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -135,7 +136,7 @@ def test_a_file_is_the_model_that_it_was_made_of(
     ids = torch.randint(4, 280, (2, 9))
     with torch.inference_mode():
         expected = model(torch.tensor(rows.order)[ids]).logits
-        assert (imported.model(ids)[..., rows.back] - expected).abs().max() < 1e-5
+        assert_parity(imported.model(ids)[..., rows.back], expected)
     tokeniser = imported.tokenisers.source  # type: ignore[union-attr]
     own = Tokenizer.from_str(json.dumps(engines["gpt2"]))
     for sample in ("the cat sat 12", " naïve\n"):

@@ -12,6 +12,7 @@ from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
+from headwise.testing import assert_parity
 
 WIDTH, HEADS, HIDDEN, DEPTH = 16, 4, 24, 6
 
@@ -59,6 +60,6 @@ def test_scales_and_outputs() -> None:
     profile(stack, lambda: stack(Stream.of(x), Context()))
     omegas, expected = published(layers, x)
     found = torch.stack([scale for layer in stack.layers for scale in layer.scales])
-    torch.testing.assert_close(found, torch.tensor(omegas)[:, None].expand(-1, WIDTH), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(stack(Stream.of(x), Context()).x, expected, atol=1e-5, rtol=1e-5)
+    assert_parity(found, torch.tensor(omegas)[:, None].expand(-1, WIDTH))
+    assert_parity(stack(Stream.of(x), Context()).x, expected)
     assert omegas[-1] > 2

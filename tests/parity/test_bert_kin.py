@@ -20,6 +20,7 @@ from headwise.blocks.stream import Context
 from headwise.config.experiment import resolved
 from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
+from headwise.testing import assert_parity
 from headwise.text import EOS, PAD, UNK
 from headwise.workflow import train_experiment
 
@@ -93,12 +94,12 @@ def compare(imported: Imported, model: Any) -> None:
     expected, states = outputs(imported, model, **inputs(imported, imported.config.token_types > 0))
     found, own = ours(imported)
     real = torch.nn.functional.pad(IDS, (1, 0), value=1) != PAD
-    torch.testing.assert_close(own[real], states[real], atol=1e-5, rtol=1e-5)
+    assert_parity(own[real], states[real])
     if imported.task == "encode" and not len(expected):  # a DeBERTa without a head has no pooler
         return
     keep = found > torch.finfo().min if imported.task == "answer" else torch.ones_like(found, dtype=torch.bool)
     keep = keep & real[:, 1:, None] if found.dim() == 3 else keep
-    torch.testing.assert_close(found[keep], expected[keep], atol=1e-5, rtol=1e-5)
+    assert_parity(found[keep], expected[keep])
 
 
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
@@ -123,7 +124,7 @@ def test_whether_a_text_follows_is_judged_alike(tmp_path: Path) -> None:
         imported = read_folder(saved(model, tmp_path / kind))
         expected = getattr(model(**inputs(imported, True)), found)
         stream = imported.model.encoder(IDS, Context())
-        torch.testing.assert_close(imported.model.order(stream), expected, atol=1e-5, rtol=1e-5)
+        assert_parity(imported.model.order(stream), expected)
 
 
 @torch.inference_mode()
@@ -141,7 +142,7 @@ def test_other_forms_of_the_same_models(tmp_path: Path) -> None:
         if settings.get("type_vocab_size") == 1:
             expected = model(**inputs(imported, False)).logits[0, 1:]
             found = imported.model(IDS)[0]
-            torch.testing.assert_close(found, expected[:, list(imported.words.source.order)], atol=1e-5, rtol=1e-5)
+            assert_parity(found, expected[:, list(imported.words.source.order)])
         else:
             compare(imported, model)
 
@@ -166,7 +167,7 @@ def test_texts_go_in_and_come_out(tmp_path: Path) -> None:
     reader = theirs("Bert", "BertModel")
     found = from_hf(saved(reader, tmp_path / "reader"))
     states = reader(torch.tensor([ids])).last_hidden_state
-    torch.testing.assert_close(found.embed([text]), states.mean(1), atol=1e-5, rtol=1e-5)
+    assert_parity(found.embed([text]), states.mean(1))
     with pytest.raises(UserError, match="an encoder alone has nothing to learn"):
         found.evaluate([("w1", "w2")])
 

@@ -20,6 +20,7 @@ from headwise.blocks.stream import Context
 from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import fitting
+from headwise.testing import assert_parity
 from headwise.text import EOS, PAD
 
 logging.disable_progress_bar()
@@ -59,10 +60,10 @@ def compare(imported: Imported, model: Any, length: int) -> None:
     types[1, -9:] = 1  # behind its end, where nobody looks
     found = model(order[opened], attention_mask=real.long(), token_type_ids=types, output_hidden_states=True)
     states = imported.model.encoder(ids, Context()).x
-    torch.testing.assert_close(states[real], found.hidden_states[-1][real], atol=1e-5, rtol=1e-5)
+    assert_parity(states[real], found.hidden_states[-1][real])
     if imported.task == "masked":
         logits = getattr(found, "prediction_logits", getattr(found, "logits", None))[..., list(order)]
-        torch.testing.assert_close(imported.model(ids)[real[:, 1:]], logits[:, 1:][real[:, 1:]], atol=1e-4, rtol=1e-5)
+        assert_parity(imported.model(ids)[real[:, 1:]], logits[:, 1:][real[:, 1:]])
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -114,12 +115,12 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
     found = model.train()(opened).last_hidden_state
     states = imported.model.train().encoder(ids, Context()).x
     np.random.set_state(known)
-    torch.testing.assert_close(states, found, atol=1e-5, rtol=1e-5)
+    assert_parity(states, found)
     for out in (found, states):
         (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
     ours = imported.model.encoder.stack.layers[0].parts[0].see.project.weight.grad
     wanted = torch.cat([getattr(theirs_of[0], name).weight.grad for name in ("query", "key", "value")])
-    torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=1e-4)
+    assert_parity(ours, wanted)
 
 
 @torch.inference_mode()

@@ -18,6 +18,7 @@ from headwise.blocks.stream import Context
 from headwise.config.experiment import resolved
 from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
+from headwise.testing import assert_parity
 from headwise.text import EOS, PAD, UNK
 from headwise.workflow import train_experiment
 
@@ -70,9 +71,9 @@ def compare(imported: Imported, model: Any) -> None:
     expected, states = outputs(imported, model)
     found = imported.model(IDS)
     found = found[..., UNK + 1 :] if imported.task in ("tag", "classify") else found
-    torch.testing.assert_close(imported.model.encoder(IDS, Context()).x, states, atol=1e-5, rtol=1e-5)
+    assert_parity(imported.model.encoder(IDS, Context()).x, states)
     possible = found > torch.finfo().min  # an answer stands in the second text
-    torch.testing.assert_close(found[possible], expected[possible], atol=1e-5, rtol=1e-5)
+    assert_parity(found[possible], expected[possible])
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -95,7 +96,7 @@ def test_whether_a_text_follows_is_judged_alike(tmp_path: Path) -> None:
     imported = read_folder(saved(model, tmp_path))
     expected = model(**inputs(imported)).seq_relationship_logits
     found = imported.model.order(imported.model.encoder(IDS, Context()))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert_parity(found, expected)
 
 
 @torch.inference_mode()
@@ -106,7 +107,7 @@ def test_a_text_among_longer_ones_is_what_it_is_there_alone(tmp_path: Path) -> N
     ids = torch.cat((IDS, torch.tensor([[5, 6, 7, EOS, PAD, PAD, PAD, PAD, PAD]])))
     order = list(imported.words.source.order)
     alone = model(torch.tensor(order)[torch.tensor([[1, 5, 6, 7, EOS]])]).logits[0, 1:][:, order]
-    torch.testing.assert_close(imported.model(ids)[2, :4], alone, atol=1e-5, rtol=1e-5)
+    assert_parity(imported.model(ids)[2, :4], alone)
 
 
 @torch.inference_mode()

@@ -23,6 +23,7 @@ from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import write_folder
+from headwise.testing import assert_parity
 from headwise.text import BOS, EOS
 
 logging.disable_progress_bar()
@@ -86,10 +87,10 @@ def test_logits_and_hidden_states_are_equal(pair: tuple[Any, Imported, Path]) ->
     with collect("layer") as side:
         found = imported.model(IDS)
     own = real(imported)
-    assert (found[..., own] - expected.logits[..., order(imported)[own]]).abs().max() < 1e-5
+    assert_parity(found[..., own], expected.logits[..., order(imported)[own]])
     # Not the last: theirs has gone through the final norm.
     for ours, other in zip(side.all("layer")[:-1], expected.hidden_states[1:-1], strict=True):
-        assert (ours.x - other).abs().max() < 1e-5
+        assert_parity(ours.x, other)
 
 
 @torch.inference_mode()
@@ -98,7 +99,7 @@ def test_what_they_do_not_have_has_no_probability(pair: tuple[Any, Imported, Pat
     own = real(imported)
     expected = model(order(imported)[IDS]).logits.log_softmax(-1)[..., order(imported)[own]]
     found = imported.model(IDS).log_softmax(-1)
-    assert (found[..., own] - expected).abs().max() < 1e-5
+    assert_parity(found[..., own], expected)
     spare = list(imported.words.source.spare)
     assert not found[..., spare].exp().any()
 
@@ -161,7 +162,7 @@ def test_models_born_here_are_the_same_there(name: str, tmp_path: Path) -> None:
         weight.add_(0.1 * torch.randn_like(weight))
     write_folder(model, config, "language-model", None, tmp_path / "out")
     other = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
-    assert (other(IDS).logits - model(IDS)).abs().max() < 1e-5
+    assert_parity(other(IDS).logits, model(IDS))
     assert (other.config.bos_token_id, other.config.eos_token_id) == (BOS, EOS)
     back = read_folder(tmp_path / "out")
     assert torch.equal(back.model(IDS), model(IDS))

@@ -18,6 +18,7 @@ from headwise import UserError
 from headwise.interop.hf.files import WEIGHTS
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
+from headwise.testing import assert_parity
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
@@ -50,8 +51,8 @@ def theirs(folder: Path, backbone: dict[str, Any] | None = None, **settings: Any
 def compare(model: Any, other: Any, keep: Tensor | None = None) -> None:
     expected = other(IMAGES, None if keep is None else keep.long())
     found = model(IMAGES, keep)
-    torch.testing.assert_close(found.logits, expected.logits, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found.boxes, expected.pred_boxes, atol=1e-5, rtol=1e-5)
+    assert_parity(found.logits, expected.logits)
+    assert_parity(found.boxes, expected.pred_boxes)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from headwise.blocks.stream import Context
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.models.levit import SIZES, LevitConfig
+from headwise.testing import assert_parity
 from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
@@ -58,7 +59,7 @@ def saved(model: Any, folder: Path) -> Path:
 
 
 def same(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert_parity(found, expected)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -20,6 +20,7 @@ from headwise.cli.main import main
 from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import fitting, write_folder
+from headwise.testing import assert_parity
 from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
@@ -67,13 +68,13 @@ def test_logits_stages_and_attention_are_equal(pair: tuple[Any, Imported, Path])
     expected = model(pixels, output_hidden_states=True, output_attentions=True)
     with collect("layer") as side, record() as maps:
         found = ours(pixels)
-    assert (found - expected.logits).abs().max() < 1e-5
+    assert_parity(found, expected.logits)
     stages = [stream for place, (stream,) in side.values["layer"].items() if len(place) == 2]
     for stage, other in zip(stages, expected.hidden_states[1:], strict=True):
-        assert (stage.x - other).abs().max() < 1e-5
+        assert_parity(stage.x, other)
     for number, other in enumerate(expected.attentions):  # of each stage's last layer
         (weights,) = maps.of("encoder", number, 1, 0).values()
-        assert (weights - other).abs().max() < 1e-5
+        assert_parity(weights, other)
 
 
 @torch.inference_mode()
@@ -101,8 +102,8 @@ def test_base_models_are_encoders_to_look_into(case: str, tmp_path: Path, monkey
     pixels = torch.randn(3, 3, *imported.experiment.model.image)
     found = model(pixels)
     assert imported.task.kind == "encode-images"
-    assert (imported.model.encoder(pixels, Context()).x - found.last_hidden_state).abs().max() < 1e-5
-    assert (imported.model(pixels) - found.pooler_output).abs().max() < 1e-5
+    assert_parity(imported.model.encoder(pixels, Context()).x, found.last_hidden_state)
+    assert_parity(imported.model(pixels), found.pooler_output)
     to_hf(imported, "out")
     before, after = (load_file(f"{side}/model.safetensors") for side in ("in", "out"))
     stem = f"{CASES[case].model_type}."  # which theirs leaves out and reads all the same

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -148,11 +151,23 @@ HEADS = {
 
 @pytest.mark.parametrize("kind", LEFTOVERS)
 @torch.inference_mode()
-def test_known_leftovers_change_nothing(kind: str, tmp_path: Path) -> None:
+def test_known_leftovers_change_nothing_and_are_named(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headwise")
     name = HEADS.get(kind, next(iter(architecture_of(kind).classes)))
     folder = saved(made(kind, name), tmp_path)
     stored(folder, **{key: torch.full(shape, 0.5) for key, shape in LEFTOVERS[kind].items()})
     assert_equal_logits(read_folder(folder), their_model(name, folder))
+    assert all(key in caplog.text for key in LEFTOVERS[kind]) and "left aside: " in caplog.text
+
+
+def test_the_command_names_what_is_left_aside(tmp_path: Path) -> None:
+    folder = saved(made("vit", "ViTForImageClassification"), tmp_path / "vit")
+    stored(folder, **{key: torch.ones(shape) for key, shape in LEFTOVERS["vit"].items()})
+    call = [sys.executable, "-m", "headwise", "import", str(folder), str(tmp_path / "run")]
+    told = subprocess.run(call, capture_output=True, text=True, check=True).stderr
+    assert "vit.pooler.dense.bias, vit.pooler.dense.weight left aside: " in told
 
 
 @torch.inference_mode()

@@ -26,6 +26,7 @@ from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.files import open_weights
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
+from headwise.testing import assert_parity
 from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
@@ -63,7 +64,7 @@ def output(model: Any, pixels: Tensor = PIXELS, **settings: Any) -> Tensor:
 
 
 def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert_parity(found, expected)
 
 
 def tensors(folder: Path, stem: str) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from headwise.decode import decode
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.models.transformer import TransformerConfig
+from headwise.testing import assert_parity
 from headwise.text import BOS, EOS, PAD
 from headwise.text.hf import Rows
 
@@ -74,12 +75,12 @@ def test_logits_are_equal_both_ways(settings: dict[str, Any], tmp_path: Path) ->
     found = ours(SOURCE, TARGET)
     real = sorted(target.back)
     assert imported.words == (source, target) and imported.tokenisers is None
-    assert (found[..., real] - expected[..., real]).abs().max() < 1e-5
-    assert (found.log_softmax(-1)[..., real] - expected[..., real].log_softmax(-1)).abs().max() < 1e-5
+    assert_parity(found[..., real], expected[..., real])
+    assert_parity(found.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
 
     write_folder(ours, imported.config, "transduce", None, tmp_path / "out")
     again = MarianMTModel.from_pretrained(tmp_path / "out").eval()
-    assert (logits(again, SOURCE, TARGET, keep) - found).abs().max() < 1e-5
+    assert_parity(logits(again, SOURCE, TARGET, keep), found)
     again.save_pretrained(tmp_path / "resaved")
     assert torch.equal(read_folder(tmp_path / "resaved").model(SOURCE, TARGET), found)
 
@@ -92,7 +93,7 @@ def test_encoder_states_are_equal(tmp_path: Path) -> None:
     keep = SOURCE != PAD
     expected = theirs.get_encoder()(torch.tensor(rows().order)[SOURCE], attention_mask=keep.long()).last_hidden_state
     found = ours.encoder(SOURCE, Context()).x
-    assert (found - expected)[keep].abs().max() < 1e-5
+    assert_parity(found[keep], expected[keep])
 
 
 @pytest.mark.parametrize("settings", [{}, {"positions": {"kind": "sinusoid", "halves": True}, "tie": "none"}])
@@ -110,10 +111,10 @@ def test_our_own_models_keep_their_numbers(settings: dict[str, Any], tmp_path: P
         write_folder(ours, config, "transduce", None, tmp_path / "out")
         theirs = MarianMTModel.from_pretrained(tmp_path / "out").eval()
         expected = ours(SOURCE, TARGET)
-        assert (logits(theirs, SOURCE, TARGET, SOURCE != PAD) - expected).abs().max() < 1e-5
+        assert_parity(logits(theirs, SOURCE, TARGET, SOURCE != PAD), expected)
         back = read_folder(tmp_path / "out").model
         assert back.vocab == ours.vocab
-        assert (back(SOURCE, TARGET) - expected).abs().max() < 1e-5
+        assert_parity(back(SOURCE, TARGET), expected)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers.models.perceiver.modeling_perceiver import PerceiverFourierPositionEncoding
 
 import headwise
+from headwise.testing import assert_parity
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 20, "max_position_embeddings": 16, "num_latents": 6, "d_latents": 48, "d_model": 24,
@@ -74,7 +75,7 @@ def test_logits_are_equal() -> None:
     ids = torch.randint(4, 20, (2, 16), generator=torch.Generator().manual_seed(1))
     ids[1, 11:] = 0
     expected = theirs(inputs=ids, attention_mask=(ids != 0).long()).logits
-    torch.testing.assert_close(ours(ids), expected, atol=1e-5, rtol=1e-5)
+    assert_parity(ours(ids), expected)
 
 
 IMAGE: dict[str, Any] = {
@@ -98,4 +99,4 @@ def test_labels_of_images_are_equal(places: str) -> None:
     ours = headwise.build(f"perceiver-image-{places}", **OURS_IMAGE).eval()
     ours.load_state_dict(renamed(dict(theirs.named_parameters())))
     images = torch.randn(2, 3, 10, 10, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(ours(images), theirs(inputs=images).logits, atol=1e-5, rtol=1e-5)
+    assert_parity(ours(images), theirs(inputs=images).logits)

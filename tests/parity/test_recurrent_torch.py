@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers.recurrent import ChoGru, Elman, Gru, Lstm, Recurrence, Recurrent
 from headwise.blocks.stream import Context, Side, Stream
+from headwise.testing import assert_parity
 
 WIDTH, HIDDEN, LENGTHS = 5, 7, (6, 1, 4)
 KINDS = {
@@ -21,7 +22,7 @@ KINDS = {
 
 
 def close(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+    assert_parity(ours, theirs, 1e-6)
 
 
 class Kept(Side):
@@ -83,7 +84,7 @@ def test_gradients_through_padding_are_as_if_packed(kind: str) -> None:
     (packed.data.square().sum() + state(final, 0).sum()).backward()
     close(mine, x.grad)
     for name, parameter in ours.ahead.net.named_parameters():
-        torch.testing.assert_close(parameter.grad, theirs.get_parameter(name).grad, atol=1e-5, rtol=1e-5)
+        assert_parity(parameter.grad, theirs.get_parameter(name).grad)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,6 +18,7 @@ from transformers.utils import logging
 import headwise
 from headwise.blocks.mixers.lsh import HALF, HashedAttention
 from headwise.blocks.stream import Context, Stream
+from headwise.testing import assert_parity
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -73,7 +74,7 @@ def test_shortcuts_are_theirs(causal: bool, corners: list[int], padding: int) ->
     keep[0, 32 - padding :] = False
     expected = theirs(x, attention_mask=keep.long() if padding else None).hidden_states
     found = ours(Stream.of(x, keep if padding else None))
-    close(found[keep], expected[keep], rtol=1e-5, atol=1e-5)
+    assert_parity(found[keep], expected[keep])
 
 
 def copied(theirs: nn.Module, ours: nn.Module, side: str) -> None:
@@ -131,7 +132,7 @@ def test_a_whole_encoder_gives_their_hidden_states() -> None:
     for part in (part for part in ours.modules() if isinstance(part, HashedAttention)):
         turned_alike(part, [4])
     expected = theirs.reformer(ids()).last_hidden_state
-    close(ours.encoder(ids(), Context()).x, expected, rtol=1e-5, atol=1e-5)
+    assert_parity(ours.encoder(ids(), Context()).x, expected)
 
 
 @torch.no_grad()
@@ -140,7 +141,7 @@ def test_a_whole_decoder_gives_their_logits_where_a_text_is_one_chunk() -> None:
     theirs = shaken(transformers.ReformerModelWithLMHead(config(is_decoder=True, lsh_attn_chunk_length=LENGTH)))
     ours = ours_like("language-model", {"chunk": LENGTH, "rounds": 2})
     copied(theirs, ours, "decoder")
-    close(ours(ids()), theirs(ids()).logits, rtol=1e-5, atol=1e-5)
+    assert_parity(ours(ids()), theirs(ids()).logits)
 
 
 def test_a_training_step_has_their_gradients() -> None:
@@ -178,4 +179,4 @@ def test_reformer_pytorch_mixes_alike(shortcuts: bool, causal: bool) -> None:
     k = q / q.norm(dim=-1, keepdim=True)
     given = [x.unsqueeze(0) for x in (q / width**0.5, k, v)]  # they divide scores, although keys have length 1
     found = ours.mix(*given, Stream.of(torch.empty(1, length, 1)), Context())
-    close(found[0], expected, rtol=1e-5, atol=1e-5)
+    assert_parity(found[0], expected)

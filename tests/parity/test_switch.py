@@ -12,6 +12,7 @@ from torch import Tensor
 import headwise
 from headwise.blocks.record import collect
 from headwise.blocks.stream import Context
+from headwise.testing import assert_parity
 from headwise.text import PAD
 
 VOCAB, EXPERTS, LENGTH = 29, 4, 8
@@ -91,9 +92,9 @@ def test_outputs_are_equal_where_every_token_finds_a_place(depth: int, sparse: i
     source[1, 5:] = PAD
     keep = source != PAD
     expected = model(input_ids=source, attention_mask=keep.long(), decoder_input_ids=target)
-    close(found(source, target), expected.logits, atol=1e-5, rtol=1e-5)
+    assert_parity(found(source, target), expected.logits)
     own = found.encoder(source, Context())
-    close(own.x[keep], expected.encoder_last_hidden_state[keep], atol=1e-5, rtol=1e-5)
+    assert_parity(own.x[keep], expected.encoder_last_hidden_state[keep])
 
 
 @torch.no_grad()
@@ -106,7 +107,7 @@ def test_the_same_tokens_are_dropped_from_one_text() -> None:
     with collect("load") as side:
         logits = found(source, target)
     assert min(load.dropped for load in side.all("load")) > 0
-    close(logits, model(input_ids=source, decoder_input_ids=target).logits, atol=1e-5, rtol=1e-5)
+    assert_parity(logits, model(input_ids=source, decoder_input_ids=target).logits)
 
 
 def test_the_losses_of_routers_are_equal() -> None:
@@ -132,4 +133,4 @@ def test_its_sparse_layer_alone_is_equal() -> None:
     model = theirs(depth=2, sparse=1, capacity=3)
     part = ours(model, 2, 2, drop=True, evaluation_capacity=1.5).encoder.stack.layers[1].parts[1]
     x = torch.randn(1, LENGTH, 32)
-    close(part(x), model.encoder.block[1].layer[-1].mlp(x), atol=1e-5, rtol=1e-5)
+    assert_parity(part(x), model.encoder.block[1].layer[-1].mlp(x))

@@ -17,6 +17,7 @@ from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import write_folder
+from headwise.testing import assert_parity
 from headwise.text import BOS, EOS, PAD
 
 logging.disable_progress_bar()
@@ -71,12 +72,10 @@ def compare(imported: Imported, model: Any) -> None:
     expected, states = logits(imported, model)
     found = imported.model(SOURCE, TARGET)
     real = [number for number in range(found.shape[-1]) if number not in imported.words.target.spare]
-    torch.testing.assert_close(found[..., real], expected[..., real], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(
-        found.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1), atol=1e-5, rtol=1e-5
-    )
+    assert_parity(found[..., real], expected[..., real])
+    assert_parity(found.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
     own = imported.model.encoder(SOURCE, Context())
-    torch.testing.assert_close(own.x[own.keep], states[own.keep], atol=1e-5, rtol=1e-5)
+    assert_parity(own.x[own.keep], states[own.keep])
 
 
 @pytest.mark.parametrize(("kind", "settings"), FORMS, ids=str)
@@ -118,7 +117,7 @@ def test_an_encoder_of_t5_alone_reads(tmp_path: Path) -> None:
     order = torch.tensor(imported.words.source.order)
     expected = model(order[SOURCE].clamp(min=0), attention_mask=(SOURCE != PAD).long()).last_hidden_state
     own = imported.model.encoder(SOURCE, Context())
-    torch.testing.assert_close(own.x[own.keep], expected[own.keep], atol=1e-5, rtol=1e-5)
+    assert_parity(own.x[own.keep], expected[own.keep])
 
 
 @pytest.fixture(scope="module", params=["T5", "Bart"])

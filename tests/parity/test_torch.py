@@ -16,12 +16,13 @@ from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.residual import Post, Pre
 from headwise.blocks.stream import Context, Stream
 from headwise.blocks.terms import Causal
+from headwise.testing import assert_parity
 
 WIDTH, HEADS, HIDDEN = 16, 4, 24
 
 
 def close(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    assert_parity(ours, theirs)
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ from headwise.blocks.attention import Attention, Recalling
 from headwise.blocks.recall import Recall
 from headwise.blocks.relative import Distances, Leanings, RelativeSinusoid
 from headwise.blocks.stream import Context, Stream
+from headwise.testing import assert_parity
 
 WIDTH, HEADS, HEAD_WIDTH = 8, 2, 4
 
@@ -95,7 +96,7 @@ def test_attention_is_that_of_xlnet(queries_first: bool) -> None:
     expected, _ = theirs(x.transpose(0, 1), None, None, None, codes, None, mems=memory.transpose(0, 1))
     left = {"": memory, "keep": torch.ones(2, before, dtype=torch.bool)}
     found = theirs.layer_norm(x + ours(Stream.of(x), Context(cache=Recall(before, left))))
-    torch.testing.assert_close(found, expected.transpose(0, 1), atol=1e-5, rtol=1e-5)
+    assert_parity(found, expected.transpose(0, 1))
 
 
 def test_far_distances_are_made_when_they_are_asked_for() -> None:

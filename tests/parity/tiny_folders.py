@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from headwise.interop.hf.read import Imported
+from headwise.testing import assert_parity
 from headwise.text import BOS, EOS
 
 with warnings.catch_warnings():
@@ -113,7 +114,4 @@ def logits(imported: Imported, model: Any) -> tuple[Tensor, Tensor]:
 
 
 def assert_equal_logits(imported: Imported, model: Any) -> None:
-    """To a tolerance that scales with the values."""
-    found, expected = logits(imported, model)
-    bound = 1e-5 * max(1.0, expected.abs().max().item())
-    torch.testing.assert_close(found, expected, atol=bound, rtol=1e-5)
+    assert_parity(*logits(imported, model))

@@ -55,9 +55,10 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def warnings_to_stderr() -> None:
-    """Show the library's warnings as plain lines."""
+def warnings_to_stderr(level: int = logging.WARNING) -> None:
+    """Show what the library logs as plain lines: warnings, or more."""
     logging.basicConfig(level=logging.WARNING, format="headwise: %(message)s", stream=sys.stderr)
+    logging.getLogger("headwise").setLevel(level)
 
 
 def torch_device(name: str, threads: int = 0) -> torch.device:

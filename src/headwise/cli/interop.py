@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -38,7 +39,7 @@ def import_model(source: Path, run: Path) -> None:
     run
         The run folder to make.
     """
-    warnings_to_stderr()
+    warnings_to_stderr(logging.INFO)  # tensors that are left aside are named
     from headwise.interop import from_arpa, from_gguf, from_hf
 
     loaded = {".arpa": from_arpa, ".gguf": from_gguf}.get(source.suffix, from_hf)(source)
