@@ -27,12 +27,14 @@ types: install
 unit: install browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-# The tests as other CPUs and other numbers of threads round: some 40 minutes. ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA
-# and MKL_CBWR make torch and its libraries behave as on a machine without AVX, and with AVX2 alone.
+# The tests as other CPUs and other numbers of threads round, some 8 minutes each. ATEN_CPU_CAPABILITY,
+# ONEDNN_MAX_CPU_ISA and MKL_CBWR make torch and its libraries behave as on a machine without AVX, and with AVX2 alone.
+# Another seed shows tests that succeed by luck, as rounding makes training take other ways.
 test-cpus: install browser
 	@set -e; for threads in 1 2; do \
 	  for cpu in "ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE" \
 	             "ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2" \
+	             "HEADWISE_TEST_SEED=1" \
 	             ""; do \
 	    echo "*** $$threads thread(s), $${cpu:-this CPU as it is}"; \
 	    env $$cpu OMP_NUM_THREADS=$$threads $(BIN)/pytest -n 2 --dist worksteal; \
