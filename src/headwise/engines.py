@@ -12,6 +12,7 @@ from torch import nn
 from headwise.blocks.stack import EncoderDecoder
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.errors import UserError
+from headwise.extras import is_missing
 from headwise.loaded import Loaded
 from headwise.tasks.base import device_of
 
@@ -66,14 +67,16 @@ def beyond(config: DecodeConfig) -> str:
 
 def obstacle(loaded: Loaded) -> str:
     """Why CTranslate2 cannot run this model; empty if it can."""
-    try:
-        import ctranslate2  # noqa: F401
-    except ImportError:
-        return "CTranslate2 is not installed (pip install headwise[deploy])"
     from headwise.interop.ctranslate2 import can_express
 
     if not isinstance(loaded.model, EncoderDecoder):
         return "it runs single models, not this one"
     if device_of(loaded.model).type != "cpu":
         return "it was given a model on another device than the CPU"
-    return can_express(loaded.experiment.model)
+    if reason := can_express(loaded.experiment.model):
+        return reason
+    try:
+        import ctranslate2  # noqa: F401
+    except ImportError:
+        return is_missing("ctranslate2")
+    return ""

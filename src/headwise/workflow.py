@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from headwise.config.experiment import Experiment, resolved
 from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
+from headwise.extras import needed_for
 from headwise.loaded import task_of
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
@@ -38,6 +40,9 @@ def train_experiment(
     """Train an experiment in a new run folder `folder/name`. `announce` hears lines about data and model; further
     options are those of `headwise.train.loop.train`."""
     hardware.prepare(experiment.train)  # before the first tensor: worker threads take its flags when they start
+    if experiment.train.tensorboard:
+        with needed_for("train.tensorboard"):  # before there is a folder
+            import_module("torch.utils.tensorboard")
     prepared, model = _begun(experiment, announce)
     lessons = _lessons(experiment, prepared, model)  # whatever is wrong with them is told before there is a folder
     first = Checkpoint({"step": 0}, unique(model))

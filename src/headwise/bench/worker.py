@@ -15,6 +15,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from headwise.errors import UserError
+from headwise.extras import is_missing
 
 
 def main(what: str, text: str) -> None:
@@ -32,7 +33,7 @@ def main(what: str, text: str) -> None:
         run = prepared(what, job)
         first = run()
     except (ImportError, UserError) as error:
-        why = f"{error.name or error} is not installed" if isinstance(error, ImportError) else str(error)
+        why = is_missing(error.name) if isinstance(error, ImportError) and error.name else str(error)
         print(json.dumps({"missing": why}), file=answers, flush=True)
         return
     print(json.dumps(described(first)), file=answers, flush=True)

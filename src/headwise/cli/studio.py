@@ -9,6 +9,7 @@ from cyclopts import Parameter, validators
 
 from headwise.cli.common import say, warnings_to_stderr
 from headwise.errors import UserError
+from headwise.extras import needed_for
 
 
 def studio(
@@ -32,7 +33,8 @@ def studio(
         Run folders, Hugging Face folders, or folders that hold runs; `runs` by default.
     """
     warnings_to_stderr()
-    from headwise.studio.server import serve
+    with needed_for("headwise studio"):
+        from headwise.studio.server import serve
     from headwise.studio.shelf import Shelf
     from headwise.web.guard import Address
 

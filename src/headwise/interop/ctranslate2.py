@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.decode.hypothesis import Hypothesis, ranked, scored
 from headwise.errors import UserError
+from headwise.extras import needed_for
 from headwise.interop.ctranslate2_spec import can_express, specification
 from headwise.interop.folders import new_folder, read_json
 from headwise.models.transformer import TransformerConfig
@@ -60,10 +61,8 @@ class CTranslate2Engine:
     """
 
     def __init__(self, folder: Path | str, *, int8: bool = False, threads: int = 1, device: str = "cpu"):
-        try:
+        with needed_for("CTranslate2"):
             from ctranslate2 import Translator
-        except ImportError:
-            raise UserError("CTranslate2 is not installed; run: pip install 'headwise[deploy]'") from None
         folder = Path(folder)
         self.names, self.target = _vocabularies(folder)
         self.ids = {name: number for number, name in enumerate(self.target)}

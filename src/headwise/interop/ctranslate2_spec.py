@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.config.base import Config
 from headwise.errors import UserError
+from headwise.extras import needed_for
 from headwise.interop.plain import PlainStack, Side, plain_stack
 from headwise.models.transformer import TransformerConfig
 
@@ -92,11 +93,9 @@ def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
 
     if reason := can_express(config):
         raise UserError(f"{reason}; this model runs on the native engine only")
-    try:
+    with needed_for("CTranslate2"):
         from ctranslate2.specs import TransformerSpec, model_spec
         from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
-    except ImportError:
-        raise UserError("CTranslate2 is not installed; run: pip install 'headwise[deploy]'") from None
 
     stacks = {side: plain_stack(config, side) for side in SIDES}
     encoder = TransformerEncoderSpec(**_options(config, stacks["encoder"]))

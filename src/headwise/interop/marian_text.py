@@ -14,6 +14,7 @@ from typing import Any
 
 from headwise.config.base import Config
 from headwise.errors import UserError
+from headwise.extras import needed_for
 from headwise.interop.folders import read_json
 from headwise.text import EOS, SPECIALS, UNK
 from headwise.text.base import Tokeniser
@@ -35,10 +36,8 @@ class MarianTokeniser(Tokeniser):
 
     @cached_property
     def engine(self) -> Any:
-        try:
+        with needed_for("Marian's tokeniser"):
             from sentencepiece import SentencePieceProcessor
-        except ImportError:
-            raise UserError("Marian's tokeniser needs sentencepiece; run: pip install 'headwise[marian]'") from None
         try:
             return SentencePieceProcessor(model_proto=self.model)
         except RuntimeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from headwise.config.train import TrainConfig
 from headwise.data.prepare import Prepared
 from headwise.errors import UserError
 from headwise.evaluate.precision import Found, precisions
+from headwise.extras import needed_for
 from headwise.tasks.base import Evaluation, device_of, evaluating
 from headwise.tasks.detection_loss import Objects, detection_loss
 from headwise.tasks.recognise import Recognise, batches, prepared
@@ -47,6 +49,8 @@ class Detect(Recognise):
         return prepared(data, tokeniser, classes)
 
     def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
+        with needed_for("task.kind = 'detect': matching of boxes"):
+            import_module("scipy.optimize")
         self.numbers([label for boxes in examples.targets for label in boxes.labels])  # refuses strange ones
         known = {label: number for number, label in enumerate(self.classes)}
 

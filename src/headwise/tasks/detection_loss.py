@@ -16,7 +16,6 @@ from typing import Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -96,6 +95,8 @@ def classified(logits: Tensor, wanted: Tensor, weights: Weights) -> Tensor:
 def match(logits: Tensor, boxes: Tensor, objects: Objects, weights: Weights = PAPER) -> Tensor:
     """The cheapest matching of slots with objects in each layer and image, by -p(class) + 5 L1 - 2 GIoU: layer, image,
     slot and object of each matched pair, (4, S). Of objects that outnumber the slots, the dearest stay unmatched."""
+    from scipy.optimize import linear_sum_assignment  # of an extra that looking at images does without
+
     cost = costs(logits, boxes, objects, weights)
     tables = cost.nan_to_num(WORST, WORST, WORST).cpu().numpy()  # all layers at once: one wait for the device
     first = np.cumsum((0, *objects.counts))

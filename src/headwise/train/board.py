@@ -4,17 +4,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from headwise.errors import UserError
+from headwise.extras import needed_for
 from headwise.runs import Run
 
 
 @contextmanager
 def board(run: Run, step: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """An observer that writes rows to the run's `tensorboard` folder, from `step` on."""
-    try:
+    with needed_for("train.tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise UserError("train.tensorboard needs the package tensorboard; install headwise[tensorboard]") from error
 
     def observe(row: Mapping[str, Any]) -> None:
         valid = {f"valid/{name}": value for name, value in row.get("valid", {}).items()}

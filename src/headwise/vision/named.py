@@ -13,6 +13,7 @@ from headwise.config.base import validate
 from headwise.config.images import ImagesConfig
 from headwise.data.cache import cache_root
 from headwise.errors import UserError, nearest
+from headwise.extras import is_missing
 from headwise.vision.images import ImageCorpus
 from headwise.vision.scene_sets import scene_corpus
 from headwise.vision.scenes import MAKERS
@@ -78,7 +79,7 @@ NAMED: dict[str, Named] = {
                 package="scikit-learn",
             ),
         ),
-        "it comes with scikit-learn: pip install scikit-learn",
+        is_missing("sklearn"),
     ),
     "fashion-mnist": Named(
         (

