@@ -66,7 +66,10 @@ def links(model: nn.Module, architecture: Architecture, words: Vocabularies) -> 
                 link.written.append(next((own for own in places if len(own[0]) == count), places[0]))
                 break
     for link in found.values():
-        assert link.places or OUTPUT_BIAS.fullmatch(link.ours), f"{architecture.model_type}: no key for {link.ours}"
+        if not (link.places or OUTPUT_BIAS.fullmatch(link.ours)):
+            raise UserError(
+                f"a folder of {architecture.model_type} has no place for {link.ours}, so the model cannot become one"
+            )
     return list(found.values())
 
 

@@ -38,6 +38,7 @@ SILENT = {
 }  # fmt: skip
 STACKS = {"depth", "layers", "shared", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
+NOWHERE = "model.kind: transformers has no '{kind}' to {task}, so the run stays here"
 LONGEST = 1024  # tokens that `transformers` is told to write at most
 GENERATION = tuple(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "decoder_start", "forced_bos", "forced_eos"))
 
@@ -71,6 +72,8 @@ def _write_texts(
     """Of a model that reads texts."""
     shape = "classify" if task == "regress" else task
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and shape in LABELLERS else []
+    if not isinstance(config, LayeredConfig):  # n-grams, hidden Markov models, word vectors, recurrent networks
+        raise UserError(NOWHERE.format(kind=config.kind, task=task))
     source, target = vocabularies(model, task, tokenisers, labels, rows)
     model, config = sines_first(model, config)
     if separate := shape == "transduce" and target is not source:
@@ -180,7 +183,7 @@ def fitting(config: Any, task: str, vocab: int = 0) -> tuple[Architecture, Schem
         if not differing:
             return each, theirs
         refused.append(f"{differing[0]}: a folder of {each.model_type} cannot say this, so the model cannot become one")
-    raise UserError(refused[0] if refused else f"model.kind: transformers has no '{config.kind}' to {task}")
+    raise UserError(refused[0] if refused else NOWHERE.format(kind=config.kind, task=task))
 
 
 def sharing(config: Any) -> list[bool]:

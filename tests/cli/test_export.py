@@ -1,0 +1,47 @@
+"""Whatever a run is, an export writes it or says in a sentence why not."""
+
+import numpy as np
+import pytest
+import torch
+
+from headwise.catalog import CATALOG
+from headwise.config.experiment import Experiment
+from headwise.loaded import Loaded, task_of
+from headwise.text.listed import Characters, Labels
+from headwise.text.tokenisers import Tokenisers
+from headwise.vision.pixels import Pixels
+
+LETTERS = Characters("abcdefgh ")
+LABELLED = ("classify", "tag", "classify-images", "detect")
+IMAGES = ("classify-images", "detect", "caption")
+PAIRS = [(name, task) for name, entry in CATALOG.items() for task in entry.configure("tiny").tasks]
+TARGETS = ("hf", "ctranslate2", "arpa")
+
+
+def save_run(path, name: str, task: str) -> None:
+    """A run of random weights, or of a few counts."""
+    torch.manual_seed(0)
+    source = Pixels(32, 32, 3, (0.5,) * 3, (0.2,) * 3) if task in IMAGES else LETTERS
+    data = {"name": "digits"} if task in IMAGES else {"train": "none.tsv"}
+    tokenisers = Tokenisers(source, Labels(["x", "y"]) if task in LABELLED else LETTERS)
+    experiment = Experiment.model_validate({"task": task, "model": f"{name}-tiny", "data": data, "train": {"steps": 1}})
+    model = task_of(experiment, tokenisers).build(experiment.model).eval()
+    if name == "ngram":
+        model.fit(np.array(LETTERS.encode(text)) for text in ("abcd", "bad", "fed ab"))
+    Loaded(model, tokenisers, experiment).save(path)
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_every_model_to_every_target(headwise, tmp_path, name: str, task: str) -> None:
+    save_run(tmp_path / "run", name, task)
+    for target in TARGETS:
+        outcome = headwise("export", "run", f"to-{target}", "--to", target)
+        if outcome.status == 0:
+            assert (tmp_path / f"to-{target}").exists()
+        else:
+            assert outcome.status == 2 and outcome.err.startswith("headwise: ") and outcome.err.count("\n") == 1
+            assert not (tmp_path / f"to-{target}").exists()
+    expected = (
+        {"arpa"} if name == "ngram" else {"ctranslate2"} if (name, task) == ("transformer", "transduce") else set()
+    )
+    assert {target for target in TARGETS[1:] if (tmp_path / f"to-{target}").exists()} == expected
