@@ -4,6 +4,7 @@ import io
 import json
 import urllib.error
 import urllib.request
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -69,12 +70,32 @@ def large_png() -> bytes:
     return file.getvalue()
 
 
+def header(width: int, height: int) -> bytes:
+    """An image with so many pixels, of which none follows."""
+    file = io.BytesIO()
+    Image.new("L", (1, 1)).save(file, "PNG")
+    content = bytearray(file.getvalue())
+    content[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    return bytes(content)
+
+
+@pytest.mark.parametrize("size", [(1, 400), (400, 1), (1, 1), (1, 65_535)])
+@pytest.mark.parametrize("path", ["", "/page"])
+def test_narrow_images_are_looked_at(studio, path, size):
+    file = io.BytesIO()
+    Image.new("L", size, 128).save(file, "PNG")
+    assert ask(studio, f"{path}?run=seen", file.getvalue())[0] == 200
+
+
 @pytest.mark.parametrize(
     ("run", "body", "says"),
     [
         ("seen", b"no image", "is not an image"),
         ("seen", b"", "required"),
         ("seen", large_png(), "pixels"),
+        ("seen", header(1, 80_000_000), "a side of more than 65,535 pixels"),
+        ("seen", header(80_000_000, 1), "a side of more than 65,535 pixels"),
         ("nobody", b"x", "no run"),
     ],
 )

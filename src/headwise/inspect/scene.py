@@ -16,7 +16,7 @@ from headwise.inspect.image_maps import Gaze, Grid, of_encoder
 from headwise.inspect.panels import ACROSS, SIDE, Box, Heat, Sheet, Tile, canvas
 from headwise.tasks.base import device_of
 from headwise.tasks.recognise import held_out
-from headwise.vision.decode import window
+from headwise.vision.decode import whole_pixels, window
 from headwise.vision.draw import shown
 from headwise.vision.pixels import Pixels
 
@@ -63,8 +63,7 @@ class Scene:
 
     @cached_property
     def image(self) -> Image:
-        x0, y0, x1, y1 = map(round, self.window)
-        return self.whole.crop((x0, y0, x1, y1))
+        return self.whole.crop(whole_pixels(self.window))
 
     @cached_property
     def read(self) -> Tensor:

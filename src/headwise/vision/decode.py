@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import BytesIO
+from math import floor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,12 +29,17 @@ Shape = tuple[int, int] | tuple[()]  # rows and columns; empty: as it is
 KINDS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MOST_BYTES = 2**28  # of one file
+LONGEST_SIDE = 2**16 - 1  # pixels, as in JPEG; a decoder works for every row, however short it is
 DEEP = {"I": 1 / 257, "I;16": 1 / 257, "I;16B": 1 / 257, "I;16L": 1 / 257, "F": 255.0}  # more than 8 bits -> 0..255
 GREY = ("1", "L", "LA", "La", *DEEP)
 
 
 class Damaged(UserError):
     """An image that cannot be decoded, by name."""
+
+
+class TooLong(ValueError):
+    """An image with a side of more than `LONGEST_SIDE` pixels."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,8 @@ def attempt(work: Callable[..., Done], *given: Any) -> Done | Damaged:
 
 def fitted(image: Image.Image, size: Shape = (), channels: int = 0) -> np.ndarray:
     """(C, H, W) bytes: transparency over white, the middle of the image as large as it can be, smoothly resized."""
+    if 0 in image.size:
+        raise Damaged(f"image: has {_times(image.size)} pixels, so there is nothing to see; give another")
     plain = in_bytes(image).convert("L" if (channels or natural_channels(image)) == 1 else "RGB")
     rows, columns = size or (plain.height, plain.width)
     if plain.size != (columns, rows):
@@ -98,6 +106,20 @@ def window(width: int, height: int, rows: int, columns: int) -> tuple[float, flo
     scale = min(width / columns, height / rows)
     left, top = (max((side - scale * kept) / 2, 0.0) for side, kept in ((width, columns), (height, rows)))
     return left, top, width - left, height - top
+
+
+def whole_pixels(box: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
+    """The pixels that a part of an image, x0 y0 x1 y1, is drawn with: at least one.
+
+    >>> whole_pixels((0.0, 199.5, 1.0, 200.5))
+    (0, 200, 1, 201)
+    """
+    x0, y0, x1, y1 = map(round, box)
+    if x0 == x1:
+        x0, x1 = floor((box[0] + box[2]) / 2), floor((box[0] + box[2]) / 2) + 1
+    if y0 == y1:
+        y0, y1 = floor((box[1] + box[3]) / 2), floor((box[1] + box[3]) / 2) + 1
+    return x0, y0, x1, y1
 
 
 def in_bytes(image: Image.Image) -> Image.Image:
@@ -133,7 +155,11 @@ def read(path: Path) -> bytes:
 
 
 def opened(content: bytes) -> Image.Image:
-    return Image.open(BytesIO(content), formats=KINDS)
+    """An image of which only the header is read."""
+    image = Image.open(BytesIO(content), formats=KINDS)
+    if max(image.size) > LONGEST_SIDE:
+        raise TooLong
+    return image
 
 
 @contextmanager
@@ -149,6 +175,9 @@ def decoding(source: str | Path) -> Iterator[None]:
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             limit = f"{Image.MAX_IMAGE_PIXELS:,} pixels"
             raise Damaged(f"{source}: has more than {limit}, which is taken for an attack; make it smaller") from None
+        except TooLong:
+            limit = f"a side of more than {LONGEST_SIDE:,} pixels"
+            raise Damaged(f"{source}: has {limit}, which is taken for an attack; make it smaller") from None
         except Image.UnidentifiedImageError:
             raise Damaged(f"{source}: is not an image, or of a kind that is not read; use PNG or JPEG") from None
         except OSError as error:

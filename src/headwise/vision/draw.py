@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from headwise.evaluate.precision import Found
 from headwise.inspect.files import figure
 from headwise.inspect.panels import Box, canvas, covered
-from headwise.vision.decode import decoding, opened, read
+from headwise.vision.decode import decoding, opened, read, whole_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d00", "#000000")
 ACROSS = 4  # panels in a row
 INCHES = 2.6  # of a panel
+LONGEST = 8  # times as long as wide, or as wide as long, a panel may be; other images have margins
 
 
 def shown(source: str | Path | Image.Image) -> Image.Image:
@@ -45,7 +46,8 @@ def draw(
     across = min(ACROSS, panels)
     down = ceil(panels / across)
     side = INCHES if maps is not None else 2 * INCHES
-    with figure(path, across * side, down * side * image.height / image.width) as drawn:
+    ratio = min(max(image.height / image.width, 1 / LONGEST), LONGEST)
+    with figure(path, across * side, down * side * ratio) as drawn:
         axes: list[Axes] = list(drawn.subplots(down, across, squeeze=False).flat)
         for each in axes:
             each.axis("off")
@@ -67,7 +69,7 @@ def plain(axes: Axes, image: Image.Image) -> None:
 
 def looked(axes: Axes, image: Image.Image, weights: np.ndarray, seen: Box) -> None:
     """Weights (h, w) over the part of the image that was given to the model, as `headwise inspect` draws them."""
-    x0, y0, x1, y1 = map(round, seen)
+    x0, y0, x1, y1 = whole_pixels(seen)
     pixels = covered(canvas(image.crop((x0, y0, x1, y1))), weights)
     axes.imshow(pixels, extent=(x0, x1, y1, y0), interpolation="nearest")
 
