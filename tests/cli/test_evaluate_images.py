@@ -1,6 +1,7 @@
 """`headwise evaluate --data` of runs that read images."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
 from headwise.loaded import Loaded, task_of
-from headwise.text.listed import Labels
+from headwise.text.listed import Labels, Words
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
 
@@ -46,3 +47,24 @@ def test_what_cannot_be_scored_is_told(headwise, run: Path, tmp_path: Path) -> N
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "own" / "dog" / "a.png")
     told = headwise("evaluate", run, "--data", tmp_path / "own")
     assert told.status == 2 and "dog" in told.err
+
+
+def test_the_confusion_of_labels_is_drawn_as_it_is_counted(headwise, run: Path, tmp_path: Path) -> None:
+    counted = json.loads(headwise("evaluate", run, "--data", "digits", "--json").out)["confusion"]
+    outcome = headwise("evaluate", run, "--data", "digits", "--confusion", "labels.svg")
+    assert outcome.status == 0 and "labels.svg" in outcome.err
+    drawn = re.findall(r">([^<]+)</text>", (tmp_path / "labels.svg").read_text())
+    assert sum(map(sum, counted["counts"])) == 360 and set(counted["labels"]) == {str(digit) for digit in range(10)}
+    for count in {count for row in counted["counts"] for count in row if count}:
+        assert str(count) in drawn
+
+
+@pytest.mark.parametrize(("task", "model"), [("detect", "detr-tiny"), ("caption", "captioner-tiny")])
+def test_a_task_without_labels_is_told(headwise, tmp_path: Path, task: str, model: str) -> None:
+    experiment = validate(Experiment, {"task": task, "data": {"name": "scenes"}, "model": model, "train": {"steps": 1}})
+    outputs = Words(["a", "circle"]) if task == "caption" else Labels(["circle"])
+    tokenisers = Tokenisers(Pixels(16, 16, 1, (0.3,), (0.4,)), outputs)
+    Loaded(task_of(experiment, tokenisers).build(experiment.model), tokenisers, experiment).save(tmp_path / "run")
+    told = headwise("evaluate", "run", "--confusion", "labels.svg")
+    assert told.status == 2 and f"--confusion: this run was trained to {task}" in told.err
+    assert not (tmp_path / "labels.svg").exists()

@@ -147,7 +147,12 @@ MISTAKES = [
     ("generate", "tag", ["good"], "not to language-model"),
     ("complete", "classify", ["good"], "not to language-model"),
     ("translate", "tag", ["good"], "not to transduce"),
-    ("evaluate", "language-model", ["--confusion", "c.svg"], "only taggers and classifiers have labels"),
+    (
+        "evaluate",
+        "language-model",
+        ["--confusion", "c.svg"],
+        "name one that was trained to tag or classify or classify-images",
+    ),
     ("evaluate", "language-model", ["--show", 3], "use `headwise generate`"),
     ("evaluate", "tag", ["--confusion", "c.jpg"], "c.jpg: the file ends in '.jpg'"),
     ("evaluate", "tag", ["--data", "a", "--data", "b", "--data", "c"], "one file, or two"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headwise.tasks.base import Evaluation
 
 FORMATS = {".conllu": "conllu", ".zip": "labelled-zip"}  # by ending; other files are TSV, or text for language models
+LABELLING = ("tag", "classify", "classify-images")  # tasks whose evaluation counts which label was taken for which
 ASKED = {"language-model": "use `headwise generate`", "masked": "use `headwise fill-mask`"}
 
 
@@ -102,8 +103,9 @@ def _check(loaded: Loaded, outputs: Path | None, show: int, confusion: Path | No
     if confusion:
         from headwise.inspect.files import check_ending
 
-        if kind not in ("tag", "classify"):
-            raise UserError(f"--confusion: this run was trained to {kind}; only taggers and classifiers have labels")
+        if kind not in LABELLING:
+            known = " or ".join(LABELLING)
+            raise UserError(f"--confusion: this run was trained to {kind}; name one that was trained to {known}")
         check_ending(confusion, ".svg", ".png")
 
 
