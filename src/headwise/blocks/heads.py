@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headwise.blocks.feedforward import PLAIN
+from headwise.blocks.feedforward import GATED, PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Transform(nn.Module):
     def __init__(self, width: int, out: int, activation: str, norm: nn.Module):
         super().__init__()
         self.dense = nn.Linear(width, out)
-        self.activation = PLAIN[activation]
+        self.activation = (PLAIN | GATED)[activation]  # of a gated one what its gate has: there is one product here
         self.norm = norm
 
     def forward(self, x: Tensor) -> Tensor:

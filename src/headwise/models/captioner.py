@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from headwise.config.parts import AnyPosition, GridConfig, SinusoidConfig
+from headwise.errors import UserError
 from headwise.models.layered import StackConfig
 from headwise.models.vit import ColumnConfig
 
@@ -29,6 +30,8 @@ class CaptionerConfig(ColumnConfig):
         from headwise.blocks.stack import Decoder, EncoderDecoder
 
         self.task_or_first(task)
+        if self.wiring.kind == "reversible":
+            raise UserError("wiring: the words of a caption are no halves of the layers' outputs; use pre or post")
         table = nn.Embedding(outputs, self.width)
         words = self.word_positions.embed(table, self.width, scale=self.width**0.5, dropout=self.dropout)
         stack = self._stack(self.decoder, causal=True, memory=True)

@@ -23,6 +23,7 @@ from headwise.config.parts import (
     DisentangledConfig,
     LayerNormConfig,
 )
+from headwise.errors import UserError
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:
@@ -54,8 +55,15 @@ class DebertaConfig(OneStackConfig):
         from headwise.blocks.mask_decoder import MaskDecoder
         from headwise.blocks.position import Learned
 
+        decodes = self.mask_decoder and self.task_or_first(task) == "masked"
+        if decodes and self.wiring.kind == "reversible":
+            raise UserError(
+                "wiring: the mask decoder asks a layer whose outputs are halves; use post, or mask_decoder = 0"
+            )
+        if decodes and self.positions.kind == "tree":
+            raise UserError("positions: the mask decoder asks for some words of a tree alone; use mask_decoder = 0")
         model = super().build(vocab, outputs, task)
-        if self.mask_decoder and self.task_or_first(task) == "masked":
+        if decodes:
             positions = Learned(self.width, self.limit)
             model.encoder.stack = MaskDecoder(model.encoder.stack, positions, self.mask_decoder)
         return model

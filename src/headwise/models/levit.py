@@ -44,6 +44,8 @@ class LevitConfig(StagedConfig):
     def _alike(self) -> Self:
         if not len(self.widths) == len(self.depths) == len(self.heads):
             raise ValueError("widths, depths and heads must say as many stages; give each the same number")
+        if min(self.widths[:-1], default=self.head_width) < self.head_width:
+            raise ValueError(f"widths: all but the last need one head of {self.head_width} at least; make them wider")
         return self
 
     @property

@@ -36,6 +36,8 @@ class PictureConfig(ModelConfig):
         for name, field in type(self).model_fields.items():
             if name in self.unread and getattr(self, name) != field.default:
                 raise ValueError(f"{name}: has no effect on images; leave it out")
+        if getattr(getattr(self, "positions", None), "kind", "") == "tree":
+            raise ValueError("positions: patches of an image have no dependency tree; choose another kind")
         return self
 
     def sized(self, height: int, width: int, channels: int) -> Any:

@@ -63,6 +63,8 @@ class RecurrentModelConfig(ModelConfig):
         from headwise.blocks.residual import Add
         from headwise.blocks.stack import Stack
 
+        if self.wiring.kind == "reversible":
+            raise UserError("wiring: recurrent layers do not go in halves; use chain, pre or post")
         hidden = self.hidden or self.width
         if self.bidirectional:
             if causal:

@@ -45,15 +45,21 @@ class T5Config(LayeredConfig):
     mlp_bias: bool = False
     scaled: bool = False
     tie: Tie = "auto"
-    scaled_outputs: bool = True  # by 1/sqrt(width): a tied table begins with N(0, 1) rows
+    scaled_outputs: bool = True  # by 1/sqrt(width of the table): a tied one begins with N(0, 1) rows
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         return self.encoder, self.decoder
 
     def before_words(self) -> nn.Module | None:
+        from torch import nn
+
         from headwise.blocks.heads import Times
 
-        return Times(self.width**-0.5) if self.scaled_outputs else None
+        narrow = super().before_words()
+        if not self.scaled_outputs:
+            return narrow
+        times = Times((self.embedding_width or self.width) ** -0.5)
+        return times if narrow is None else nn.Sequential(narrow, times)
 
     def begin(self, model: nn.Module) -> None:
         from headwise.models.initial import unscaled

@@ -45,7 +45,7 @@ class VoloConfig(ClassStageConfig):
         from headwise.blocks.images import Stem
         from headwise.blocks.stems import ConvolvedPatches
 
-        width = self.outlook_width or self.width // 2
+        width = self.outlook_width or max(1, self.width // 2)
         patches = ConvolvedPatches(self.channels, width, self.patch, self.stem_hidden, multiple=2 * self.patch)
         return Stem(patches, width)
 
@@ -55,7 +55,7 @@ class VoloConfig(ClassStageConfig):
         from headwise.blocks.stems import Regrid
 
         near = self.changed(
-            width=self.outlook_width or self.width // 2,
+            width=self.outlook_width or max(1, self.width // 2),
             depth=self.outlook_depth,
             mixer=self.outlook,
             layers=(),

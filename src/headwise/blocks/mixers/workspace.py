@@ -62,7 +62,7 @@ class Workspace(Projected):
         self.hold = nn.Linear(width, 2 * width, bias=False)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
-        stack = ("workspace", self.slots, *ctx.place[:1])
+        stack = ("workspace", self.slots, stream.x.shape[-1], *ctx.place[:1])  # stages of another width have their own
         slots = ctx.shared.get(stack)
         if slots is None:  # rows of the identity: each slot begins as another
             slots = torch.eye(self.slots, stream.x.shape[-1], dtype=q.dtype, device=q.device).expand(len(q), -1, -1)

@@ -262,6 +262,8 @@ class TreeConfig(PositionConfig):
         from headwise.blocks.syntax import Apart, Fusion, TreeEmbedding
 
         embedding = TreeEmbedding(table, NoPosition(), **settings)
+        widen = settings.get("widen")
+        width = widen.out_features if widen is not None else width  # places are added to what leaves the embedding
         embedding.absolute = Fusion(width) if self.absolute else Apart(width)
         return embedding
 

@@ -1,0 +1,97 @@
+"""Every setting of every model, changed to another legal value: it is built and runs, or is refused in a sentence."""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import torch
+
+from headwise.blocks.stack import parameters
+from headwise.building import build
+from headwise.catalog import CATALOG
+from headwise.config.base import Config, merge, validate
+from headwise.config.parts import NORMS, PARTS, POSITIONS, SCORES, WIRINGS
+from headwise.errors import UserError
+from headwise.inspect.cost import inputs, room
+from headwise.models.pictured import PictureConfig
+
+TABLES = (PARTS, NORMS, WIRINGS, POSITIONS, SCORES)
+SHARE = 48  # of the changes of a model one in so many is tried; the number goes with the model's name
+ALWAYS = {  # what was seen to fail
+    "rnn": [{"wiring": "reversible"}],
+    "bert": [{"activation": "glu"}, {"activation": "swiglu"}],
+    "albert": [{"activation": "geglu"}, {"positions": "tree"}],
+    "deberta": [{"activation": "reglu"}, {"positions": "tree"}, {"wiring": "reversible"}],
+    "bigbird": [{"activation": "liglu"}],
+    "fnet": [{"activation": "geglu_tanh"}],
+    "t5": [{"embedding_width": 8}, {"embedding_width": 1}, *({"activation": kind} for kind in ("tanh", "geglu"))],
+    "switch": [{"embedding_width": 8}, {"activation": "tanh"}],
+    "perceiver": [{"wiring": "chain"}],
+    "vit": [{"positions": "tree"}],
+    "swin": [{"mixer": "workspace"}, {"feedforward": "workspace"}, {"positions": "tree"}],
+    "volo": [{"width": 1}, {"feedforward": "workspace"}],
+    "levit": [{"widths": [1, 1]}],
+    "captioner": [{"wiring": "reversible"}],
+}
+
+
+def others(current: Any, annotation: Any) -> Iterator[Any]:
+    """Legal values beside the one that a setting has, by its type."""
+    if isinstance(current, bool):
+        yield not current
+    elif isinstance(current, int):
+        yield from {2 * current, current // 2, 0, 1, 3} - {current}
+    elif isinstance(current, float):
+        yield from {2 * current, 0.0, 0.5} - {current}
+    elif get_origin(annotation) is Literal:
+        yield from (choice for choice in get_args(annotation) if choice != current)
+    elif isinstance(current, Config):
+        for table in TABLES:
+            if type(current) in table.kinds.values():
+                yield from ({"kind": kind} for kind in table.kinds if kind != current.kind)
+        kind = {"kind": current.kind} if hasattr(current, "kind") else {}
+        for name, value in settings(current):
+            yield {**kind, name: value}
+    elif isinstance(current, tuple) and current and all(isinstance(each, int) for each in current):
+        yield from ([2 * each for each in current], [1] * len(current), list(current[:-1]))
+
+
+def settings(config: Config) -> Iterator[tuple[str, Any]]:
+    for name, field in type(config).model_fields.items():
+        if name != "kind":
+            yield from ((name, value) for value in others(getattr(config, name), field.annotation))
+
+
+def changes(name: str) -> list[dict[str, Any]]:
+    every = [{key: value} for key, value in settings(CATALOG[name].configure("tiny"))]
+    return ALWAYS.get(name, []) + every[zlib.crc32(name.encode()) % SHARE :: SHARE]
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_a_changed_setting_works_or_is_refused(name: str) -> None:
+    entry = CATALOG[name]
+    for change in changes(name):
+        try:
+            model = build(f"{name}-tiny", vocab=16, outputs=5, device="meta", **change)
+            config = validate(entry.config, merge(entry.sizes["tiny"], change))
+            image = (config.channels, *config.image) if isinstance(config, PictureConfig) else ()
+            if parameters(model):  # counted models have nothing to run yet
+                with torch.no_grad():
+                    model.eval()(*inputs(model, 1, 1 if image else min(4, *room(model)), image))
+        except UserError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{name}-tiny with {change}: {type(error).__name__}: {error}") from error
+
+
+@pytest.mark.parametrize("name", ["t5", "switch"])
+@pytest.mark.parametrize("task", ["transduce", "language-model", "masked"])
+def test_t5_with_a_narrow_table_learns(name: str, task: str) -> None:
+    """A table in two factors, whose tied rows are as wide as the outputs that meet them."""
+    model = build(f"{name}-tiny", vocab=16, task=task, embedding_width=8)
+    ids = torch.randint(4, 16, (2, 5))
+    loss = model(ids, ids, labels=ids) if task == "transduce" else model(ids, labels=ids)
+    loss.total.backward()
+    tables = {tuple(p.shape) for p in model.parameters() if p.shape[0] == 16 and p.dim() == 2}
+    assert tables == {(16, 8)} and all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
