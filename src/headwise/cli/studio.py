@@ -30,7 +30,7 @@ def studio(
     Parameters
     ----------
     runs
-        Run folders, Hugging Face folders, or folders that hold runs; `runs` by default.
+        Run folders, Hugging Face folders, or folders that hold runs; `runs` by default, which may be empty.
     """
     warnings_to_stderr()
     with needed_for("headwise studio"):
@@ -38,7 +38,10 @@ def studio(
     from headwise.studio.shelf import Shelf
     from headwise.web.guard import Address
 
-    paths = runs or ((Path("runs"),) if Path("runs").is_dir() else ())
-    if not paths:
-        raise UserError("there are no runs here yet; train one with `headwise demo`, or name folders of runs")
-    serve(Shelf(paths), Address(host, port, key), browser=browser, say=say)
+    for path in runs:
+        if not path.is_dir():
+            raise UserError(f"{path}: there is no such folder; name a run, or the folder of your runs")
+    shelf = Shelf(runs or (Path("runs"),))
+    if not shelf.items():
+        say("there are no runs here yet: `headwise demo` trains one, and it shows up in the studio")
+    serve(shelf, Address(host, port, key), browser=browser, say=say)

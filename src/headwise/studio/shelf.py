@@ -51,13 +51,11 @@ def readable(name: str) -> str:
 
 
 class Shelf:
-    """Names to folders. Folders that hold runs are looked through again at each request: training adds to them."""
+    """Names to folders. Folders that hold runs are looked through again at each request: training adds to them, and
+    makes the first."""
 
     def __init__(self, paths: Sequence[Path]):
         self.paths = tuple(paths)
-        for path in self.paths:
-            if not path.is_dir():
-                raise UserError(f"{path}: there is no such folder; name a run, or the folder of your runs")
 
     def items(self) -> dict[str, Item]:
         """By name; of two with the same name the second is called by its folder, too."""
@@ -70,6 +68,8 @@ class Shelf:
 
     def __getitem__(self, name: str) -> Item:
         items = self.items()
+        if not items:
+            raise UserError("there is no run here yet; train one with `headwise demo`")
         if name not in items:
             raise UserError(f"there is no run '{name}' here; {nearest(name, items)}")
         return items[name]
@@ -78,5 +78,5 @@ class Shelf:
         for path in self.paths:
             if (path / "config.toml").is_file() or (path / "config.json").is_file():
                 yield path.resolve()
-            else:
+            elif path.is_dir():
                 yield from (run.path.resolve() for run in find(path))

@@ -1,4 +1,5 @@
 // The shell: pages by the address's hash, so that every view has a link that restores it.
+import { fitting, forget, listen, wrong } from "./address.js";
 import { el } from "./dom.js";
 
 // Each page is loaded when it is first shown, and the others as soon as that one is drawn.
@@ -14,7 +15,10 @@ const GONE = "This page could not be loaded: the studio does not answer. Start i
 
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  return { page: PAGES[path] ? path : "look", state: Object.fromEntries(new URLSearchParams(query ?? "")) };
+  const page = Object.hasOwn(PAGES, path) ? path : "look";
+  listen();
+  if (path && page !== path) wrong(`There is no page “${path.slice(0, 60)}”; this is Look.`);
+  return { page, state: fitting(page, Object.fromEntries(new URLSearchParams(query ?? ""))) };
 }
 
 /** Keep the view's state in the address without a new page in the history. */
@@ -48,6 +52,7 @@ document.getElementById("theme").addEventListener("click", () => {
   localStorage.setItem("theme", root.dataset.theme);
   dispatchEvent(new Event("themed"));
 });
+for (const act of ["click", "change", "submit"]) document.getElementById("view").addEventListener(act, forget); // what is shown now was chosen on the page
 addEventListener("hashchange", show);
 await show();
 for (const [, load] of Object.values(PAGES)) await load().catch(() => null);

@@ -1,4 +1,5 @@
 // Catalogue: every architecture, one of them drawn from the model itself, and what chosen ones cost.
+import { among } from "../address.js";
 import { get } from "../api.js";
 import { choice, el, field, say } from "../dom.js";
 import { short } from "../draw/plot.js";
@@ -33,6 +34,11 @@ export async function catalogue(view, state, keep) {
     control.append(el("option", { value: "" }, "all"), ...[...new Set(every)].sort().map((each) => el("option", { value: each }, each)));
     control.value = value;
   };
+  if (entries.length) {
+    [chosen.family = ""] = chosen.family ? among("family", [chosen.family], entries.map((entry) => entry.family)) : [];
+    [chosen.task = ""] = chosen.task ? among("task", [chosen.task], entries.flatMap((entry) => entry.tasks)) : [];
+    chosen.costs = among("model", chosen.costs, entries.flatMap((entry) => entry.sizes.map((size) => size.name)));
+  }
   options(family, entries.map((entry) => entry.family), chosen.family);
   options(task, entries.flatMap((entry) => entry.tasks), chosen.task);
   list();

@@ -1,4 +1,5 @@
 // The worked example of the lectures: inputs and weights to edit, and all that follows from them.
+import { wrong } from "../address.js";
 import { get } from "../api.js";
 import { choice, el, themed } from "../dom.js";
 import { ramp } from "../draw/colours.js";
@@ -89,5 +90,7 @@ const written = (values, example) => (rowsOf(values) === rowsOf(example) ? "" : 
 function read(text, example, others) {
   const rows = (text ?? "").split(";").map((row) => row.split(",").map(Number));
   const many = others ? rows.length >= 2 && rows.length <= MOST : rows.length === example.length;
-  return many && rows.every((row) => row.length === example[0].length && row.every(Number.isFinite)) ? rows : null;
+  if (many && rows.every((row) => row.length === example[0].length && row.every(Number.isFinite))) return rows;
+  if (text) wrong(`${text.slice(0, 60)} has not the shape of its table, so that of the lecture is shown.`);
+  return null;
 }

@@ -1,7 +1,7 @@
 // What several topics ask for: a run and a text, sentences to try, numbers by a slider.
 import { get } from "../api.js";
 import { el, field } from "../dom.js";
-import { fill } from "./run_list.js";
+import { LACKING, fill, runsFor } from "./run_list.js";
 
 /** Links to a page with the lectures' sentences, for runs that know all of their words. */
 export function sentences(page, state = {}) {
@@ -24,8 +24,8 @@ export async function asking(state, topic, ask) {
   const asked = () => ({ run: run.value, text: text.value, target: targetField.hidden ? "" : target.value });
   const form = el("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); ask(asked()); } },
     field("Run", run), field("Text", text), tries.list, targetField, el("button", { class: "main", type: "submit" }, "Look"));
-  const runs = (await get("/api/runs")).filter((each) => each.ready && each.reads !== "images");
-  const wrong = fill(run, runs, state.run);
+  const { runs, problem } = await runsFor(form, (each) => each.reads !== "images", LACKING);
+  const wrong = problem || fill(run, runs, state.run);
   text.value = state.text ?? "";
   target.value = state.target ?? "";
   named();

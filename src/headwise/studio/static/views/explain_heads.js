@@ -1,4 +1,5 @@
 // The heads of one layer of a real run, side by side for one text.
+import { among, within } from "../address.js";
 import { choice, el, themed } from "../dom.js";
 import { matrix } from "../draw/matrix.js";
 import { shown } from "../words.js";
@@ -19,15 +20,16 @@ export async function heads(body, state, keep, work) {
   if (given.text) await ask(given);
 
   async function ask(next) {
-    found = await looked(given = next, now.kind, now.layer);
+    [found, given] = [await looked(next, now.kind, now.layer), next];
     for (const kind of found.kinds) Object.assign(kind, { rows: kind.rows.map(shown), columns: kind.columns.map(shown) });
     await draw();
   }
 
   async function draw() {
     const kind = found.kinds.find((each) => each.name === now.kind) ?? found.kinds.find((each) => each.name === found.main);
+    if (now.kind) among("attention", [now.kind], found.kinds.map((each) => each.name));
     now.kind = kind.name;
-    now.layer = Math.min(now.layer, kind.layers - 1);
+    now.layer = within("layer", now.layer, kind.layers);
     const weights = await layerOf(found, kind.name, now.layer), size = kind.rows.length * kind.columns.length;
     const there = kind.there[now.layer].map((is, head) => (is ? head : -1)).filter((head) => head >= 0);
     const map = (head) => weights.subarray(head * size, (head + 1) * size);

@@ -1,4 +1,5 @@
 // Neuron: one weight of a real head, from the elements of q and k to the softmax.
+import { among, within } from "../address.js";
 import { getPacked, post } from "../api.js";
 import { choice, el, room, themed } from "../dom.js";
 import { bands } from "../draw/bands.js";
@@ -13,7 +14,7 @@ const PLACES = ["layer", "head", "query", "key"];
 
 export async function neuron(body, state, keep, work) {
   const picture = el("div", { class: "stack" }, el("section", { class: "panel" }, el("p", { class: "note" }, "Choose a run and a text, then look.")));
-  const now = { kind: state.kind ?? "", ...Object.fromEntries(PLACES.map((name) => [name, Math.max(0, Math.trunc(Number(state[name] ?? 0) || 0))])) };
+  const now = { kind: state.kind ?? "", ...Object.fromEntries(PLACES.map((name) => [name, Number(state[name] ?? 0)])) };
   const { form, asked, wrong } = await asking(state, "neuron", (next) => work(() => ask(next)));
   body.replaceChildren(el("div", { class: "columns" }, form, picture));
   let found = null, given = asked();
@@ -22,17 +23,18 @@ export async function neuron(body, state, keep, work) {
   if (given.text) await ask(given);
 
   async function ask(next) {
-    found = await post("/api/neuron", given = next);
+    [found, given] = [await post("/api/neuron", next), next];
     for (const kind of found.kinds) Object.assign(kind, { rows: kind.rows.map(shown), columns: kind.columns.map(shown) });
     await draw();
   }
 
   async function draw() {
     const kind = found.kinds.find((each) => each.name === now.kind) ?? found.kinds.find((each) => each.name === found.main);
+    if (now.kind) among("attention", [now.kind], found.kinds.map((each) => each.name));
     now.kind = kind.name;
-    now.layer = Math.min(now.layer, kind.heads.length - 1);
+    now.layer = within("layer", now.layer, kind.heads.length);
     const most = { head: kind.heads[now.layer], query: kind.rows.length, key: kind.columns.length };
-    for (const name in most) now[name] = Math.min(now[name], most[name] - 1);
+    for (const name in most) now[name] = within(name, now[name], most[name]);
     const row = await getPacked(`/api/neuron/${found.look}/${kind.name}/${PLACES.map((name) => now[name]).join("/")}`);
     const change = (key) => (value) => { now[key] = value; work(draw); };
     const queries = el("select", { "aria-label": "Query", "data-key": "Query", onchange: (event) => change("query")(Number(event.target.value)) },

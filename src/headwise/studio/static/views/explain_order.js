@@ -1,4 +1,5 @@
 // Permutation equivariance: shuffled words, with and without positions.
+import { wrong } from "../address.js";
 import { get } from "../api.js";
 import { choice, el, field, room, roving, svg, themed } from "../dom.js";
 import { readable, signed } from "../draw/colours.js";
@@ -15,14 +16,18 @@ export async function order(body, state, keep, work) {
     field("Words (2 to 12)", text), el("button", { class: "main", type: "submit" }, "Attend"));
   const now = { positions: state.positions === "1", order: (state.order ?? "").split(",").filter(Boolean).map(Number) };
   body.replaceChildren(el("div", { class: "stack" }, form, picture, told));
-  let found = null;
+  let found = null, given = "";
   await ask();
   themed(body, draw);
 
   async function ask() {
-    found = await get(`/api/explain/order?${new URLSearchParams({ text: text.value })}`);
+    const asked = text.value;
+    found = await get(`/api/explain/order?${new URLSearchParams({ text: asked })}`);
     const whole = [...now.order].sort((a, b) => a - b).every((each, place) => each === place);
-    if (!whole || now.order.length !== found.tokens.length) now.order = shuffled(found.tokens.length);
+    const fits = whole && now.order.length === found.tokens.length;
+    if (!fits && given === "" && now.order.length) wrong(`The order ${now.order.join(",").slice(0, 60)} is not one of ${found.tokens.length} words, so another is shown.`);
+    if (!fits) now.order = shuffled(found.tokens.length);
+    given = asked;
     draw();
   }
 
@@ -45,7 +50,7 @@ export async function order(body, state, keep, work) {
         `A word's output before and after differs by at most ${largest <= EQUAL ? "0 (rounding aside)" : number(largest, 4)}. Equal words have equal vectors${now.positions ? " before positions are added" : ", and equal outputs"}.`),
       el("div", { class: "canvas" }, figure(found.tokens, now.order, written, after, apart, (line) => { told.textContent = line; }, room(picture, ENOUGH) < ENOUGH ? NARROW : WIDE)));
     told.textContent = "Point at an output or a line. Outputs are softmax(Q Kᵀ / √d) V with the weights of the worked example, of random vectors that depend on the word alone.";
-    keep({ text: text.value, positions: now.positions ? "1" : "", order: now.order.join(",") });
+    keep({ text: given, positions: now.positions ? "1" : "", order: now.order.join(",") });
   }
 }
 

@@ -1,11 +1,13 @@
 // Positions: what stands at each place as a heat map, and what two places have of their distance as curves.
-import { get, getPacked } from "../api.js";
+import { among, within } from "../address.js";
+import { getPacked } from "../api.js";
 import { choice, el, field, room, themed } from "../dom.js";
 import { signed } from "../draw/colours.js";
 import { curve, legend } from "../draw/curve.js";
 import { matrix } from "../draw/matrix.js";
 import { numbered, slider } from "./explain_form.js";
 import { number } from "./explain_maths.js";
+import { LACKING, runsFor } from "./run_list.js";
 import { saver } from "./saving.js";
 
 const KINDS = [["sinusoid", "Sinusoid"], ["rotary", "Rotary"], ["alibi", "ALiBi"], ["buckets", "T5 buckets"], ["run", "Of a run"]];
@@ -18,7 +20,9 @@ export async function positions(body, state, keep, work) {
   const now = { ...DEFAULTS };
   for (const key in DEFAULTS) if (state[key] !== undefined) now[key] = typeof DEFAULTS[key] === "number" ? Number(state[key]) : state[key];
   if (!KINDS.some(([kind]) => kind === now.kind)) now.kind = DEFAULTS.kind;
-  const ofRun = now.kind === "run", runs = ofRun ? (await get("/api/runs")).filter((each) => each.ready && each.reads !== "images").map((each) => each.name) : [];
+  const ofRun = now.kind === "run", listed = ofRun ? await runsFor(body, (each) => each.reads !== "images", LACKING) : { runs: [], problem: "" };
+  const runs = listed.runs.map((each) => each.name);
+  if (now.run && ofRun) among("run", [now.run], runs);
   if (ofRun && !runs.includes(now.run)) now.run = runs[0] ?? "";
   const choices = el("div"), picture = el("div", { class: "stack" });
   const run = el("select", { onchange: () => { now.which = now.head = 0; set("run", run.value); } }, ...runs.map((name) => el("option", { selected: name === now.run }, name)));
@@ -28,6 +32,7 @@ export async function positions(body, state, keep, work) {
     ...["length", ...SLIDERS[now.kind]].map((key) => slider(RANGES[key][0], now[key], RANGES[key][1], (value) => set(key, value))), choices);
   body.replaceChildren(el("div", { class: "columns" }, controls, picture));
   let asked = 0;
+  if (listed.problem) throw new Error(listed.problem);
   await ask();
   themed(body, () => work(ask));
 
@@ -38,7 +43,7 @@ export async function positions(body, state, keep, work) {
 
   async function ask() {
     const turn = ++asked;
-    now.head = ofRun ? now.head : Math.min(now.head, now.heads - 1);
+    now.head = ofRun ? now.head : within("head", now.head, now.heads);
     const keys = ofRun ? ["run", "which", "length", "head"] : ["kind", "length", "width", "heads", "head"];
     const query = new URLSearchParams(keys.map((key) => [key, now[key]]));
     const found = await getPacked(`/api/explain/positions${ofRun ? "/run" : ""}?${query}`);

@@ -17,8 +17,8 @@ export async function intervene(view, state, keep) {
   const target = el("input", { placeholder: "its own output" });
   target.value = state.target ?? "";
   const off = new Set(split(state.off)), hidden = new Set(split(state.hidden).map(Number)); // "cross.0.2", or "cross.0" for all heads
-  let found = null, ids = [], turn = 0, measured = blank();
-  const asking = writingForm(state, "Look", () => { ids = []; hidden.clear(); off.clear(); begin(); }, [field("Output to judge", target)]);
+  let found = null, given = null, ids = [], turn = 0, measured = blank(); // given: run, text and output of what is shown
+  const asking = writingForm(state, "Look", () => begin(written(), { hidden: [], heads: [], layers: [] }), [field("Output to judge", target)]);
   const panel = (label) => el("section", { class: "panel", "aria-label": label });
   const output = panel("Output"), tokens = panel("Tokens"), heads = panel("Heads"), guesses = panel("Logit lens");
   const stages = el("div", { class: "stack" }, output, tokens, heads, guesses);
@@ -27,7 +27,7 @@ export async function intervene(view, state, keep) {
     el("div", { class: "columns" }, asking.form, stages));
   themed(stages, () => found && (draw(), measured.lens && drawGuesses()));
   await asking.ready;
-  if (state.text !== undefined && !asking.problem.textContent) await begin();
+  if (state.text !== undefined && !asking.problem.textContent) await begin(written(), changes());
   if (stages.isConnected) view.dataset.ready ??= "form";
 
   function blank() {
@@ -35,11 +35,15 @@ export async function intervene(view, state, keep) {
   }
 
   function remember() {
-    keep({ ...asking.asked(), target: target.value, hidden: [...hidden].join(","), off: [...off].join(",") });
+    keep({ ...given, hidden: [...hidden].join(","), off: [...off].join(",") });
+  }
+
+  function written() {
+    return { ...asking.asked(), target: target.value };
   }
 
   function about() {
-    return { ...asking.asked(), target: target.value, ids };
+    return { ...given, ids };
   }
 
   function changes() {
@@ -48,15 +52,17 @@ export async function intervene(view, state, keep) {
   }
 
   /** The output with and without the changes; nothing where it went wrong. */
-  async function ask() {
+  async function ask(next = about(), changed = changes(), fresh = measured) {
     const now = ++turn;
     asking.problem.textContent = "";
     delete view.dataset.ready;
     try {
-      const answer = await post("/api/intervene", { ...about(), ...changes() });
+      const answer = await post("/api/intervene", { ...next, ...changed });
       if (now !== turn || !stages.isConnected) return null; // a later click was faster, or another page is open
-      found = answer;
-      ids = found.ids;
+      measured = fresh;
+      [found, ids, given] = [answer, answer.ids, { run: next.run, text: next.text, target: next.target }];
+      if (!changed.hidden.length) hidden.clear();
+      if (!changed.heads.length && !changed.layers.length) off.clear();
       asking.remark.textContent = found.remark;
       stages.hidden = false;
       remember();
@@ -73,10 +79,9 @@ export async function intervene(view, state, keep) {
     view.dataset.ready = "problem";
   }
 
-  async function begin() {
-    measured = blank();
+  async function begin(next, changed) {
     asking.button.disabled = true;
-    const begun = await ask();
+    const begun = await ask({ ...next, ids: [] }, changed, blank());
     asking.button.disabled = false;
     if (begun) await measure();
   }

@@ -1,5 +1,6 @@
 // Look: one text through a model, the attention of every head.
-import { get, getText } from "../api.js";
+import { among, within, wrong } from "../address.js";
+import { getText } from "../api.js";
 import { choice, el, field, refocused, room, say, themed } from "../dom.js";
 import { headColour } from "../draw/colours.js";
 import { heads as drawHeads } from "../draw/heads.js";
@@ -9,7 +10,7 @@ import { numbered, sentences } from "./explain_form.js";
 import { images } from "./look_image.js";
 import { apart, mean, rowsOf, tellRow, tellSpot } from "./look_told.js";
 import { layerOf, looked } from "./looking.js";
-import { fill } from "./run_list.js";
+import { fill, runsFor } from "./run_list.js";
 import { saver } from "./saving.js";
 
 const VIEWS = [["heads", "Lines"], ["matrix", "Matrix"], ["model", "All heads"]];
@@ -28,17 +29,16 @@ export async function look(view, state, keep) {
   const text = el("textarea", { spellcheck: "false", dir: "auto" }), target = el("input", { placeholder: "its own output" });
   const button = el("button", { class: "main", type: "submit" }, "Look");
   const textField = field("Text", text), targetField = field("Follow this output", target), tries = sentences("look");
-  const pictures = images(figure, chosen, () => remember(), work);
+  const pictures = images(figure, chosen, (asked) => { [found, given] = [null, asked]; remember(); }, work);
   pictures.field.addEventListener("taken", () => ask());
   const form = el("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); ask(); } },
     field("Run", run), textField, pictures.field, tries.list, targetField, button, remark, problem);
   view.replaceChildren(el("h1", {}, "Look"), el("p", { class: "lead" }, LEAD), el("div", { class: "columns" }, form, figure));
 
   let found = null, given = {}, turns = 0, waiting = false;
-  themed(figure, () => reads() !== "images" && redraw());
-  const runs = (await get("/api/runs").catch((error) => { problem.textContent = error.message; return []; })).filter((each) => each.ready);
-  if (!runs.length) problem.textContent ||= "There is no trained run here yet; train one with `headwise demo`.";
-  problem.textContent ||= fill(run, runs, state.run);
+  themed(figure, redraw);
+  const { runs, problem: none } = await runsFor(form, () => true).catch((error) => ({ runs: [], problem: error.message }));
+  problem.textContent = none || fill(run, runs, state.run);
   text.value = state.text ?? "";
   target.value = state.target ?? "";
   named();
@@ -60,7 +60,7 @@ export async function look(view, state, keep) {
   }
 
   function remember() {
-    keep({ ...given, run: run.value, view: chosen.view, kind: chosen.kind, layer: chosen.layer, heads: [...chosen.heads].join(","), exact: chosen.exact ? "1" : "", pin: chosen.pin });
+    keep({ ...given, view: chosen.view, kind: chosen.kind, layer: chosen.layer, heads: [...chosen.heads].join(","), exact: chosen.exact ? "1" : "", pin: chosen.pin });
   }
 
   /** Whatever takes a while: of several the last one counts, and what goes wrong is told beside the form. */
@@ -91,7 +91,9 @@ export async function look(view, state, keep) {
       if (asked.text !== given.text && given.text !== undefined) chosen.pin = null; // it was a token of another text
       [found, given] = [answer, asked];
       remark.textContent = found.remark;
-      if (!found.kinds.some((kind) => kind.name === chosen.kind)) chosen.kind = found.main;
+      const kinds = found.kinds.map((kind) => kind.name);
+      if (chosen.kind) [chosen.kind = ""] = among("attention", [chosen.kind], kinds);
+      chosen.kind ||= found.main;
       say(`${asked.run} looked at the text in ${found.milliseconds} milliseconds`);
       return draw(current);
     });
@@ -104,8 +106,15 @@ export async function look(view, state, keep) {
 
   async function draw(current) {
     const kind = found.kinds.find((each) => each.name === chosen.kind);
-    const layer = chosen.layer === "" ? kind.layers - 1 : Math.min(Number(chosen.layer), kind.layers - 1);
-    chosen.heads = new Set([...chosen.heads].filter((head) => kind.there[layer][head]));
+    const layer = chosen.layer === "" ? kind.layers - 1 : within("layer", Number(chosen.layer), kind.layers);
+    if (chosen.layer !== "") chosen.layer = layer;
+    const there = kind.there[layer].map((is, head) => (is ? head : -1)).filter((head) => head >= 0);
+    for (const head of chosen.heads) if (head >= kind.heads) wrong(`There is no head ${head + 1} here; it is left out.`);
+    chosen.heads = new Set([...chosen.heads].filter((head) => there.includes(head)));
+    if (chosen.pin !== null && chosen.pin >= kind.rows.length) {
+      wrong(`There is no token ${chosen.pin + 1} here to be pinned.`);
+      chosen.pin = null;
+    }
     if (!chosen.heads.size) kind.there[layer].forEach((there, head) => there && chosen.heads.add(head));
     if (chosen.pin !== null && !(chosen.pin < kind.rows.length)) chosen.pin = null;
     const drawing = el("div", { class: "canvas" }), note = el("p", { class: "note" });

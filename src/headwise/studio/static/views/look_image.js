@@ -1,4 +1,5 @@
 // Look, for runs that read images: what the model says of one, and where each head looks.
+import { within, wrong } from "../address.js";
 import { getPacked, sendBytes, sendPacked } from "../api.js";
 import { ARROWS, choice, el, pressed, refocused, say, svg } from "../dom.js";
 import { covered, pixels } from "../draw/covered.js";
@@ -38,9 +39,10 @@ export function images(figure, chosen, remember, work) {
   }
 
   async function draw(current) {
-    const layers = found.layers, number = chosen.layer === "" ? layers.length - 1 : Math.min(Number(chosen.layer), layers.length - 1);
+    const layers = found.layers, number = chosen.layer === "" || !layers.length ? layers.length - 1 : within("layer", Number(chosen.layer), layers.length);
+    if (chosen.layer !== "" && layers.length) chosen.layer = number;
     const layer = layers[number], note = el("p", { class: "note" }), drawing = el("div", { class: "canvas whole" });
-    remember();
+    remember({ run });
     if (!layer) {
       drawing.append(svg("svg", { width: LARGE, height: LARGE, viewBox: `0 0 ${LARGE} ${LARGE}`, role: "img", "aria-label": "The image" }, svg("image", { href: found.image, width: LARGE, height: LARGE })));
       note.textContent = "This model has no attention to look at.";
@@ -53,7 +55,9 @@ export function images(figure, chosen, remember, work) {
     if (!current()) return "";
     const weights = packed.array(packed.weights), size = layer.seen[0] * layer.seen[1];
     const maps = Array.from({ length: layer.heads }, (_, head) => weights.subarray(head * size, (head + 1) * size));
-    const heads = [...chosen.heads].filter((head) => head < layer.heads), mixed = mean(heads.length ? heads.map((head) => maps[head]) : maps, size);
+    for (const head of chosen.heads) if (head >= layer.heads) wrong(`There is no head ${head + 1} here; it is left out.`);
+    chosen.heads = new Set([...chosen.heads].filter((head) => head < layer.heads));
+    const heads = [...chosen.heads], mixed = mean(heads.length ? heads.map((head) => maps[head]) : maps, size);
     const who = asker(layer, query);
     drawing.append(sheet(layer, number, maps, mixed, heads, who, note, query));
     refocused(figure, () => figure.replaceChildren(toolbar(layer, number, query, drawing, maps, who), drawing, note, outcome()));

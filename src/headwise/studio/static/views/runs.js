@@ -1,4 +1,5 @@
 // Runs: curves of trainings while they go on, what differs between them, and what comparisons came to.
+import { among } from "../address.js";
 import { get, post } from "../api.js";
 import { choice, el, field, say } from "../dom.js";
 import { headColour } from "../draw/colours.js";
@@ -74,7 +75,7 @@ export async function runs(view, state, keep) {
       swatch.style.background = headColour(place(each.name));
       return el("label", { class: "check" }, box, swatch, el("span", { class: "grow" }, each.name), el("span", { class: `state ${STATES[each.state]}` }, each.state));
     }));
-    if (!list.children.length) list.append(el("p", { class: "note" }, "No run is here yet; train one with headwise train."));
+    if (!list.children.length) list.append(el("p", { class: "note" }, "No run is here yet; train one with `headwise demo` or `headwise train`, and it shows up here."));
   }
 
   async function pick(name, on) {
@@ -88,16 +89,17 @@ export async function runs(view, state, keep) {
 
   async function follow() {
     const known = new Set(found.filter((each) => each.state !== "folder").map((each) => each.name));
-    chosen.runs = new Set([...chosen.runs].filter((name) => known.has(name)));
+    chosen.runs = new Set(among("run", chosen.runs, known));
     try {
       await curves.follow([...chosen.runs]);
+      if (state.sample) among("run", [state.sample], chosen.runs);
       await samples.show([...chosen.runs].sort((a, b) => place(a) - place(b)), state.sample);
     } catch (error) {
       problem.textContent = error.message;
       return;
     }
     const every = curves.names([...chosen.runs]);
-    chosen.show = chosen.show.filter((name) => every.includes(name));
+    chosen.show = among("curve", chosen.show, every);
     if (!chosen.show.length) chosen.show = [every.find((name) => name === "loss"), every.find((name) => name.startsWith("valid "))].filter(Boolean);
     draw();
   }

@@ -1,4 +1,5 @@
 // What `headwise compare` left behind: its table, and a dot plot with intervals.
+import { among } from "../address.js";
 import { get } from "../api.js";
 import { choice, el } from "../dom.js";
 import { dots } from "../draw/plot.js";
@@ -11,6 +12,7 @@ export async function comparisons(panel, name, score, remember) {
   panel.hidden = !names.length;
   if (!names.length) return;
   const picker = el("select", { "aria-label": "Comparison", onchange: () => show(picker.value, "") }, ...names.map((each) => el("option", { value: each }, each)));
+  if (name) among("comparison", [name], names);
   picker.value = names.includes(name) ? name : names[0];
   await show(picker.value, names.includes(name) ? score : "");
 

@@ -1,4 +1,5 @@
 // Step: writing token by token, with the choice at each step.
+import { among, within } from "../address.js";
 import { postPacked } from "../api.js";
 import { choice, el, refocused, room, say, themed } from "../dom.js";
 import { bars } from "../draw/bars.js";
@@ -13,15 +14,15 @@ import { writingForm } from "./writing_form.js";
 const BARS = 12, FURTHEST = 60;
 
 export async function step(view, state, keep) {
-  const written = (state.tokens ?? "").split(",").filter(Boolean).map(Number).filter(Number.isInteger);
-  const given = (key, other, [least, most]) => Math.max(least, Math.min(most, Number(state[key] ?? other) || other));
-  const chosen = { temperature: Math.round(10 * given("temperature", 1, [0.1, 2])) / 10, k: Math.round(given("k", 0, [0, 50])), p: given("p", 1, [0.05, 1]), kind: state.kind ?? "", layer: state.layer ?? "", all: state.all === "1" };
-  let found = null, turn = 0;
-  const asking = writingForm(state, "Start", () => { written.length = 0; beams.clear(); ask(); });
+  const written = (state.tokens ?? "").split(",").filter(Boolean).map(Number);
+  const setting = (key, usual) => Number(state[key] ?? usual);
+  const chosen = { temperature: Math.round(10 * setting("temperature", 1)) / 10, k: setting("k", 0), p: setting("p", 1), kind: state.kind ?? "", layer: state.layer ?? "", all: state.all === "1" };
+  let found = null, given = null, turn = 0; // given: the run and the text of what is shown
+  const asking = writingForm(state, "Start", () => { written.length = 0; beams.clear(); ask(asking.asked()); });
   const soFar = el("section", { class: "panel", "aria-label": "Written so far" });
   const next = el("div", { class: "canvas" }), nextNote = el("p", { class: "note" });
   const seen = el("section", { class: "panel", "aria-label": "Attention of this step" });
-  const beams = beamPanel(state, () => ({ ...asking.asked(), longest: asking.task() === "language-model" ? 12 : 64 }), follow, remember);
+  const beams = beamPanel(state, () => ({ ...given, longest: asking.task(given.run) === "language-model" ? 12 : 64 }), follow, remember);
   const move = (key) => (value) => { chosen[key] = value; remember(); drawNext(); };
   const choices = el("section", { class: "panel", "aria-label": "Next token" }, el("h2", {}, "What comes next"),
     el("div", { class: "sliders" },
@@ -34,23 +35,23 @@ export async function step(view, state, keep) {
     el("div", { class: "columns" }, asking.form, stages));
   themed(stages, () => found && drawSeen());
   await asking.ready;
-  if (state.text !== undefined && !asking.problem.textContent) await ask();
+  if (state.text !== undefined && !asking.problem.textContent) await ask(asking.asked());
   if (found && state.beams) await beams.search();
   if (stages.isConnected) view.dataset.ready ??= "form";
 
   function remember() {
-    keep({ ...asking.asked(), tokens: written.join(","), temperature: chosen.temperature, k: chosen.k || "", p: chosen.p, kind: chosen.kind, layer: chosen.layer, all: chosen.all ? "1" : "", beams: beams.count() });
+    keep({ ...given, tokens: written.join(","), temperature: chosen.temperature, k: chosen.k || "", p: chosen.p, kind: chosen.kind, layer: chosen.layer, all: chosen.all ? "1" : "", beams: beams.count() });
   }
 
-  async function ask() {
+  async function ask(next = given) {
     const now = ++turn;
     asking.problem.textContent = "";
     delete view.dataset.ready;
     asking.button.disabled = true;
     try {
-      const answer = await postPacked("/api/step", { ...asking.asked(), tokens: written });
+      const answer = await postPacked("/api/step", { ...next, tokens: written });
       if (now !== turn || !stages.isConnected) return; // a later click was faster, or another page is open
-      found = answer;
+      [found, given] = [answer, next];
       asking.remark.textContent = found.remark;
       stages.hidden = false;
       remember();
@@ -115,7 +116,9 @@ export async function step(view, state, keep) {
     seen.hidden = !kinds.length;
     if (!kinds.length) return;
     const kind = kinds.find((each) => each.kind === chosen.kind) ?? kinds.find((each) => each.kind === "cross") ?? kinds[0];
-    const layers = kind.heads.length, layer = chosen.layer === "" ? layers - 1 : Math.min(Number(chosen.layer), layers - 1);
+    if (chosen.kind) [chosen.kind = ""] = among("attention", [chosen.kind], kinds.map((each) => each.kind));
+    const layers = kind.heads.length, layer = chosen.layer === "" ? layers - 1 : within("layer", Number(chosen.layer), layers);
+    if (chosen.layer !== "") chosen.layer = layer;
     const all = chosen.all && kind.steps, columns = kind.columns.map(shown);
     const names = [...found.written.map((each) => shown(each.label)), ...(found.over ? [] : ["next"])];
     const rows = all ? names : ["mean", ...Array.from({ length: kind.heads[layer] }, (_, head) => `head ${head + 1}`)];

@@ -1,9 +1,10 @@
 // What Step and Intervene ask for: a run that writes, and a text.
-import { get } from "../api.js";
 import { el, field } from "../dom.js";
-import { fill } from "./run_list.js";
+import { fill, runsFor } from "./run_list.js";
 
 const WRITERS = { transduce: "Text to read", denoise: "Text to read", "language-model": "Text to go on with", "": "Text" };
+
+const LACKING = "No run here writes texts yet; train one with `headwise demo`, and it shows up here.";
 
 /** `extra`: further fields; `ask()` hears of each submission; once `ready`, the runs are there. What goes wrong is told in
  * `problem`, what is to be said of a text in `remark`. */
@@ -15,14 +16,13 @@ export function writingForm(state, verb, ask, extra = []) {
     field("Run", run), textField, ...extra, button, remark, problem);
   let runs = [];
   text.value = state.text ?? "";
-  const task = () => runs.find((each) => each.name === run.value)?.task ?? "";
+  const task = (name = run.value) => runs.find((each) => each.name === name)?.task ?? "";
   return { form, problem, remark, button, task, ready: listed(), asked: () => ({ run: run.value, text: text.value }) };
 
   async function listed() {
-    const all = await get("/api/runs").catch((error) => { problem.textContent = error.message; return []; });
-    runs = all.filter((each) => each.ready && each.task in WRITERS);
-    if (!runs.length) problem.textContent ||= "No run here writes texts; open the studio with one that does.";
-    problem.textContent ||= fill(run, runs, state.run);
+    const found = await runsFor(form, (each) => each.task in WRITERS, LACKING).catch((error) => ({ runs: [], problem: error.message }));
+    runs = found.runs;
+    problem.textContent = found.problem || fill(run, runs, state.run);
     named();
   }
 
