@@ -20,6 +20,7 @@ TABLES = (PARTS, NORMS, WIRINGS, POSITIONS, SCORES)
 SHARE = 48  # of the changes of a model one in so many is tried; the number goes with the model's name
 ALWAYS = {  # what was seen to fail
     "rnn": [{"wiring": "reversible"}],
+    "gpt3": [{"feedforward": "normed_mlp"}, {"mixer": "normed_mlp"}],
     "bert": [{"activation": "glu"}, {"activation": "swiglu"}],
     "albert": [{"activation": "geglu"}, {"positions": "tree"}],
     "deberta": [{"activation": "reglu"}, {"positions": "tree"}, {"wiring": "reversible"}],

@@ -72,7 +72,7 @@ PAGES = {
     "catalogue": (
         {"model": "transformer-tiny"},
         {
-            "model": ["nobody", "transformer-huge"], "costs": ["nobody/vit-tiny"], "family": ["abc"], "task": ["abc"],
+            "model": ["nobody", "transformer-huge"], "costs": ["nobody"], "family": ["abc"], "task": ["abc"],
             "sort": ["abc"], "what": ["abc"],
         },
     ),

@@ -61,7 +61,8 @@ def calmed(model: nn.Module, depth: int, std: float = 0.02) -> None:
     for module in model.modules():
         if isinstance(module, Attention | Projected | FeedForward):
             last = module.outer if isinstance(module, FeedForward) else module.out
-            nn.init.normal_(last.weight, std=std * (2 * depth) ** -0.5)
+            if isinstance(last, nn.Linear):  # others end in a norm, whose gain begins with 0
+                nn.init.normal_(last.weight, std=std * (2 * depth) ** -0.5)
 
 
 def unscaled(model: nn.Module, width: int) -> None:
@@ -77,7 +78,7 @@ def unscaled(model: nn.Module, width: int) -> None:
         if isinstance(module, BucketBias):
             nn.init.normal_(module.table.weight, std=width**-0.5)
         elif isinstance(module, Transform):  # products with rows of N(0, 1) would be sqrt(width) too large
-            nn.init.constant_(module.norm.get_parameter("gain"), width**-0.5)
+            nn.init.constant_(module.norm.get_parameter("gain"), module.dense.out_features**-0.5)
         elif isinstance(module, VocabularyHead) and isinstance(module.before, nn.Identity):
             nn.init.normal_(module.table.weight, std=1.0 if module.table.embedding_dim == width else width**-0.5)
     for see in sights(model):
