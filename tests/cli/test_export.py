@@ -14,7 +14,11 @@ from headwise.vision.pixels import Pixels
 LETTERS = Characters("abcdefgh ")
 LABELLED = ("classify", "tag", "classify-images", "detect")
 IMAGES = ("classify-images", "detect", "caption")
-PAIRS = [(name, task) for name, entry in CATALOG.items() for task in entry.configure("tiny").tasks]
+TASKS = {name: entry.configure("tiny").tasks for name, entry in CATALOG.items()}
+PAIRS = [  # each model at what it was made for, and some of them at all that they can
+    *((name, tasks[0]) for name, tasks in TASKS.items()),
+    *((name, task) for name in ("lstm", "t5", "deberta", "perceiver") for task in TASKS[name][1:]),
+]
 TARGETS = ("hf", "ctranslate2", "arpa")
 
 

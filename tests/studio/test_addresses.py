@@ -15,23 +15,21 @@ PAGES = {
     "look": (
         LOOK,
         {
-            "run": ["nobody"], "kind": ["sideways"], "view": ["abc", "Matrix"], "layer": ["abc", "-1", "1.5", "99"],
-            "heads": ["abc", "0,x", "99"], "exact": ["yes"], "pin": ["abc", "-1", "99"],
+            "run": ["nobody"], "kind": ["sideways"], "view": ["abc"], "layer": ["abc", "-1", "1.5", "99"],
+            "heads": ["0,x", "99"], "exact": ["yes"], "pin": ["-1", "99"],
         },
     ),
     "step": (
         WROTE,
         {
-            "run": ["nobody"], "tokens": ["abc", "4,,x", "999999"], "temperature": ["abc", "0", "9", "NaN"],
-            "k": ["abc", "-1", "51", "1.5"], "p": ["abc", "0", "2"], "kind": ["sideways"],
-            "layer": ["abc", "-1", "1.5", "99"], "all": ["yes"], "beams": ["abc", "5"],
+            "run": ["nobody"], "tokens": ["4,,x", "999999"], "temperature": ["abc", "9"], "k": ["abc", "51"],
+            "p": ["abc", "0"], "kind": ["sideways"], "layer": ["abc", "99"], "all": ["yes"], "beams": ["5"],
         },
     ),
     "intervene": (
         LOOK,
         {
-            "run": ["nobody"], "hidden": ["abc", "-1", "99"],
-            "off": ["abc", "cross.x", "sideways.0", "cross.99", "cross.0.99"],
+            "run": ["nobody"], "hidden": ["abc", "99"], "off": ["cross.x", "sideways.0", "cross.0.99"],
         },
     ),
     "explain?topic=attention": (
@@ -44,21 +42,21 @@ PAGES = {
     "explain?topic=masks": (
         {},
         {
-            "padding": ["abc", "-1", "99"], "side": ["abc"], "left": ["abc", "99"], "right": ["abc", "99"],
-            "segments": ["abc", "0", "99"], "on": ["abc", "causal,abc"],
+            "padding": ["abc", "99"], "side": ["abc"], "left": ["99"], "right": ["abc"], "segments": ["0"],
+            "on": ["causal,abc"],
         },
     ),
     "explain?topic=positions": (
         {},
         {
-            "kind": ["abc"], "length": ["abc", "0", "9999"], "width": ["abc", "0", "9999"], "heads": ["abc", "0", "99"],
-            "head": ["abc", "-1", "99"], "which": ["abc"],
+            "kind": ["abc"], "length": ["abc", "9999"], "width": ["0"], "heads": ["99"], "head": ["-1", "99"],
+            "which": ["abc"],
         },
     ),
     "explain?topic=positions&kind=run": (
         {"run": "reverse"}, {"run": ["nobody"], "which": ["abc", "99"], "length": ["abc"], "head": ["abc"]},
     ),
-    "explain?topic=heads": (LOOK, {"run": ["nobody"], "kind": ["sideways"], "layer": ["abc", "-1", "1.5", "99"]}),
+    "explain?topic=heads": (LOOK, {"run": ["nobody"], "kind": ["sideways"], "layer": ["abc", "99"]}),
     "explain?topic=order": (
         {"text": "one two three"}, {"positions": ["yes"], "order": ["abc", "0,0,1", "0,1", "0,1,9"]},
     ),
@@ -66,7 +64,7 @@ PAGES = {
         LOOK,
         {
             "run": ["nobody"], "kind": ["sideways"], "layer": ["abc", "99"], "head": ["abc", "99"],
-            "query": ["abc", "-1", "99"], "key": ["abc", "99"],
+            "query": ["-1", "99"], "key": ["99"],
         },
     ),
     "catalogue": (

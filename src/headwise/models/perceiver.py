@@ -145,10 +145,10 @@ class PerceiverConfig(OneStackConfig):
     def _latent_stack(self) -> Stack:
         from headwise.blocks.stack import Stack
 
-        if self.wiring.kind in ("reversible", "chain"):
-            raise UserError(
-                f"wiring: latents and outputs have no layers that are '{self.wiring.kind}'; use pre or post"
-            )
+        if self.wiring.kind == "reversible":
+            raise UserError("wiring: the layers of latents and of outputs do not end in halves; use pre or post")
+        if self.wiring.kind == "chain":
+            raise UserError("wiring: latents that look at a text add to what they are; use pre or post")
         site, looks = self._place(self.width, self.seen), min(self.looks or self.repeats, self.repeats)
         own = min(looks, 2)  # the first look, and the one whose weights all others share
         pattern = self.layers or ((self.mixer, self.feedforward),)
