@@ -103,6 +103,13 @@ class SpanReader(nn.Module):
         logits = logits.masked_fill(~second.unsqueeze(-1), torch.finfo(logits.dtype).min)
         if labels is None:
             return logits
-        plain = F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum")
-        smooth = F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum", label_smoothing=smoothing)
-        return Loss(smooth if smoothing else plain, plain.detach(), (labels >= 0).sum().clamp(min=1))
+        log_p = logits.log_softmax(1)
+        plain = F.nll_loss(log_p, labels, ignore_index=-1, reduction="sum")
+        count = (labels >= 0).sum().clamp(min=1)
+        if not smoothing:
+            return Loss(plain, plain.detach(), count)
+        # Label smoothing over the places that are possible: of the others log P is minus infinity.
+        possible = second.unsqueeze(-1)
+        uniform = -log_p.masked_fill(~possible, 0.0).sum(1) / possible.sum(1)  # (B, T, 2) -> (B, 2)
+        smooth = (1 - smoothing) * plain + smoothing * uniform[labels >= 0].sum()
+        return Loss(smooth, plain.detach(), count)
