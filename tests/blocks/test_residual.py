@@ -1,10 +1,12 @@
 """Wirings written out (C8, C10)."""
 
+import pytest
 import torch
+from torch import Tensor
 
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.residual import Add, Post, Pre
+from headwise.blocks.residual import Add, Chain, DropPath, Post, Pre, ResPost, ScaledAdd
 from headwise.blocks.stream import Context, Stream
 
 
@@ -24,3 +26,48 @@ def test_only_the_branch_is_dropped_and_only_in_training() -> None:
     assert torch.allclose(dropped[dropped != 0], torch.tensor(1 / 0.75), atol=1e-5)
     assert 0.2 < (dropped == 0).float().mean() < 0.3
     assert torch.equal(add.eval()(x, branch), x + branch)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
+def test_stochastic_depth_drops_whole_rows_and_keeps_the_expectation(p: float) -> None:
+    """A row of the branch is 0 with probability p and 1 / (1 - p) times itself otherwise, as in timm's drop_path."""
+    rows = 20_000
+    branch = torch.rand(rows, 3, 2) + 0.5
+    factor = DropPath(p)(branch) / branch
+    torch.testing.assert_close(factor, factor[:, :1, :1].expand_as(factor))  # one draw for all of a row
+    kept = factor[:, 0, 0] > 0
+    torch.testing.assert_close(factor[kept], torch.full_like(factor[kept], 1 / (1 - p)))
+    deviation = (p * (1 - p) / rows) ** 0.5
+    assert abs(float(kept.float().mean()) - (1 - p)) < 5 * deviation
+    assert abs(float(factor.mean()) - 1) < 5 * deviation / (1 - p)
+
+
+@pytest.mark.parametrize("make", [Add, lambda **how: ScaledAdd(4, 0.3, **how)], ids=["add", "scaled"])
+def test_residual_adds_drop_rows_of_the_branch_in_training_alone(make: type[Add]) -> None:
+    x, branch = torch.randn(2000, 3, 4), torch.randn(2000, 3, 4)
+    add, plain = make(drop_path=0.25), make()
+    expected = plain(x, branch) - x
+    added = add(x, branch) - x
+    dropped = (added == 0).all((1, 2))
+    assert 0.2 < dropped.float().mean() < 0.3
+    torch.testing.assert_close(added[~dropped], expected[~dropped] / 0.75, atol=1e-5, rtol=1e-4)
+    assert torch.equal(add.eval()(x, branch), plain(x, branch))
+
+
+def test_layer_scale_multiplies_the_branch_channel_by_channel() -> None:
+    add = ScaledAdd(4, 0.5)
+    add.gain.data = torch.tensor([0.0, 1.0, 2.0, -1.0])
+    x, branch = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    torch.testing.assert_close(add(x, branch), x + torch.tensor([0.0, 1.0, 2.0, -1.0]) * branch)
+    assert torch.equal(ScaledAdd(4, 0.5).gain, torch.full((4,), 0.5))
+
+
+def test_other_wirings_are_their_formulas() -> None:
+    x, parts = torch.randn(2, 3, 8), [FeedForward(8, 12), FeedForward(8, 12, "gelu")]
+    one, two = parts
+    behind = ResPost(parts, lambda: LayerNorm(8))
+    for norm in behind.norms:
+        norm.gain.data.uniform_(0.5, 2)
+    inner: Tensor = x + behind.norms[0](one(x))
+    torch.testing.assert_close(behind(Stream.of(x), Context()).x, inner + behind.norms[1](two(inner)))
+    torch.testing.assert_close(Chain(parts)(Stream.of(x), Context()).x, two(one(x)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import headwise
 from headwise import UserError
-from headwise.blocks.syntax import ancestors, depths, relations
+from headwise.blocks.syntax import Apart, Fusion, ancestors, depths, relations
 from headwise.config.experiment import resolved
 from headwise.text.parsed import Parsed
 from headwise.workflow import train_experiment
@@ -59,6 +60,44 @@ def test_trees_of_equal_depths_have_equal_absolute_positions() -> None:
     one, other = torch.tensor([[0, 1, 1, 2]]), torch.tensor([[0, 1, 1, 3]])
     assert torch.equal(depths(ancestors(one)), depths(ancestors(other)))
     assert not torch.equal(relations(one), relations(other))
+
+
+def sinusoid_table(positions: list[int], width: int) -> np.ndarray:
+    """Vaswani et al. (2017), section 3.5, number by number."""
+    table = np.empty((len(positions), width))
+    for row, position in enumerate(positions):
+        for i in range(width):
+            angle = position / 10_000 ** (2 * (i // 2) / width)
+            table[row, i] = np.sin(angle) if i % 2 == 0 else np.cos(angle)
+    return table
+
+
+def test_absolute_positions_are_tanh_of_a_sum_of_two_projections() -> None:
+    """Wang et al. (2019): x + tanh(W p + U d) of the sinusoids of place p and depth d, in numpy."""
+    width, depth = 6, [2, 2, 1, 0, 2, 1]
+    fusion, x = Fusion(width).double(), torch.randn(1, 6, width, dtype=torch.float64)
+    found = fusion(x, torch.arange(6), torch.tensor(HEADS))
+    place, tree = (layer.weight.detach().numpy() for layer in (fusion.place, fusion.depth))
+    summed = sinusoid_table(list(range(6)), width) @ place.T + sinusoid_table(depth, width) @ tree.T
+    np.testing.assert_allclose(found.detach().numpy()[0], x.numpy()[0] + np.tanh(summed), rtol=1e-10, atol=1e-12)
+
+
+def test_without_absolute_tree_positions_words_have_their_place_alone() -> None:
+    x = torch.randn(1, 6, 8, dtype=torch.float64)
+    found = Apart(8)(x, torch.arange(6), torch.tensor(HEADS))
+    np.testing.assert_allclose(found.numpy()[0], x.numpy()[0] + sinusoid_table(list(range(6)), 8), rtol=1e-10)
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_embeddings_of_a_model_have_these_positions(absolute: bool) -> None:
+    """Scaled words, and the positions on top of them."""
+    model = tiny(absolute=absolute).double()
+    words, heads = torch.tensor([[5, 6, 7, 8, 9, 10]]), torch.tensor(HEADS)
+    embedding = model.encoder.embed
+    x = embedding.table.weight[words] * embedding.table.embedding_dim**0.5
+    expected = embedding.absolute(x, torch.arange(6), heads)
+    assert isinstance(embedding.absolute, Fusion if absolute else Apart)
+    torch.testing.assert_close(embedding(words + 12 * heads).x, expected)
 
 
 def tiny(**positions: Any) -> Any:
