@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -82,6 +83,79 @@ def test_mixtures_add_up_or_take_shares() -> None:
     share = torch.tensor(1.5, dtype=torch.float64).sigmoid()
     close(gated(q, k), (1 - share) * one + share * two)
     assert not Mixture(parts).length_free and Mixture([Scaled(WIDTH)]).length_free
+
+
+def built(mixer: dict[str, Any], name: str = "bert-tiny", **settings: Any) -> Any:
+    model = headwise.build(name, vocab=12, task="tag", outputs=9, mixer={"kind": "attention", **mixer}, **settings)
+    return model.encoder.stack.layers[0].parts[0]
+
+
+PROJECTED = [  # what is read by a score, and by terms beside it
+    ("scaled", {}, ("queries", "keys", "values")),
+    ({"kind": "random", "limit": 9}, {}, ("values",)),
+    ({"kind": "factorised", "limit": 9}, {}, ("values",)),
+    ({"kind": "dense", "limit": 9}, {}, ("queries", "values")),
+    ({"kind": "location", "limit": 9}, {}, ("queries", "values")),
+    ({"kind": "mixture", "scores": [{"kind": "random", "limit": 9}]}, {}, ("values",)),
+    ({"kind": "mixture", "scores": ["scaled", {"kind": "random", "limit": 9}]}, {}, ("queries", "keys", "values")),
+    ({"kind": "random", "limit": 9}, {"positions": "shaw"}, ("queries", "values")),
+    ({"kind": "random", "limit": 9}, {"positions": "rotary"}, ("values",)),
+    ({"kind": "dense", "limit": 9}, {"positions": "rotary"}, ("queries", "values")),
+]
+
+
+@pytest.mark.parametrize(("score", "settings", "roles"), PROJECTED)
+def test_only_what_somebody_reads_is_projected(score: Any, settings: dict[str, Any], roles: tuple[str, ...]) -> None:
+    part = built({"score": score}, **settings)
+    assert part.see.roles == roles and part.see.project.out_features == 32 * len(roles)
+    out = part(torch.randn(2, 5, 32))
+    assert out.shape == (2, 5, 32) and out.isfinite().all()
+    out.sum().backward()
+    for role, gradient in zip(roles, part.see.project.weight.grad.chunk(len(roles)), strict=True):
+        assert gradient.any(), role
+
+
+@torch.no_grad()
+def test_values_and_a_table_are_all_that_a_random_synthesizer_has() -> None:
+    """Tay et al. (2020), equation 6: Y = softmax(R) G(X), head by head, then one output projection."""
+    part = built({"score": {"kind": "random", "limit": 9}}).double()
+    x = torch.randn(2, 5, 32, dtype=torch.float64)
+    values = part.see.project(x).unflatten(-1, (4, 8)).transpose(1, 2)  # (B, T, HD) -> (B, H, T, D)
+    mixed = part.score.table[:, :5, :5].double().softmax(-1) @ values
+    close(part(x), part.out(mixed.transpose(1, 2).flatten(2)))
+
+
+def test_windows_and_memories_project_what_is_read() -> None:
+    model = headwise.build("swin-tiny", outputs=3)
+    windows = {"kind": "windows", "window": 4, "score": {"kind": "random", "limit": 16}}
+    swapped = headwise.swap(model, windows)
+    parts = [part for part in swapped.modules() if isinstance(part, Attention)]
+    assert parts and all(part.see.roles == ("values",) for part in parts)
+    across = {"kind": "attention", "see": "memory", "score": {"kind": "location", "limit": 9}}
+    model = headwise.build("transformer-tiny", vocab=12, across=across)
+    memory = model.decoder.stack.layers[0].parts[1].see
+    assert memory.roles == ("values",) and memory.project.out_features == 32
+    ids = torch.randint(4, 12, (2, 6))
+    model(ids, ids, labels=ids).total.backward()
+    assert memory.project.weight.grad.any() and memory.query.weight.grad.any()
+
+
+def test_fewer_heads_of_keys_than_there_are_are_refused() -> None:
+    with pytest.raises(UserError, match="key_value_heads and score: one attention cannot have both; leave one out"):
+        built({"key_value_heads": 2, "score": {"kind": "random", "limit": 9}})
+
+
+def test_a_trained_model_may_drop_its_projections_but_not_invent_them() -> None:
+    model = headwise.build("bert-tiny", vocab=12, task="tag", outputs=9)
+    said: list[str] = []
+    random_scores = {"kind": "attention", "score": {"kind": "random", "limit": 9}}
+    without = headwise.swap(model, random_scores, announce=said.append)
+    old, new = (each.encoder.stack.layers[0].parts[0].see.project.weight for each in (model, without))
+    assert torch.equal(new, old.chunk(3)[2])
+    again = headwise.swap(without, "attention", announce=said.append)
+    see = "encoder.stack.layers.0.parts.0.see"
+    assert again.get_parameter(f"{see}.project.weight").shape == old.shape
+    assert see in said[1].partition("new:")[2].partition("left there:")[0]
 
 
 def test_a_fixed_matrix_stays_and_is_saved() -> None:

@@ -11,21 +11,22 @@ import headwise
 from headwise.blocks.stack import parameters
 
 SELVES, HEADS, HEAD_WIDTH, LIMIT = 12, 8, 64, 256  # self-attentions of both stacks
-TRANSFORMER = 63_082_496
+TRANSFORMER, PROJECTION = 63_082_496, 512 * 512 + 512
 
 
 @pytest.mark.parametrize(
-    ("size", "more"),
+    ("size", "fewer", "more"),
     [
-        ("base", LIMIT * LIMIT),
-        ("mixture", LIMIT * LIMIT),
-        ("factorised", 2 * LIMIT * 8),
-        ("dense", HEAD_WIDTH * LIMIT),
+        ("base", 2, LIMIT * LIMIT),
+        ("mixture", 0, LIMIT * LIMIT),
+        ("factorised", 2, 2 * LIMIT * 8),
+        ("dense", 1, HEAD_WIDTH * LIMIT),
     ],
 )
-def test_parameter_counts_are_those_of_the_equations(size: str, more: int) -> None:
+def test_parameter_counts_are_those_of_the_equations(size: str, fewer: int, more: int) -> None:
+    """Tay et al. (2020), equations 1 to 8: dense scores need no keys; random ones neither keys nor queries."""
     found = parameters(headwise.build(f"synthesizer-{size}", device="meta"))
-    assert found == TRANSFORMER + SELVES * HEADS * more
+    assert found == TRANSFORMER + SELVES * (HEADS * more - fewer * PROJECTION)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ Letters: B rows, T length, C width, H heads, D head_width, K beams of one source
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headwise.blocks.kernels import kernel_named
 from headwise.blocks.look import Look, Sight, Term
 from headwise.blocks.part import Part, Properties
-from headwise.blocks.scores import Scaled, Score
+from headwise.blocks.scores import BOTH, Scaled, Score
 from headwise.blocks.stream import Context, Stream
 from headwise.blocks.terms import ALWAYS, Causal
 from headwise.errors import UserError
@@ -25,6 +25,8 @@ Seen = tuple[Tensor, Tensor, Tensor, Sight]
 class Itself(nn.Module):
     """Queries, keys and values from the stream itself, in one product."""
 
+    roles: tuple[str, ...] = ("queries", "keys", "values")  # what the rows of the product make
+
     def __init__(self, width: int, heads: int, head_width: int, bias: bool = True):
         super().__init__()
         self.heads, self.head_width = heads, head_width
@@ -32,14 +34,14 @@ class Itself(nn.Module):
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """How many rows of the product make queries, keys and values."""
-        return (self.heads * self.head_width,) * 3
+        """How many rows of the product belong to each role."""
+        return (self.heads * self.head_width,) * len(self.roles)
 
     def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
         q, k, v = self.split(self.project(stream.x))
         for term in terms:
             if "turn" in term.touches:  # before caching, so that a key is turned once
-                q, k = term.turn(q, stream.pos), term.turn(k, stream.pos)
+                q, k = (term.turn(x, stream.pos) if x.shape[-1] else x for x in (q, k))
         kept = score.project(self.spread(k) if score.by_head else k)
         k, v = ctx.cache.extend(ctx.place, 2, kept, v)
         sight = self._sight(stream, ctx, k.shape[2], any(term.needs_positions for term in terms))
@@ -104,6 +106,27 @@ class BareKeys(Itself):
         return q + of_q, k, v + of_v
 
 
+class SelectedProjections(Itself):
+    """Values, and of queries and keys those that a score or a term reads. The others have no channels: they tell how
+    many tokens there are (Tay et al. 2020)."""
+
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, reads: Collection[str] = ()):
+        self.roles = tuple(role for role in Itself.roles if role == "values" or role in reads)
+        super().__init__(width, heads, head_width, bias)
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        # (B, T, RHD) -> (B, T, R, H, D) -> R x (B, H, T, D)
+        parts = fused.view(*fused.shape[:2], len(self.roles), self.heads, self.head_width).unbind(2)
+        made = {role: part.transpose(1, 2) for role, part in zip(self.roles, parts, strict=True)}
+        none = made["values"][..., :0]  # (B, H, T, 0)
+        return tuple(made.get(role, none) for role in Itself.roles)
+
+
+def read_by(score: Score, terms: Sequence[Term]) -> frozenset[str]:
+    """Whether anybody reads queries, keys, or both."""
+    return score.reads.union(*(term.reads for term in terms))
+
+
 class Recalling(Itself):
     """Keys and values also of what the segments before left, `recall` tokens of each row, with the weights of today
     (Dai et al. 2019, section 3.2)."""
@@ -129,11 +152,13 @@ class Memory(nn.Module):
         bias: bool = True,
         memory_width: int = 0,
         name: str = "encoder",
+        reads: Collection[str] = BOTH,
     ):
         super().__init__()
         self.heads, self.head_width, self.name = heads, head_width, name
+        self.roles = ("keys", "values") if "keys" in reads else ("values",)  # what the rows of the product make
         self.query = nn.Linear(width, heads * head_width, bias)
-        self.project = nn.Linear(memory_width or width, 2 * heads * head_width, bias)
+        self.project = nn.Linear(memory_width or width, len(self.roles) * heads * head_width, bias)
 
     def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
         memory = ctx.memory[self.name]
@@ -152,10 +177,11 @@ class Memory(nn.Module):
         """What the queries look at, the keys as the score projects them: 2 x (B, H, S, D)."""
         rows, length, _ = memory.x.shape
         # (B, S, C) -> (B, S, 2, H, D) -> 2 x (B, H, S, D)
-        fused = self.project(memory.x).view(rows, length, 2, self.heads, self.head_width)
-        k, v = (part.transpose(1, 2) for part in fused.unbind(2))
+        fused = self.project(memory.x).view(rows, length, len(self.roles), self.heads, self.head_width)
+        *keys, v = (part.transpose(1, 2) for part in fused.unbind(2))
+        k = keys[0] if keys else v[..., :0]
         for term in terms:
-            if "turn" in term.touches:
+            if "turn" in term.touches and keys:
                 k = term.turn(k, memory.pos)
         return score.project(k), v
 

@@ -68,6 +68,7 @@ class Local(Term):
     exp(-(s - p)^2 / (2 (reach/2)^2)). S is the number of real keys, so it looks at a whole source, not at a past."""
 
     needs_end = True
+    reads = frozenset(("queries",))
 
     def __init__(self, heads: int, head_width: int, reach: int = 10):
         super().__init__()

@@ -63,6 +63,7 @@ class Term(nn.Module):
     needs_positions: ClassVar[bool] = False
     needs_end: ClassVar[bool] = False  # whether it asks how many keys there are in all, later ones included
     blinds: ClassVar[bool] = True  # whether its mask may hide all keys of a query
+    reads: ClassVar[frozenset[str]] = frozenset()  # "queries", "keys": whose contents it reads
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from headwise.blocks.dropout import make_dropout
 from headwise.blocks.look import Look, Term
 from headwise.blocks.position import sinusoid
+from headwise.blocks.scores import BOTH
 
 
 def places(look: Look, before: int, count: int) -> Tensor:
@@ -31,6 +32,7 @@ class Disentangled(Term):
     """
 
     needs_positions = True
+    reads = BOTH
 
     def __init__(self, table: nn.Embedding, heads: int, head_width: int, dropout: float = 0.0):
         super().__init__()
@@ -93,6 +95,7 @@ class RelativeSinusoid(Term):
     and v to all of them. As in the code released with the paper, all sines of PE stand before the cosines."""
 
     needs_positions = True
+    reads = BOTH
 
     def __init__(
         self, width: int, heads: int, head_width: int, distances: Distances, leanings: Leanings, dropout: float = 0.0

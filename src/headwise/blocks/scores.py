@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from headwise.errors import UserError
 
+BOTH = frozenset(("queries", "keys"))
+
 
 class Score(nn.Module):
     """How well a query and a key fit together.
@@ -28,6 +30,7 @@ class Score(nn.Module):
     scale: float = 1.0  # apart from `ask`, because fused kernels scale for free
     length_free: bool = True
     by_head: ClassVar[bool] = False  # whether each head projects keys in a way of its own
+    reads: frozenset[str] = BOTH  # what nobody reads is not projected
 
     @property
     def fused(self) -> bool:
@@ -139,6 +142,7 @@ class Location(Score):
 
     length_free = False
     kind: ClassVar[str] = "location"
+    reads = frozenset(("queries",))
 
     def __init__(self, width_q: int, heads: int, limit: int):
         super().__init__()

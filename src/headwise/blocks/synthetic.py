@@ -12,9 +12,10 @@ Models"), and their mixtures with those that do, as Narang et al. (2021) measure
 Masks, relative biases and the values' mixture are those of any attention. Keys are known by their places in a row, so
 a row may have at most N tokens, and documents that are packed into one are not told apart by them.
 
-DISCREPANCY: in F40, F43 and F44 keys and values are one projection, as nothing reads the keys, and F43 and F44 have no
-queries. Here attention's projections stay as they are, so that a trained model may change its score; what is not read
-is not learnt. In the released code of F43 both factors run over the keys, so that all queries see alike; here R1 runs
+A score says what it `reads`, and self-attention projects nothing else: F40 has no keys, F43 and F44 have neither keys
+nor queries (Tay et al., equations 3 to 6: Y = softmax(R) G(X)).
+
+DISCREPANCY: in the released code of F43 both factors run over the keys, so that all queries see alike; here R1 runs
 over the queries, as in the paper.
 
 Letters: B rows, H heads, Tq queries, Tk keys, D head_width, N limit, K rank.
@@ -61,6 +62,7 @@ class Random(Score):
 
     length_free = False
     kind: ClassVar[str] = "random"
+    reads = frozenset()
 
     def __init__(self, heads: int, limit: int, learned: bool = True):
         super().__init__()
@@ -107,6 +109,7 @@ class Mixture(Score):
         super().__init__()
         self.scores = nn.ModuleList(scores)
         self.length_free = all(score.length_free for score in scores)
+        self.reads = frozenset[str]().union(*(score.reads for score in scores))
 
     def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
         return self.join([score(asked, keys) for score in self.scores])

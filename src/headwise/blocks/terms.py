@@ -144,6 +144,7 @@ class Shaw(Term):
     clipped distance j - i and shared over heads (Shaw et al. 2018)."""
 
     needs_positions = True
+    reads = frozenset(("queries",))
 
     def __init__(self, head_width: int, furthest: int = 16):
         super().__init__()

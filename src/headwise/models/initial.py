@@ -82,8 +82,10 @@ def unscaled(model: nn.Module, width: int) -> None:
         elif isinstance(module, VocabularyHead) and isinstance(module.before, nn.Identity):
             nn.init.normal_(module.table.weight, std=1.0 if module.table.embedding_dim == width else width**-0.5)
     for see in sights(model):
-        queries = see.query.weight if isinstance(see, Memory) else see.project.weight[: rows(see)[0]]
-        nn.init.normal_(queries.data, std=(width * see.head_width) ** -0.5)
+        if isinstance(see, Memory):
+            nn.init.normal_(see.query.weight, std=(width * see.head_width) ** -0.5)
+        elif "queries" in see.roles:
+            nn.init.normal_(see.project.weight.data[: rows(see)[0]], std=(width * see.head_width) ** -0.5)
 
 
 def sights(model: nn.Module) -> Iterator[Itself | Memory]:
@@ -92,4 +94,4 @@ def sights(model: nn.Module) -> Iterator[Itself | Memory]:
 
 def rows(see: Itself | Memory) -> tuple[int, ...]:
     """How many rows of a fused product belong to each projection."""
-    return see.rows if isinstance(see, Itself | UnevenMemory) else (see.heads * see.head_width,) * 2
+    return see.rows if isinstance(see, Itself | UnevenMemory) else (see.heads * see.head_width,) * len(see.roles)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention import BareKeys, Itself
 from headwise.blocks.images import GridLearned, Stem, resized
+from headwise.blocks.mixers.lsh import SharedKeys
 
 
 def carried(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
@@ -58,21 +59,25 @@ def places(own: GridLearned, other: GridLearned) -> dict[str, Tensor]:
 def projections(see: Itself, other: Itself) -> dict[str, Tensor]:
     """The fused product of `other` with the rows that `see` has. Heads that shared keys and values get each their own;
     those that are to share some get the mean of theirs (Ainslie et al. 2023, section 2.1). Where queries are keys they
-    are the queries. Nothing where the rows are the same anyway, or heads of another width, or biases stand apart."""
+    are the queries. Nothing where the rows are the same anyway, or heads of another width, or biases stand apart, or
+    `other` does not have what `see` has."""
     heads = [rows // see.head_width for rows in see.rows]
+    there = {*other.roles, "keys"} if isinstance(other, SharedKeys) else {*other.roles}
     fitting = see.head_width == other.head_width and not any(other.heads % each for each in heads)
+    fitting = fitting and there.issuperset(see.roles)
     if see.rows == other.rows or not fitting or isinstance(other, BareKeys):
         return {}
-    return {f"project.{leaf}": _rows(tensor, heads, other) for leaf, tensor in other.project.state_dict().items()}
+    return {f"project.{leaf}": _rows(tensor, heads, see, other) for leaf, tensor in other.project.state_dict().items()}
 
 
-def _rows(tensor: Tensor, heads: list[int], other: Itself) -> Tensor:
+def _rows(tensor: Tensor, heads: list[int], see: Itself, other: Itself) -> Tensor:
     columns = tensor.reshape(len(tensor), -1)  # a bias is one column
     q, k, v = other.split(columns.t().unsqueeze(0))  # (R, C) -> (1, C, R) -> 3 x (1, H, C, D)
-    k, v = other.spread(k if len(other.rows) == 3 else q), other.spread(v)
+    parts = {"queries": q, "keys": q if isinstance(other, SharedKeys) else k, "values": v}
     flat = [
-        each.unflatten(1, (count, -1)).mean(2).squeeze(0).transpose(1, 2).flatten(0, 1)  # (1, H, C, D) -> (GD, C)
-        for each, count in zip((q, k, v) if len(heads) == 3 else (q, v), heads, strict=True)
+        # (1, H, C, D) -> (1, G, C, D) -> (GD, C)
+        other.spread(parts[role]).unflatten(1, (count, -1)).mean(2).squeeze(0).transpose(1, 2).flatten(0, 1)
+        for role, count in zip(see.roles, heads, strict=True)
     ]
     return torch.cat(flat).reshape(-1, *tensor.shape[1:])
 

@@ -43,9 +43,7 @@ Mixed = tuple[Tensor, Callable[[], Tensor]]  # outputs (B, H, Tq, D), and what m
 class SharedKeys(Itself):
     """Keys are queries of length 1: k = q / |q|, in one product with the values (section 2, "shared-QK")."""
 
-    @property
-    def rows(self) -> tuple[int, ...]:
-        return (self.heads * self.head_width,) * 2
+    roles = ("queries", "values")
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
         # (B, T, 2HD) -> (B, T, 2, H, D) -> 2 x (B, H, T, D)

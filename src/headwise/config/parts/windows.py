@@ -33,8 +33,9 @@ class WindowsConfig(ProjectedConfig):
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.attention import BareKeys, Itself
+        from headwise.blocks.attention import BareKeys, Itself, SelectedProjections, read_by
         from headwise.blocks.mixers.windows import WindowAttention
+        from headwise.blocks.scores import BOTH
 
         site.must_look_ahead(self.kind)
         if self.shift >= self.window:
@@ -44,15 +45,19 @@ class WindowsConfig(ProjectedConfig):
         frame = self.frame(site)
         heads, head_width, bias = frame["heads"], frame["head_width"], frame["bias"]
         shape = (site.width, heads, head_width)
+        score, terms = self.score.build(head_width, head_width, heads), (*self._offsets(heads), *frame["terms"])
+        see = BareKeys(*shape) if bias and not self.key_bias else Itself(*shape, bias)
+        if (reads := read_by(score, terms)) < BOTH:
+            see = SelectedProjections(*shape, bias, reads)
         return WindowAttention(
             site.width,
             heads,
             window=self.window,
             shift=self.shift,
-            see=BareKeys(*shape) if bias and not self.key_bias else Itself(*shape, bias),
+            see=see,
             head_width=head_width,
-            score=self.score.build(head_width, head_width, heads),
-            terms=(*self._offsets(heads), *frame["terms"]),
+            score=score,
+            terms=terms,
             kernel=self.kernel,
             dropout=site.attention_dropout,
             bias=bias,

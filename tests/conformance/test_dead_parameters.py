@@ -1,0 +1,125 @@
+"""No model of the catalogue has parameters that its task's loss never reaches.
+
+Fused projections are looked at role by role: values that learn would hide queries and keys that do not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checks import ready
+from torch import Tensor, nn
+
+from headwise.blocks.attention import Itself, Memory
+from headwise.catalog import CATALOG
+from headwise.config.data import WordsConfig
+from headwise.config.experiment import Experiment, resolved
+from headwise.loaded import task_of
+from headwise.models.initial import rows
+from headwise.tasks import caption, detect, recognise, task_class
+from headwise.text.tokenisers import Tokenisers
+from headwise.vision.images import Images
+from headwise.vision.pixels import Pixels
+from headwise.vision.scenes import scenes
+
+LEARNING = [
+    (name, task)
+    for name, entry in CATALOG.items()
+    for task in entry.config.tasks
+    if task not in ("encode", "embed") and entry.family != "counts"  # these learn nothing, or without a task's loss
+]
+UNREACHED = {  # "model task parameter" -> why the loss does not reach it
+    "detr detect decoder.layers.0.parts.0.see.project.weight (values)":
+        "the decoder begins with zeros, as published, so the values of its first self-attention are their biases",
+}  # fmt: skip
+WORDS = ("the", "old", "dog", "sees", "a", "cat", "and", "it", "runs", "home")
+Corpus = tuple[Tokenisers, Any]
+
+
+def write_texts(folder: Path) -> None:
+    """A file for each task that reads words."""
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(WORDS, k=9)) for _ in range(60)]
+    tables = {
+        "transduce": [f"{text}\t{text[::-1]}" for text in texts],
+        "tag": [f"{text}\t{' '.join('N' if len(word) > 3 else 'O' for word in text.split())}" for text in texts],
+        "classify": [f"{text}\t{'one' if 'dog' in text else 'two'}" for text in texts],
+        "answer": ["question\ttext\tanswer", *(f"what is it\t{text}\t{text.split()[2]}" for text in texts)],
+        "masked": [line for text in texts for line in (text, text, "")],
+        "language-model": texts,
+    }
+    for name, lines in tables.items():
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+
+
+MORE = {"answer": {"columns": ["question", "text", "answer"]}, "masked": {"format": "lines"}}
+MORE["language-model"] = MORE["masked"]
+OUTPUTS: dict[str, Callable[[Any], Any]] = {
+    "classify-images": recognise.labels,
+    "detect": detect.classes,
+    "caption": lambda captions: caption.words(captions, WordsConfig()),
+}
+
+
+def images_of(task: str) -> Corpus:
+    drawn = scenes("scene-captions" if task == "caption" else "scenes", 16, 16, seed=1)
+    if task == "classify-images":
+        drawn = Images(drawn.pixels, ["odd" if number % 2 else "even" for number in range(16)], drawn.names)
+    return Tokenisers(Pixels.measured(drawn.pixels), OUTPUTS[task](drawn.targets)), drawn
+
+
+@pytest.fixture(scope="module")
+def corpus_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Experiment], Corpus]:
+    """The data of each task, once for all models."""
+    folder, known = tmp_path_factory.mktemp("texts"), dict[str, Corpus]()
+    write_texts(folder)
+
+    def corpus(task: str, experiment: Experiment) -> Corpus:
+        if task not in known:
+            if task in OUTPUTS:
+                known[task] = images_of(task)
+            else:
+                file, cache = str(folder / f"{task}.tsv"), str(folder / "cache")
+                data = experiment.data.changed(train=file, valid=file, cache=cache)
+                prepared = task_class(task).prepare(data, experiment.tokeniser)
+                known[task] = prepared.tokenisers, prepared.train
+        return known[task]
+
+    return corpus
+
+
+def unreached(model: nn.Module) -> list[str]:
+    """Names of parameters, or of the roles of a fused projection, without any gradient."""
+
+    def dead(gradient: Tensor | None) -> bool:
+        return gradient is None or not gradient.any()
+
+    found = [name for name, parameter in model.named_parameters() if parameter.requires_grad and dead(parameter.grad)]
+    for name, see in model.named_modules():
+        if isinstance(see, Itself | Memory):
+            weight = next(parameter for parameter in see.project.parameters() if parameter.dim() == 2)
+            if weight.grad is not None:
+                blocks = zip(see.roles, weight.grad.split(rows(see)), strict=True)
+                found += [f"{name}.project.weight ({role})" for role, block in blocks if dead(block)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "task"), LEARNING)
+def test_the_loss_reaches_every_parameter(name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus]) -> None:
+    reads = {"name": "scenes"} if task in OUTPUTS else {"train": "x", **MORE.get(task, {})}
+    tables = {"task": task, "data": reads, "model": f"{name}-tiny", "train": {"steps": 1, "batch_size": 8}}
+    experiment = resolved(tables if task in OUTPUTS else {**tables, "tokeniser": "words"})
+    tokenisers, examples = corpus_of(task, experiment)
+    learnt = task_of(experiment, tokenisers)
+    torch.manual_seed(0)
+    model = ready(learnt.build(experiment.model)).float().train()
+    data = learnt.data(examples, 0, experiment.train)
+    for numbers in data.plan(0)[:2]:
+        learnt.loss(model, data.batch(numbers)).total.backward()
+    expected = {where for where in UNREACHED if where.startswith(f"{name} {task} ")}
+    assert {f"{name} {task} {where}" for where in unreached(model)} == expected
