@@ -140,9 +140,16 @@ def test_windows_and_memories_project_what_is_read() -> None:
     assert memory.project.weight.grad.any() and memory.query.weight.grad.any()
 
 
-def test_fewer_heads_of_keys_than_there_are_are_refused() -> None:
-    with pytest.raises(UserError, match="key_value_heads and score: one attention cannot have both; leave one out"):
-        built({"key_value_heads": 2, "score": {"kind": "random", "limit": 9}})
+@pytest.mark.parametrize("kind", ["random", "dense"])
+def test_heads_may_share_values(kind: str) -> None:
+    part = built({"key_value_heads": 2, "score": {"kind": kind, "limit": 9}})
+    assert part.see.rows == ((16,) if kind == "random" else (32, 16))
+    assert part(torch.randn(2, 5, 32)).shape == (2, 5, 32)
+
+
+def test_what_recalls_earlier_segments_compares_tokens() -> None:
+    with pytest.raises(UserError, match="recall and score: one attention cannot have both; leave one out"):
+        built({"recall": 4, "score": {"kind": "dense", "limit": 9}})
 
 
 def test_a_trained_model_may_drop_its_projections_but_not_invent_them() -> None:

@@ -83,7 +83,8 @@ class Grouped(Itself):
 
     @property
     def rows(self) -> tuple[int, ...]:
-        return tuple(count * self.head_width for count in (self.heads, self.key_value_heads, self.key_value_heads))
+        heads = {"queries": self.heads, "keys": self.key_value_heads, "values": self.key_value_heads}
+        return tuple(heads[role] * self.head_width for role in self.roles)
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
         # (B, T, (H + 2G)D) -> (B, T, HD) and 2 x (B, T, GD) -> (B, H, T, D) and 2 x (B, G, T, D)
@@ -106,20 +107,26 @@ class BareKeys(Itself):
         return q + of_q, k, v + of_v
 
 
-class SelectedProjections(Itself):
+class SelectedProjections(Grouped):
     """Values, and of queries and keys those that a score or a term reads. The others have no channels: they tell how
     many tokens there are (Tay et al. 2020)."""
 
-    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, reads: Collection[str] = ()):
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_width: int,
+        bias: bool = True,
+        key_value_heads: int = 1,
+        reads: Collection[str] = (),
+    ):
         self.roles = tuple(role for role in Itself.roles if role == "values" or role in reads)
-        super().__init__(width, heads, head_width, bias)
+        super().__init__(width, heads, head_width, bias, key_value_heads)
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
-        # (B, T, RHD) -> (B, T, R, H, D) -> R x (B, H, T, D)
-        parts = fused.view(*fused.shape[:2], len(self.roles), self.heads, self.head_width).unbind(2)
-        made = {role: part.transpose(1, 2) for role, part in zip(self.roles, parts, strict=True)}
-        none = made["values"][..., :0]  # (B, H, T, 0)
-        return tuple(made.get(role, none) for role in Itself.roles)
+        made = dict(zip(self.roles, super().split(fused), strict=True))
+        none = made["values"][..., :0]  # (B, G, T, 0)
+        return made.get("queries", self.spread(none)), made.get("keys", none), made["values"]
 
 
 def read_by(score: Score, terms: Sequence[Term]) -> frozenset[str]:

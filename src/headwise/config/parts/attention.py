@@ -70,10 +70,10 @@ class AttentionConfig(PartConfig):
         shape, bias = (site.width, heads, head_width), site.attention_bias
         fewer = self.key_value_heads or site.key_value_heads or heads
         makers = {
-            "key_value_heads": (fewer != heads, lambda: Grouped(*shape, bias, fewer)),
+            "key_value_heads": (fewer != heads and reads == BOTH, lambda: Grouped(*shape, bias, fewer)),
             "recall": (self.recall > 0, lambda: Recalling(*shape, bias, self.recall)),
             "key_bias": (bias and not self.key_bias and reads == BOTH, lambda: BareKeys(*shape)),
-            "score": (reads < BOTH, lambda: SelectedProjections(*shape, bias, reads)),
+            "score": (reads < BOTH, lambda: SelectedProjections(*shape, bias, fewer, reads)),
         }
         chosen = [name for name, (asked, _) in makers.items() if asked]
         if len(chosen) > 1:

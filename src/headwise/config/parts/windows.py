@@ -48,7 +48,7 @@ class WindowsConfig(ProjectedConfig):
         score, terms = self.score.build(head_width, head_width, heads), (*self._offsets(heads), *frame["terms"])
         see = BareKeys(*shape) if bias and not self.key_bias else Itself(*shape, bias)
         if (reads := read_by(score, terms)) < BOTH:
-            see = SelectedProjections(*shape, bias, reads)
+            see = SelectedProjections(*shape, bias, heads, reads)
         return WindowAttention(
             site.width,
             heads,
