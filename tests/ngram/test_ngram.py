@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from nltk.lm import MLE, Lidstone, Vocabulary
+from nltk.lm import smoothing as nltk_smoothing
+from nltk.lm.models import InterpolatedLanguageModel
 from nltk.util import everygrams
 
 from headwise.config.base import validate
@@ -79,6 +81,54 @@ def test_maximum_likelihood_and_add_k_are_those_of_nltk(order, oracle, smoothing
     for row, line in enumerate(lines):
         for at, word in enumerate(line[order - 1 :]):
             assert float(p[row, at]) == pytest.approx(theirs.score(word, line[at : at + order - 1]), rel=1e-5)
+
+
+class DiscountedUnigrams(nltk_smoothing.KneserNey):
+    """nltk's interpolated Kneser-Ney, which has one discount for all orders and undiscounted 1-grams, as SRILM and
+    KenLM have it: D = n1 / (n1 + 2 n2) for each order, 1-grams discounted in favour of the uniform."""
+
+    def alpha_gamma(self, word, context):
+        self.discount = self.discount_of(len(context) + 1)
+        return super().alpha_gamma(word, context)
+
+    def unigram_score(self, word):
+        words = [each for each in self.vocab if each != "<UNK>"]
+        seen = [each for each in words if self._continuation_counts(each)[0]]
+        discount = self.discount_of(1)
+        count, total = self._continuation_counts(word)
+        return max(count - discount, 0) / total + discount * len(seen) / total / len(words)
+
+    def discount_of(self, order):
+        if order == self._order:
+            counts = list(self.grams(order).values())
+        else:  # grams that begin a line have nothing before them and keep their counts
+            lefts = Counter(gram[1:] for gram in self.grams(order + 1))
+            begin = {gram: n for gram, n in self.grams(order).items() if gram[0] == "<UNK>"} if order > 1 else {}
+            counts = [*lefts.values(), *begin.values()]
+        n1, n2 = (sum(count == n for count in counts) for n in (1, 2))
+        return n1 / (n1 + 2 * n2) if n1 else 0.5
+
+    def grams(self, order):
+        return {(*context, word): n for context, after in self.counts[order].items() for word, n in after.items()}
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_kneser_ney_is_that_of_nltk_with_its_discounts_estimated(order):
+    """Where a context has no BOS in it, which nltk pads with and counts otherwise; at order 2 anywhere."""
+    outcomes = Vocabulary([*map(str, range(3, VOCAB)), "</s>"])
+    theirs = InterpolatedLanguageModel(DiscountedUnigrams, order, params={"order": order}, vocabulary=outcomes)
+    lines = [["<s>", *map(str, line), "</s>"] for line in texts()]
+    theirs.fit([list(everygrams(line, max_len=order)) for line in lines])
+    model = built(order).fit(texts())
+    ids, labels = rows_of(texts())
+    p = model.score(model.contexts(ids), labels).exp()
+    compared = 0
+    for row, line in enumerate(lines):
+        for at in range(0 if order == 2 else order - 1, len(line) - 1):
+            context = tuple("<UNK>" if word == "<s>" else word for word in line[at - order + 2 : at + 1])
+            assert float(p[row, at]) == pytest.approx(theirs.unmasked_score(line[at + 1], context), rel=1e-5)
+            compared += 1
+    assert compared > 100
 
 
 class Spelt:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.testing import assert_close
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -19,6 +20,7 @@ from transformers import (
 from transformers.utils import logging
 
 from headwise.blocks.record import collect
+from headwise.building import build
 from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
 from headwise.interop.hf.read import Imported, read_folder
@@ -78,6 +80,42 @@ def real(imported: Imported) -> list[int]:
 
 
 IDS = torch.randint(4, VOCAB, (3, 9), generator=torch.Generator().manual_seed(0))
+
+
+def gpt3_of(folder: Path, band: int) -> tuple[Any, Any, Imported]:
+    """GPT-2 of transformers and our GPT-3 with its weights."""
+    model = theirs("gpt2")
+    model.save_pretrained(folder)
+    imported = read_folder(folder)
+    vocab = imported.model.vocab
+    ours = build("gpt3-tiny", vocab=vocab, positions={"kind": "learned", "limit": 24}, band=band).eval()
+    ours.load_state_dict(imported.model.state_dict())
+    return model, ours, imported
+
+
+@torch.inference_mode()
+def test_gpt3_is_gpt2_where_every_layer_is_dense(tmp_path: Path) -> None:
+    """A band as wide as the text hides nothing."""
+    model, ours, imported = gpt3_of(tmp_path, band=IDS.shape[1])
+    expected, own = model(order(imported)[IDS]).logits, real(imported)
+    assert_close(ours(IDS)[..., own], expected[..., order(imported)[own]], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("band", [1, 2, 4])
+@torch.inference_mode()
+def test_gpt3_hides_what_is_outside_the_band_in_every_other_layer(band: int, tmp_path: Path) -> None:
+    """GPT-2's second layer is given a mask that shows a token itself and the band - 1 tokens before it."""
+    model, ours, imported = gpt3_of(tmp_path, band)
+    length = IDS.shape[1]
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    mask = torch.zeros(1, 1, length, length).masked_fill((distance < 0) | (distance >= band), -torch.inf)
+
+    def show_the_band(attention: Any, given: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return given, {**named, "attention_mask": mask}
+
+    model.transformer.h[1].attn.register_forward_pre_hook(show_the_band, with_kwargs=True)
+    expected, own = model(order(imported)[IDS]).logits, real(imported)
+    assert_close(ours(IDS)[..., own], expected[..., order(imported)[own]], rtol=1e-5, atol=1e-5)
 
 
 @torch.inference_mode()
@@ -151,7 +189,6 @@ def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, Imported, Path], tmp_pa
 @pytest.mark.parametrize("name", ["gpt-tiny", "gpt2-tiny", "llama-tiny"])
 @torch.inference_mode()
 def test_models_born_here_are_the_same_there(name: str, tmp_path: Path) -> None:
-    from headwise.building import build
     from headwise.catalog import find
 
     torch.manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers.models.resnet.modeling_resnet import ResNetConvLayer
 from transformers.utils import logging
 
+import headwise
 from headwise import UserError
 from headwise.blocks.stream import Context
 from headwise.interop.hf.read import read_folder
@@ -77,6 +80,30 @@ def test_there_and_back(case: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "ours/config.json").read_text())["architectures"] == [name]
     ours, pixels = imported.model.double().train(), PIXELS.double()
     same(ours(pixels), model.double().train()(pixels).logits)  # by the batch's statistics
+
+
+@torch.no_grad()
+def test_the_small_residual_network_is_theirs_with_another_first_layer() -> None:
+    """Basic layers in stages as theirs; one convolution of 3 x 3 in the place of 7 x 7 and a pool."""
+    model = theirs("ResNetForImageClassification", {**RESNET, **BASIC})
+    model.resnet.embedder.embedder = ResNetConvLayer(1, 8, kernel_size=3, stride=1).eval()
+    model.resnet.embedder.pooler = torch.nn.Identity()
+    ours = headwise.build("cnn-tiny", outputs=3, depths=(1, 2, 1), image=64).eval()
+    names = {
+        r"resnet\.embedder\.embedder\.": "encoder.stem.patches.layers.0.",
+        r"resnet\.encoder\.stages\.(\d)\.layers\.(\d)\.": r"encoder.stack.layers.\1.layers.\2.",
+        r"\.layer\.(\d)\.": r".body.\1.",
+        r"convolution\.": "conv.",
+        r"normalization\.": "norm.",
+        r"classifier\.1\.": "heads.0.head.",
+    }
+    given = {}
+    for name, tensor in model.state_dict().items():
+        for pattern, other in names.items():
+            name = re.sub(pattern, other, name)
+        given[name] = tensor
+    ours.load_state_dict(given)
+    same(ours(PIXELS), model(PIXELS).logits)
 
 
 @torch.no_grad()

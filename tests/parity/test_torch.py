@@ -145,6 +145,27 @@ def test_transformer(wiring: str) -> None:
     close(model(source, target), F.linear(expected, model.decoder.head.table.weight))
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
+def test_captioner() -> None:
+    """nn.Transformer with GELU and norms first, over patches with positions and words with theirs."""
+    theirs = stir(
+        nn.Transformer(WIDTH, HEADS, 2, 2, HIDDEN, 0.0, "gelu", layer_norm_eps=1e-6, batch_first=True, norm_first=True)
+    )
+    settings = {"width": WIDTH, "heads": HEADS, "hidden": HIDDEN}
+    model = headwise.build("captioner-tiny", outputs=11, **settings).eval()
+    for ours, stack in ((model.encoder.stack, theirs.encoder), (model.decoder.stack, theirs.decoder)):
+        for layer, other in zip(ours.layers, stack.layers, strict=True):
+            copy_layer(layer, other)
+        copy_norm(ours.final, stack.norm)
+    images, target = torch.randn(2, 1, 16, 16), torch.randint(4, 11, (2, 5))
+    stem = model.encoder.stem
+    cells = F.unfold(images, 4, stride=4).transpose(1, 2)  # (B, pixels, patches) -> (B, patches, pixels)
+    patches = F.linear(cells, stem.patches.project.weight, stem.patches.project.bias) + stem.positions.table
+    mask = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    expected = theirs(patches, model.decoder.embed(target).x, tgt_mask=mask)
+    close(model(images, target), F.linear(expected, model.decoder.head.table.weight))
+
+
 def test_norms() -> None:
     layer, rms, x = stir(LayerNorm(WIDTH)), stir(RMSNorm(WIDTH)), 3 * torch.randn(2, 5, WIDTH) + 1
     close(layer(x), F.layer_norm(x, (WIDTH,), layer.gain, layer.shift, 1e-5))
