@@ -63,6 +63,18 @@ def test_eighty_ten_ten(spoilt):
     other = shown[hidden & (shown != MASK) & (shown != ids)]
     assert within(len(other), total, 0.1 - 0.1 / words)
     assert other.min() > UNK and other.max() < MASK
+
+
+def test_a_random_word_is_any_word_but_never_a_mark_or_the_mask():
+    """Of three words, so that a mask among the random ones would show."""
+    random, mask = np.random.default_rng(2), UNK + 4
+    ids = random.integers(UNK + 1, mask, (200, 200))
+    shown, labels = hide(ids, mask, 0.5, random)
+    hidden = labels != PAD
+    assert within((shown[hidden] == mask).sum(), hidden.sum(), 0.8)
+    for word in range(UNK + 1, mask):
+        others = hidden & (ids != word)
+        assert within((shown[others] == word).sum(), others.sum(), 0.1 / 3)
     assert within((other < MASK // 2).sum(), len(other), (MASK // 2 - UNK - 1) / words)  # any word, equally often
 
 

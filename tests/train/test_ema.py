@@ -14,7 +14,17 @@ def test_the_average_follows_its_recursion():
         ema.update(step)
         decay = min(0.9, (1 + step) / (10 + step))
         wanted = decay * wanted + (1 - decay) * step
-    assert ema.shadow["weight"].item() == pytest.approx(wanted, rel=1e-5)
+        assert ema.shadow["weight"].item() == pytest.approx(wanted, rel=1e-5)  # early, while the decay still grows
+
+
+def test_the_first_average_is_nearly_the_first_weights():
+    """d = (1 + step) / (10 + step), the warm-up of TensorFlow's averages: 2/11 of the beginning at step 1."""
+    model = nn.Linear(1, 1, bias=False)
+    model.weight.data.fill_(11.0)
+    ema = Ema(model, decay=0.999)
+    model.weight.data.fill_(0.0)
+    ema.update(1)
+    assert ema.shadow["weight"].item() == pytest.approx(2.0)
 
 
 def test_the_model_gets_its_own_weights_back_whatever_happens():
@@ -48,8 +58,10 @@ def test_running_statistics_are_averaged_with_the_weights():
     ema = Ema(model, 0.5)
     model(torch.full((4, 2), 8.0) + torch.arange(4.0)[:, None])
     ema.update(100)
-    own = model.running_mean.clone()
-    with ema.swapped():
-        assert torch.allclose(model.running_mean, own / 2)
-    assert torch.equal(model.running_mean, own)
-    assert torch.allclose(ema.dump(model.state_dict())["running_mean"], own / 2)
+    own = {"running_mean": model.running_mean.clone(), "running_var": model.running_var.clone()}
+    averages = {"running_mean": own["running_mean"] / 2, "running_var": (1 + own["running_var"]) / 2}
+    for name, average in averages.items():
+        with ema.swapped():
+            assert torch.allclose(model.get_buffer(name), average)
+        assert torch.equal(model.get_buffer(name), own[name])
+        assert torch.allclose(ema.dump(model.state_dict())[name], average)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwise.entries.entry import Entry
+from headwise.entries.entry import Check, Entry
 from headwise.models import hmm, ngram, recurrent, seq2seq, skipgram
 
 ENTRIES = (
@@ -14,7 +14,18 @@ ENTRIES = (
         config=ngram.NgramConfig,
         sizes=ngram.SIZES,
         vocab=10_000,
-        oracle="nltk.lm",
+        checks=(
+            Check(
+                "nltk.lm: MLE, Lidstone",
+                "tests/ngram/test_ngram.py::test_maximum_likelihood_and_add_k_are_those_of_nltk",
+                "nltk",
+            ),
+            Check(
+                "nltk.lm: interpolated Kneser-Ney with estimated discounts",
+                "tests/ngram/test_ngram.py::test_kneser_ney_is_that_of_nltk_with_its_discounts_estimated",
+                "nltk",
+            ),
+        ),
     ),
     Entry(
         name="hmm",
@@ -24,7 +35,9 @@ ENTRIES = (
         config=hmm.HmmConfig,
         sizes=hmm.SIZES,
         vocab=10_000,
-        oracle="all sequences of tags, enumerated",
+        checks=(
+            Check("all sequences of tags, enumerated", "tests/hmm/test_viterbi.py::test_no_other_sequence_is_better"),
+        ),
     ),
     Entry(
         name="rnn",
@@ -34,7 +47,7 @@ ENTRIES = (
         config=recurrent.RnnModelConfig,
         sizes=recurrent.SIZES,
         vocab=10_000,
-        oracle="torch.nn.RNN",
+        checks=(Check("torch.nn.RNN", "tests/parity/test_recurrent_torch.py::test_both_directions", "torch"),),
     ),
     Entry(
         name="lstm",
@@ -44,7 +57,7 @@ ENTRIES = (
         config=recurrent.LstmModelConfig,
         sizes=recurrent.SIZES,
         vocab=10_000,
-        oracle="torch.nn.LSTM",
+        checks=(Check("torch.nn.LSTM", "tests/parity/test_recurrent_torch.py::test_both_directions", "torch"),),
     ),
     Entry(
         name="skipgram",
@@ -54,7 +67,12 @@ ENTRIES = (
         config=skipgram.SkipGramConfig,
         sizes=skipgram.SIZES,
         vocab=10_000,
-        oracle="the loss in closed form",
+        checks=(
+            Check(
+                "the loss in closed form",
+                "tests/embeddings/test_skipgram.py::test_loss_and_slopes_are_those_of_equation_4",
+            ),
+        ),
     ),
     Entry(
         name="gru",
@@ -64,7 +82,7 @@ ENTRIES = (
         config=recurrent.GruModelConfig,
         sizes=recurrent.SIZES,
         vocab=10_000,
-        oracle="torch.nn.GRU",
+        checks=(Check("torch.nn.GRU", "tests/parity/test_recurrent_torch.py::test_both_directions", "torch"),),
     ),
     Entry(
         name="sutskever",
@@ -76,7 +94,7 @@ ENTRIES = (
         vocab=160_000,
         outputs=80_000,
         published={"base": "384M"},
-        oracle="its equations, unrolled in float64",
+        checks=(Check("its equations, unrolled in float64", "tests/parity/test_seq2seq_unrolled.py::test_sutskever"),),
     ),
     Entry(
         name="cho",
@@ -86,7 +104,7 @@ ENTRIES = (
         config=seq2seq.ChoConfig,
         sizes=seq2seq.DEEP_OUTPUT,
         vocab=15_000,
-        oracle="its equations, unrolled in float64",
+        checks=(Check("its equations, unrolled in float64", "tests/parity/test_seq2seq_unrolled.py::test_cho"),),
     ),
     Entry(
         name="bahdanau",
@@ -96,7 +114,7 @@ ENTRIES = (
         config=seq2seq.BahdanauConfig,
         sizes=seq2seq.DEEP_OUTPUT,
         vocab=30_000,
-        oracle="its equations, unrolled in float64",
+        checks=(Check("its equations, unrolled in float64", "tests/parity/test_seq2seq_unrolled.py::test_bahdanau"),),
     ),
     Entry(
         name="luong",
@@ -106,6 +124,6 @@ ENTRIES = (
         config=seq2seq.LuongConfig,
         sizes=seq2seq.STACKED,
         vocab=50_000,
-        oracle="its equations, unrolled in float64",
+        checks=(Check("its equations, unrolled in float64", "tests/parity/test_seq2seq_unrolled.py::test_luong"),),
     ),
 )

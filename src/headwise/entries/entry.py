@@ -11,6 +11,15 @@ from headwise.config.model import ModelConfig
 
 
 @dataclass(frozen=True)
+class Check:
+    """What our version was compared with, and where: a test, `file::function`, or a script that is run by hand."""
+
+    oracle: str
+    test: str
+    package: str = ""  # that the oracle is imported from; none where it is equations, written out in the test
+
+
+@dataclass(frozen=True)
 class Entry:
     """One architecture: where it comes from, its sizes, and who can vouch for our version of it."""
 
@@ -24,7 +33,12 @@ class Entry:
     vocabularies: Mapping[str, int] = field(default_factory=dict)  # of sizes that were published with another one
     outputs: int = 0  # its target words, where they are others
     published: Mapping[str, str] = field(default_factory=dict)
-    oracle: str = ""
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def oracle(self) -> str:
+        """What our version was compared with, in words."""
+        return "; ".join(check.oracle for check in self.checks)
 
     def words(self, size: str) -> int:
         """The vocabulary that a size was published with."""

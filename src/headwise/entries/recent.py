@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwise.entries.entry import Entry
+from headwise.entries.entry import Check, Entry
 from headwise.models import (
     bigbird,
     deberta,
@@ -28,7 +28,13 @@ ENTRIES = (
         sizes=deberta.SIZES,
         vocab=50_265,
         published={"base": "139M", "large": "405M"},
-        oracle="transformers.DebertaModel",
+        checks=(
+            Check(
+                "transformers.DebertaModel",
+                "tests/parity/test_bert_kin.py::test_outputs_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="gpt3",
@@ -48,7 +54,18 @@ ENTRIES = (
             "6.7b": "6.7B",
             "13b": "13.0B",
         },
-        oracle="gpt2 where every layer is dense",
+        checks=(
+            Check(
+                "transformers.GPT2LMHeadModel where every layer is dense",
+                "tests/parity/test_hf_decoders.py::test_gpt3_is_gpt2_where_every_layer_is_dense",
+                "transformers",
+            ),
+            Check(
+                "the same with masks for the bands",
+                "tests/parity/test_hf_decoders.py::test_gpt3_hides_what_is_outside_the_band_in_every_other_layer",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="bigbird",
@@ -59,7 +76,13 @@ ENTRIES = (
         sizes=bigbird.SIZES,
         vocab=50_358,
         published={"base": "127M"},
-        oracle="transformers.BigBirdModel",
+        checks=(
+            Check(
+                "transformers.BigBirdModel",
+                "tests/parity/test_bigbird.py::test_outputs_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="reformer",
@@ -71,7 +94,18 @@ ENTRIES = (
         vocab=320,
         vocabularies=reformer.VOCABULARIES,
         published={"crime": "3M", "enwik8": "149M"},
-        oracle="transformers.ReformerModel; reformer-pytorch",
+        checks=(
+            Check(
+                "transformers.ReformerModel",
+                "tests/parity/test_reformer.py::test_a_whole_encoder_gives_their_hidden_states",
+                "transformers",
+            ),
+            Check(
+                "reformer-pytorch",
+                "tests/parity/test_reformer.py::test_reformer_pytorch_mixes_alike",
+                "reformer_pytorch",
+            ),
+        ),
     ),
     Entry(
         name="linformer",
@@ -81,7 +115,13 @@ ENTRIES = (
         config=linformer.LinformerConfig,
         sizes=linformer.SIZES,
         vocab=50_265,
-        oracle="linformer (PyPI)",
+        checks=(
+            Check(
+                "linformer (PyPI)",
+                "tests/parity/test_linformer_package.py::test_outputs_are_those_of_the_package",
+                "linformer",
+            ),
+        ),
     ),
     Entry(
         name="synthesizer",
@@ -91,7 +131,12 @@ ENTRIES = (
         config=synthesizer.SynthesizerConfig,
         sizes=synthesizer.SIZES,
         vocab=37_000,
-        oracle="its equations, written out in float64",
+        checks=(
+            Check(
+                "its equations, written out in float64",
+                "tests/blocks/test_synthetic.py::test_values_and_a_table_are_all_that_a_random_synthesizer_has",
+            ),
+        ),
     ),
     Entry(
         name="linear-transformer",
@@ -101,7 +146,12 @@ ENTRIES = (
         config=performer.LinearTransformerConfig,
         sizes=performer.LINEAR_SIZES,
         vocab=256,
-        oracle="its recurrence, unrolled in float64",
+        checks=(
+            Check(
+                "its recurrence, unrolled in float64",
+                "tests/blocks/test_linear_attention.py::test_a_decoder_is_the_recurrence_of_the_paper",
+            ),
+        ),
     ),
     Entry(
         name="performer",
@@ -112,7 +162,16 @@ ENTRIES = (
         sizes=performer.SIZES,
         vocab=37_000,
         vocabularies=performer.VOCABULARIES,
-        oracle="performer-pytorch; exact softmax attention",
+        checks=(
+            Check(
+                "performer-pytorch",
+                "tests/parity/test_performer_pytorch.py::test_the_softmax_kernel",
+                "performer_pytorch",
+            ),
+            Check(
+                "exact softmax attention", "tests/blocks/test_favor.py::test_many_features_approach_softmax_attention"
+            ),
+        ),
     ),
     Entry(
         name="fnet",
@@ -123,7 +182,13 @@ ENTRIES = (
         sizes=fnet.SIZES,
         vocab=32_000,
         published={"base": "83M", "large": "238M"},
-        oracle="transformers.FNetForPreTraining",
+        checks=(
+            Check(
+                "transformers.FNetForPreTraining",
+                "tests/parity/test_fnet_folders.py::test_outputs_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="workspace",
@@ -133,7 +198,12 @@ ENTRIES = (
         config=workspace.WorkspaceModelConfig,
         sizes=workspace.SIZES,
         vocab=10_000,
-        oracle="its equations, written out in float64",
+        checks=(
+            Check(
+                "its equations, written out in float64",
+                "tests/blocks/test_workspace.py::test_two_layers_are_the_equations_written_out",
+            ),
+        ),
     ),
     Entry(
         name="switch",
@@ -151,7 +221,13 @@ ENTRIES = (
             "narang-top1": "1100M",
             "narang-top2": "648M",
         },
-        oracle="transformers.SwitchTransformersForConditionalGeneration",
+        checks=(
+            Check(
+                "transformers.SwitchTransformersForConditionalGeneration",
+                "tests/parity/test_switch.py::test_outputs_are_equal_where_every_token_finds_a_place",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="perceiver",
@@ -162,7 +238,13 @@ ENTRIES = (
         sizes=perceiver.SIZES,
         vocab=262,
         published={"bytes": "201M"},
-        oracle="transformers.PerceiverForMaskedLM",
+        checks=(
+            Check(
+                "transformers.PerceiverForMaskedLM",
+                "tests/parity/test_perceiver_hf.py::test_logits_are_equal",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="llama",
@@ -174,6 +256,12 @@ ENTRIES = (
         vocab=32_000,
         vocabularies=llama.VOCABULARIES,
         published={"7b": "6.7B", "13b": "13.0B", "70b": "70B", "3-8b": "8B", "135m": "135M"},
-        oracle="transformers.LlamaForCausalLM",
+        checks=(
+            Check(
+                "transformers.LlamaForCausalLM",
+                "tests/parity/test_hf_decoders.py::test_logits_and_hidden_states_are_equal",
+                "transformers",
+            ),
+        ),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwise.entries.entry import Entry
+from headwise.entries.entry import Check, Entry
 from headwise.models import bart, bert, dmca, gpt, t5, transformer, transformer_xl
 
 ENTRIES = (
@@ -15,7 +15,14 @@ ENTRIES = (
         sizes=transformer.SIZES,
         vocab=37_000,
         published={"base": "65M", "big": "213M"},
-        oracle="torch.nn.Transformer, transformers.MarianMTModel",
+        checks=(
+            Check("torch.nn.Transformer", "tests/parity/test_torch.py::test_transformer", "torch"),
+            Check(
+                "transformers.MarianMTModel",
+                "tests/parity/test_marian.py::test_logits_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="gpt",
@@ -26,7 +33,13 @@ ENTRIES = (
         sizes=gpt.SIZES,
         vocab=40_478,
         published={"base": "117M"},
-        oracle="transformers.OpenAIGPTLMHeadModel",
+        checks=(
+            Check(
+                "transformers.OpenAIGPTLMHeadModel",
+                "tests/parity/test_hf_decoders.py::test_logits_and_hidden_states_are_equal",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="bert",
@@ -38,7 +51,13 @@ ENTRIES = (
         vocab=30_522,
         vocabularies=bert.VOCABULARIES,
         published={"base": "110M", "large": "340M"},
-        oracle="transformers.BertForPreTraining",
+        checks=(
+            Check(
+                "transformers.BertForPreTraining",
+                "tests/parity/test_bert_kin.py::test_outputs_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="dmca",
@@ -48,7 +67,13 @@ ENTRIES = (
         config=dmca.DmcaConfig,
         sizes=dmca.SIZES,
         vocab=32_000,
-        oracle="dense attention under the same mask, written out in float64",
+        checks=(
+            Check(
+                "dense attention under the same mask, written out in float64",
+                "tests/blocks/test_sparse.py::test_equal_to_dense_attention_under_the_rule",
+            ),
+            Check("compressed attention's equations", "tests/blocks/test_compressed.py::test_equal_to_its_equations"),
+        ),
     ),
     Entry(
         name="transformer-xl",
@@ -60,7 +85,17 @@ ENTRIES = (
         vocab=267_735,
         vocabularies=transformer_xl.VOCABULARIES,
         published={"wt103": "151M", "wt103-large": "257M", "enwik8": "41M", "enwik8-large": "277M"},
-        oracle="its equations, unrolled in float64; transformers.XLNetRelativeAttention",
+        checks=(
+            Check(
+                "its equations, unrolled in float64",
+                "tests/parity/test_xl.py::test_two_segments_are_the_papers_equations",
+            ),
+            Check(
+                "the attention of transformers.XLNetModel",
+                "tests/parity/test_xl.py::test_attention_is_that_of_xlnet",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="gpt2",
@@ -71,7 +106,13 @@ ENTRIES = (
         sizes=gpt.GPT2_SIZES,
         vocab=50_257,
         published={"small": "117M, corrected to 124M", "medium": "345M", "large": "762M", "xl": "1542M"},
-        oracle="transformers.GPT2LMHeadModel",
+        checks=(
+            Check(
+                "transformers.GPT2LMHeadModel",
+                "tests/parity/test_hf_decoders.py::test_logits_and_hidden_states_are_equal",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="albert",
@@ -82,7 +123,13 @@ ENTRIES = (
         sizes=bert.ALBERT_SIZES,
         vocab=30_000,
         published={"base": "12M", "large": "18M", "xlarge": "60M", "xxlarge": "235M"},
-        oracle="transformers.AlbertForPreTraining",
+        checks=(
+            Check(
+                "transformers.AlbertForPreTraining",
+                "tests/parity/test_bert_kin.py::test_outputs_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="bart",
@@ -93,7 +140,13 @@ ENTRIES = (
         sizes=bart.SIZES,
         vocab=50_265,
         published={"base": "139M", "large": "406M"},
-        oracle="transformers.BartForConditionalGeneration",
+        checks=(
+            Check(
+                "transformers.BartForConditionalGeneration",
+                "tests/parity/test_t5_bart.py::test_outputs_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="t5",
@@ -104,6 +157,12 @@ ENTRIES = (
         sizes=t5.SIZES,
         vocab=32_128,
         published={"base": "220M", "small": "60M", "large": "770M", "3b": "2.8B", "11b": "11B"},
-        oracle="transformers.T5ForConditionalGeneration",
+        checks=(
+            Check(
+                "transformers.T5ForConditionalGeneration",
+                "tests/parity/test_t5_bart.py::test_outputs_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
 )

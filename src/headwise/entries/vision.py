@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwise.entries.entry import Entry
+from headwise.entries.entry import Check, Entry
 from headwise.models import cait, captioner, cnn, deit, detr, levit, mixer, perceiver, resnet, swin, vit, volo
 
 ENTRIES = (
@@ -16,7 +16,13 @@ ENTRIES = (
         vocab=0,
         outputs=1000,
         published={"b16": "86M", "l16": "307M", "h14": "632M"},
-        oracle="transformers.ViTForImageClassification",
+        checks=(
+            Check(
+                "transformers.ViTForImageClassification",
+                "tests/parity/test_hf_vit.py::test_outputs_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="deit",
@@ -28,7 +34,14 @@ ENTRIES = (
         vocab=0,
         outputs=1000,
         published={"b": "86M", "s": "22M", "ti": "5M"},
-        oracle="transformers.DeiTForImageClassificationWithTeacher",
+        checks=(
+            Check(
+                "transformers.DeiTForImageClassificationWithTeacher",
+                "tests/parity/test_hf_vit.py::test_both_heads_of_a_distilled_model_are_theirs",
+                "transformers",
+            ),
+            Check("timm deit_*_distilled (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
+        ),
     ),
     Entry(
         name="captioner",
@@ -39,7 +52,7 @@ ENTRIES = (
         sizes=captioner.SIZES,
         vocab=0,
         outputs=10_000,
-        oracle="closed forms",
+        checks=(Check("torch.nn.Transformer", "tests/parity/test_torch.py::test_captioner", "torch"),),
     ),
     Entry(
         name="swin",
@@ -51,7 +64,13 @@ ENTRIES = (
         vocab=0,
         outputs=1000,
         published={"t": "29M", "s": "50M", "b": "88M", "l": "197M"},
-        oracle="transformers.SwinForImageClassification",
+        checks=(
+            Check(
+                "transformers.SwinForImageClassification",
+                "tests/parity/test_hf_swin.py::test_logits_stages_and_attention_are_equal",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="swinv2",
@@ -63,7 +82,13 @@ ENTRIES = (
         vocab=0,
         outputs=1000,
         published={"t": "28M", "s": "50M", "b": "88M"},
-        oracle="transformers.Swinv2ForImageClassification",
+        checks=(
+            Check(
+                "transformers.Swinv2ForImageClassification",
+                "tests/parity/test_hf_swin.py::test_logits_stages_and_attention_are_equal",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="cnn",
@@ -74,7 +99,13 @@ ENTRIES = (
         sizes=cnn.SIZES,
         vocab=0,
         outputs=10,
-        oracle="resnet, which has the same layers",
+        checks=(
+            Check(
+                "transformers.ResNetForImageClassification with another first layer",
+                "tests/parity/test_hf_levit.py::test_the_small_residual_network_is_theirs_with_another_first_layer",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="resnet",
@@ -86,7 +117,13 @@ ENTRIES = (
         vocab=0,
         outputs=1000,
         published={"18": "11.7M", "34": "21.8M", "50": "25.6M", "101": "44.5M"},
-        oracle="transformers.ResNetForImageClassification",
+        checks=(
+            Check(
+                "transformers.ResNetForImageClassification",
+                "tests/parity/test_hf_levit.py::test_there_and_back",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="levit",
@@ -98,7 +135,13 @@ ENTRIES = (
         vocab=0,
         outputs=1000,
         published={"128s": "7.8M", "128": "9.2M", "192": "11M", "256": "19M", "384": "39M"},
-        oracle="transformers.LevitForImageClassificationWithTeacher",
+        checks=(
+            Check(
+                "transformers.LevitForImageClassificationWithTeacher",
+                "tests/parity/test_hf_levit.py::test_there_and_back",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="cait",
@@ -118,7 +161,13 @@ ENTRIES = (
             "m36": "270.9M",
             "m48": "356.0M",
         },
-        oracle="timm cait_*",
+        checks=(
+            Check(
+                "the equations of class attention and talking heads",
+                "tests/blocks/test_class_attention.py::test_heads_exchange_scores_and_weights",
+            ),
+            Check("timm cait_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
+        ),
     ),
     Entry(
         name="volo",
@@ -130,7 +179,10 @@ ENTRIES = (
         vocab=0,
         outputs=1000,
         published={"d1": "27M", "d2": "59M", "d3": "86M", "d4": "193M", "d5": "296M"},
-        oracle="timm volo_*",
+        checks=(
+            Check("loops over places", "tests/blocks/test_outlook.py::test_it_is_its_algorithm_place_by_place"),
+            Check("timm volo_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
+        ),
     ),
     Entry(
         name="mixer",
@@ -150,7 +202,13 @@ ENTRIES = (
             "l16": "207M",
             "h14": "431M",
         },
-        oracle="timm mixer_*",
+        checks=(
+            Check(
+                "the equation of token mixing",
+                "tests/blocks/test_token_mixing.py::test_it_is_a_network_along_the_tokens_that_all_channels_share",
+            ),
+            Check("timm mixer_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
+        ),
     ),
     Entry(
         name="perceiver-image",
@@ -162,7 +220,13 @@ ENTRIES = (
         vocab=0,
         outputs=1000,
         published={"fourier": "48.4M", "learned": "62.3M", "paper": "44.9M"},
-        oracle="transformers.PerceiverForImageClassificationFourier, ...Learned",
+        checks=(
+            Check(
+                "transformers.PerceiverForImageClassificationFourier and ...Learned",
+                "tests/parity/test_perceiver_hf.py::test_labels_of_images_are_equal",
+                "transformers",
+            ),
+        ),
     ),
     Entry(
         name="detr",
@@ -174,6 +238,12 @@ ENTRIES = (
         vocab=0,
         outputs=91,
         published={"r50": "41M", "r101": "60M"},
-        oracle="transformers.DetrForObjectDetection",
+        checks=(
+            Check(
+                "transformers.DetrForObjectDetection",
+                "tests/parity/test_hf_detr.py::test_outputs_are_equal_both_ways",
+                "transformers",
+            ),
+        ),
     ),
 )

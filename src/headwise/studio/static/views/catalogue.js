@@ -74,7 +74,7 @@ export async function catalogue(view, state, keep) {
     return el("article", { class: "entry", "data-entry": entry.name },
       el("h2", {}, entry.name, el("span", { class: "quiet" }, ` ${entry.year}, ${entry.family}`)),
       el("p", {}, entry.paper),
-      el("p", { class: "note" }, `${entry.tasks.join(", ")}; checked against ${entry.oracle || "its equations"}`),
+      el("p", { class: "note" }, `${entry.tasks.join(", ")}; checked against ${entry.oracle}`),
       el("div", { class: "row small", role: "group", "aria-label": `Sizes of ${entry.name}` }, ...entry.sizes.map((size) => button(entry, size))));
   }
 
