@@ -1,4 +1,4 @@
-"""No model of the catalogue has parameters that its task's loss never reaches.
+"""The losses of tasks: they reach every parameter of every model of the catalogue, and settings reach them.
 
 Fused projections are looked at role by role: values that learn would hide queries and keys that do not.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from checks import ready
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from headwise.config.experiment import Experiment, resolved
 from headwise.loaded import task_of
 from headwise.models.initial import rows
 from headwise.tasks import caption, detect, recognise, task_class
+from headwise.tasks.base import Task
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
@@ -109,17 +111,63 @@ def unreached(model: nn.Module) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("name", "task"), LEARNING)
-def test_the_loss_reaches_every_parameter(name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus]) -> None:
+Lesson = tuple[Task, Any, list[Any]]  # a task, its model and two batches
+
+
+def lesson_of(name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus], smoothing: float = 0.1) -> Lesson:
     reads = {"name": "scenes"} if task in OUTPUTS else {"train": "x", **MORE.get(task, {})}
-    tables = {"task": task, "data": reads, "model": f"{name}-tiny", "train": {"steps": 1, "batch_size": 8}}
+    train = {"steps": 1, "batch_size": 8, "smoothing": smoothing}
+    tables = {"task": task, "data": reads, "model": f"{name}-tiny", "train": train}
     experiment = resolved(tables if task in OUTPUTS else {**tables, "tokeniser": "words"})
     tokenisers, examples = corpus_of(task, experiment)
     learnt = task_of(experiment, tokenisers)
     torch.manual_seed(0)
-    model = ready(learnt.build(experiment.model)).float().train()
+    model = ready(learnt.build(experiment.model)).float()
     data = learnt.data(examples, 0, experiment.train)
-    for numbers in data.plan(0)[:2]:
-        learnt.loss(model, data.batch(numbers)).total.backward()
+    return learnt, model, [data.batch(numbers) for numbers in data.plan(0)[:2]]
+
+
+@pytest.mark.parametrize(("name", "task"), LEARNING)
+def test_the_loss_reaches_every_parameter(name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus]) -> None:
+    learnt, model, batches = lesson_of(name, task, corpus_of)
+    for batch in batches:
+        learnt.loss(model.train(), batch).total.backward()
     expected = {where for where in UNREACHED if where.startswith(f"{name} {task} ")}
     assert {f"{name} {task} {where}" for where in unreached(model)} == expected
+
+
+SMOOTHED = [
+    ("transformer", "transduce"), ("gpt2", "language-model"), ("bert", "masked"), ("bert", "tag"), ("bert", "classify"),
+    ("bert", "answer"), ("vit", "classify-images"), ("deit", "classify-images"), ("captioner", "caption"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "task"), SMOOTHED)
+def test_labels_are_smoothed_in_the_loss_and_not_in_the_likelihood(
+    name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus]
+) -> None:
+    """(1 - e) H(y, p) + e H(u, p) is linear in e (Szegedy et al. 2016)."""
+    found = []
+    for smoothing in (0.0, 0.1, 0.3):
+        learnt, model, batches = lesson_of(name, task, corpus_of, smoothing)
+        found.append(learnt.loss(model.eval(), batches[0]))
+    plain, some, more = (float(loss.total.detach()) for loss in found)
+    assert some != pytest.approx(plain, rel=1e-4)
+    assert more - plain == pytest.approx(3 * (some - plain), rel=1e-3)
+    assert [float(loss.nll) for loss in found] == pytest.approx([float(found[0].nll)] * 3, rel=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["vit", "deit", "levit"])
+def test_the_loss_of_an_image_is_the_mean_of_its_heads(
+    name: str, corpus_of: Callable[[str, Experiment], Corpus]
+) -> None:
+    """torch's cross-entropy with its own smoothing, of each head; the likelihood is that of all heads together."""
+    learnt, model, batches = lesson_of(name, "classify-images", corpus_of, smoothing=0.2)
+    pixels, labels = learnt.pixels.normalised(batches[0].images), batches[0].targets
+    loss, heads = learnt.loss(model.eval(), batches[0]), model.voices(pixels)
+    assert len(heads) == (1 if name == "vit" else 2)
+    each = [F.cross_entropy(logits, labels, label_smoothing=0.2, reduction="sum") for logits in heads]
+    torch.testing.assert_close(loss.total, sum(each) / len(each))
+    torch.testing.assert_close(loss.nll, F.cross_entropy(model(pixels), labels, reduction="sum"))
+    assert loss.count == len(labels)
