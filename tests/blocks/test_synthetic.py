@@ -117,7 +117,7 @@ def test_only_what_somebody_reads_is_projected(score: Any, settings: dict[str, A
 
 @torch.no_grad()
 def test_values_and_a_table_are_all_that_a_random_synthesizer_has() -> None:
-    """Tay et al. (2020), equation 6: Y = softmax(R) G(X), head by head, then one output projection."""
+    """Tay et al. (2020), section 3.2: Y = softmax(R) G(X), head by head, then one output projection."""
     part = built({"score": {"kind": "random", "limit": 9}}).double()
     x = torch.randn(2, 5, 32, dtype=torch.float64)
     values = part.see.project(x).unflatten(-1, (4, 8)).transpose(1, 2)  # (B, T, HD) -> (B, H, T, D)

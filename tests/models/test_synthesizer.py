@@ -24,7 +24,7 @@ TRANSFORMER, PROJECTION = 63_082_496, 512 * 512 + 512
     ],
 )
 def test_parameter_counts_are_those_of_the_equations(size: str, fewer: int, more: int) -> None:
-    """Tay et al. (2020), equations 1 to 8: dense scores need no keys; random ones neither keys nor queries."""
+    """Tay et al. (2020), section 3: dense scores need no keys; random ones neither keys nor queries."""
     found = parameters(headwise.build(f"synthesizer-{size}", device="meta"))
     assert found == TRANSFORMER + SELVES * (HEADS * more - fewer * PROJECTION)
 

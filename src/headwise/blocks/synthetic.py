@@ -13,7 +13,7 @@ Masks, relative biases and the values' mixture are those of any attention. Keys 
 a row may have at most N tokens, and documents that are packed into one are not told apart by them.
 
 A score says what it `reads`, and self-attention projects nothing else: F40 has no keys, F43 and F44 have neither keys
-nor queries (Tay et al., equations 3 to 6: Y = softmax(R) G(X)).
+nor queries (Tay et al., section 3: Y = softmax(R) G(X)).
 
 DISCREPANCY: in the released code of F43 both factors run over the keys, so that all queries see alike; here R1 runs
 over the queries, as in the paper.
