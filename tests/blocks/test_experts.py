@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 import headwise
@@ -119,6 +120,23 @@ def test_large_logits_cost_the_square_of_their_log_sum() -> None:
     close(router(x, None).loss, expected)
 
 
+def test_in_training_a_router_reads_inputs_times_noise() -> None:
+    """U(1 - jitter, 1 + jitter) for each channel (Fedus et al., appendix C): of two experts, log p0 / p1 tells it."""
+    router, tokens, jitter = Router(1, 2, choose=2, jitter=0.2).double(), 4000, 0.2
+    router.weight.data = torch.tensor([[3.0], [0.0]], dtype=torch.float64)
+    x = torch.full((tokens, 1), 0.5, dtype=torch.float64)
+
+    def noise() -> Tensor:
+        routes = router(x, None)
+        p = torch.zeros(tokens, 2, dtype=torch.float64).scatter(1, routes.chosen, routes.gates)
+        return (p[:, 0] / p[:, 1]).log() / 1.5
+
+    found = noise().detach().numpy()
+    assert stats.kstest(found, stats.uniform(1 - jitter, 2 * jitter).cdf).statistic * tokens**0.5 < 2.6
+    router.eval()
+    close(noise(), torch.ones(tokens, dtype=torch.float64))
+
+
 def test_a_factor_of_as_many_as_there_are_experts_drops_nothing() -> None:
     part = made(capacity=(9.0, float(COUNT)))
     same = texts()[:1, :1].expand(3, 5, -1)
@@ -129,6 +147,18 @@ def test_a_factor_of_as_many_as_there_are_experts_drops_nothing() -> None:
     close(found, part(same[:1, :1]).expand_as(found))
     assert part.properties.batch_independent and part.properties.steppable
     assert not made(capacity=(9.0, 3.9)).properties.batch_independent
+
+
+def test_there_are_more_places_in_evaluation_than_in_training() -> None:
+    """Factors of 1.25 and 2.0: of 16 tokens that want one of 4 experts, 5 and 8 are served."""
+    part = Experts(Router(WIDTH, COUNT, jitter=0.0), HIDDEN).double()
+    same = texts()[:1, :1].expand(2, 8, -1)
+    served = []
+    for mode in (True, False):
+        with collect("load") as side:
+            part.train(mode)(same)
+        served.append(int(side.all("load")[0].served.sum()))
+    assert served == [5, 8]
 
 
 def test_who_finds_no_place_passes_through_the_residual_path_unchanged() -> None:
