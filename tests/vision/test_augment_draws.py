@@ -79,7 +79,7 @@ def test_crops_are_boxes_of_the_area_aspect_and_place_that_were_drawn() -> None:
     across, down = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="xy")
     ramp = (torch.stack([across, down]).double() + 0.5) / side  # (2, H, W)
     crop = ResizedCrop(area=(0.1, 0.5), aspect=(3 / 4, 4 / 3))
-    seen = crop.change(ramp.expand(2000, 2, side, side))
+    seen = crop.change(ramp.expand(1000, 2, side, side))
     first, last = seen[:, :, 8, 8], seen[:, :, 55, 55]  # (B, 2): x and y inside the box, away from its edges
     sizes = (last - first) * side / 47  # shares of the sides
     check_uniform(sizes.prod(1), 0.1, 0.5)
