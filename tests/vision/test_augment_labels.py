@@ -1,5 +1,7 @@
 """Mixing, erasing and copying: what becomes of images and of their labels."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -55,6 +57,16 @@ def test_switching_has_some_of_both():
     assert_close(labels.sum(1), torch.ones(500).double())
     flat = (images.amax((1, 2, 3)) - images.amin((1, 2, 3))) < 1e-9
     assert 0.4 < flat.double().mean() < 0.65  # boxes that are empty or all are flat too
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.2, 0.9, 1.0])
+def test_the_second_way_of_mixing_has_its_probability(probability):
+    images = torch.zeros(4000, 1, 2, 2, dtype=torch.float64)
+    first, second = (SimpleNamespace(mask=lambda x, value=value: torch.full_like(x, value)) for value in (0.25, 0.75))
+    masks = Switch(first, second, probability).mask(images)[:, 0, 0, 0]
+    assert (
+        abs(float((masks == 0.75).double().mean()) - probability) <= 5 * (probability * (1 - probability) / 4000) ** 0.5
+    )
 
 
 def test_erasing_makes_noise_of_a_box_and_leaves_the_rest():
