@@ -281,3 +281,14 @@ def test_low_precision_stays_near() -> None:
 def test_buckets_are_a_power_of_two(buckets: int) -> None:
     with pytest.raises(UserError, match=r"buckets: the ends of random directions are 2, 4, 8, 16"):
         validate(LshConfig, {"buckets": buckets})
+
+
+@torch.no_grad()
+def test_scores_far_below_nothing_still_share_all_of_the_weight() -> None:
+    """Two tokens that point away from each other have only each other to look at."""
+    lsh = part(chunk=4)
+    x = torch.stack([200 * texts()[0, 0], -200 * texts()[0, 0]]).unsqueeze(0)
+    q, k, v, _ = hashes(lsh, x)
+    assert ((q @ k.mT)[:, :, 0, 1] < -50).all()
+    lsh.hashed = lambda k, sight, ctx: torch.zeros(1, 2, lsh.rounds, 2, dtype=torch.long)  # in one bucket
+    close(lsh(x), lsh.out(v.flip(2).transpose(1, 2).flatten(2)))

@@ -15,7 +15,7 @@ from headwise.blocks.attention import Attention, Memory
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.kernels import chunked, plain, sdpa
 from headwise.blocks.look import Look, Sight
-from headwise.blocks.scores import Additive, Cosine, Dot, General, Location, Score
+from headwise.blocks.scores import Additive, BoundedCosine, Cosine, Dot, General, Location, Score
 from headwise.blocks.stream import Context, Stream
 from headwise.blocks.terms import Causal, Padding
 from headwise.config.base import UserError, validate
@@ -210,3 +210,13 @@ def test_a_score_in_a_file_is_a_name_or_a_table() -> None:
     assert validate(AttentionConfig, {"score": "dot"}).score == SCORES.parse("dot")
     with pytest.raises(UserError, match=r"score.kind: no score is called 'addition'; did you mean additive"):
         validate(AttentionConfig, {"score": "addition"})
+
+
+@torch.no_grad()
+def test_a_bounded_cosine_is_never_more_than_a_hundred_times_the_cosine() -> None:
+    """Liu et al. (2022), section 3.2: tau is not set smaller than 0.01."""
+    score = BoundedCosine(heads=2)
+    score.log_factor.copy_(torch.tensor([math.log(50.0), math.log(5000.0)]).view(2, 1, 1))
+    x = torch.randn(1, 2, 3, 4)
+    diagonal = score(x, x).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(diagonal, torch.tensor([50.0, 100.0]).view(1, 2, 1).expand(1, 2, 3))

@@ -83,6 +83,12 @@ def test_adagrad_adds_up_rows_that_stand_twice():
     torch.testing.assert_close(table, torch.tensor([[0.0, 0.0], [-0.5, -0.5], [0.0, 0.0], [-0.5, -0.5]]))
 
 
+def test_settings_are_those_of_the_paper():
+    """Mikolov et al. (2013), section 2.2: counts to the power 3/4, 5 to 20 random words for small data."""
+    config = SkipGramConfig()
+    assert config.power == 0.75 and 5 <= config.negatives <= 20 and config.window == 5
+
+
 def test_random_words_follow_counts_to_the_power():
     counts = np.array([0, 0, 0, 0, 1, 16, 81, 0])
     drawn = Noise(counts, 0.75, np.random.default_rng(0)).draw((90_000,))

@@ -17,6 +17,7 @@ import headwise
 from headwise.blocks.attention import Attention, Itself, Memory
 from headwise.blocks.experts import Experts, Router
 from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.synthetic import Factorised, Random
 from headwise.blocks.terms import BucketBias
 from headwise.catalog import find
 
@@ -179,3 +180,11 @@ def test_convolutions_begin_with_their_fan_out(name: str) -> None:
         if isinstance(module, nn.Conv2d):
             fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
             check_distribution(weight, normal((2 / fan_out) ** 0.5))
+
+
+def test_factorised_scores_begin_with_the_variance_of_random_ones() -> None:
+    """R of N(0, 1); R1 R2^T of the same variance, whatever the rank."""
+    check_distribution(Random(4, 64).table, normal(1.0))
+    for rank in (1, 4, 16):
+        scores = torch.stack([Factorised(8, 32, rank).rows(0, 32) for _ in range(20)])
+        assert abs(float(scores.detach().var()) - 1) < 0.15
