@@ -61,6 +61,17 @@ def test_the_loss_smooths_labels_over_possible_places_alone(smoothing: float) ->
     assert loss.total.item() == pytest.approx(sum(expected).item(), rel=1e-5) and loss.count == 4
 
 
+@torch.no_grad()
+def test_only_places_in_the_second_text_are_possible() -> None:
+    """Not the question, nor an end mark, nor padding; a text that stands alone may have it anywhere."""
+    model = headwise.build("bert-tiny", vocab=12, task="answer").eval()
+    logits = model(torch.tensor([[7, 8, 2, 6, 7, 8, 2, 0], [5, 2, 9, 9, 9, 9, 9, 2], [6, 7, 8, 9, 6, 7, 8, 2]]))
+    possible = (logits > torch.finfo(logits.dtype).min).all(-1)
+    assert possible.nonzero().tolist() == [[0, place] for place in (3, 4, 5)] + [
+        [1, place] for place in (2, 3, 4, 5, 6)
+    ] + [[2, place] for place in range(8)]
+
+
 def test_answers_are_compared_as_squad_does() -> None:
     assert exact_match(["The Cat!"], [["cat"]]).value == 100
     assert overlap(["red cat"], [["the red dog", "x"]], resamples=0).value == pytest.approx(50)
