@@ -32,6 +32,7 @@ class AttentionConfig(PartConfig):
 
     def build(self, site: Site) -> nn.Module:
         from headwise.blocks.attention import Attention, Memory, read_by
+        from headwise.blocks.scores import BOTH
         from headwise.blocks.terms import Causal
 
         heads = self.heads or site.heads
@@ -40,17 +41,18 @@ class AttentionConfig(PartConfig):
             raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
         head_width = head_width or site.width // heads
         chosen = tuple(term.build(replace(site, heads=heads), head_width) for term in self.terms)
-        if self.see == "self":
-            chosen += site.terms(heads, head_width) + ((Causal(),) if site.causal else ())
-        score = self.score.build(head_width, head_width, heads)
-        reads = read_by(score, chosen)
         see: nn.Module
         if self.see == "memory":
             if not site.memory_width:
                 raise UserError("see: there is no memory to attend to in this stack; use see = 'self'")
-            see = Memory(site.width, heads, head_width, site.attention_bias, site.memory_width, reads=reads)
+            see = Memory(site.width, heads, head_width, site.attention_bias, site.memory_width)
         else:
-            see = self._itself(site, heads, head_width, reads)
+            see = self._itself(site, heads, head_width)
+            chosen += site.terms(heads, head_width) + ((Causal(),) if site.causal else ())
+        score = self.score.build(head_width, head_width, heads)
+        # After them, so that weights of models in which everything is read are drawn in the order they always were.
+        if (reads := read_by(score, chosen)) < BOTH:
+            see = self._selected(site, heads, head_width, reads)
         return Attention(
             site.width,
             heads,
@@ -63,17 +65,26 @@ class AttentionConfig(PartConfig):
             bias=site.attention_bias,
         )
 
-    def _itself(self, site: Site, heads: int, head_width: int, reads: frozenset[str]) -> nn.Module:
-        from headwise.blocks.attention import BareKeys, Grouped, Itself, Recalling, SelectedProjections
-        from headwise.blocks.scores import BOTH
+    def _selected(self, site: Site, heads: int, head_width: int, reads: frozenset[str]) -> nn.Module:
+        """Projections for a score that does not compare queries with keys."""
+        from headwise.blocks.attention import Memory, SelectedProjections
+
+        shape, bias = (site.width, heads, head_width), site.attention_bias
+        if self.see == "memory":
+            return Memory(*shape, bias, site.memory_width, reads=reads)
+        if self.recall:
+            raise UserError("recall and score: one attention cannot have both; leave one out")
+        return SelectedProjections(*shape, bias, self.key_value_heads or site.key_value_heads or heads, reads)
+
+    def _itself(self, site: Site, heads: int, head_width: int) -> nn.Module:
+        from headwise.blocks.attention import BareKeys, Grouped, Itself, Recalling
 
         shape, bias = (site.width, heads, head_width), site.attention_bias
         fewer = self.key_value_heads or site.key_value_heads or heads
         makers = {
-            "key_value_heads": (fewer != heads and reads == BOTH, lambda: Grouped(*shape, bias, fewer)),
+            "key_value_heads": (fewer != heads, lambda: Grouped(*shape, bias, fewer)),
             "recall": (self.recall > 0, lambda: Recalling(*shape, bias, self.recall)),
-            "key_bias": (bias and not self.key_bias and reads == BOTH, lambda: BareKeys(*shape)),
-            "score": (reads < BOTH, lambda: SelectedProjections(*shape, bias, fewer, reads)),
+            "key_bias": (bias and not self.key_bias, lambda: BareKeys(*shape)),
         }
         chosen = [name for name, (asked, _) in makers.items() if asked]
         if len(chosen) > 1:

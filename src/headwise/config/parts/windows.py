@@ -45,8 +45,8 @@ class WindowsConfig(ProjectedConfig):
         frame = self.frame(site)
         heads, head_width, bias = frame["heads"], frame["head_width"], frame["bias"]
         shape = (site.width, heads, head_width)
-        score, terms = self.score.build(head_width, head_width, heads), (*self._offsets(heads), *frame["terms"])
         see = BareKeys(*shape) if bias and not self.key_bias else Itself(*shape, bias)
+        score, terms = self.score.build(head_width, head_width, heads), (*self._offsets(heads), *frame["terms"])
         if (reads := read_by(score, terms)) < BOTH:
             see = SelectedProjections(*shape, bias, heads, reads)
         return WindowAttention(
