@@ -26,9 +26,8 @@ def counted(name: str) -> int:
 
 def rows() -> list[tuple[str, str]]:
     """Name and sizes of each model in README's table; a row with several names separates their sizes by semicolons."""
-    table = (ROOT / "README.md").read_text().partition("## The catalogue")[2].partition("\n\n`headwise list`")[0]
     found = []
-    for line in table.strip().splitlines()[2:]:
+    for line in (line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")):
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         models, sizes = re.findall(r"`([\w-]+)`", cells[0]), cells[2].split("; ")
         found += list(zip(models, sizes if len(models) == len(sizes) else [cells[2]] * len(models), strict=True))
