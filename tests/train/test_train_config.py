@@ -1,8 +1,9 @@
 import pytest
 
 from headwise.config.base import validate
-from headwise.config.train import AdamW, Cosine, Noam, TrainConfig
+from headwise.config.train import AdamW, TrainConfig
 from headwise.errors import UserError
+from headwise.train.schedules import Cosine, Noam
 
 
 @pytest.mark.parametrize(

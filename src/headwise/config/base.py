@@ -21,6 +21,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     PlainSerializer,
     PlainValidator,
     ValidationError,
@@ -30,6 +31,12 @@ from pydantic import (
 
 from headwise.errors import UserError, nearest
 from headwise.files import check_name
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(ge=0)]
+Rising = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Config(BaseModel):

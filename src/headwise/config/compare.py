@@ -15,9 +15,8 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from headwise.config.base import Config, FolderName, Problems, merge, validate
+from headwise.config.base import Amount, Config, Count, FolderName, Problems, merge, validate
 from headwise.config.experiment import Experiment, parse_changes, read_toml
-from headwise.config.train import Amount, Count
 from headwise.errors import UserError, nearest
 
 PACKAGE = Path(__file__).parents[1]

@@ -15,10 +15,9 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from headwise.config.base import Config, FolderName, Problems, merge, validate
+from headwise.config.base import Config, Count, FolderName, Positive, Problems, Rising, merge, validate
 from headwise.config.compare import ArmConfig, Budget, ComparisonConfig
 from headwise.config.experiment import parse_changes, read_toml
-from headwise.config.train import Count, Positive, Rising
 
 FEWEST = 3  # points of a power law, which two would always fit
 

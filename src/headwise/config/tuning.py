@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from headwise.config.base import Config, Problems, merge
-from headwise.config.train import Count, Rising, Share
+from headwise.config.base import Config, Count, Problems, Rising, Share, merge
 from headwise.errors import UserError
 
 INHERITED = ("model", "tokeniser")  # tables that an experiment has from the run it begins with

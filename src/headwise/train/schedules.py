@@ -1,18 +1,30 @@
-"""Learning rates as pure functions of the step and of the progress through the budget.
+"""Learning-rate schedules: pure functions of the step and of the progress through the budget, and their configs.
 
 A rate is asked with `step`, counted from 1, and `progress`, the share of the budget that is
 spent (0 before the first step). Decay follows progress and not the step, so that one schedule
 serves budgets of steps, epochs and minutes alike; warm-up is counted in steps and multiplies it.
+Configs are read without torch, so nothing here may import it.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from math import cos, pi
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from headwise.config.base import Config, Count, Positive, Rising, Table
+from headwise.errors import UserError
 
 Rate = Callable[[int, float], float]
+Floor = Annotated[float, Field(ge=0, le=1)]  # of the rate, as a share of its peak
+
+SCHEDULES = Table("schedule", default="cosine")
 
 
 def noam(width: int, warmup: int, factor: float = 1.0) -> Rate:
-    """Vaswani et al. 2017, equation 3; its peak is factor · (width · warmup)^-0.5.
+    """The learning-rate schedule of Vaswani et al. 2017, equation 3; its peak is factor · (width · warmup)^-0.5.
 
     >>> f"{noam(512, 4000)(4000, 0.0):.4g}"
     '0.0006988'
@@ -20,22 +32,91 @@ def noam(width: int, warmup: int, factor: float = 1.0) -> Rate:
     return lambda step, progress: factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
-def inverse_sqrt(lr: float, warmup: int) -> Rate:
-    return lambda step, progress: lr * min(step / warmup, (warmup / step) ** 0.5)
+@SCHEDULES.add
+class Noam(Config):
+    """width^-0.5 · min(step^-0.5, step · warmup^-1.5), equation 3 of "Attention is all you need"."""
 
+    kind: Literal["noam"] = "noam"
+    warmup: Positive = 4000
+    factor: Rising = 1.0
+    width: Count = 0  # 0: the model's, see TrainConfig.for_width
 
-def constant(lr: float, warmup: int = 0) -> Rate:
-    return lambda step, progress: lr * _ramp(step, warmup)
-
-
-def linear(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
-    return lambda step, progress: lr * _ramp(step, warmup) * (1 - (1 - floor) * progress)
+    def build(self) -> Rate:
+        if not self.width:
+            raise UserError("train.schedule.width: noam needs the model's width; set it, or take cosine")
+        return noam(self.width, self.warmup, self.factor)
 
 
 def cosine(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
-    """Loshchilov & Hutter 2017 without restarts."""
+    """Cosine learning-rate schedule with warm-up (Loshchilov & Hutter 2017 without restarts)."""
     return lambda step, progress: lr * _ramp(step, warmup) * (floor + (1 - floor) * (1 + cos(pi * progress)) / 2)
 
 
+@SCHEDULES.add
+class Cosine(Config):
+    """Half a cosine from `lr` down to `floor · lr` over the whole budget."""
+
+    kind: Literal["cosine"] = "cosine"
+    lr: Rising = 1e-3
+    warmup: Count = 100
+    floor: Floor = 0.0
+
+    def build(self) -> Rate:
+        return cosine(self.lr, self.warmup, self.floor)
+
+
+def linear(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
+    """Linear learning-rate schedule with warm-up."""
+    return lambda step, progress: lr * _ramp(step, warmup) * (1 - (1 - floor) * progress)
+
+
+@SCHEDULES.add
+class Linear(Config):
+    """A straight line from `lr` down to `floor · lr` over the whole budget."""
+
+    kind: Literal["linear"] = "linear"
+    lr: Rising = 1e-3
+    warmup: Count = 100
+    floor: Floor = 0.0
+
+    def build(self) -> Rate:
+        return linear(self.lr, self.warmup, self.floor)
+
+
+def inverse_sqrt(lr: float, warmup: int) -> Rate:
+    """Inverse square root learning-rate schedule with warm-up."""
+    return lambda step, progress: lr * min(step / warmup, (warmup / step) ** 0.5)
+
+
+@SCHEDULES.add
+class InverseSqrt(Config):
+    """Up to `lr` at `warmup`, then `lr · (warmup / step)^0.5`: Noam with its peak named."""
+
+    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
+    lr: Rising = 1e-3
+    warmup: Positive = 4000
+
+    def build(self) -> Rate:
+        return inverse_sqrt(self.lr, self.warmup)
+
+
+def constant(lr: float, warmup: int = 0) -> Rate:
+    """Constant learning-rate schedule with warm-up."""
+    return lambda step, progress: lr * _ramp(step, warmup)
+
+
+@SCHEDULES.add
+class Constant(Config):
+    """`lr` throughout, after an optional warm-up."""
+
+    kind: Literal["constant"] = "constant"
+    lr: Rising = 1e-3
+    warmup: Count = 0
+
+    def build(self) -> Rate:
+        return constant(self.lr, self.warmup)
+
+
 def _ramp(step: int, warmup: int) -> float:
+    """Linear warm-up over the first `warmup` steps."""
     return min(1.0, step / max(warmup, 1))
