@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from headwise.config.train import TrainConfig
+from headwise.config.train import OPTIMIZERS, TrainConfig
 from headwise.errors import UserError
 from headwise.runs import Run
 from headwise.runs.checkpoint import latest, read, restore, weights
@@ -25,9 +25,9 @@ def same(one: Run, other: Run) -> bool:
     assert first is not None
     assert second is not None
     return all(
-        torch.equal(tensor, getattr(second, part)[name])
+        getattr(first, part).keys() == getattr(second, part).keys()
+        and all(torch.equal(tensor, getattr(second, part)[name]) for name, tensor in getattr(first, part).items())
         for part in ("model", "optimizer", "ema")
-        for name, tensor in getattr(first, part).items()
     )
 
 
@@ -137,6 +137,16 @@ def test_a_signal_breaks_off_a_long_validation_which_is_done_again_on_resuming(f
     assert not any("valid" in row for row in run.metrics.rows())
     fit("stopped")
     assert [row["step"] for row in run.metrics.rows() if "valid" in row] == [8, 16, 24]
+    assert same(run, whole)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.kinds)
+def test_a_run_of_every_optimizer_is_resumed_to_the_same_bits(fit, optimizer):
+    config = CONFIG.changed(optimizer=optimizer)
+    whole, _ = fit("whole", config)
+    run, _ = fit("resumed", config.changed(steps=9))
+    assert not same(run, whole)
+    fit("resumed", config)
     assert same(run, whole)
 
 

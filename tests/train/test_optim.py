@@ -1,13 +1,110 @@
 import copy
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer, RMSprop
 
-from headwise.config.train import AdamW
-from headwise.train.optim import adam, dump, load, update
+from headwise.config.train import OPTIMIZERS, AdamW, TrainConfig
+from headwise.testing import assert_parity
+from headwise.train.learner import Learner
+from headwise.train.optim import adam, dump, group_parameters, load, update
 
 BETAS, EPS = (0.9, 0.98), 1e-9
+RATE = 0.01
+TABLE = {kind: config().build for kind, config in OPTIMIZERS.kinds.items()}
+# no kinds of the table, but what a new one may be: with and without torch's fused form
+BUILD = TABLE | {
+    name: lambda model, make=make: make(group_parameters(model, 0.1, decay_embeddings=False), lr=0.0)
+    for name, make in {
+        "sgd": partial(SGD, momentum=0.9),
+        "rmsprop": RMSprop,
+        "fused sgd": partial(SGD, fused=True),
+    }.items()
+}
+every_optimizer = pytest.mark.parametrize("build", BUILD.values(), ids=BUILD)
+
+
+class Toy(nn.Module):
+    """Matrices, vectors, an embedding; a weight that learns more slowly. In float64, where rounding is no matter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 4)
+        self.inner, self.norm, self.outer = nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 3)
+        self.experts = nn.Parameter(torch.randn(2, 6, 6))
+        self.inner.weight.pace = 0.5  # type: ignore[assignment]
+        self.double()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.norm(self.inner(self.embed(tokens)).tanh())  # (N,) -> (N, 6)
+        return self.outer((hidden @ self.experts).sum(0))  # (N, 6) @ (2, 6, 6) -> (2, N, 6) -> (N, 3)
+
+    def copy(self) -> "Toy":  # deepcopy leaves the pace of weights behind
+        twin = Toy()
+        twin.load_state_dict(self.state_dict())
+        return twin
+
+
+class Batch(SimpleNamespace):
+    """Tokens with a number for each; labels grow with the step, so that gradients have other sizes."""
+
+    @classmethod
+    def draw(cls, size: int, seed: int) -> "Batch":
+        draw = torch.Generator().manual_seed(seed)
+        y = (seed + 1) * torch.randn(size, 3, generator=draw, dtype=torch.float64)
+        return cls(x=torch.randint(7, (size,), generator=draw), y=y, tokens=size)
+
+    def split(self, *sizes: int) -> list["Batch"]:
+        parts = zip(self.x.split(sizes), self.y.split(sizes), strict=True)
+        return [Batch(x=x, y=y, tokens=len(x)) for x, y in parts]
+
+    def to(self, device: torch.device) -> "Batch":
+        return self
+
+
+class Squares:
+    """A task: the sum of the squared errors."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> SimpleNamespace:
+        total = (model(batch.x) - batch.y).square().sum()
+        return SimpleNamespace(total=total, nll=total.detach(), count=torch.tensor(float(batch.tokens)))
+
+
+def step_plainly(optimizer: Optimizer, model: nn.Module, batch: Batch, clip: float) -> float:
+    """The same step as torch users write it: the loss's mean, gradients scaled to the norm, `step`."""
+    optimizer.zero_grad()
+    (Squares().loss(model, batch).total / batch.tokens).backward()
+    gradients = [weight.grad for weight in model.parameters()]
+    norm = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+    for gradient in gradients:
+        gradient.mul_(min(1.0, clip / norm))
+    for group in optimizer.param_groups:
+        group["lr"] = RATE * group["pace"]
+    optimizer.step()
+    return norm
+
+
+def learner_of(model: nn.Module, build, clip: float) -> Learner:
+    config = TrainConfig(steps=1, threads=1, clip=clip, schedule={"kind": "constant", "lr": RATE})
+    learner = Learner(model, Squares(), config, seed=0)
+    learner.optimizer = build(model)
+    return learner
+
+
+def assert_same(one: tuple[nn.Module, Optimizer], other: tuple[nn.Module, Optimizer], tolerance: float = 1e-5) -> None:
+    """Weights and state, which tell the size of gradients where updates do not; up to rounding of the scale."""
+    for model, wanted in zip(_tensors(*one), _tensors(*other), strict=True):
+        assert model.keys() == wanted.keys()
+        for name, tensor in wanted.items():
+            assert_parity(model[name], tensor, tolerance)
+
+
+def _tensors(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    return model.state_dict(), dump(optimizer, model)
 
 
 def backward(model: nn.Module, scale: float = 1.0) -> None:
@@ -33,33 +130,129 @@ def test_an_update_is_adam_on_the_clipped_mean_gradient(clip):
     assert ours.weight.grad is None
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing():
-    model = nn.Linear(3, 2)
-    optimizer = adam(model, BETAS, EPS)
-    backward(model)
-    update(optimizer, torch.tensor(6.0), 0.01, 1.0)
-    before = copy.deepcopy((model.state_dict(), dump(optimizer, model)))
-    for poison in (float("nan"), float("inf")):
-        backward(model, poison)
-        assert not update(optimizer, torch.tensor(6.0), 0.01, 1.0).isfinite()
-    for now, then in zip((model.state_dict(), dump(optimizer, model)), before, strict=True):
+@every_optimizer
+def test_gradient_accumulation_over_uneven_batches_is_one_batch(build):
+    torch.manual_seed(0)
+    first = Toy()
+    models = [first, first.copy(), first.copy()]
+    whole, parts = (learner_of(model, build, clip=0.0) for model in models[:2])
+    reference = build(models[2])
+    for step in range(1, 4):
+        batch = Batch.draw(12, seed=step)
+        whole.learn([batch], step, 0.0)
+        parts.learn(batch.split(1, 8, 3), step, 0.0)
+        step_plainly(reference, models[2], batch, clip=float("inf"))
+    assert_same((models[1], parts.optimizer), (models[0], whole.optimizer))
+    assert_same((models[1], parts.optimizer), (models[2], reference))
+
+
+@every_optimizer
+def test_gradient_clipping_is_a_step_along_the_gradient_of_that_norm(build):
+    torch.manual_seed(0)
+    ours = Toy()
+    theirs = ours.copy()
+    learner, reference = learner_of(ours, build, clip=40.0), build(theirs)
+    norms = []
+    for step in range(1, 5):
+        batch = Batch.draw(12, seed=step)
+        norms.append(step_plainly(reference, theirs, batch, clip=40.0))
+        assert float(learner.learn([batch], step, 0.0)) == pytest.approx(norms[-1], rel=1e-5)
+    assert min(norms) < 40 < max(norms)  # some are clipped and some are not
+    assert_same((ours, learner.optimizer), (theirs, reference))
+
+
+@every_optimizer
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), -float("inf")])
+def test_a_gradient_that_is_not_finite_changes_nothing(build, poison):
+    torch.manual_seed(0)
+    model = Toy()
+    optimizer = build(model)
+
+    def refuse() -> None:
+        for weight in model.parameters():
+            weight.grad = torch.ones_like(weight)
+        model.norm.bias.grad[2] = poison
+        assert not update(optimizer, torch.tensor(6.0), RATE, 1.0).isfinite()
+        assert all(weight.grad is None for weight in model.parameters())
+
+    untouched = model.copy()
+    fresh = build(untouched)
+    refuse()  # before there is any state
+    for learner_model, learner_optimizer in ((model, optimizer), (untouched, fresh)):
+        Squares().loss(learner_model, Batch.draw(6, seed=1)).total.backward()
+        update(learner_optimizer, torch.tensor(6.0), RATE, 1.0)
+    before = copy.deepcopy(_tensors(untouched, fresh))
+    for _ in range(2):
+        for now, then in zip(_tensors(model, optimizer), before, strict=True):
+            assert now.keys() == then.keys()
+            assert all(torch.equal(now[name], then[name]) for name in then)
+        refuse()
+
+
+@every_optimizer
+def test_an_update_without_gradients_changes_nothing(build):
+    model = Toy()
+    before = copy.deepcopy(model.state_dict())
+    update(build(model), torch.tensor(6.0), RATE, 1.0)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@every_optimizer
+def test_state_that_is_stored_and_loaded_goes_on_with_the_same_bits(build, tmp_path):
+    torch.manual_seed(0)
+    model = Toy()
+    learner = learner_of(model, build, clip=1.0)
+    for step in (1, 2, 3):
+        learner.learn([Batch.draw(12, seed=step)], step, 0.0)
+    resumed = model.copy()
+    save_file(dump(learner.optimizer, model), tmp_path / "state.safetensors")
+    other = learner_of(resumed, build, clip=1.0)
+    load(other.optimizer, resumed, load_file(tmp_path / "state.safetensors"))
+    for step in (4, 5, 6):
+        for each in (learner, other):
+            each.learn([Batch.draw(12, seed=step)], step, 0.0)
+    for now, then in zip(_tensors(resumed, other.optimizer), _tensors(model, learner.optimizer), strict=True):
+        assert now.keys() == then.keys()
         assert all(torch.equal(now[name], then[name]) for name in then)
 
 
-def test_biases_norms_and_embeddings_are_not_decayed():
+def test_state_entries_that_are_no_tensors_are_stored_and_loaded(tmp_path):
+    model = nn.Linear(3, 2)
+    one, other = (SGD(model.parameters()) for _ in range(2))
+    entries = {
+        "step": 3,
+        "mean": 0.1,
+        "far": float("inf"),
+        "buffer": None,
+        "done": True,
+        "sizes": [1, 2.5],
+    }
+    for weight in model.parameters():
+        one.state[weight] = {**entries, "square": torch.randn_like(weight)}
+    save_file(dump(one, model), tmp_path / "state.safetensors")
+    load(other, model, load_file(tmp_path / "state.safetensors"))
+    for weight in model.parameters():
+        loaded, stored = dict(other.state[weight]), dict(one.state[weight])
+        assert torch.equal(loaded.pop("square"), stored.pop("square"))
+        assert loaded == stored
+        assert [type(value) for value in loaded.values()] == [type(stored[entry]) for entry in loaded]
+
+
+@pytest.mark.parametrize("kind", ["adamw"])
+def test_biases_norms_and_embeddings_are_not_decayed(kind):
     model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 3), nn.LayerNorm(3))
-    decayed = {
-        decay: {id(weight) for group in AdamW(weight_decay=0.1, decay_embeddings=decay).build(model).param_groups
-                if group["weight_decay"] for weight in group["params"]}
-        for decay in (False, True)
-    }  # fmt: skip
+    decayed = {}
+    for embeddings in (False, True):
+        optimizer = OPTIMIZERS[kind](weight_decay=0.1, decay_embeddings=embeddings).build(model)
+        groups = [group for group in optimizer.param_groups if group["weight_decay"]]
+        decayed[embeddings] = {id(weight) for group in groups for weight in group["params"]}
     assert decayed[False] == {id(model[1].weight)}
     assert decayed[True] == {id(model[1].weight), id(model[0].weight)}
 
 
 def test_dumped_state_goes_to_the_same_parameters_however_groups_are_cut():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
-    first, second = adam(model, BETAS, EPS), adam(model, BETAS, EPS, weight_decay=0.1)
+    first, second = adam(model, BETAS, EPS), AdamW(weight_decay=0.1).build(model)
     backward(model)
     update(first, torch.tensor(1.0), 0.01, 0.0)
     load(second, model, dump(first, model))

@@ -1,11 +1,15 @@
-"""Fused Adam, its parameter groups, and one update that never reads the device."""
+"""Optimisers, their parameter groups, and the one update that all of them share."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
+
+JSON = ":json"  # marks state entries that are no tensors
 
 
 def adam(
@@ -15,7 +19,12 @@ def adam(
     weight_decay: float = 0.0,
     decay_embeddings: bool = False,
 ) -> Optimizer:
-    """Adam, with decoupled decay (Loshchilov & Hutter 2019) of matrices; biases and norms have none."""
+    """Fused Adam with decoupled weight decay (Loshchilov & Hutter 2019) of matrices; biases and norms have none."""
+    return AdamW(group_parameters(model, weight_decay, decay_embeddings), lr=0.0, betas=betas, eps=eps, fused=True)
+
+
+def group_parameters(model: nn.Module, weight_decay: float, decay_embeddings: bool) -> list[dict[str, Any]]:
+    """Parameter groups by weight decay (matrices only; embeddings if asked) and pace."""
     embeddings = {
         id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding) and not decay_embeddings
     }
@@ -23,12 +32,11 @@ def adam(
     decayed = [weight for weight in trained if weight.ndim >= 2 and id(weight) not in embeddings]
     chosen = {id(weight) for weight in decayed}
     others = [weight for weight in trained if id(weight) not in chosen]
-    groups = [
+    return [
         {"params": [weight for weight in weights if pace(weight) == share], "weight_decay": decay, "pace": share}
         for weights, decay in ((decayed, weight_decay), (others, 0.0))
         for share in dict.fromkeys(map(pace, weights))
     ]
-    return AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)
 
 
 def pace(weight: Tensor) -> float:
@@ -37,41 +45,55 @@ def pace(weight: Tensor) -> float:
 
 
 def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Tensor:
-    """One step along the summed gradient divided by `count`, clipped to norm `clip`; returns the norm.
+    """One step along the mean gradient (sum / `count`) with gradient clipping to norm `clip`; returns the norm.
 
-    Fused optimisers divide the gradient by `grad_scale` and leave everything as it was when
-    `found_inf` is set, both on the device: averaging, clipping and the refusal of a gradient
-    that is not finite cost no pass over the weights and no wait for the device.
+    A gradient that is not finite leaves weights and state as they were. Optimisers that take `grad_scale` and
+    `found_inf`, as torch's fused ones declare, average, clip and refuse on the device: no pass over the gradients and
+    no wait. For the others the gradients are scaled in place, and one value is read: whether the norm is finite.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients, foreach=True) / count
     excess = (norm / clip).clamp(min=1.0) if clip else torch.ones_like(norm)
-    optimizer.grad_scale = (count * excess).float()  # type: ignore[attr-defined]
-    optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+    scale = (count * excess).float()
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("pace", 1.0)
-    optimizer.step()
+    if getattr(optimizer, "_step_supports_amp_scaling", False):  # torch's name, which its GradScaler asks for too
+        optimizer.grad_scale, optimizer.found_inf = scale, (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif gradients and norm.isfinite():
+        torch._foreach_div_(gradients, scale)
+        optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm
 
 
 def dump(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimiser's tensors under `parameter/what`, independent of how the groups are cut."""
+    """The optimiser's state under `parameter/entry`, independent of how the groups are cut.
+
+    What is no tensor (a count, a number, None) is stored as the bytes of its JSON.
+    """
     names = {id(weight): name for name, weight in model.named_parameters()}
-    return {
-        f"{names[id(weight)]}/{what}": tensor
-        for weight, state in optimizer.state.items()
-        for what, tensor in state.items()
-    }
+    tensors = {}
+    for weight, state in optimizer.state.items():
+        for entry, value in state.items():
+            key = f"{names[id(weight)]}/{entry}"
+            if isinstance(value, Tensor):
+                tensors[key] = value
+            else:
+                tensors[key + JSON] = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+    return tensors
 
 
 def load(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put dumped tensors back."""
-    states: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    """Put dumped state back."""
+    states: dict[str, dict[str, Any]] = defaultdict(dict)
     for key, tensor in tensors.items():
-        name, what = key.rsplit("/", 1)
-        states[name][what] = tensor
+        name, entry = key.rsplit("/", 1)
+        if entry.endswith(JSON):
+            states[name][entry.removesuffix(JSON)] = json.loads(bytes(tensor.tolist()))
+        else:
+            states[name][entry] = tensor
     names = {id(weight): name for name, weight in model.named_parameters()}
     order = [names[id(weight)] for group in optimizer.param_groups for weight in group["params"]]
     packed = optimizer.state_dict()
