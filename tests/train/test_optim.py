@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer, RMSprop
 
-from headwise.config.train import OPTIMIZERS, AdamW, TrainConfig
+from headwise.config.train import OPTIMIZERS, Adafactor, AdamW, TrainConfig
 from headwise.testing import assert_parity
 from headwise.train.learner import Learner
 from headwise.train.optim import adam, dump, group_parameters, load, update
@@ -16,6 +16,7 @@ from headwise.train.optim import adam, dump, group_parameters, load, update
 BETAS, EPS = (0.9, 0.98), 1e-9
 RATE = 0.01
 TABLE = {kind: config().build for kind, config in OPTIMIZERS.kinds.items()}
+TABLE["adafactor, beta1"] = Adafactor(beta1=0.9, weight_decay=0.1).build
 # no kinds of the table, but what a new one may be: with and without torch's fused form
 BUILD = TABLE | {
     name: lambda model, make=make: make(group_parameters(model, 0.1, decay_embeddings=False), lr=0.0)
@@ -238,7 +239,7 @@ def test_state_entries_that_are_no_tensors_are_stored_and_loaded(tmp_path):
         assert [type(value) for value in loaded.values()] == [type(stored[entry]) for entry in loaded]
 
 
-@pytest.mark.parametrize("kind", ["adamw"])
+@pytest.mark.parametrize("kind", ["adamw", "adafactor"])
 def test_biases_norms_and_embeddings_are_not_decayed(kind):
     model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 3), nn.LayerNorm(3))
     decayed = {}
@@ -258,3 +259,14 @@ def test_dumped_state_goes_to_the_same_parameters_however_groups_are_cut():
     load(second, model, dump(first, model))
     for weight in model.parameters():
         assert all(torch.equal(second.state[weight][what], first.state[weight][what]) for what in first.state[weight])
+
+
+@pytest.mark.parametrize(("shape", "numbers"), [((30, 20), 50), ((20,), 20), ((4, 30, 20), 4 * 50), ((), 1)])
+def test_adafactor_keeps_rows_and_columns_of_a_matrix(shape, numbers):
+    model = nn.ParameterList([nn.Parameter(torch.randn(shape))])
+    optimizer = Adafactor().build(model)
+    model[0].square().sum().backward()
+    update(optimizer, torch.tensor(1.0), RATE, 0.0)
+    state = optimizer.state[model[0]]
+    assert sum(entry.numel() for entry in state.values() if isinstance(entry, Tensor)) == numbers
+    assert [entry for entry in state.values() if not isinstance(entry, Tensor)] == [1]

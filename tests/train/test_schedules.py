@@ -2,7 +2,7 @@ from math import cos, pi, sqrt
 
 import pytest
 
-from headwise.train.schedules import constant, cosine, inverse_sqrt, linear, noam
+from headwise.train.schedules import constant, cosine, inverse_sqrt, linear, noam, relative_step
 
 
 @pytest.mark.parametrize(("width", "peak"), [(512, 6.988e-4), (1024, 4.941e-4)])
@@ -30,3 +30,9 @@ def test_linear_and_constant():
     assert linear(1.0, floor=0.2)(50, 0.5) == pytest.approx(0.6)
     assert linear(1.0)(50, 1.0) == 0.0
     assert [constant(1.0, warmup=4)(step, 0.9) for step in (1, 2, 4, 9)] == [0.25, 0.5, 1.0, 1.0]
+
+
+def test_relative_steps_are_those_of_the_paper():
+    flat, rising = relative_step(), relative_step(warmup_init=True)
+    assert [flat(step, 0.5) for step in (1, 10_000, 40_000)] == pytest.approx([1e-2, 1e-2, 5e-3])
+    assert [rising(step, 0.5) for step in (1, 10_000, 40_000)] == pytest.approx([1e-6, 1e-2, 5e-3])

@@ -53,6 +53,29 @@ class AdamW(Config):
         return adam(model, self.betas, self.eps, self.weight_decay, self.decay_embeddings)
 
 
+@OPTIMIZERS.add
+class Adafactor(Config):
+    """Adafactor (Shazeer & Stern 2018): factored second moments, n + m numbers for a matrix of n x m weights.
+
+    The rate is the schedule's (`relative_step` is the paper's own), times the root mean square of each weight with
+    `scale_parameter`. The update of each weight is clipped to a root mean square of `clip_threshold`.
+    """
+
+    kind: Literal["adafactor"] = "adafactor"
+    eps: tuple[Annotated[float, Field(ge=1e-30)], Rising] = (1e-30, 1e-3)  # of squared gradients, of weights
+    clip_threshold: Rising = 1.0
+    decay_rate: Annotated[float, Field(lt=0)] = -0.8
+    beta1: Share = 0.0  # 0: no first moment
+    scale_parameter: bool = True
+    weight_decay: Amount = 0.0
+    decay_embeddings: bool = False
+
+    def build(self, model: nn.Module) -> Optimizer:
+        from headwise.train.optim import adafactor
+
+        return adafactor(model, **self.model_dump(exclude={"kind"}))
+
+
 class TrainConfig(Config):
     """The `[train]` table of an experiment."""
 

@@ -23,6 +23,94 @@ def adam(
     return AdamW(group_parameters(model, weight_decay, decay_embeddings), lr=0.0, betas=betas, eps=eps, fused=True)
 
 
+def adafactor(
+    model: nn.Module,
+    eps: tuple[float, float] = (1e-30, 1e-3),
+    clip_threshold: float = 1.0,
+    decay_rate: float = -0.8,
+    beta1: float = 0.0,
+    scale_parameter: bool = True,
+    weight_decay: float = 0.0,
+    decay_embeddings: bool = False,
+) -> Optimizer:
+    """Adafactor with decoupled weight decay of matrices; biases and norms have none."""
+    groups = group_parameters(model, weight_decay, decay_embeddings)
+    return Adafactor(groups, eps, clip_threshold, decay_rate, beta1, scale_parameter)
+
+
+class Adafactor(Optimizer):
+    """Adafactor (Shazeer & Stern 2018, algorithms 4 and 5): Adam with factored second moments.
+
+    The mean squares R of the rows and C of the columns stand for the second moments of a matrix (of the last two
+    dimensions, where there are more); vectors keep theirs whole. With t the updates of the weight X so far:
+
+        beta2 = 1 - t^decay_rate,  V = R C / mean(R),  U = G / sqrt(V),  U <- U / max(1, RMS(U) / clip_threshold)
+        X <- X - lr U,  lr = rate · max(eps[1], RMS(X)) with `scale_parameter`, else the rate alone
+
+    `relative_step` in schedules.py is the paper's rate. DISCREPANCY: as in the released code, `beta1` averages the
+    updates after the rate, and weight decay, which the paper does not have, takes lr · weight_decay · X.
+    torch.optim.Adafactor is another algorithm: it cuts any rate to t^-0.5, decays without the scale and has no beta1.
+    """
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        eps: tuple[float, float],
+        clip_threshold: float,
+        decay_rate: float,
+        beta1: float,
+        scale_parameter: bool,
+    ):
+        settings = {"eps": eps, "clip_threshold": clip_threshold, "decay_rate": decay_rate, "beta1": beta1}
+        super().__init__(groups, {"lr": 0.0, "weight_decay": 0.0, "scale_parameter": scale_parameter, **settings})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._update_weight(weight, weight.grad, group)
+
+    def _update_weight(self, weight: Tensor, gradient: Tensor, group: Mapping[str, Any]) -> None:
+        state = self.state[weight] or self._init_state(weight, group)
+        state["step"] += 1
+        keep = 1 - state["step"] ** group["decay_rate"]
+        squares = gradient.square().add_(group["eps"][0])
+        if weight.ndim >= 2:
+            rows = state["exp_avg_sq_row"].lerp_(squares.mean(-1), 1 - keep)  # (..., n, m) -> (..., n)
+            columns = state["exp_avg_sq_col"].lerp_(squares.mean(-2), 1 - keep)  # (..., n, m) -> (..., m)
+            factors = (rows / rows.mean(-1, keepdim=True)).rsqrt_().unsqueeze(-1), columns.rsqrt().unsqueeze(-2)
+            update = torch.mul(*factors, out=squares).mul_(gradient)
+        else:
+            update = state["exp_avg_sq"].lerp_(squares, 1 - keep).rsqrt().mul_(gradient)
+        rate = group["lr"]
+        if group["scale_parameter"]:
+            rate = rate * _rms(weight).clamp(min=group["eps"][1])
+        update.mul_(rate / (_rms(update) / group["clip_threshold"]).clamp(min=1.0))
+        if group["beta1"]:
+            update = state["exp_avg"].lerp_(update, 1 - group["beta1"])
+        if group["weight_decay"]:
+            weight.mul_(1 - rate * group["weight_decay"])
+        weight.sub_(update)
+
+    def _init_state(self, weight: Tensor, group: Mapping[str, Any]) -> dict[str, Any]:
+        state = self.state[weight]
+        state["step"] = 0
+        if weight.ndim >= 2:
+            state["exp_avg_sq_row"] = weight.new_zeros(weight.shape[:-1])
+            state["exp_avg_sq_col"] = weight.new_zeros(weight.shape[:-2] + weight.shape[-1:])
+        else:
+            state["exp_avg_sq"] = torch.zeros_like(weight)
+        if group["beta1"]:
+            state["exp_avg"] = torch.zeros_like(weight)
+        return state
+
+
+def _rms(tensor: Tensor) -> Tensor:
+    """The root mean square, as a tensor: reading it would wait for the device."""
+    return tensor.norm() / tensor.numel() ** 0.5
+
+
 def group_parameters(model: nn.Module, weight_decay: float, decay_embeddings: bool) -> list[dict[str, Any]]:
     """Parameter groups by weight decay (matrices only; embeddings if asked) and pace."""
     embeddings = {

@@ -100,6 +100,25 @@ class InverseSqrt(Config):
         return inverse_sqrt(self.lr, self.warmup)
 
 
+def relative_step(warmup_init: bool = False) -> Rate:
+    """Relative step sizes, Adafactor's learning-rate schedule (Shazeer & Stern 2018, algorithm 6).
+
+    DISCREPANCY: the released code counts the updates of each weight; here refused updates count too.
+    """
+    return lambda step, progress: min(1e-6 * step if warmup_init else 1e-2, step**-0.5)
+
+
+@SCHEDULES.add
+class RelativeStep(Config):
+    """min(10^-2, step^-0.5), or min(10^-6 · step, step^-0.5) with `warmup_init`: for adafactor."""
+
+    kind: Literal["relative_step"] = "relative_step"
+    warmup_init: bool = False
+
+    def build(self) -> Rate:
+        return relative_step(self.warmup_init)
+
+
 def constant(lr: float, warmup: int = 0) -> Rate:
     """Constant learning-rate schedule with warm-up."""
     return lambda step, progress: lr * _ramp(step, warmup)
