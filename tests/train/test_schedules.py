@@ -2,7 +2,10 @@ from math import cos, pi, sqrt
 
 import pytest
 
-from headwise.train.schedules import constant, cosine, inverse_sqrt, linear, noam, relative_step
+from headwise.config.base import validate
+from headwise.config.train import TrainConfig
+from headwise.errors import UserError
+from headwise.train.schedules import SCHEDULES, Wsd, constant, cosine, inverse_sqrt, linear, noam, relative_step, wsd
 
 
 @pytest.mark.parametrize(("width", "peak"), [(512, 6.988e-4), (1024, 4.941e-4)])
@@ -32,7 +35,49 @@ def test_linear_and_constant():
     assert [constant(1.0, warmup=4)(step, 0.9) for step in (1, 2, 4, 9)] == [0.25, 0.5, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+@pytest.mark.parametrize("decay", [0.01, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("shape", ["linear", "sqrt"])
+def test_wsd_is_stable_and_decays_over_the_last_share(decay, shape, floor):
+    rate = wsd(0.002, warmup=10, decay=decay, shape=shape, floor=floor)
+    for step, ramp in ((1, 0.1), (5, 0.5), (10, 1.0), (11, 1.0), (1000, 1.0)):  # warm-up multiplies all of it
+        for progress in (0.0, (1 - decay) / 2, 1 - decay):
+            assert rate(step, progress) == pytest.approx(0.002 * ramp)
+        for done in (0.0, 0.09, 0.25, 0.81, 1.0):
+            fall = 1 - (done if shape == "linear" else sqrt(done))
+            wanted = 0.002 * ramp * (floor + (1 - floor) * fall)
+            assert rate(step, 1 - decay + decay * done) == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+    assert rate(1000, 1.0) == pytest.approx(0.002 * floor)
+    rates = [rate(1000, progress / 1000) for progress in range(1001)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_wsd_that_decays_throughout_is_linear():
+    whole, straight = wsd(0.5, warmup=3, decay=1.0, floor=0.2), linear(0.5, warmup=3, floor=0.2)
+    points = [(step, step / 50) for step in range(1, 51)]
+    assert [whole(*point) for point in points] == pytest.approx([straight(*point) for point in points])
+
+
+@pytest.mark.parametrize("decay", [0.0, -0.1, 1.01, 20, float("nan"), float("inf")])
+def test_wsd_refuses_a_share_that_is_none(decay):
+    with pytest.raises(UserError, match=r"^e\.toml: schedule\.decay: input should be .*"):
+        validate(TrainConfig, {"steps": 1, "schedule": {"kind": "wsd", "decay": decay}}, "e.toml")
+
+
+def test_wsd_settings_reach_the_schedule():
+    config = Wsd(lr=0.5, warmup=2, decay=0.25, shape="sqrt", floor=0.2)
+    points = [(1, 0.0), (9, 0.7), (9, 0.8), (9, 1.0)]
+    assert [config.build()(*point) for point in points] == [wsd(0.5, 2, 0.25, "sqrt", 0.2)(*point) for point in points]
+
+
 def test_relative_steps_are_those_of_the_paper():
     flat, rising = relative_step(), relative_step(warmup_init=True)
     assert [flat(step, 0.5) for step in (1, 10_000, 40_000)] == pytest.approx([1e-2, 1e-2, 5e-3])
     assert [rising(step, 0.5) for step in (1, 10_000, 40_000)] == pytest.approx([1e-6, 1e-2, 5e-3])
+
+
+@pytest.mark.parametrize("kind", SCHEDULES.kinds)
+def test_every_schedule_is_a_positive_rate_before_the_budget_is_spent(kind):
+    config = TrainConfig(steps=1, schedule=kind).for_width(64)
+    rate = config.schedule.build()
+    assert all(0 < rate(step, (step - 1) / 500) <= 1 for step in range(1, 501))

@@ -15,6 +15,8 @@ from headwise.train.schedules import Cosine, Noam
         ({"steps": 1, "schedule": "cosin"}, "no schedule is called 'cosin'; did you mean cosine"),
         ({"steps": 1, "schedule": {"kind": "noam", "lr": 1}}, "schedule.lr: unknown key"),
         ({"steps": 1, "optimizer": {"kind": "adamw", "betas": [0.9, 1.5]}}, "optimizer.betas.1"),
+        ({"steps": 1, "schedule": {"kind": "wsd", "decay": 0}}, "schedule.decay: input should be greater than 0 (it"),
+        ({"steps": 1, "schedule": {"kind": "wsd", "shape": "cubic"}}, "schedule.shape: input should be 'linear' or"),
         ({"steps": 1, "optimizer": {"kind": "adafactor", "betas": [0.9]}}, "optimizer.betas: unknown key; "),
         ({"steps": 1, "optimizer": {"kind": "adafactor", "eps": [0, 1e-3]}}, "optimizer.eps.0: input should be"),
         ({"steps": 1, "optimizer": {"kind": "adafactor", "decay_rate": 0.8}}, "optimizer.decay_rate: input should be"),

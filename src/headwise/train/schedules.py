@@ -83,6 +83,41 @@ class Linear(Config):
         return linear(self.lr, self.warmup, self.floor)
 
 
+def wsd(
+    lr: float, warmup: int = 0, decay: float = 0.2, shape: Literal["linear", "sqrt"] = "linear", floor: float = 0.0
+) -> Rate:
+    """Warm-up-stable-decay (WSD) learning-rate schedule: `lr`, then down over the last `decay` of the budget.
+
+    With x the share of the decay that is done, the rate falls by 1 - x or, as `sqrt`, 1 - x^0.5 (Hägele et al. 2024).
+
+    >>> rate = wsd(1.0, decay=0.25, shape="sqrt")
+    >>> [rate(1, progress) for progress in (0.0, 0.75, 0.8125, 1.0)]
+    [1.0, 1.0, 0.5, 0.0]
+    """
+
+    def rate(step: int, progress: float) -> float:
+        left = min(1.0, (1 - progress) / decay)
+        fall = left if shape == "linear" else 1 - (1 - left) ** 0.5
+        return lr * _ramp(step, warmup) * (floor + (1 - floor) * fall)
+
+    return rate
+
+
+@SCHEDULES.add
+class Wsd(Config):
+    """Warm-up, `lr`, then down to `floor · lr` over the last share `decay` of the budget."""
+
+    kind: Literal["wsd"] = "wsd"
+    lr: Rising = 1e-3
+    warmup: Count = 100
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.2
+    shape: Literal["linear", "sqrt"] = "linear"
+    floor: Floor = 0.0
+
+    def build(self) -> Rate:
+        return wsd(self.lr, self.warmup, self.decay, self.shape, self.floor)
+
+
 def inverse_sqrt(lr: float, warmup: int) -> Rate:
     """Inverse square root learning-rate schedule with warm-up."""
     return lambda step, progress: lr * min(step / warmup, (warmup / step) ** 0.5)
