@@ -10,10 +10,11 @@ RUNNING = ("running_mean", "running_var")
 
 
 class Ema:
-    """shadow <- d · shadow + (1 - d) · weight, d = min(decay, (1 + step) / (10 + step)).
+    """The exponential moving average (EMA) of a model's weights.
 
-    The early, smaller d lets short runs forget their random beginning. Decay 0 averages nothing. Batch norms' running
-    statistics are averaged with the weights that they belong to.
+    shadow <- d · shadow + (1 - d) · weight, d = min(decay, (1 + step) / (10 + step)). The early, smaller d lets short
+    runs forget their random beginning. Decay 0 averages nothing. Batch norms' running statistics are averaged with
+    the weights that they belong to.
     """
 
     def __init__(self, model: nn.Module, decay: float):

@@ -71,7 +71,7 @@ def device(name: str) -> torch.device:
 
 
 def autocast(precision: str, where: torch.device) -> AbstractContextManager[object]:
-    """Mixed precision for forward passes; refused where the hardware would only emulate it."""
+    """Context of mixed precision (autocast) for forward passes; refused where the hardware would only emulate it."""
     wanted = precision == "bfloat16"
     if wanted and not _has_bfloat16(where):
         raise UserError(f"train.precision: {where.type} here has no bfloat16 arithmetic; use float32")

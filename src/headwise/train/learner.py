@@ -40,7 +40,7 @@ class Learner:
         self.reset()
 
     def learn(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
-        """One update from a group of batches; returns the gradient's norm, not yet read."""
+        """One update by gradient accumulation over a group of batches; returns the gradient's norm, not yet read."""
         # Seeding each step makes the random numbers a function of the step, like the order of the
         # data: there is no generator state to save, and validation may draw as many as it likes.
         reseed(self.seed, step, self.device)

@@ -123,7 +123,7 @@ class Loop:
         return (monotonic() - self.start) / 60
 
     def _end(self, shares: Mapping[str, float]) -> str:
-        """Why training is over; empty while it is not."""
+        """Why training is over, a budget or early stopping (`patience`); empty while it is not."""
         if self.config.patience and self.state.stale >= self.config.patience:
             return "patience"
         return next((name for name, share in shares.items() if share >= 1.0), "")
