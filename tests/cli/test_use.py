@@ -54,9 +54,9 @@ def test_an_ensemble_of_a_run_with_itself_is_the_run(headwise, trained):
 def test_evaluate_reports_intervals_and_writes_outputs(headwise, trained, tmp_path):
     found = headwise("evaluate", trained, "--json", "--outputs", "out.tsv")
     scores = {each["name"]: each for each in json.loads(found.out)["scores"]}
-    assert set(scores) == {"WER", "PER", "perplexity"}
-    assert scores["WER"]["low"] <= scores["WER"]["value"] <= scores["WER"]["high"]
-    assert scores["WER"]["value"] < 20
+    assert set(scores) == {"SER", "PER", "perplexity"}
+    assert scores["SER"]["low"] <= scores["SER"]["value"] <= scores["SER"]["high"]
+    assert scores["SER"]["value"] < 20
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
     assert all(len(row) == 3 for row in rows)
 
@@ -89,7 +89,7 @@ def test_alignment_follows_the_reversal(trained):
 
 def test_runs_lists_compares_and_plots(headwise, trained, tmp_path):
     (row,) = json.loads(headwise("runs", trained.parent, "--json").out)
-    assert (row["name"], row["steps"], row["score"]) == ("reverse", 250, "wer")
+    assert (row["name"], row["steps"], row["score"]) == ("reverse", 250, "ser")
     assert "reverse" in headwise("runs", trained, trained, "--compare", "--plot", "c.png").out
     assert (tmp_path / "c.png").stat().st_size > 1000
 

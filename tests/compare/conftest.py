@@ -13,7 +13,7 @@ from headwise.config.compare import ComparisonConfig
 TABLE = """
 title = "Wirings"
 seeds = [1, 2]
-score = "WER"
+score = "SER"
 evaluate = {{ language = "en" }}
 [experiment.data]
 train = "{folder}/pairs.tsv"
@@ -36,14 +36,14 @@ steps = 20
 "model.dropout" = 0.0
 [[arm]]
 name = "post norm"
-published = {{ WER = 20.6, source = "A 2019" }}
+published = {{ SER = 20.6, source = "A 2019" }}
 set = {{ "model.wiring" = "post" }}
 [[arm]]
 name = "pre"
 set = {{ "model.wiring" = "pre" }}
 [[published]]
 name = "n-gram"
-WER = 24.4
+SER = 24.4
 source = "B 2008"
 """
 

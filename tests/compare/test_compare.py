@@ -50,11 +50,11 @@ def values(comparison):
 
 def test_an_outcome_tells_all_figures_of_its_run(found, runs):
     outcome = found.arms["pre"].outcomes[1]
-    assert set(outcome.scores) == {"WER", "CER", "perplexity"}
+    assert set(outcome.scores) == {"SER", "CER", "perplexity"}
     assert outcome.parameters > 10_000 and outcome.flops_per_token > 10_000
     assert outcome.tokens_per_second > 0 and 0 < outcome.minutes < 2
     assert outcome.run == runs / "small" / "pre-1" and outcome.items.is_file()
-    assert (found.score, found.lower) == ("WER", True)
+    assert (found.score, found.lower) == ("SER", True)
 
 
 def test_a_second_call_costs_nothing(found, config, runs):
@@ -92,7 +92,7 @@ def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(found, config, 
     assert again.arms["pre"].outcomes[1].run == runs / "small" / "pre-1-2", "the earlier run is not overwritten"
     assert stamps(runs / "small" / "pre-1") == before
     assert "nowhere.tsv" in again.arms["broken"].failures[1] and not again.arms["broken"].outcomes
-    assert paired(again, "broken", "pre", "WER") is None
+    assert paired(again, "broken", "pre", "SER") is None
 
 
 def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(found, config, tmp_path):
@@ -130,6 +130,6 @@ def test_a_worker_ends_when_its_parent_is_gone(config, tmp_path):
 
 
 def test_a_score_that_nobody_reports_names_the_others(found):
-    with pytest.raises(UserError, match="no arm reports 'WRE'; did you mean WER"):
-        found.ranked_by("WRE")
+    with pytest.raises(UserError, match="no arm reports 'SRE'; did you mean SER"):
+        found.ranked_by("SRE")
     assert (found.ranked_by("perplexity").lower, found.ranked_by("CER", lower=False).lower) == (True, False)

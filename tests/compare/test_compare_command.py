@@ -22,21 +22,21 @@ def shown(found, table, runs, capsys):
 
 def test_json_holds_outcomes_estimates_and_differences(shown):
     told = json.loads(shown("--format", "json"))
-    assert (told["title"], told["score"], told["lower"]) == ("Wirings", "WER", True)
+    assert (told["title"], told["score"], told["lower"]) == ("Wirings", "SER", True)
     post, pre = told["arms"]
-    assert (post["name"], post["published"]["scores"], post["differences"]) == ("post norm", {"WER": 20.6}, {})
+    assert (post["name"], post["published"]["scores"], post["differences"]) == ("post norm", {"SER": 20.6}, {})
     outcome = pre["seeds"]["1"]
     figures = {"scores", "parameters", "flops_per_token", "tokens_per_second", "unit", "minutes", "run", "items"}
     assert figures == set(outcome) and outcome["unit"] == "token"
-    assert pre["estimates"]["WER"]["mean"] == outcome["scores"]["WER"]["value"]
+    assert pre["estimates"]["SER"]["mean"] == outcome["scores"]["SER"]["value"]
     assert pre["differences"]["perplexity"].keys() == {"mean", "low", "high", "count", "over"}
     assert sum(arm["best"] for arm in told["arms"]) == 1
-    assert told["published"] == [{"name": "n-gram", "source": "B 2008", "scores": {"WER": 24.4}}]
+    assert told["published"] == [{"name": "n-gram", "source": "B 2008", "scores": {"SER": 24.4}}]
 
 
 def test_text_and_markdown_hold_the_same_cells(shown):
     text, page = shown(), shown("--format", "markdown")
-    for part in ("post norm", "FLOPs/token", "WER - post norm", "20.6 (A 2019)", "n-gram", "24.4 (B 2008)", "±"):
+    for part in ("post norm", "FLOPs/token", "SER - post norm", "20.6 (A 2019)", "n-gram", "24.4 (B 2008)", "±"):
         assert part in text and part in page
     assert len({line.count("|") for line in page.splitlines() if line.startswith("|")}) == 1
 

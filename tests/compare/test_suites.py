@@ -35,7 +35,7 @@ def shown(found, suite, runs, capsys):
 def test_arms_are_rows_and_tables_columns(shown, found):
     grid = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown("--format", "markdown").splitlines()]
     header, _, post, pre = [row for row in grid if row]
-    assert header == ["arm", "whole: WER", "cost", "less: WER", "cost", "published"]
+    assert header == ["arm", "whole: SER", "cost", "less: SER", "cost", "published"]
     assert post[0] == "post norm" and pre[0] == "pre"
     assert post[2] == "1.00" and post[3:5] == ["", ""], "an arm that a table has not is left out there"
     speeds = {name: arm.outcomes[1].tokens_per_second for name, arm in found.arms.items()}

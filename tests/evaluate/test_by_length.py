@@ -9,12 +9,12 @@ import pytest
 from headwise.errors import UserError
 from headwise.evaluate.bleu import bleu
 from headwise.evaluate.by_length import by_length, plot_by_length
-from headwise.evaluate.errors import word_error_rate
+from headwise.evaluate.errors import sequence_error_rate
 from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation
 
 
-def evaluation(lengths: list[int], limit: int, score: str = "WER") -> Evaluation:
+def evaluation(lengths: list[int], limit: int, score: str = "SER") -> Evaluation:
     """Sources of these many words; outputs are right up to `limit` words."""
     sources = [" ".join(f"w{j}" for j in range(length)) for length in lengths]
     outputs = [source if length <= limit else "x" for source, length in zip(sources, lengths, strict=True)]
@@ -29,7 +29,7 @@ def test_every_source_falls_into_its_bin() -> None:
     assert [(row.low, row.high, row.count) for row in rows] == [(1, 9, 4), (10, 19, 4), (20, 29, 1), (30, 40, 1)]
     assert [row.score.value for row in rows] == [0, 75, 100, 100]
     assert rows[1].mean == pytest.approx(13.75)
-    assert rows[1].score.low <= 75 <= rows[1].score.high and rows[1].score.name == "WER"
+    assert rows[1].score.low <= 75 <= rows[1].score.high and rows[1].score.name == "SER"
     assert json.loads(json.dumps(rows[1].to_json()))["score"]["value"] == 75
 
 
@@ -59,29 +59,29 @@ def test_the_bins_of_bleu_are_scored_as_a_corpus_of_their_own() -> None:
 
 
 def test_single_words_are_measured_in_characters() -> None:
-    found = Evaluation(["ab", "abcdef"], ["AB", "x"], [["AB"], ["A B C"]], [Score("WER", 50, 0, 100)])
+    found = Evaluation(["ab", "abcdef"], ["AB", "x"], [["AB"], ["A B C"]], [Score("SER", 50, 0, 100)])
     assert [(row.low, row.score.value) for row in by_length(found, bins=(1, 4))] == [(1, 0), (4, 100)]
 
 
 def test_a_score_of_ones_own_replaces_the_first() -> None:
     found = evaluation([3, 30], 10, "accuracy")
-    with pytest.raises(UserError, match="no score over length is called 'accuracy'; known: BLEU, CER, PER, WER"):
+    with pytest.raises(UserError, match="no score over length is called 'accuracy'; known: BLEU, CER, PER, SER, WER"):
         by_length(found)
-    rows = by_length(found, (1, 10), lambda outputs, references: word_error_rate(outputs, references, resamples=10))
+    rows = by_length(found, (1, 10), lambda outputs, references: sequence_error_rate(outputs, references, resamples=10))
     assert [row.score.value for row in rows] == [0, 100]
 
 
 def test_curves_of_several_runs_in_one_picture(tmp_path: Path) -> None:
     runs = {name: by_length(evaluation(LENGTHS, limit)) for name, limit in (("cho", 5), ("<b> $x", 20))}
     svg = plot_by_length(runs, tmp_path / "new" / "x.svg").read_text()
-    assert "length of the source" in svg and "WER (%)" in svg and "cho" in svg and "&lt;b&gt;" in svg
+    assert "length of the source" in svg and "SER (%)" in svg and "cho" in svg and "&lt;b&gt;" in svg
     assert plot_by_length(runs, tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_drawn_or_cut_is_refused(tmp_path: Path) -> None:
     rows = by_length(evaluation(LENGTHS, 5))
     other = by_length(evaluation(LENGTHS, 5, "BLEU"))
-    with pytest.raises(UserError, match="one score, not BLEU and WER"):
+    with pytest.raises(UserError, match="one score, not BLEU and SER"):
         plot_by_length({"a": rows, "b": other}, tmp_path / "x.svg")
     with pytest.raises(UserError, match=r"ends in '.gif'"):
         plot_by_length({"a": rows}, tmp_path / "x.gif")

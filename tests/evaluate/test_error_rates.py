@@ -1,4 +1,4 @@
-"""WER and PER by hand and by jiwer, with any listed reference accepted."""
+"""SER, WER, PER and CER by hand and by jiwer, with any listed reference accepted."""
 
 import random
 
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwise.evaluate import edit_distance, phoneme_error_rate, word_error_rate
+from headwise.evaluate import edit_distance, phoneme_error_rate, sequence_error_rate, word_error_rate
+from headwise.evaluate.errors import character_error_rate
 
 tokens = st.lists(st.sampled_from("abcd"), min_size=1, max_size=90)
 
@@ -26,7 +27,7 @@ def test_edit_distance_of_nothing_is_the_other_length(first: str, second: str, d
 def test_any_listed_pronunciation_is_right() -> None:
     outputs = ["T AH M EY T OW", "T AH M AA T OW", "T OW"]
     listed = [["T AH M EY T OW", "T AH M AA T OW"]] * 3
-    assert word_error_rate(outputs, listed).value == pytest.approx(100 / 3)
+    assert sequence_error_rate(outputs, listed).value == pytest.approx(100 / 3)
 
 
 def test_per_divides_by_the_length_of_the_nearest_reference() -> None:
@@ -35,14 +36,30 @@ def test_per_divides_by_the_length_of_the_nearest_reference() -> None:
     assert score.value == pytest.approx(20)
 
 
-def test_per_with_one_reference_is_jiwers_word_error_rate() -> None:
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs"),
+    [
+        ("WER", word_error_rate, jiwer.wer),
+        ("PER", phoneme_error_rate, jiwer.wer),
+        ("CER", character_error_rate, jiwer.cer),
+    ],
+)
+def test_token_error_rates_with_one_reference_are_jiwers(name, ours, theirs) -> None:
     chance = random.Random(1)
-    references = [" ".join(chance.choices("ABCDE", k=chance.randint(1, 9))) for _ in range(200)]
-    outputs = [" ".join(chance.choices("ABCDE", k=chance.randint(1, 9))) for _ in range(200)]
-    ours = phoneme_error_rate(outputs, [[each] for each in references]).value
-    assert ours == pytest.approx(100 * jiwer.wer(references, outputs))
+    words = ["a", "of", "cat", "tree", "stone"]
+    references = [" ".join(chance.choices(words, k=chance.randint(1, 9))) for _ in range(200)]
+    outputs = [" ".join(chance.choices(words, k=chance.randint(0, 9))) for _ in range(200)]
+    score = ours(outputs, [[each] for each in references])
+    assert score.name == name and score.value == pytest.approx(100 * theirs(references, outputs))
+
+
+def test_the_sequence_error_rate_counts_items_and_the_word_error_rate_words() -> None:
+    outputs, references = ["a b c d", "e f"], [["a b c x"], ["e f"]]
+    whole = sequence_error_rate(outputs, references)
+    assert (whole.name, whole.value) == ("SER", 50)
+    assert word_error_rate(outputs, references).value == pytest.approx(100 / 6)
 
 
 def test_an_empty_output_costs_its_whole_reference() -> None:
     assert phoneme_error_rate([""], [["A B"]]).value == 100
-    assert word_error_rate([""], [["A B"]]).value == 100
+    assert word_error_rate([""], [["A B"]]).value == sequence_error_rate([""], [["A B"]]).value == 100

@@ -62,7 +62,7 @@ def test_perplexity_refuses_items_without_tokens() -> None:
 
 
 def test_score_survives_json() -> None:
-    score = Score("WER", 42.8, 41.9, 43.7, "12000 items", "%")
+    score = Score("SER", 42.8, 41.9, 43.7, "12000 items", "%")
     assert Score(**json.loads(json.dumps(score.to_json()))) == score
 
 

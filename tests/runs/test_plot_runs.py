@@ -12,16 +12,16 @@ def runs(tmp_path):
     for run in runs:
         for step in (10, 20):
             run.metrics.append({"step": step, "minutes": step / 60, "epoch": 0, "loss": 30 / step})
-            run.metrics.append({"step": step, "minutes": step / 60, "epoch": 0, "valid": {"wer": 1 / step}})
+            run.metrics.append({"step": step, "minutes": step / 60, "epoch": 0, "valid": {"ser": 1 / step}})
         run.metrics.append({"step": 30, "minutes": 0.5, "epoch": 0, "loss": None})
-        save(run, Checkpoint({"step": 20, "best": {"name": "wer", "value": 0.05, "step": 20}}, {}))
+        save(run, Checkpoint({"step": 20, "best": {"name": "ser", "value": 0.05, "step": 20}}, {}))
     return runs
 
 
 @pytest.mark.parametrize("over", ["step", "minutes"])
 def test_curves_of_several_runs_name_each_run(runs, tmp_path, over):
     svg = plot(runs, tmp_path / "pictures" / "curves.svg", over).read_text()
-    assert "first: wer" in svg
+    assert "first: ser" in svg
     assert "second &lt;b&gt;" in svg
     assert over in svg
     assert plot(runs, tmp_path / "curves.png", over).read_bytes().startswith(b"\x89PNG")

@@ -51,12 +51,12 @@ def test_an_error_inside_the_lock_is_passed_on_unchanged(tmp_path):
 def test_runs_are_listed_with_what_they_reached(tmp_path):
     first, second = Run.create(tmp_path / "a", {}), Run.create(tmp_path / "b", {})
     (tmp_path / "no run").mkdir()
-    best = {"name": "wer", "value": 0.25, "step": 40}
+    best = {"name": "ser", "value": 0.25, "step": 40}
     save(first, Checkpoint({"step": 40, "epoch": 2, "minutes": 1.5, "best": best}, {}))
     rows = {row.name: row for row in map(summary, find(tmp_path))}
     assert list(rows) == ["a", "b"]
     assert (rows["a"].steps, rows["a"].epochs, rows["a"].minutes) == (40, 2, 1.5)
-    assert (rows["a"].score, rows["a"].best) == ("wer", 0.25)
+    assert (rows["a"].score, rows["a"].best) == ("ser", 0.25)
     assert (rows["b"].steps, rows["b"].best, rows["b"].busy) == (0, None, False)
     assert second.state == {}
 

@@ -35,8 +35,8 @@ def compared(runs: Path) -> Path:
     for arm, values in {"small": (30.0, 32.0), "large": (20.0, 23.0)}.items():
         for seed, value in enumerate(values, 1):
             run = Run.create(folder / f"{arm}-{seed}", {"name": f"{arm}-{seed}", "seed": seed})
-            score = Score("WER", value, value - 1, value + 1)
-            Outcome({"WER": score}, 1000, None, 10.0, 1.0, run.path, run.path / "items.json").save(
+            score = Score("SER", value, value - 1, value + 1)
+            Outcome({"SER": score}, 1000, None, 10.0, 1.0, run.path, run.path / "items.json").save(
                 run.path / "outcome.json", "key"
             )
     return folder

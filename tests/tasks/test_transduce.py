@@ -17,8 +17,8 @@ from headwise.text.tokenisers import Tokenisers
 
 PAIRS = [("abc", "C B A"), ("ab", "B A"), ("ab", "B"), ("cab", "B A C")]
 SCORES = [
-    (CharactersConfig(target="words"), "wer", ["WER", "PER", "perplexity"]),
-    (CharactersConfig(), "wer", ["WER", "CER", "perplexity"]),
+    (CharactersConfig(target="words"), "ser", ["SER", "PER", "perplexity"]),
+    (CharactersConfig(), "ser", ["SER", "CER", "perplexity"]),
     (BpeConfig(size=270), "bleu", ["BLEU", "BLEU tokenised", "perplexity"]),
 ]
 
@@ -35,6 +35,15 @@ def test_the_units_of_the_target_decide_the_scores(tokeniser, steering, names):
     found = task.evaluate(model, PAIRS)
     assert task.watch.name == steering and [score.name for score in found.scores] == names
     assert found.sources == ["abc", "ab", "cab"] and found.references[1] == ["B A", "B"]
+
+
+@pytest.mark.parametrize("tokeniser", [each[0] for each in SCORES], ids=lambda each: each.kind)
+def test_the_word_error_rate_is_reported_and_watched_where_it_is_asked_for(tokeniser):
+    task = Transduce(TransduceConfig(score="wer"), Tokenisers.train(PAIRS, tokeniser, PLAIN))
+    words, sequences = task.scores(["a b c d", "e f"], [["a b c x"], ["e f"]])
+    assert (words.name, words.value) == ("WER", pytest.approx(100 / 6))
+    assert (sequences.name, sequences.value) == ("SER", 50)
+    assert (task.watch.name, task.watch.lower) == ("wer", True)
 
 
 def test_perplexity_is_of_the_references_with_their_ends():
@@ -61,7 +70,7 @@ def test_source_and_target_as_one_text(learn, tmp_path):
     task = {"kind": "transduce", "joined": True, "sample": 0}
     run = learn(task, data, tokeniser, {"kind": "transformer-tiny"}, steps=120, schedule={"lr": 0.01, "warmup": 20})
     assert run.translate(["ab", "dc"], beams=2) == ["ba", "cd"]
-    assert [score.name for score in run.evaluate().scores] == ["WER", "CER", "perplexity"]
+    assert [score.name for score in run.evaluate().scores] == ["SER", "CER", "perplexity"]
 
 
 def test_summaries_are_scored_by_rouge_and_sources_have_their_prefix(learn, tmp_path):

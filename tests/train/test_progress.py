@@ -11,7 +11,7 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_now_and_then(capsys):
     with Lines(seconds=0.0) as lines:
         lines.hear(ROW)
         lines.show(0.25, 7, 1)
-        lines.hear({"step": 7, "valid": {"wer": 0.5}})
+        lines.hear({"step": 7, "valid": {"ser": 0.5}})
     with Lines(seconds=60.0) as patient:
         patient.show(0.25, 7, 1)
         patient.seconds = 0.0
@@ -20,7 +20,7 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_now_and_then(capsys):
     assert out.out == ""
     assert out.err.splitlines() == [
         " 25%  step 7  epoch 1  loss 2.250  rate 1.0e-03  5,000 tokens/s  ? left",
-        "step 7  valid wer 0.5",
+        "step 7  valid ser 0.5",
         " 75%  step 9  epoch 1    0:00 left",
     ]
 
@@ -31,8 +31,8 @@ def test_the_bar_shows_step_loss_rate_and_time_left():
     with bar:
         bar.show(0.0, 0, 0)
         bar.hear(ROW)
-        bar.hear({"step": 7, "valid": {"[red]wer": 0.5}})
+        bar.hear({"step": 7, "valid": {"[red]ser": 0.5}})
         bar.show(0.5, 7, 1)
     text = console.export_text()
-    for part in ("step 7  epoch 1", "50%", "loss 2.250", "5,000 tokens/s", "0:00 left", "valid [red]wer 0.5"):
+    for part in ("step 7  epoch 1", "50%", "loss 2.250", "5,000 tokens/s", "0:00 left", "valid [red]ser 0.5"):
         assert part in text

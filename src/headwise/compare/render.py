@@ -182,7 +182,7 @@ def shown(found: Estimate | None, signed: bool = False) -> str:
 def published(figure: Published, score: str) -> str:
     """The decisive score's figure alone without its name; others are named.
 
-    >>> published(Published.model_validate({"WER": 20.6, "PER": 5.2, "source": "2019"}), "WER")
+    >>> published(Published.model_validate({"SER": 20.6, "PER": 5.2, "source": "2019"}), "SER")
     '20.6, PER 5.2 (2019)'
     """
     figures = sorted(figure.scores.items(), key=lambda item: item[0] != score)

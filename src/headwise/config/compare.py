@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).parents[1]
 SHIPPED = (PACKAGE / "experiments" / "tables", PACKAGE.parents[1] / "experiments" / "tables")
 
 # of the scores that `evaluate` reports; of any other the table says whether lower is better
-LOWER = dict.fromkeys(("WER", "PER", "CER", "perplexity"), True) | dict.fromkeys(
+LOWER = dict.fromkeys(("SER", "WER", "PER", "CER", "perplexity"), True) | dict.fromkeys(
     ("BLEU", "BLEU tokenised", "accuracy", "F1"), False
 )
 
@@ -44,7 +44,7 @@ class Budget(Config):
 
 
 class Published(Config):
-    """Figures of others, to be printed beside ours: `{WER = 20.6, source = "..."}`."""
+    """Figures of others, to be printed beside ours: `{SER = 20.6, source = "..."}`."""
 
     name: str = ""
     source: str = ""

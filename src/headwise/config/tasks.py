@@ -41,10 +41,11 @@ else:
 
 @TASKS.add
 class TransduceConfig(TaskConfig):
-    """Learn to turn one sequence into another. `auto` scores sub-word outputs with BLEU and others with WER and PER."""
+    """Learn to turn one sequence into another. `auto` scores sub-word outputs with BLEU, others with the sequence error
+    rate (`ser`: the share of outputs that are not exactly right) and PER or CER. `wer` is the word error rate."""
 
     kind: Literal["transduce"] = "transduce"
-    score: Literal["auto", "bleu", "wer", "rouge"] = "auto"
+    score: Literal["auto", "bleu", "ser", "wer", "rouge"] = "auto"
     sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
     own_inputs: AnyOwnInputs = Never()  # scheduled sampling: how often the decoder reads its own tokens in training
     joined: bool = False  # by a language model, which reads source and target as one text
@@ -171,7 +172,7 @@ class CaptionConfig(TransduceConfig):
 
     reads = "images"
     kind: Literal["caption"] = "caption"  # type: ignore[assignment]
-    score: Literal["bleu", "wer", "rouge"] = "bleu"
+    score: Literal["bleu", "ser", "wer", "rouge"] = "bleu"
     joined: Literal[False] = False  # an image is no part of a text
     augment: InPlace = ()
 

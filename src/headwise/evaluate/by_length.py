@@ -11,7 +11,7 @@ import numpy as np
 
 from headwise.errors import UserError, nearest
 from headwise.evaluate.bleu import bleu
-from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, word_error_rate
+from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, sequence_error_rate, word_error_rate
 from headwise.evaluate.score import Score
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Scorer = Callable[[Sequence[str], Sequence[Sequence[str]]], Score]
 SCORERS: dict[str, Scorer] = {
     "BLEU": bleu,
+    "SER": sequence_error_rate,
     "WER": word_error_rate,
     "PER": phoneme_error_rate,
     "CER": character_error_rate,

@@ -1,13 +1,13 @@
-"""Word and phoneme error rates; any listed reference counts as right.
+"""Error rates of whole sequences, words, phonemes and characters; any listed reference counts as right.
 
-WER is the share of items whose output equals none of their references. PER is the total edit distance to the
-nearest reference over the total length of those nearest references, as usual for grapheme-to-phoneme models.
+SER, the sequence error rate, is the share of items whose output equals none of their references; papers on
+pronunciation call it WER, as each of their items is a word. WER, PER and CER are token error rates: the total edit
+distance to the nearest reference over the total length of those nearest references, in words, phonemes or characters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -43,13 +43,13 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
     return distance
 
 
-def word_error_rate(
+def sequence_error_rate(
     outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
 ) -> Score:
     """The share of outputs that equal none of their references, up to white space.
 
-    >>> print(word_error_rate(["a b", "c"], [["a b", "a d"], ["e"]], resamples=10))
-    WER 50.0 % [0.0, 100.0] (2 items)
+    >>> print(sequence_error_rate(["a b", "c"], [["a b", "a d"], ["e"]], resamples=10))
+    SER 50.0 % [0.0, 100.0] (2 items)
     """
     check_listed(outputs, references)
     wrong = [
@@ -57,13 +57,24 @@ def word_error_rate(
         for output, listed in zip(outputs, references, strict=True)
     ]
     statistics = np.column_stack([wrong, np.ones(len(wrong))])
-    return _rate("WER", statistics, resamples, seed)
+    return _rate("SER", statistics, resamples, seed)
+
+
+def word_error_rate(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
+) -> Score:
+    """Edit distance in words over reference length, as jiwer has it.
+
+    >>> print(word_error_rate(["a b", "c"], [["a b", "a d"], ["e"]], resamples=10))
+    WER 33.3 % [0.0, 100.0] (2 items)
+    """
+    return _token_error_rate("WER", outputs, references, resamples, seed)
 
 
 def character_error_rate(
     outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
 ) -> Score:
-    """As `phoneme_error_rate`, with every character a unit.
+    """Edit distance in characters over reference length, spaces included.
 
     >>> print(character_error_rate(["kitten"], [["sitting"]], resamples=10))
     CER 42.9 % [42.9, 42.9] (1 items)
@@ -71,21 +82,28 @@ def character_error_rate(
     # white space separates units there, so a space that is a unit itself goes by another name
     spaced = [" ".join(output.replace(" ", "\u2581")) for output in outputs]
     listed = [[" ".join(each.replace(" ", "\u2581")) for each in several] for several in references]
-    return replace(phoneme_error_rate(spaced, listed, resamples, seed), name="CER")
+    return _token_error_rate("CER", spaced, listed, resamples, seed)
 
 
 def phoneme_error_rate(
     outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
 ) -> Score:
+    """Edit distance in phonemes over reference length; phonemes are separated by white space."""
+    return _token_error_rate("PER", outputs, references, resamples, seed)
+
+
+def _token_error_rate(
+    name: str, outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int, seed: int
+) -> Score:
     """Edit distance over reference length, both summed, each item against its nearest reference.
 
-    Units are separated by white space; of equally near references the one listed first is taken.
+    Tokens are separated by white space; of equally near references the one listed first is taken.
     """
     check_listed(outputs, references)
     statistics = np.array(
         [_nearest(output, listed) for output, listed in zip(outputs, references, strict=True)], dtype=float
     )
-    return _rate("PER", statistics, resamples, seed)
+    return _rate(name, statistics, resamples, seed)
 
 
 def _nearest(output: str, listed: Sequence[str]) -> tuple[int, int]:

@@ -11,8 +11,8 @@ from typing import Any
 class Score:
     """A score over a test set, in the unit in which it is printed.
 
-    >>> print(Score("WER", 42.8, 41.9, 43.7, unit="%"))
-    WER 42.8 % [41.9, 43.7]
+    >>> print(Score("SER", 42.8, 41.9, 43.7, unit="%"))
+    SER 42.8 % [41.9, 43.7]
     >>> print(Score("BLEU", 41.02, 40.1, 41.9, detail="tok:13a"))
     BLEU 41.0 [40.1, 41.9] (tok:13a)
     """

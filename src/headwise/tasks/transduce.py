@@ -21,7 +21,7 @@ from headwise.decode.driver import decode
 from headwise.decode.unknown import written
 from headwise.errors import UserError
 from headwise.evaluate.bleu import bleu, tokenised_bleu
-from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, word_error_rate
+from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, sequence_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score
@@ -38,6 +38,7 @@ from headwise.train.state import Watch
 WATCHES = {
     "bleu": Watch("bleu", lower=False),
     "rouge": Watch("rouge-l", lower=False),
+    "ser": Watch("ser", lower=True),
     "wer": Watch("wer", lower=True),
 }
 AT_ONCE = 4096  # tokens of texts whose likelihood is asked for
@@ -52,7 +53,7 @@ class Transduce(Task):
     def __init__(self, config: TransduceConfig, tokenisers: Tokenisers, smoothing: float = 0.0):
         super().__init__(config, tokenisers, smoothing)
         subwords = isinstance(tokenisers.target, Bpe | Unigram | HfTokeniser | MarianTokeniser)
-        self.score = ("bleu" if subwords else "wer") if config.score == "auto" else config.score
+        self.score = ("bleu" if subwords else "ser") if config.score == "auto" else config.score
 
     def build(self, model: ModelConfig) -> nn.Module:
         if not self.config.joined:
@@ -122,7 +123,9 @@ class Transduce(Task):
             orders = (rouge_n(outputs, listed, order, resamples=resamples) for order in (1, 2))
             return [rouge_l(outputs, listed, resamples=resamples), *orders]
         letters = isinstance(self.tokenisers.target, Characters | Bytes)
-        rates = (word_error_rate, character_error_rate if letters else phoneme_error_rate)
+        if self.score == "wer":
+            return [rate(outputs, listed, resamples=resamples) for rate in (word_error_rate, sequence_error_rate)]
+        rates = (sequence_error_rate, character_error_rate if letters else phoneme_error_rate)
         return [rate(outputs, listed, resamples=resamples) for rate in rates]
 
     def judged(self, examples: Any) -> PairData:

@@ -39,8 +39,8 @@ def describe(row: Row) -> str:
 
     >>> describe({"loss": 2.5, "rate": 0.001, "tokens_per_second": 8123.4})
     'loss 2.500  rate 1.0e-03  8,123 tokens/s'
-    >>> describe({"valid": {"wer": 0.42}})
-    'valid wer 0.42'
+    >>> describe({"valid": {"ser": 0.42}})
+    'valid ser 0.42'
     """
     if "valid" in row:
         return "valid " + "  ".join(f"{name} {value:.4g}" for name, value in row["valid"].items())
