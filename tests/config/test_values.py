@@ -26,7 +26,8 @@ from headwise.config.parts import (
     RMSNormConfig,
     WindowConfig,
 )
-from headwise.models.transformer import StackConfig, TransformerConfig
+from headwise.models.layered import StackConfig
+from headwise.models.transformer import TransformerConfig
 
 TABLES = (NORMS, WIRINGS, POSITIONS, TERMS, PARTS)
 

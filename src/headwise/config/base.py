@@ -53,6 +53,11 @@ class Config(BaseModel):
                     raise Problems([((str(key),), f"unknown key; {nearest(key, cls.model_fields)}")])
         return data
 
+    @classmethod
+    def known_keys(cls) -> tuple[str, ...]:
+        """The keys of its table."""
+        return tuple(cls.model_fields)
+
     def changed(self, **changes: Any) -> Any:
         """A copy with some fields replaced, validated again."""
         return type(self).model_validate({**dict(self), **changes})
@@ -143,15 +148,24 @@ def validate(cls: type[Any], data: Mapping[str, Any], where: str = "") -> Any:
     raise UserError("\n".join(": ".join(filter(None, (where, ".".join(path), text))) for path, text in found))
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`, table by table; another `kind` replaces its table whole.
+STACKS = ("encoder", "decoder")  # tables of a model whose `depth` is the model's where they do not say theirs
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any], later: bool = True) -> dict[str, Any]:
+    """`over` laid on `base`, table by table; another `kind` replaces its table whole. A `depth` of the model replaces
+    those that its stacks were given before, unless both are said at once (not `later`).
 
     >>> merge({"norm": {"kind": "layer", "eps": 1.0}}, {"norm": {"kind": "rms"}})
     {'norm': {'kind': 'rms'}}
     >>> merge({"norm": "rms"}, {"norm": {"eps": 1.0}})
     {'norm': {'kind': 'rms', 'eps': 1.0}}
+    >>> merge({"encoder": {"depth": 3, "shared": True}}, {"depth": 6})
+    {'encoder': {'shared': True}, 'depth': 6}
     """
     merged = dict(base)
+    for side in STACKS if later and "depth" in over else ():
+        if isinstance(stack := merged.get(side), Mapping):
+            merged[side] = {key: value for key, value in stack.items() if key != "depth"}
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, str) and isinstance(value, Mapping):
@@ -161,5 +175,5 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             and isinstance(value, Mapping)
             and ("kind" not in value or "kind" not in old or value["kind"] == old["kind"])
         )
-        merged[key] = merge(cast(Mapping[str, Any], old), value) if same_kind else value
+        merged[key] = merge(cast(Mapping[str, Any], old), value, later) if same_kind else value
     return merged

@@ -192,7 +192,8 @@ def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
     """
     tables: dict[str, Any] = {}
     for key, value in changes.items():
-        tables = merge(tables, reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value))
+        change = reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value)
+        tables = merge(tables, change, later=False)
     return tables
 
 

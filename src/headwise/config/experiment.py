@@ -117,7 +117,7 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
             value = text
         for part in reversed(key.strip().split(".")):
             value = {part: value}
-        tables = merge(tables, value)
+        tables = merge(tables, value, later=False)
     return tables
 
 

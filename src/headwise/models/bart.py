@@ -12,29 +12,24 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from headwise.config.parts import Activation, AnyPosition, LearnedConfig
-from headwise.models.layered import LayeredConfig, StackConfig
+from headwise.models.layered import TwoStacksConfig
 from headwise.text import EOS
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class BartConfig(LayeredConfig):
+class BartConfig(TwoStacksConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer")
     opens = True
     decoder_opening = EOS
     kind: Literal["bart"] = "bart"
-    encoder: StackConfig = StackConfig()
-    decoder: StackConfig = StackConfig()
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     activation: Activation = "gelu"
     positions: AnyPosition = LearnedConfig(limit=1024, unused=2)
     scaled: bool = False
     embedding_norm: bool = True
-
-    def stacks(self) -> tuple[StackConfig, StackConfig]:
-        return self.encoder, self.decoder
 
     def begin(self, model: nn.Module) -> None:
         from headwise.models.initial import normal
@@ -44,12 +39,11 @@ class BartConfig(LayeredConfig):
 
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
-    "large": {"width": 1024, "heads": 16, "encoder": {"depth": 12}, "decoder": {"depth": 12}},
+    "large": {"width": 1024, "heads": 16, "depth": 12},
     "tiny": {
         "width": 32,
         "heads": 4,
-        "encoder": {"depth": 2},
-        "decoder": {"depth": 2},
+        "depth": 2,
         "positions": {"kind": "learned", "limit": 64, "unused": 2},
     },
 }

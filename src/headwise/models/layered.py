@@ -6,13 +6,13 @@ sizes. Everything may be changed in an experiment, so a GPT with ALiBi or a BERT
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError, model_validator
 
-from headwise.config.base import Config
+from headwise.config.base import STACKS, Config, Problems, problems
 from headwise.config.model import ModelConfig, PoolKind, Tie
 from headwise.config.parts import (
     Activation,
@@ -83,6 +83,21 @@ class LayeredConfig(ModelConfig):
     pool: PoolKind = "mean"  # of a classifier
     embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
     start_id: int = BOS  # the token before the first; Marian starts from the padding
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spread_depth(cls, data: Any) -> Any:
+        """`depth` is that of every stack that does not say its own."""
+        if not isinstance(data, Mapping) or "depth" not in data:
+            return data
+        depth = {"depth": data["depth"]}
+        try:
+            StackConfig.model_validate(depth)
+        except ValidationError as error:
+            raise Problems(problems(error)) from None
+        stacks = {side: data.get(side, {}) for side in STACKS if side in cls.model_fields}
+        spread = {side: {**depth, **stack} for side, stack in stacks.items() if isinstance(stack, Mapping)}
+        return {key: value for key, value in data.items() if key != "depth" or key in cls.model_fields} | spread
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         """The one that reads and the one that writes."""
@@ -204,6 +219,25 @@ class LayeredConfig(ModelConfig):
             mlp_bias=self.mlp_bias,
         )
         return replace(site, terms=self.positions.terms(site))
+
+
+class TwoStacksConfig(LayeredConfig):
+    """An encoder, which reads, and a decoder, which writes. `depth` stands for that of both."""
+
+    encoder: StackConfig = StackConfig()
+    decoder: StackConfig = StackConfig()
+
+    @classmethod
+    def known_keys(cls) -> tuple[str, ...]:
+        return (*super().known_keys(), "depth")
+
+    def changed(self, **changes: Any) -> Any:
+        sides = STACKS if "depth" in changes else ()
+        stacks = {side: getattr(self, side).changed(depth=changes["depth"]) for side in sides}
+        return super().changed(**{**stacks, **changes})
+
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        return self.encoder, self.decoder
 
 
 class OneStackConfig(LayeredConfig):

@@ -35,12 +35,12 @@ class LinearTransformerConfig(TransformerConfig):
 
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
-    "protein": {"hidden": 1024, "encoder": {"depth": 36}, "decoder": {"depth": 36}},
+    "protein": {"hidden": 1024, "depth": 36},
     "tiny": {**TRANSFORMERS["tiny"], "mixer": {"kind": "performer", "features": 32}},
 }
 VOCABULARIES = {"protein": 29}  # 20 amino acids, 5 codes of rare or unknown ones, 4 marks
 LINEAR_SIZES: dict[str, dict[str, Any]] = {
-    "mnist": {"encoder": {"depth": 8}, "decoder": {"depth": 8}},
-    "cifar": {"encoder": {"depth": 16}, "decoder": {"depth": 16}},
+    "mnist": {"depth": 8},
+    "cifar": {"depth": 16},
     "tiny": TRANSFORMERS["tiny"],
 }

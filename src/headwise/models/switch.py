@@ -14,7 +14,7 @@ from pydantic import Field
 from headwise.config.parts import ExpertsConfig
 from headwise.models.layered import StackConfig
 from headwise.models.t5 import SIZES as T5_SIZES
-from headwise.models.t5 import T5Config, stacks
+from headwise.models.t5 import T5Config
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,10 +54,10 @@ SIZES: dict[str, dict[str, Any]] = {
     **{f"base-{count}": sized("base", count) for count in (8, 16, 32, 64, 128, 256)},
     "large-128": sized("large", 128),
     "xxl-128": {
-        **{"width": 4096, "heads": 64, "hidden": 10240, **stacks(24)},
+        **{"width": 4096, "heads": 64, "hidden": 10240, "depth": 24},
         **{"activation": "geglu_tanh", "tie": "inputs", "scaled_outputs": False, "experts": {"count": 128}},
     },
-    "c-2048": {"width": 2080, "heads": 32, "hidden": 6144, **stacks(15), "every": 1, "experts": {"count": 2048}},
+    "c-2048": {"width": 2080, "heads": 32, "hidden": 6144, "depth": 15, "every": 1, "experts": {"count": 2048}},
     "narang-top1": {**NARANG, "experts": {"count": 32, "capacity": 1.2, "evaluation_capacity": 1.2}},
     "narang-top2": {
         **NARANG,

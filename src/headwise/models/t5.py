@@ -23,17 +23,15 @@ from headwise.config.parts import (
     PreConfig,
     RMSNormConfig,
 )
-from headwise.models.layered import LayeredConfig, StackConfig
+from headwise.models.layered import TwoStacksConfig
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class T5Config(LayeredConfig):
+class T5Config(TwoStacksConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer", "encode")
     kind: Literal["t5"] = "t5"
-    encoder: StackConfig = StackConfig()
-    decoder: StackConfig = StackConfig()
     head_width: int = Field(64, ge=0)
     mixer: AnyPart = AttentionConfig(score=DotConfig())
     across: AnyPart = AttentionConfig(see="memory", score=DotConfig())
@@ -46,9 +44,6 @@ class T5Config(LayeredConfig):
     scaled: bool = False
     tie: Tie = "auto"
     scaled_outputs: bool = True  # by 1/sqrt(width of the table): a tied one begins with N(0, 1) rows
-
-    def stacks(self) -> tuple[StackConfig, StackConfig]:
-        return self.encoder, self.decoder
 
     def before_words(self) -> nn.Module | None:
         from torch import nn
@@ -67,19 +62,15 @@ class T5Config(LayeredConfig):
         unscaled(model, self.width)
 
 
-def stacks(depth: int) -> dict[str, Any]:
-    return {"encoder": {"depth": depth}, "decoder": {"depth": depth}}
-
-
 GATED: dict[str, Any] = {"activation": "geglu_tanh", "tie": "inputs", "scaled_outputs": False}
 SIZES: dict[str, dict[str, Any]] = {
-    "base": {"width": 768, "heads": 12, "hidden": 3072, **stacks(12)},
+    "base": {"width": 768, "heads": 12, "hidden": 3072, "depth": 12},
     "small": {},
-    "large": {"width": 1024, "heads": 16, "hidden": 4096, **stacks(24)},
-    "3b": {"width": 1024, "heads": 32, "head_width": 128, "hidden": 16384, **stacks(24)},
-    "11b": {"width": 1024, "heads": 128, "head_width": 128, "hidden": 65536, **stacks(24)},
-    "v1.1-small": {"heads": 6, "hidden": 1024, **stacks(8), **GATED},
-    "v1.1-base": {"width": 768, "heads": 12, "hidden": 2048, **stacks(12), **GATED},
-    "v1.1-large": {"width": 1024, "heads": 16, "hidden": 2816, **stacks(24), **GATED},
-    "tiny": {"width": 32, "heads": 4, "head_width": 8, "hidden": 64, **stacks(2)},
+    "large": {"width": 1024, "heads": 16, "hidden": 4096, "depth": 24},
+    "3b": {"width": 1024, "heads": 32, "head_width": 128, "hidden": 16384, "depth": 24},
+    "11b": {"width": 1024, "heads": 128, "head_width": 128, "hidden": 65536, "depth": 24},
+    "v1.1-small": {"heads": 6, "hidden": 1024, "depth": 8, **GATED},
+    "v1.1-base": {"width": 768, "heads": 12, "hidden": 2048, "depth": 12, **GATED},
+    "v1.1-large": {"width": 1024, "heads": 16, "hidden": 2816, "depth": 24, **GATED},
+    "tiny": {"width": 32, "heads": 4, "head_width": 8, "hidden": 64, "depth": 2},
 }

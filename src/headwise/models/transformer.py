@@ -9,22 +9,17 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from headwise.models.layered import LayeredConfig, StackConfig
+from headwise.models.layered import TwoStacksConfig
 
 
-class TransformerConfig(LayeredConfig):
+class TransformerConfig(TwoStacksConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer")
     kind: Literal["transformer"] = "transformer"
-    encoder: StackConfig = StackConfig()
-    decoder: StackConfig = StackConfig()
-
-    def stacks(self) -> tuple[StackConfig, StackConfig]:
-        return self.encoder, self.decoder
 
 
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "big": {"width": 1024, "heads": 16, "dropout": 0.3},
-    "small": {"width": 256, "heads": 4, "encoder": {"depth": 3}, "decoder": {"depth": 3}},
-    "tiny": {"width": 32, "heads": 4, "encoder": {"depth": 2}, "decoder": {"depth": 2}},
+    "small": {"width": 256, "heads": 4, "depth": 3},
+    "tiny": {"width": 32, "heads": 4, "depth": 2},
 }
