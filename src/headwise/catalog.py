@@ -41,6 +41,9 @@ def find(name: str) -> tuple[Entry, str]:
 class ModelTable(Table):
     """Models by `kind`: an architecture, or one of its sizes with further settings beside it."""
 
+    def __getitem__(self, name: str) -> type[Config]:
+        return find(name)[0].config if name in names() else super().__getitem__(name)
+
     def parse(self, value: Any) -> Config:
         if isinstance(value, str):
             value = {"kind": value}
@@ -57,7 +60,7 @@ class ModelTable(Table):
             raise
 
 
-MODELS = ModelTable("model", default="transformer")
+MODELS = ModelTable("model", default="transformer", place="model")
 for _entry in CATALOG.values():
     MODELS.add(_entry.config)
 MODELS.add(BackoffConfig)  # comes from elsewhere, so nobody builds it by name

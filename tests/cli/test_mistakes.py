@@ -6,6 +6,13 @@ import pytest
 
 CHANGES = [
     ("model.widht=64", "reverse.toml: model.widht: unknown key; did you mean width?"),
+    ("learning_rate=1", "reverse.toml: learning_rate: unknown key; Headwise calls it train.schedule.lr; it belongs in"),
+    ("model.d_model=64", "reverse.toml: model.d_model: unknown key; Headwise calls it model.width\n"),
+    ("train.n_heads=4", "train.n_heads: unknown key; Headwise calls it model.heads; it belongs in [model]"),
+    ("decode.num_beams=4", "decode.num_beams: unknown key; Headwise calls it decode.beams\n"),
+    ("train.schedule.warmup_steps=4", "Headwise calls it train.schedule.warmup\n"),
+    ("model.encoder.layers=4", "model.encoder.layers: is a pattern of parts, not a number of layers"),
+    ("model.depth=0", "reverse.toml: model.depth: "),
     ("model.encoder.layers=[[{kind='atention'}]]", "no part is called 'atention'; did you mean attention?"),
     ("model.kind=transformr", "did you mean transformer"),
     ("model.heads=5", "a width of 32 cannot be divided among 5 heads"),
@@ -25,6 +32,26 @@ def test_a_wrong_setting(headwise, experiment_file, tmp_path, change, sentence):
     assert outcome.status == 2 and sentence in outcome.err
     assert "Traceback" not in outcome.err and outcome.out == ""
     assert not list(tmp_path.glob("runs/*/checkpoints/*"))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentences"),
+    [
+        (
+            "",
+            ["own.toml: data: there is nothing to learn from", "own.toml: train: training needs an end; write [train]"],
+        ),
+        ('[data]\ntrain = "pairs.tsv"\n', ["own.toml: train: training needs an end; write [train] with minutes = 10"]),
+        ("[train]\nsteps = 1\n", ["own.toml: data: there is nothing to learn from; write [data] with train = "]),
+        ("[train]\nsteps = 1\n[data]\n", ["[data] names nothing to train on; set data.name or data.train"]),
+    ],
+)
+def test_a_file_that_lacks_a_table(headwise, tmp_path, content, sentences):
+    (tmp_path / "own.toml").write_text(content)
+    outcome = headwise("train", "own.toml")
+    assert outcome.status == 2 and all(sentence in outcome.err for sentence in sentences)
+    assert "Traceback" not in outcome.err and "field required" not in outcome.err.lower()
+    assert not (tmp_path / "runs").exists()
 
 
 FILES = [
@@ -63,6 +90,9 @@ def test_a_word_of_ten_thousand_characters(headwise, trained):
         (["train", "nowhere.toml"], "nowhere.toml: there is no such file"),
         (["train"], "name an experiment file to train, or a run with --resume"),
         (["show", "transformer-bse"], "did you mean transformer-base"),
+        (["show", "gpt2", "--set", "n_embd=64"], "gpt2: n_embd: unknown key; Headwise calls it model.width"),
+        (["show", "gpt2", "--set", "model.n_head=4"], "gpt2: n_head: unknown key; Headwise calls it model.heads"),
+        (["show", "gpt2", "--set", "model=4"], "gpt2: model: unknown key"),
         (["fit"], "name one file"),
         (["runs"], "there is no such folder"),
         (["evaluate", "nowhere"], "there is no such folder"),
@@ -90,3 +120,9 @@ def test_a_checkpoint_of_another_architecture(headwise, trained, tmp_path):
     config.write_text(config.read_text().replace("width = 32", "width = 64", 1))
     outcome = headwise("translate", "other", "abc")
     assert outcome.status == 2 and "belongs to another architecture" in outcome.err
+
+
+def test_a_key_of_the_model_is_shown_as_an_experiment_has_it(headwise):
+    plain, dotted = (headwise("show", "gpt2-tiny", "--json", "--set", each) for each in ("width=64", "model.width=64"))
+    assert plain.status == dotted.status == 0 and plain.out == dotted.out
+    assert plain.out != headwise("show", "gpt2-tiny", "--json").out

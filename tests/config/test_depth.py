@@ -12,7 +12,6 @@ from headwise.models.layered import LayeredConfig, StackConfig
 from headwise.models.transformer import TransformerConfig
 
 LAYERED = [name for name, entry in catalog.CATALOG.items() if issubclass(entry.config, LayeredConfig)]
-STAGED = {"swin", "swinv2", "levit", "resnet", "cnn"}  # a depth for each stage
 PAIRS = [name for name in LAYERED if "decoder" in catalog.CATALOG[name].config.model_fields]
 TWO = [name for name in PAIRS if "encoder" in catalog.CATALOG[name].config.model_fields]
 
@@ -28,7 +27,7 @@ def test_the_models_that_are_tried_are_those_with_stacks():
     assert set(PAIRS) - set(TWO) == {"detr", "captioner"}
 
 
-@pytest.mark.parametrize("name", [n for n in LAYERED if n not in STAGED])
+@pytest.mark.parametrize("name", LAYERED)
 def test_a_depth_is_that_of_all_stacks_in_every_size(name):
     for size in catalog.CATALOG[name].sizes:
         changed = catalog.MODELS.parse({"kind": f"{name}-{size}", "depth": 5})

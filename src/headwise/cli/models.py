@@ -95,7 +95,7 @@ def show(
     name
         A name that `headwise list` prints, with or without a size.
     set_
-        Change a key of the model, as in an experiment file's [model] table: --set wiring=pre
+        Change a key of the model, as in an experiment file's [model] table: --set wiring=pre, or model.wiring=pre
     vocab
         Words in the vocabulary; 0 takes the published number.
     length
@@ -111,12 +111,15 @@ def show(
     from headwise.blocks.stack import parameters
     from headwise.building import build
     from headwise.compare.render import scaled
+    from headwise.config.base import merge
     from headwise.config.experiment import parse_changes
     from headwise.inspect.cost import cost, tree
     from headwise.models.pictured import PictureConfig
 
     entry, size = catalog.find(name)
     changes = parse_changes(set_ or ())
+    if isinstance(changes.get("model"), dict):  # as --set of an experiment has it
+        changes = merge(changes, changes.pop("model"), later=False)
     model: Any = build(name, vocab=vocab, device="meta", **changes)
     if not parameters(model):
         _show_counts(entry, size, json_)

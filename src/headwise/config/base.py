@@ -15,7 +15,7 @@ the only place where it meets a module is its `build` method, which imports what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar, cast  # noqa: F401  (Literal: for the example)
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast  # noqa: F401  (Literal: for the example)
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,7 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -40,18 +41,27 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Config(BaseModel):
-    """A frozen value with checked fields; an unknown key names the nearest valid ones."""
+    """A frozen value with checked fields; an unknown key names ours where it is another library's, else the nearest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    place: ClassVar[str | None] = None  # which table of an experiment it is, from the root; None: one of several
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, data: Any) -> Any:
+    def _known_keys(cls, data: Any, info: ValidationInfo) -> Any:
         if isinstance(data, Mapping):
-            for key in data:
-                if key not in cls.model_fields:
-                    raise Problems([((str(key),), f"unknown key; {nearest(key, cls.model_fields)}")])
+            unknown = [str(key) for key in data if key not in cls.model_fields]
+            place = info.context["place"] if info.context and cls.place else cls.place
+            if unknown:
+                raise Problems([((key,), f"unknown key; {cls.suggest(key, data, place)}") for key in unknown])
         return data
+
+    @classmethod
+    def suggest(cls, key: str, data: Mapping[str, Any], place: str | None) -> str:
+        """What may have been meant by a key that the table `data` at `place` cannot have."""
+        from headwise.config import guesses
+
+        return guesses.suggest(key, place, cls.known_keys()) or nearest(key, cls.known_keys())
 
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:
@@ -91,17 +101,23 @@ Kind = TypeVar("Kind", bound=type[Config])
 
 
 class Table:
-    """An explicit table: name -> config class. A wrong name's error lists the near ones."""
+    """An explicit table: name -> config class. A wrong name's error lists the near ones.
 
-    def __init__(self, what: str, default: str):
+    `place` is the table of an experiment that it is for, if there is only one.
+    """
+
+    def __init__(self, what: str, default: str, place: str | None = None):
         self.what = what
         self.default = default
+        self.place = place
         self.kinds: dict[str, type[Config]] = {}
 
     def add(self, cls: Kind) -> Kind:
         """Enter a config class under the default of its `kind` field; works as a decorator."""
         config: type[Config] = cls
         self.kinds[config.model_fields["kind"].default] = config
+        if self.place is not None:
+            config.place = self.place
         return cls
 
     def __getitem__(self, name: str) -> type[Config]:
@@ -119,7 +135,7 @@ class Table:
             raise ValueError(f"a {self.what} is a name or a table with `kind`, not {value!r}")
         cls = self[str(value.get("kind", self.default))]
         try:
-            return cls.model_validate(dict(value))
+            return cls.model_validate(dict(value), context={"place": self.place})
         except ValidationError as error:
             raise Problems(problems(error)) from None
 

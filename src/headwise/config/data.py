@@ -21,7 +21,7 @@ Column = Literal["upos", "xpos", "deprel"]
 UNPAIRED = ("lines", "documents", "text")  # formats that have a target side alone: the source is empty
 
 
-DATA = Table("data", default="texts")
+DATA = Table("data", default="texts", place="data")
 
 
 @DATA.add
@@ -77,7 +77,7 @@ class DataConfig(Config):
         return self
 
 
-TOKENISERS = Table("tokeniser", default="characters")
+TOKENISERS = Table("tokeniser", default="characters", place="tokeniser")
 TARGETS = Table("target tokeniser", default="same")
 
 

@@ -21,6 +21,8 @@ class DecodeConfig(Config):
         60
     """
 
+    place = "decode"
+
     beams: int = Field(default=1, ge=1, le=1024, description="hypotheses followed at once")
     nbest: int = Field(default=1, ge=1, le=1024, description="hypotheses (or samples) returned for a source")
     length_penalty: float = Field(default=0.6, ge=0, description="alpha of score = log P / ((5 + |Y|) / 6)^alpha")

@@ -10,14 +10,15 @@ import tomli_w
 from pydantic import Field, model_validator
 
 from headwise.catalog import MODELS
-from headwise.config.base import Config, FolderName, Problems, merge, slot, validate
+from headwise.config import guesses
+from headwise.config.base import Config, FolderName, Problems, Table, merge, slot, validate
 from headwise.config.data import DATA, TOKENISERS, CharactersConfig
 from headwise.config.decode import DecodeConfig
 from headwise.config.images import ImagesConfig  # noqa: F401  (enters itself in the table of data)
 from headwise.config.tasks import TASKS, TransduceConfig
 from headwise.config.train import TrainConfig
 from headwise.config.tuning import TuningConfig, inherited
-from headwise.errors import UserError
+from headwise.errors import UserError, nearest
 from headwise.files import parse_toml
 from headwise.models.transformer import TransformerConfig
 
@@ -30,8 +31,29 @@ else:
     AnyTask, AnyData, AnyTokeniser, AnyModel = slot(TASKS), slot(DATA), slot(TOKENISERS), slot(MODELS)
 
 
+KINDS = {"task": TASKS, "data": DATA, "tokeniser": TOKENISERS, "model": MODELS}
+
+
+def chosen(table: Table, given: Any) -> Any:
+    """The config class that a name, a table or a config means; None where there is none."""
+    kind = given.get("kind", table.default) if isinstance(given, Mapping) else getattr(given, "kind", given)
+    try:
+        return table[str(kind)]
+    except Problems:
+        return None
+
+
+def _data_for(task: Any) -> str:
+    if task.reads == "images":
+        return '[data] with train = "folder-of-images", or name = "digits"'
+    file = 'train = "book.txt" and format = "text"' if task.unpaired else 'train = "pairs.tsv"'
+    return f"[data] with {file}, or the name of a corpus"
+
+
 class Experiment(Config):
     """What is learnt, from which data, by which model, how, and how it is decoded."""
+
+    place = ""
 
     name: FolderName = ""  # of the run; empty: the file's name
     seed: int = Field(1, ge=0)
@@ -55,10 +77,34 @@ class Experiment(Config):
         """Data are of the kind that the task reads, unless they say otherwise."""
         if not isinstance(data, Mapping) or not isinstance(data.get("data"), Mapping) or "kind" in data["data"]:
             return data
-        told = data.get("task", {})
-        kind = told.get("kind", TASKS.default) if isinstance(told, Mapping) else getattr(told, "kind", told)
-        task: Any = TASKS.kinds.get(str(kind))  # of one that does not exist is told with its key, later on
+        task = chosen(TASKS, data.get("task", {}))  # of one that does not exist is told with its key, later on
         return {**data, "data": {"kind": task.reads, **data["data"]}} if task else data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        """There is something to learn from, and an end to it."""
+        if not isinstance(data, Mapping) or any(key not in cls.model_fields for key in data):
+            return data  # what the unknown key was meant to be comes first
+        lacking: list[tuple[tuple[str, ...], str]] = []
+        if "data" not in data:
+            task = chosen(TASKS, data.get("task", {})) or TransduceConfig
+            lacking.append((("data",), f"there is nothing to learn from; write {_data_for(task)}"))
+        if "train" not in data:
+            text = "training needs an end; write [train] with minutes = 10 (or steps, epochs, tokens), or add"
+            lacking.append((("train",), f"{text} --set train.minutes=10"))
+        if lacking:
+            raise Problems(lacking)
+        return data
+
+    @classmethod
+    def suggest(cls, key: str, data: Mapping[str, Any], place: str | None) -> str:
+        def exists(target: str) -> bool:
+            table, _, rest = target.partition(".")
+            config = chosen(KINDS[table], data.get(table, {})) if table in KINDS else None
+            return config is None or rest.partition(".")[0] in config.known_keys()
+
+        return guesses.suggest(key, place, cls.known_keys(), exists) or nearest(key, cls.known_keys())
 
     @model_validator(mode="after")
     def _possible(self) -> Experiment:

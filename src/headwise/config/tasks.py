@@ -11,7 +11,7 @@ from headwise.config.base import Config, Table, slot
 from headwise.config.model import ModelConfig
 from headwise.config.teaching import OWN_INPUTS, Never
 
-TASKS = Table("task", default="transduce")
+TASKS = Table("task", default="transduce", place="task")
 
 
 class TaskConfig(Config):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-OPTIMIZERS = Table("optimizer", default="adam")
+OPTIMIZERS = Table("optimizer", default="adam", place="train.optimizer")
 
 
 @OPTIMIZERS.add
@@ -78,6 +78,8 @@ class Adafactor(Config):
 
 class TrainConfig(Config):
     """The `[train]` table of an experiment."""
+
+    place = "train"
 
     # the batch: by tokens, or by examples where batch_size is set
     tokens_per_batch: Positive = 4096

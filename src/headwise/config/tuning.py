@@ -20,6 +20,8 @@ INHERITED = ("model", "tokeniser")  # tables that an experiment has from the run
 class LoraConfig(Config):
     """Low-rank adaptation (Hu et al. 2021) of some linear maps. Rank 0 adapts none."""
 
+    place = "tuning.lora"
+
     rank: Count = 0
     alpha: Rising = 16.0  # the change counts alpha / rank times
     targets: tuple[str, ...] = Field(("*.see", "*.out"), min_length=1)  # patterns of linear maps
@@ -28,6 +30,8 @@ class LoraConfig(Config):
 
 class TuningConfig(Config):
     """The `[tuning]` table of an experiment."""
+
+    place = "tuning"
 
     freeze: tuple[str, ...] = ()  # patterns of parameters that stay as they are
     unfreeze: tuple[str, ...] = ()  # of these, or of what `lora` freezes, those that learn after all

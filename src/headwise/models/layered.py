@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from headwise.config.base import STACKS, Config, Problems, problems
 from headwise.config.model import ModelConfig, PoolKind, Tie
@@ -38,11 +38,20 @@ if TYPE_CHECKING:
 Parts = tuple[Any, ...]
 
 
+def _not_a_number(layers: Any) -> Any:
+    if isinstance(layers, int):
+        raise ValueError("is a pattern of parts, not a number of layers; Headwise calls that depth, as in model.depth")
+    return layers
+
+
+Layers = Annotated[tuple[tuple[AnyPart, ...], ...], BeforeValidator(_not_a_number)]
+
+
 class StackConfig(Config):
     """`depth` layers. `layers` is a pattern that repeats; without one the model's own is used."""
 
     depth: int = Field(6, ge=1)
-    layers: tuple[tuple[AnyPart, ...], ...] = ()
+    layers: Layers = ()
     shared: bool = False  # one set of weights for every repetition of the pattern
 
 
@@ -244,7 +253,7 @@ class OneStackConfig(LayeredConfig):
     """One stack, which reads or writes."""
 
     depth: int = Field(12, ge=1)
-    layers: tuple[tuple[AnyPart, ...], ...] = ()  # a pattern that repeats; without one the model's own
+    layers: Layers = ()  # a pattern that repeats; without one the model's own
     shared: bool = False  # one set of weights for every repetition of the pattern
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:

@@ -20,7 +20,7 @@ from headwise.errors import UserError
 Rate = Callable[[int, float], float]
 Floor = Annotated[float, Field(ge=0, le=1)]  # of the rate, as a share of its peak
 
-SCHEDULES = Table("schedule", default="cosine")
+SCHEDULES = Table("schedule", default="cosine", place="train.schedule")
 
 
 def noam(width: int, warmup: int, factor: float = 1.0) -> Rate:
