@@ -64,6 +64,31 @@ def test_the_stored_config_holds_one_depth_a_stack(name):
     assert "depth" not in stored and (stored["encoder"]["depth"], stored["decoder"]["depth"]) == (3, 4)
 
 
+DEPTHS = {
+    "transformer": {"base": 6, "big": 6, "small": 3},
+    "bart": {"base": 6, "large": 12},
+    "t5": {
+        "base": 12,
+        "small": 6,
+        "large": 24,
+        "3b": 24,
+        "11b": 24,
+        "v1.1-small": 8,
+        "v1.1-base": 12,
+        "v1.1-large": 24,
+    },
+    "switch": {"base-8": 12, "large-128": 24, "xxl-128": 24, "c-2048": 15, "narang-top1": 12, "narang-top2": 12},
+    "performer": {"base": 6, "protein": 36},
+    "linear-transformer": {"mnist": 8, "cifar": 16},
+}
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_published_sizes_have_their_depth_in_both_stacks(name):
+    for size, depth in DEPTHS[name].items():
+        assert depths(catalog.MODELS.parse(f"{name}-{size}")) == [depth, depth], size
+
+
 FILE = """
 data = { train = "pairs.tsv" }
 train = { steps = 1 }

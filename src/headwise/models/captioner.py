@@ -14,7 +14,7 @@ from headwise.models.vit import ColumnConfig
 
 
 class CaptionerConfig(ColumnConfig):
-    """`depth` layers read, `decoder` writes; both are as wide."""
+    """`depth` layers read, `decoder` writes, with as many layers unless it says how many; both are as wide."""
 
     tasks = ("caption",)
     kind: Literal["captioner"] = "captioner"

@@ -42,7 +42,7 @@ else:
 
 
 class DetrConfig(OneStackConfig, PictureConfig):
-    """`depth` layers read, `decoder` finds."""
+    """`depth` layers read, `decoder` finds, with as many layers unless it says how many."""
 
     tasks = ("detect",)
     unread = (*WORDS, "embedding_width", "pool")
