@@ -24,7 +24,7 @@ def test_the_limit_grows_with_the_source_up_to_a_maximum():
         ({"temperature": -1.0}, "temperature: .*greater than or equal to 0"),
         ({"temperature": float("nan")}, "temperature: .*finite"),
         ({"nbest": 1_000_000, "temperature": 1.0}, "nbest: .*less than or equal to"),
-        ({"beam": 4}, "did you mean beams"),
+        ({"beam": 4}, "Headwise calls it decode.beams"),
     ],
 )
 def test_a_mistake_names_the_key_and_the_way_out(data, message):
