@@ -32,7 +32,10 @@ TOLERANCE = 1e-9
 VOCAB, LABELS, STEPS = 12, 9, 3
 GENERATE = ("transduce", "language-model", "caption")
 # (pattern, replacement): names of weights of the other checkout -> names here, applied in this order
-RENAMED: tuple[tuple[str, str], ...] = ()
+RENAMED: tuple[tuple[str, str], ...] = (
+    (r"\bsee\.", "qkv."),
+    (r"\bterms\.", "score_mods."),
+)
 
 
 def list_cases(only: list[str]) -> Iterator[tuple[str, str]]:

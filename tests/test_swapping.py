@@ -96,7 +96,7 @@ def test_heads_that_shared_keys_get_each_their_own() -> None:
 def test_keys_that_are_queries_take_the_queries() -> None:
     old = built("gpt2-tiny")
     new, said = swapped(old, "lsh")
-    name = "decoder.stack.layers.1.parts.0.see.project.weight"
+    name = "decoder.stack.layers.1.parts.0.qkv.project.weight"
     theirs, own = old.state_dict()[name], new.state_dict()[name]
     assert torch.equal(own, torch.cat((theirs[:32], theirs[64:])))  # of queries, keys and values of 32 channels
     assert "new: nothing; left there: nothing" in said

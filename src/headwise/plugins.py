@@ -1,6 +1,6 @@
 """Users' own parts: a file named with `--with`, or an installed package with the entry point `headwise.parts`.
 
-Such a file adds its configs to the tables (`PARTS.add`, `TERMS.add`, ...); nothing of Headwise needs to change.
+Such a file adds its configs to the tables (`PARTS.add`, `SCORE_MODS.add`, ...); nothing of Headwise needs to change.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from headwise.blocks.attention import Attention, Grouped, Itself, Recalling
+from headwise.blocks.attention import Attention, GroupedQueryProjection, SegmentRecurrenceProjection, SelfProjection
+from headwise.blocks.attention_inputs import ScoreMod
 from headwise.blocks.feedforward import FeedForward
-from headwise.blocks.look import Term
 from headwise.blocks.mixers.projected import Projected
 from headwise.blocks.part import Part
-from headwise.blocks.terms import Causal
+from headwise.blocks.score_mods import Causal
 from headwise.config.base import Config, validate
 from headwise.config.parts import AnyPart, PartConfig, Site
 from headwise.decode.ensemble import Ensemble
@@ -73,7 +73,9 @@ def swap(
 
 def self_attentions(model: nn.Module, layers: Iterable[int | str] | None = None) -> list[str]:
     """The names of the parts whose tokens look at one another: all, or those inside some layers."""
-    found = [name for name, part in model.named_modules() if isinstance(part, Mixer) and isinstance(part.see, Itself)]
+    found = [
+        name for name, part in model.named_modules() if isinstance(part, Mixer) and isinstance(part.qkv, SelfProjection)
+    ]
     if not found:
         raise UserError("swap: this model has no self-attention that could be exchanged; name another")
     if layers is None:
@@ -116,20 +118,20 @@ def built(config: Any, site: Site, old: nn.Module) -> nn.Module:
 
 
 def recalls(part: nn.Module) -> bool:
-    return isinstance(getattr(part, "see", None), Recalling)
+    return isinstance(getattr(part, "qkv", None), SegmentRecurrenceProjection)
 
 
 def site_of(model: nn.Module, name: str) -> Site:
     """The place of a part, read off the part itself and its neighbours."""
     part = model.get_submodule(name)
-    assert isinstance(part, Mixer) and isinstance(part.see, Itself)
-    see, terms = part.see, [term for term in part.terms if isinstance(term, Term)]
+    assert isinstance(part, Mixer) and isinstance(part.qkv, SelfProjection)
+    qkv, score_mods = part.qkv, [mod for mod in part.score_mods if isinstance(mod, ScoreMod)]
     # Masks and choices are the old part's own; how distance counts is the model's.
-    positions = tuple(term for term in terms if term.touches.isdisjoint(("hide", "reweigh")))
+    positions = tuple(mod for mod in score_mods if mod.hooks.isdisjoint(("mask", "edit_weights")))
 
     def same(heads: int, head_width: int) -> tuple[Any, ...]:
-        if positions and (heads, head_width) != (see.heads, see.head_width):
-            raise UserError(f"heads: the model's positions are made for {see.heads} of {see.head_width}; leave it out")
+        if positions and (heads, head_width) != (qkv.heads, qkv.head_width):
+            raise UserError(f"heads: the model's positions are made for {qkv.heads} of {qkv.head_width}; leave it out")
         return positions
 
     width = part.out.out_features
@@ -137,16 +139,16 @@ def site_of(model: nn.Module, name: str) -> Site:
     network = next((each for each in beside if isinstance(each, FeedForward)), None)
     return Site(
         width=width,
-        heads=see.heads,
+        heads=qkv.heads,
         hidden=network.outer.in_features if network else 4 * width,
-        head_width=see.head_width,
-        key_value_heads=see.key_value_heads if isinstance(see, Grouped) else 0,
-        causal=getattr(part, "causal", any(isinstance(term, Causal) for term in terms)),
+        head_width=qkv.head_width,
+        key_value_heads=qkv.key_value_heads if isinstance(qkv, GroupedQueryProjection) else 0,
+        causal=getattr(part, "causal", any(isinstance(mod, Causal) for mod in score_mods)),
         attention_dropout=getattr(part, "dropout", 0.0),
         hidden_dropout=getattr(network.drop, "p", 0.0) if network else 0.0,
         attention_bias=part.out.bias is not None,
         mlp_bias=network is None or network.outer.bias is not None,
-        terms=same,
+        score_mods=same,
     )
 
 

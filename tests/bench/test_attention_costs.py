@@ -69,7 +69,7 @@ def test_errors_are_those_of_a_direct_computation(mixer: str, causal: bool) -> N
     job = MixerJob(engine=mixer, mixer=mixer, heads=2, head_width=8, causal=causal)
     part, x = ours(job, 300).eval(), torch.randn(1, 300, 16)
     mixed, look = observed(part, x)
-    q, k, v = part.see.split(part.see.project(x))  # type: ignore[attr-defined]
+    q, k, v = part.qkv.split(part.qkv.project(x))  # type: ignore[attr-defined]
     exact = attention(q, k, v, causal)
     expected = ((part(x) - part.out(exact.transpose(1, 2).flatten(2))).norm()) / exact.norm()  # type: ignore[operator]
     found = error(mixed, look, causal, rows=64, blocks=100)
@@ -83,7 +83,7 @@ def test_errors_are_those_of_a_direct_computation(mixer: str, causal: bool) -> N
 
 
 def test_a_window_is_compared_with_attention_to_all_keys() -> None:
-    mixer = {"kind": "attention", "terms": [{"kind": "window", "left": 2, "right": 2}]}
+    mixer = {"kind": "attention", "score_mods": [{"kind": "window", "left": 2, "right": 2}]}
     job = MixerJob(engine="near", mixer=mixer, heads=2, head_width=8)
     found = Subject(job)(40, first=True)
     assert found["error"] > 0.1

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.blocks.attention import Attention, Memory
+from headwise.blocks.attention import Attention, CrossProjection
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.kernels import plain, weights
-from headwise.blocks.look import Look, Sight, Term
 from headwise.blocks.position import Sinusoid
+from headwise.blocks.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, Window
 from headwise.blocks.stream import Context, Recorder, Stream
-from headwise.blocks.terms import Alibi, BucketBias, Causal, Rotary, Shaw, Window
 from headwise.errors import UserError
 
 close = torch.testing.assert_close
@@ -27,21 +27,21 @@ def test_worked_example() -> None:
     keys = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]).double()
     values = torch.tensor([[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]).double()
     attention = Attention(4, heads=1, head_width=3, bias=False, scale=1.0, kernel="plain").double()
-    looks: list[Look] = []
+    looks: list[AttentionInputs] = []
 
     class Eye(Recorder):
-        def look(self, place: object, look: Look) -> None:
-            looks.append(look)
+        def observe(self, place: object, inputs: AttentionInputs) -> None:
+            looks.append(inputs)
 
     with torch.no_grad():
-        attention.see.project.weight.copy_(torch.cat((queries, keys, values), dim=1).t())
+        attention.qkv.project.weight.copy_(torch.cat((queries, keys, values), dim=1).t())
         attention.out.weight.copy_(torch.eye(4, 3))
     out = attention(x.unsqueeze(0), Context(record=Eye()))
     scores = looks[0].q @ looks[0].k.transpose(-2, -1)
     assert scores[0, 0].tolist() == [[2, 4, 4], [4, 16, 12], [4, 12, 10]]
     expected = [[1.936621, 6.683105, 1.595068], [1.999994, 7.963992, 0.053976], [1.999705, 7.759892, 0.358389]]
     close(out[0, :, :3], torch.tensor(expected).double(), atol=1e-6, rtol=0)
-    scaled = plain(Look(looks[0].q, looks[0].k, looks[0].v, 3**-0.5, looks[0].sight))
+    scaled = plain(AttentionInputs(looks[0].q, looks[0].k, looks[0].v, 3**-0.5, looks[0].layout))
     expected = [[1.863874, 6.319371, 1.704189], [1.999110, 7.814124, 0.273472], [1.992555, 7.479636, 0.735877]]
     close(scaled[0, 0], torch.tensor(expected).double(), atol=1e-6, rtol=0)
 
@@ -54,9 +54,9 @@ def test_without_positions_a_permutation_of_the_input_permutes_the_output() -> N
 @pytest.mark.parametrize(
     "make", [Causal, lambda: Window(1, 1), lambda: Rotary(4), lambda: Alibi(2), lambda: Shaw(4, 2)]
 )
-def test_terms_of_place_break_the_symmetry(make: type[Term]) -> None:
+def test_terms_of_place_break_the_symmetry(make: type[ScoreMod]) -> None:
     attention, x, order = (
-        Attention(8, heads=2, terms=[make()]).double(),
+        Attention(8, heads=2, score_mods=[make()]).double(),
         torch.randn(2, 6, 8).double(),
         [1, 0, 2, 5, 4, 3],
     )
@@ -86,7 +86,7 @@ def test_products_have_the_variance_of_their_width_and_scaled_scores_one(head_wi
 
 def test_one_head_is_the_formula() -> None:
     attention, x = Attention(6, heads=1).double(), torch.randn(1, 5, 6).double()
-    q, k, v = attention.see.project(x)[0].chunk(3, dim=-1)
+    q, k, v = attention.qkv.project(x)[0].chunk(3, dim=-1)
     expected = attention.out((q @ k.t() / math.sqrt(6)).softmax(-1) @ v)
     close(attention(x)[0], expected)
 
@@ -94,7 +94,7 @@ def test_one_head_is_the_formula() -> None:
 def test_heads_look_for_themselves() -> None:
     """B6: several heads are several attentions whose outputs stand side by side."""
     attention, x = Attention(6, heads=3).double(), torch.randn(1, 5, 6).double()
-    q, k, v = attention.see.project(x)[0].view(5, 3, 3, 2).permute(1, 2, 0, 3)  # (T, 3, H, D) -> 3 x (H, T, D)
+    q, k, v = attention.qkv.project(x)[0].view(5, 3, 3, 2).permute(1, 2, 0, 3)  # (T, 3, H, D) -> 3 x (H, T, D)
     heads = [(q[h] @ k[h].t() / math.sqrt(2)).softmax(-1) @ v[h] for h in range(3)]
     close(attention(x)[0], attention.out(torch.cat(heads, dim=-1)))
 
@@ -103,12 +103,12 @@ def test_a_cold_softmax_is_a_lookup() -> None:
     """B3: as the scale grows, a query finds the value of the key that equals it."""
     keys = torch.eye(4).view(1, 1, 4, 4)
     values = torch.randn(1, 1, 4, 4)
-    found = plain(Look(keys[:, :, [2, 0]], keys, values, 1000.0, Sight(2, 4)))
+    found = plain(AttentionInputs(keys[:, :, [2, 0]], keys, values, 1000.0, AttentionLayout(2, 4)))
     close(found, values[:, :, [2, 0]])
 
 
 def test_packed_documents_do_not_see_one_another() -> None:
-    attention, one, two = Attention(8, heads=2, terms=[Causal()]), torch.randn(1, 4, 8), torch.randn(1, 3, 8)
+    attention, one, two = Attention(8, heads=2, score_mods=[Causal()]), torch.randn(1, 4, 8), torch.randn(1, 3, 8)
     segment = torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
     packed = attention(Stream(torch.cat((one, two), dim=1), torch.arange(7), segment=segment))
     close(packed, torch.cat((attention(one), attention(two)), dim=1))
@@ -123,9 +123,9 @@ def test_a_width_that_heads_cannot_share() -> None:
 @pytest.mark.parametrize(
     "make", [lambda: Window(1, 1), lambda: Rotary(4), lambda: Alibi(2), lambda: BucketBias(2), lambda: Shaw(4, 2)]
 )
-def test_terms_between_a_target_and_its_memory(make: type[Term]) -> None:
+def test_terms_between_a_target_and_its_memory(make: type[ScoreMod]) -> None:
     """Beams folded into the queries keep their positions: each row gives what it gives alone and at once."""
-    attention = Attention(8, heads=2, see=Memory(8, 2, 4), terms=[make()]).double().eval()
+    attention = Attention(8, heads=2, qkv=CrossProjection(8, 2, 4), score_mods=[make()]).double().eval()
     memory, x = torch.randn(2, 5, 8).double(), torch.randn(6, 4, 8).double()  # three beams a source
     alone = attention(Stream.of(x), Context({"encoder": Stream.of(memory.repeat_interleave(3, 0))}))
     ctx = Context({"encoder": Stream.of(memory)}, DecodingCache(rows=6, beams=3))
@@ -140,4 +140,4 @@ def test_terms_between_a_target_and_its_memory(make: type[Term]) -> None:
 
 def test_rows_of_weights_sum_to_one() -> None:
     q, k = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
-    close(weights(Look(q, k, k, 0.5, Sight(3, 5))).sum(-1), torch.ones(1, 2, 3))
+    close(weights(AttentionInputs(q, k, k, 0.5, AttentionLayout(3, 5))).sum(-1), torch.ones(1, 2, 3))

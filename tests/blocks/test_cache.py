@@ -4,8 +4,8 @@ import torch
 
 from headwise.blocks.attention import Attention
 from headwise.blocks.cache import DecodingCache
+from headwise.blocks.score_mods import Alibi, Causal
 from headwise.blocks.stream import Cache, Context, Stream
-from headwise.blocks.terms import Alibi, Causal
 
 close = torch.testing.assert_close
 
@@ -47,7 +47,7 @@ def test_the_null_cache_remembers_nothing() -> None:
 
 
 def test_one_module_at_two_places_has_two_memories() -> None:
-    shared = Attention(8, heads=2, terms=[Alibi(2), Causal()]).double().eval()
+    shared = Attention(8, heads=2, score_mods=[Alibi(2), Causal()]).double().eval()
     x = torch.randn(2, 5, 8).double()
     ctx = Context(cache=DecodingCache(rows=2))
     outs = []
@@ -58,7 +58,7 @@ def test_one_module_at_two_places_has_two_memories() -> None:
 
 
 def test_padding_and_documents_are_remembered() -> None:
-    attention = Attention(8, heads=2, terms=[Causal()]).double().eval()
+    attention = Attention(8, heads=2, score_mods=[Causal()]).double().eval()
     x, keep = torch.randn(2, 6, 8).double(), torch.tensor([[True] * 6, [False, False, True, True, True, True]])
     segment = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 0, 0, 0, 1, 1]])
     pos = torch.arange(6)

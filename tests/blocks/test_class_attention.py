@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import headwise
 from headwise import UserError
-from headwise.blocks.attention import Attention, Memory
+from headwise.blocks.attention import Attention, CrossProjection
 from headwise.blocks.class_attention import ClassLayer, Marking
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm
@@ -30,7 +30,7 @@ def marked(marks: int = 1) -> Stream:
 
 
 def class_layer() -> ClassLayer:
-    looks = Attention(WIDTH, HEADS, see=Memory(WIDTH, HEADS, WIDTH // HEADS))
+    looks = Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, WIDTH // HEADS))
     layer = ClassLayer([looks, FeedForward(WIDTH, 12, "gelu")], norm).double()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -43,8 +43,8 @@ def test_it_is_attention_of_which_only_the_first_queries_count(marks: int) -> No
     layer, stream = class_layer(), marked(marks)
     looks, whole = layer.parts[0], Attention(WIDTH, HEADS).double()
     whole.out = looks.out
-    whole.see.project.weight.copy_(torch.cat((looks.see.query.weight, looks.see.project.weight)))
-    whole.see.project.bias.copy_(torch.cat((looks.see.query.bias, looks.see.project.bias)))
+    whole.qkv.project.weight.copy_(torch.cat((looks.qkv.query.weight, looks.qkv.project.weight)))
+    whole.qkv.project.bias.copy_(torch.cat((looks.qkv.query.bias, looks.qkv.project.bias)))
     x = stream.x[:, :marks] + whole(layer.norms[0](stream.x))[:, :marks]
     expected = x + layer.parts[1](layer.norms[1](x))
     torch.testing.assert_close(layer(stream, Context()).x[:, :marks], expected)
@@ -72,15 +72,15 @@ def test_a_class_layer_needs_a_grid() -> None:
         class_layer()(Stream.of(torch.randn(1, 4, WIDTH, dtype=torch.float64)), Context())
 
 
-def talking(change: Callable[[TalkingHeads], object] = lambda term: None) -> Attention:
+def talking(change: Callable[[TalkingHeads], object] = lambda mod: None) -> Attention:
     torch.manual_seed(0)
-    term = TalkingHeads(HEADS)
-    change(term)
-    return Attention(WIDTH, HEADS, terms=[term]).double()
+    mod = TalkingHeads(HEADS)
+    change(mod)
+    return Attention(WIDTH, HEADS, score_mods=[mod]).double()
 
 
-def silent(term: TalkingHeads) -> None:
-    for linear in (term.before, term.after):
+def silent(mod: TalkingHeads) -> None:
+    for linear in (mod.before, mod.after):
         nn.init.eye_(linear.weight)
         nn.init.zeros_(linear.bias)
 
@@ -88,7 +88,7 @@ def silent(term: TalkingHeads) -> None:
 @torch.no_grad()
 def test_heads_that_say_nothing_to_each_other_are_plain_heads() -> None:
     part, plain, x = talking(silent), Attention(WIDTH, HEADS).double(), marked().x
-    plain.see, plain.out = part.see, part.out
+    plain.qkv, plain.out = part.qkv, part.out
     torch.testing.assert_close(part(x), plain(x))
 
 
@@ -96,15 +96,15 @@ def test_heads_that_say_nothing_to_each_other_are_plain_heads() -> None:
 def test_heads_exchange_scores_and_weights() -> None:
     """Equation 3 and 4 of talking-heads attention, head by head."""
     part, x = talking(), marked().x
-    term: TalkingHeads = part.terms[0]  # type: ignore[assignment]
-    q, k, v = part.see.split(part.see.project(x))
+    mod: TalkingHeads = part.score_mods[0]  # type: ignore[assignment]
+    q, k, v = part.qkv.split(part.qkv.project(x))
     scores = [q[:, head] @ k[:, head].mT / (WIDTH // HEADS) ** 0.5 for head in range(HEADS)]
 
     def said(linear: nn.Linear, heads: list[Tensor]) -> list[Tensor]:
         rows = zip(linear.weight, linear.bias, strict=True)
         return [sum(share * head for share, head in zip(row, heads, strict=True)) + shift for row, shift in rows]  # type: ignore[misc]
 
-    weights = said(term.after, [each.softmax(-1) for each in said(term.before, scores)])
+    weights = said(mod.after, [each.softmax(-1) for each in said(mod.before, scores)])
     expected = part.out(torch.cat([each @ v[:, head] for head, each in enumerate(weights)], dim=-1))
     torch.testing.assert_close(part(x), expected)
 
@@ -115,6 +115,6 @@ def test_what_is_hidden_stays_hidden_when_heads_talk() -> None:
     part = talking()
     x, keep = torch.randn(1, 5, WIDTH, dtype=torch.float64), torch.tensor([[True, True, True, False, False]])
     torch.testing.assert_close(part(Stream.of(x, keep))[:, :3], part(x[:, :3]))
-    writer = headwise.build("gpt2-tiny", vocab=12, mixer={"kind": "attention", "terms": ["talking"]}).eval()
+    writer = headwise.build("gpt2-tiny", vocab=12, mixer={"kind": "attention", "score_mods": ["talking"]}).eval()
     ids = torch.tensor([[4, 5, 6, 7]])
     torch.testing.assert_close(writer(ids)[:, :2], writer(ids[:, :2]))

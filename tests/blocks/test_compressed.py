@@ -33,7 +33,7 @@ def stream(length: int, **beside: Any) -> Stream:
 
 def by_hand(built: Any, given: Stream, causal: bool) -> Tensor:
     """Row by row, head by head, query by query."""
-    q, k, v = built.see.split(built.see.project(given.x))
+    q, k, v = built.qkv.split(built.qkv.project(given.x))
     rows, heads, length, width = q.shape
     mixed, size = torch.zeros_like(q), built.factor
     for row in range(rows):
@@ -113,7 +113,7 @@ def test_it_begins_near_exact_attention() -> None:
     """Of tokens that come three by three alike, the mean is each of them."""
     x = stream(4).x.repeat_interleave(3, 1)
     built = PARTS.parse({"kind": "compressed"}).build(Site(WIDTH, HEADS, WIDTH)).double()
-    q, k, v = built.see.split(built.see.project(x))
+    q, k, v = built.qkv.split(built.qkv.project(x))
     k, v = (torch.cat((side[:, :, :1], side[:, :, ::3]), 2) for side in (k, v))
     mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     torch.testing.assert_close(built(x), built.out(mixed.transpose(1, 2).flatten(2)))

@@ -10,25 +10,27 @@ import torch
 from torch import Tensor
 
 from headwise import build
-from headwise.blocks.attention import Attention, Memory
+from headwise.blocks.attention import Attention, CrossProjection
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.hard import Hard, Local, others, reinforce
 from headwise.blocks.kernels import chunked, plain, weights
-from headwise.blocks.look import Look, Sight
 from headwise.blocks.record import Collector, collect, record
+from headwise.blocks.score_mods import Padding
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import Padding
-from headwise.config.parts import TERMS, Site
+from headwise.config.parts import SCORE_MODS, Site
 from headwise.errors import UserError
 
 SAMPLES, ERRORS = 20_000, 4  # a mean of so many samples lies within so many standard errors
 close = torch.testing.assert_close
 
 
-def look_at(rows: int, *terms: torch.nn.Module, queries: int = 2, keys: int = 4, keep: Tensor | None = None) -> Look:
+def look_at(
+    rows: int, *score_mods: torch.nn.Module, queries: int = 2, keys: int = 4, keep: Tensor | None = None
+) -> AttentionInputs:
     """The same random queries, keys and values in every row, in float64."""
     q, k, v = (torch.randn(1, 1, n, 3, dtype=torch.float64).expand(rows, -1, -1, -1) for n in (queries, keys, keys))
-    return Look(q, k, v, 1.0, Sight(queries, keys, keep=keep), terms)
+    return AttentionInputs(q, k, v, 1.0, AttentionLayout(queries, keys, keep=keep), score_mods)
 
 
 def near(samples: Tensor, expected: Tensor) -> bool:
@@ -38,32 +40,32 @@ def near(samples: Tensor, expected: Tensor) -> bool:
 
 
 def test_on_average_hard_attention_is_soft_attention() -> None:
-    look = look_at(SAMPLES, Hard())
-    soft = plain(replace(look, terms=()))[0]
-    hard = plain(look)
+    inputs = look_at(SAMPLES, Hard())
+    soft = plain(replace(inputs, score_mods=()))[0]
+    hard = plain(inputs)
     assert near(hard, soft)
     assert not near(hard, soft + 0.1)  # so many samples tell
 
 
 def test_training_samples_one_key_and_evaluation_takes_the_heaviest() -> None:
     hard = Hard()
-    look = look_at(500, hard)
-    soft = weights(replace(look, terms=()))
-    sampled = weights(look)
+    inputs = look_at(500, hard)
+    soft = weights(replace(inputs, score_mods=()))
+    sampled = weights(inputs)
     assert set(sampled.unique().tolist()) == {0.0, 1.0}
     close(sampled.sum(-1), torch.ones(500, 1, 2).double())
     assert (sampled.mean(0) > 0).all(), "some key was never chosen"
     hard.eval()
-    assert torch.equal(weights(look).argmax(-1), soft.argmax(-1))
-    assert torch.equal(weights(look), weights(look))
+    assert torch.equal(weights(inputs).argmax(-1), soft.argmax(-1))
+    assert torch.equal(weights(inputs), weights(inputs))
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_hidden_keys_are_never_chosen_and_a_blind_row_gives_zeros(training: bool) -> None:
     keep = torch.tensor([[True, False, True, False]] * 300 + [[False] * 4])
     side = Collector()
-    look = replace(look_at(301, Padding(), Hard().train(training), keep=keep), side=side)
-    chosen = weights(look)
+    inputs = replace(look_at(301, Padding(), Hard().train(training), keep=keep), side=side)
+    chosen = weights(inputs)
     assert not chosen[..., ~keep[0]].any()
     assert chosen[:300].sum() == 600 and not chosen[300].any()
     assert all(torch.isfinite(p).all() for p in side.all("hard"))
@@ -71,18 +73,18 @@ def test_hidden_keys_are_never_chosen_and_a_blind_row_gives_zeros(training: bool
 
 def test_log_probabilities_are_those_of_the_choices() -> None:
     side = Collector("hard")
-    look = replace(look_at(50, Hard()), side=side, place=("here", 1))
-    chosen = weights(look)
-    soft = weights(replace(look, terms=()))
+    inputs = replace(look_at(50, Hard()), side=side, place=("here", 1))
+    chosen = weights(inputs)
+    soft = weights(replace(inputs, score_mods=()))
     (log_prob,) = side.values["hard"]["here", 1]
     close(log_prob, (soft * chosen).sum(-1).log())
-    chunked(look, rows=1)  # each block of queries reports for itself
+    chunked(inputs, rows=1)  # each block of queries reports for itself
     assert [p.shape for p in side.all("hard")[1:]] == [(50, 1, 1)] * 2
 
 
 def test_a_model_reports_its_choices_once_whoever_looks_on() -> None:
-    terms = [{"kind": "hard"}]
-    layer = [["attention", {"see": "memory", "terms": terms}, "mlp"]]
+    score_mods = [{"kind": "hard"}]
+    layer = [["attention", {"attend_to": "memory", "score_mods": score_mods}, "mlp"]]
     model = build("transformer-tiny", vocab=20, decoder={"depth": 2, "layers": layer})
     source, target = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[1, 5, 6]])
     with collect("hard") as side, record():
@@ -97,22 +99,22 @@ def test_a_model_reports_its_choices_once_whoever_looks_on() -> None:
 def estimates(informed: bool) -> tuple[Tensor, Tensor]:
     """REINFORCE's gradient in the queries from each of many samples, and the exact one by enumeration."""
     side = Collector()
-    look = replace(look_at(SAMPLES, Hard()), side=side)
+    inputs = replace(look_at(SAMPLES, Hard()), side=side)
     aim = torch.randn(3, dtype=torch.float64)
 
     def nll(out: Tensor) -> Tensor:
         return 5 + (out @ aim - 1) ** 2  # far from zero, as a likelihood is
 
-    q = look.q.clone().requires_grad_()
-    losses = nll(plain(replace(look, q=q))).squeeze(1)  # (B, 1, Tq) -> (B, T)
+    q = inputs.q.clone().requires_grad_()
+    losses = nll(plain(replace(inputs, q=q))).squeeze(1)  # (B, 1, Tq) -> (B, T)
     rows = losses.sum(1)
     baseline = others(rows, torch.full((SAMPLES,), 2)) if informed else torch.zeros(())
     loss = reinforce(rows, side.all("hard"), baseline)
     close(loss, rows)
     (sampled,) = torch.autograd.grad(loss.sum(), q)
-    single = look.q[:1].clone().requires_grad_()
-    every = weights(replace(look, q=single, k=look.k[:1], v=look.v[:1], terms=()))
-    expected = (every * nll(look.v[:1]).unsqueeze(2)).sum()  # sum_i w_i nll(v_i): each query takes one value
+    single = inputs.q[:1].clone().requires_grad_()
+    every = weights(replace(inputs, q=single, k=inputs.k[:1], v=inputs.v[:1], score_mods=()))
+    expected = (every * nll(inputs.v[:1]).unsqueeze(2)).sum()  # sum_i w_i nll(v_i): each query takes one value
     (exact,) = torch.autograd.grad(expected, single)
     return sampled, exact[0]
 
@@ -130,9 +132,9 @@ def test_reinforce_is_unbiased_and_a_baseline_lowers_its_variance() -> None:
 
 def test_values_learn_through_the_choice_and_weights_through_its_probability() -> None:
     side = Collector()
-    look = replace(look_at(4, Hard()), side=side)
-    q, v = look.q.clone().requires_grad_(), look.v.clone().requires_grad_()
-    out = plain(replace(look, q=q, v=v)).square().sum((1, 3))  # (B, H, Tq, D) -> (B, Tq)
+    inputs = replace(look_at(4, Hard()), side=side)
+    q, v = inputs.q.clone().requires_grad_(), inputs.v.clone().requires_grad_()
+    out = plain(replace(inputs, q=q, v=v)).square().sum((1, 3))  # (B, H, Tq, D) -> (B, Tq)
     assert torch.autograd.grad(out.sum(), q, retain_graph=True, allow_unused=True) == (None,)
     by_value, by_query = torch.autograd.grad(reinforce(out.sum(1), side.all("hard"), torch.zeros(4)).sum(), (v, q))
     assert by_value.any() and by_query.any()
@@ -148,20 +150,20 @@ def test_a_rows_baseline_does_not_know_its_own_loss() -> None:
 
 
 def local(mode: str, reach: int = 2) -> torch.nn.Module:
-    term = TERMS.parse({"kind": "local", "mode": mode, "reach": reach})
-    return term.build(Site(width=8, heads=2, hidden=8), 4).double()
+    mod = SCORE_MODS.parse({"kind": "local", "mode": mode, "reach": reach})
+    return mod.build(Site(width=8, heads=2, hidden=8), 4).double()
 
 
 def test_predicted_windows_are_the_formula() -> None:
     """Luong et al. 2015, eq. 9 and 10, one query at a time, over sources of different lengths."""
-    term, reach, lengths = local("predictive"), 2, (9, 5)
+    mod, reach, lengths = local("predictive"), 2, (9, 5)
     q, k = torch.randn(2, 2, 3, 4).double(), torch.randn(2, 2, 9, 4).double()
     keep = torch.arange(9) < torch.tensor(lengths)[:, None]
-    found = weights(Look(q, k, k, 1.0, Sight(3, 9, keep=keep), (term, Padding())))
+    found = weights(AttentionInputs(q, k, k, 1.0, AttentionLayout(3, 9, keep=keep), (mod, Padding())))
     for row, length in enumerate(lengths):
         for head in range(2):
             for t in range(3):
-                place = length * torch.sigmoid((q[row, head, t] @ term.inner[head]).tanh() @ term.outer[head]).item()
+                place = length * torch.sigmoid((q[row, head, t] @ mod.inner[head]).tanh() @ mod.outer[head]).item()
                 window = [s for s in range(length) if abs(s - place) <= reach]
                 align = (k[row, head, window] @ q[row, head, t]).softmax(0)
                 bell = torch.tensor([math.exp(-((s - place) ** 2) / (2 * (reach / 2) ** 2)) for s in window])
@@ -174,7 +176,9 @@ def test_monotonic_windows_follow_the_target() -> None:
     q = torch.zeros(1, 1, 4, 4)
     k = torch.zeros(1, 1, 9, 4)
     found = weights(
-        Look(q, k, k, 1.0, Sight(4, 9, torch.tensor([0, 3, 9, 20]), torch.arange(9)), (local("monotonic"),))
+        AttentionInputs(
+            q, k, k, 1.0, AttentionLayout(4, 9, torch.tensor([0, 3, 9, 20]), torch.arange(9)), (local("monotonic"),)
+        )
     )
     expected = [[1 / 3] * 3 + [0] * 6, [0] + [0.2] * 5 + [0] * 3, [0] * 7 + [0.5] * 2, [0] * 9]
     close(found[0, 0], torch.tensor(expected))
@@ -182,7 +186,7 @@ def test_monotonic_windows_follow_the_target() -> None:
 
 @pytest.mark.parametrize("mode", ["monotonic", "predictive"])
 def test_windows_of_a_source_work_step_by_step_and_for_beams(mode: str) -> None:
-    attention = Attention(8, heads=2, see=Memory(8, 2, 4), terms=[local(mode)]).double().eval()
+    attention = Attention(8, heads=2, qkv=CrossProjection(8, 2, 4), score_mods=[local(mode)]).double().eval()
     memory, x = torch.randn(2, 9, 8).double(), torch.randn(6, 4, 8).double()  # three beams a source
     keep = torch.arange(9) < torch.tensor([[9], [6]])
     repeated = Stream.of(memory.repeat_interleave(3, 0), keep.repeat_interleave(3, 0))
@@ -192,12 +196,16 @@ def test_windows_of_a_source_work_step_by_step_and_for_beams(mode: str) -> None:
 
 
 def test_the_place_of_a_window_is_learned() -> None:
-    term = Local(1, 3, 2).double()
-    plain(look_at(1, term, keys=9)).sum().backward()
-    assert all(p.grad is not None and p.grad.any() for p in term.parameters())
+    mod = Local(1, 3, 2).double()
+    plain(look_at(1, mod, keys=9)).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in mod.parameters())
 
 
 def test_a_decoder_cannot_predict_places_in_its_own_future() -> None:
-    terms = [{"kind": "local", "mode": "predictive"}]
+    score_mods = [{"kind": "local", "mode": "predictive"}]
     with pytest.raises(UserError, match="not causal and would see the future"):
-        build("transformer-tiny", vocab=20, decoder={"layers": [[{"terms": terms}, {"see": "memory"}, "mlp"]]})
+        build(
+            "transformer-tiny",
+            vocab=20,
+            decoder={"layers": [[{"score_mods": score_mods}, {"attend_to": "memory"}, "mlp"]]},
+        )

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headwise.blocks.attention import Attention
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.kernels import KERNELS, chunked, kernel_named, plain, sdpa, weights
-from headwise.blocks.look import Look, Sight, Term
+from headwise.blocks.score_mods import Alibi, BucketBias, Causal, Padding, Segments, Shaw, Window
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import Alibi, BucketBias, Causal, Padding, Segments, Shaw, Window
 from headwise.errors import UserError
 from headwise.testing import assert_causal
 
 ROWS, HEADS, HEAD_WIDTH = 2, 2, 4
-TERMS: dict[str, Callable[[], Term]] = {
+SCORE_MODS: dict[str, Callable[[], ScoreMod]] = {
     "causal": Causal,
     "window": lambda: Window(2, 1),
     "alibi": lambda: Alibi(HEADS),
@@ -32,10 +32,10 @@ TERMS: dict[str, Callable[[], Term]] = {
 
 
 @st.composite
-def looks(draw: st.DrawFn, terms: list[str]) -> Look:
-    """Queries that stand at the end of the keys, as in decoding, with random masks and terms, in float64."""
+def looks(draw: st.DrawFn, score_mods: list[str]) -> AttentionInputs:
+    """Queries that stand at the end of the keys, as in decoding, with random masks and score mods, in float64."""
     queries, before = draw(st.integers(1, 9)), draw(st.integers(0, 40))
-    chosen = [TERMS[name]() for name in terms if draw(st.booleans())]
+    chosen = [SCORE_MODS[name]() for name in score_mods if draw(st.booleans())]
     torch.manual_seed(draw(st.integers(0, 2**16)))
     keys = queries + before
     q, k, v = (
@@ -43,7 +43,7 @@ def looks(draw: st.DrawFn, terms: list[str]) -> Look:
     )
     pos = torch.arange(keys)
     segment = torch.randint(0, 2, (ROWS, keys)).cumsum(1) if draw(st.booleans()) else None
-    sight = Sight(
+    layout = AttentionLayout(
         queries,
         keys,
         pos[before:],
@@ -52,65 +52,70 @@ def looks(draw: st.DrawFn, terms: list[str]) -> Look:
         None if segment is None else segment[:, before:],
         segment,
     )
-    return Look(q, k, v, 0.5, sight, (*(term.double() for term in chosen), Padding(), Segments()))
+    return AttentionInputs(q, k, v, 0.5, layout, (*(mod.double() for mod in chosen), Padding(), Segments()))
 
 
-def with_gradients(kernel: Callable[[Look], Tensor], look: Look) -> list[Tensor]:
-    """Output and gradients in queries, keys, values and the terms' own parameters."""
-    out = kernel(replace(look, shared={}))
-    leaves = [look.q, look.k, look.v, *(p for term in look.terms for p in term.parameters())]
+def with_gradients(kernel: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs) -> list[Tensor]:
+    """Output and gradients in queries, keys, values and the score mods' own parameters."""
+    out = kernel(replace(inputs, shared={}))
+    leaves = [inputs.q, inputs.k, inputs.v, *(p for mod in inputs.score_mods for p in mod.parameters())]
     return [out, *torch.autograd.grad(out.sin().sum(), leaves)]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(looks(["causal", "window", "alibi", "t5"]))
-def test_fused_kernel_gives_what_the_plain_one_gives(look: Look) -> None:
-    torch.testing.assert_close(with_gradients(sdpa, look), with_gradients(plain, look))
+def test_fused_kernel_gives_what_the_plain_one_gives(inputs: AttentionInputs) -> None:
+    torch.testing.assert_close(with_gradients(sdpa, inputs), with_gradients(plain, inputs))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(looks([*TERMS]), st.integers(1, 5))
-def test_chunks_give_what_the_whole_gives(look: Look, rows: int) -> None:
-    whole = with_gradients(plain, look)
-    torch.testing.assert_close(with_gradients(lambda look: chunked(look, rows), look), whole)
-    torch.testing.assert_close(with_gradients(KERNELS["auto"], look), whole)
+@given(looks([*SCORE_MODS]), st.integers(1, 5))
+def test_chunks_give_what_the_whole_gives(inputs: AttentionInputs, rows: int) -> None:
+    whole = with_gradients(plain, inputs)
+    torch.testing.assert_close(with_gradients(lambda inputs: chunked(inputs, rows), inputs), whole)
+    torch.testing.assert_close(with_gradients(KERNELS["auto"], inputs), whole)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(looks([*TERMS]))
-def test_weights_are_a_distribution_over_what_may_be_seen(look: Look) -> None:
+@given(looks([*SCORE_MODS]))
+def test_weights_are_a_distribution_over_what_may_be_seen(inputs: AttentionInputs) -> None:
     """Also the convex hull (B9): every output lies among the values, so within their smallest and largest."""
-    found, hidden = weights(look), look.hidden()
+    found, hidden = weights(inputs), inputs.mask()
     seen = torch.ones_like(found, dtype=torch.bool) if hidden is None else ~hidden.expand_as(found)
     assert (found >= 0).all() and (found[~seen] == 0).all()
     torch.testing.assert_close(found.sum(-1), seen.any(-1).double())
-    if not any(isinstance(term, Shaw) for term in look.terms):
-        out, lively = plain(look), seen.any(-1)
-        assert (out <= look.v.amax(2, keepdim=True) + 1e-9)[lively].all()
-        assert (out >= look.v.amin(2, keepdim=True) - 1e-9)[lively].all()
+    if not any(isinstance(mod, Shaw) for mod in inputs.score_mods):
+        out, lively = plain(inputs), seen.any(-1)
+        assert (out <= inputs.v.amax(2, keepdim=True) + 1e-9)[lively].all()
+        assert (out >= inputs.v.amin(2, keepdim=True) - 1e-9)[lively].all()
 
 
 BLIND = {
-    "padding": (Sight(6, 6, torch.arange(6), torch.arange(6), torch.zeros(2, 6, dtype=torch.bool)), (Padding(),)),
+    "padding": (
+        AttentionLayout(6, 6, torch.arange(6), torch.arange(6), torch.zeros(2, 6, dtype=torch.bool)),
+        (Padding(),),
+    ),
     "padding and bias": (
-        Sight(6, 6, torch.arange(6), torch.arange(6), torch.zeros(2, 6, dtype=torch.bool)),
+        AttentionLayout(6, 6, torch.arange(6), torch.arange(6), torch.zeros(2, 6, dtype=torch.bool)),
         (Padding(), Alibi(HEADS)),
     ),
     "left padding and causal": (
-        Sight(6, 6, torch.arange(6), torch.arange(6), torch.tensor([[False] * 3 + [True] * 3] * 2)),
+        AttentionLayout(6, 6, torch.arange(6), torch.arange(6), torch.tensor([[False] * 3 + [True] * 3] * 2)),
         (Padding(), Causal()),
     ),
-    "window out of reach": (Sight(6, 6, torch.arange(6) + 50, torch.arange(6)), (Window(1, 1),)),
+    "window out of reach": (AttentionLayout(6, 6, torch.arange(6) + 50, torch.arange(6)), (Window(1, 1),)),
 }
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize("case", BLIND)
-def test_a_query_that_sees_nothing_gives_zeros(case: str, kernel: Callable[[Look], Tensor], dtype: torch.dtype) -> None:
-    sight, terms = BLIND[case]
+def test_a_query_that_sees_nothing_gives_zeros(
+    case: str, kernel: Callable[[AttentionInputs], Tensor], dtype: torch.dtype
+) -> None:
+    layout, score_mods = BLIND[case]
     q, k, v = (torch.randn(2, HEADS, 6, HEAD_WIDTH, dtype=dtype, requires_grad=True) for _ in range(3))
-    out = kernel(Look(q, k, v, 0.5, sight, terms))
+    out = kernel(AttentionInputs(q, k, v, 0.5, layout, score_mods))
     blind = slice(0, 3 if case == "left padding and causal" else 6)
     assert (out[:, :, blind] == 0).all()
     for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
@@ -138,7 +143,7 @@ def test_the_causal_flag_is_left_where_keys_went_before(monkeypatch: pytest.Monk
         return fused(*arguments, is_causal=is_causal, **rest)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
-    attention = Attention(8, heads=2, terms=[Causal()], kernel="sdpa").eval()
+    attention = Attention(8, heads=2, score_mods=[Causal()], kernel="sdpa").eval()
     x = torch.randn(2, 6, 8)
     whole = attention(x)
     ctx = Context(cache=DecodingCache(rows=2))
@@ -148,7 +153,7 @@ def test_the_causal_flag_is_left_where_keys_went_before(monkeypatch: pytest.Monk
 
 
 def test_long_sequences_are_causal_in_the_fused_kernel() -> None:
-    attention = Attention(16, heads=2, terms=[Causal()], kernel="sdpa").eval()
+    attention = Attention(16, heads=2, score_mods=[Causal()], kernel="sdpa").eval()
     assert_causal(attention, torch.randn(1, 300, 16), step=50)
 
 
@@ -156,11 +161,11 @@ def test_masks_are_made_once_for_all_layers_of_a_call() -> None:
     made = []
 
     class Counted(Causal):
-        def hide(self, sight: Sight) -> Tensor | None:
-            made.append(sight)
-            return super().hide(sight)
+        def mask(self, layout: AttentionLayout) -> Tensor | None:
+            made.append(layout)
+            return super().mask(layout)
 
-    layers = [Attention(8, heads=2, terms=[Counted()], kernel=kernel) for kernel in ("plain", "sdpa", "plain")]
+    layers = [Attention(8, heads=2, score_mods=[Counted()], kernel=kernel) for kernel in ("plain", "sdpa", "plain")]
     stream, ctx = Stream.of(torch.randn(1, 4, 8)), Context()
     for layer in layers:
         layer(stream, ctx)

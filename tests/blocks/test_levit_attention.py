@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headwise
+from headwise.blocks.attention_inputs import AttentionLayout
 from headwise.blocks.convolution import streamed
-from headwise.blocks.look import Sight
 from headwise.blocks.mixers.shrinking import (
+    BatchNormCrossProjection,
+    BatchNormSelfProjection,
     NormedAttention,
-    NormedItself,
-    NormedMemory,
     Offsets,
     Shrink,
     strided,
@@ -51,32 +51,32 @@ def written_out(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, asking: list[tu
 
 
 def test_an_offset_counts_alike_in_all_directions() -> None:
-    term = Offsets(HEADS, GRID)
-    nn.init.normal_(term.scores)
+    mod = Offsets(HEADS, GRID)
+    nn.init.normal_(mod.scores)
     everywhere = torch.arange(12)
-    bias = term.bias(Sight(12, 12, everywhere, everywhere))
+    bias = mod.bias(AttentionLayout(12, 12, everywhere, everywhere))
     assert torch.equal(bias, bias.transpose(1, 2))
     assert torch.equal(bias[:, 0, 5], bias[:, 2, 7]) and torch.equal(bias[:, 1, 4], bias[:, 0, 5])
-    assert bias.unique().numel() == term.scores.numel()
+    assert bias.unique().numel() == mod.scores.numel()
 
 
 def test_attention_written_out() -> None:
-    part = shaken(NormedAttention(NormedItself(WIDTH, HEADS, D, V), WIDTH, [Offsets(HEADS, GRID)]))
+    part = shaken(NormedAttention(BatchNormSelfProjection(WIDTH, HEADS, D, V), WIDTH, [Offsets(HEADS, GRID)]))
     stream = images()
-    q, k, v = part.see.project(stream.x).unflatten(-1, (HEADS, 2 * D + V)).split((D, D, V), -1)
-    expected = written_out(q, k, v, part.terms[0].scores, PLACES, part.out)
+    q, k, v = part.qkv.project(stream.x).unflatten(-1, (HEADS, 2 * D + V)).split((D, D, V), -1)
+    expected = written_out(q, k, v, part.score_mods[0].scores, PLACES, part.out)
     torch.testing.assert_close(part(stream), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_shrinking_attention_asks_from_every_other_place() -> None:
-    attention = NormedAttention(NormedMemory(WIDTH, HEADS, D, V), 7, [Offsets(HEADS, GRID)], gain=1.0)
+    attention = NormedAttention(BatchNormCrossProjection(WIDTH, HEADS, D, V), 7, [Offsets(HEADS, GRID)], gain=1.0)
     layer, stream = shaken(Shrink(attention)), images()
     few = [(y, x) for y in (0, 2) for x in (0, 2)]
-    see = layer.attention.see
-    q = see.query(stream.x[:, [4 * y + x for y, x in few]]).unflatten(-1, (HEADS, D))
-    k, v = see.project(stream.x).unflatten(-1, (HEADS, D + V)).split((D, V), -1)
+    qkv = layer.attention.qkv
+    q = qkv.query(stream.x[:, [4 * y + x for y, x in few]]).unflatten(-1, (HEADS, D))
+    k, v = qkv.project(stream.x).unflatten(-1, (HEADS, D + V)).split((D, V), -1)
     found = layer(stream, Context())
-    expected = written_out(q, k, v, layer.attention.terms[0].scores, few, layer.attention.out)
+    expected = written_out(q, k, v, layer.attention.score_mods[0].scores, few, layer.attention.out)
     torch.testing.assert_close(found.x, expected, rtol=1e-9, atol=1e-9)
     assert found.grid == (2, 2) and found.pos.tolist() == [0, 1, 2, 3] and found.x.shape[-1] == 7
 

@@ -121,7 +121,7 @@ def test_what_is_shown_is_what_is_done(kind: str, causal: bool) -> None:
     with headwise.record() as maps:
         out = part(Stream.of(x, keep))
     ((weights,),) = maps.weights.values()
-    _, _, v = part.see.split(part.see.project(x))
+    _, _, v = part.qkv.split(part.qkv.project(x))
     close(part.out((weights @ v).transpose(1, 2).flatten(2)), out)
     close(weights.sum(-1), torch.ones(2, 2, CHUNK + 5, dtype=x.dtype))
     assert not weights[1, :, :, 9:].any() and (not causal or not weights.triu(1).any())
@@ -134,7 +134,7 @@ def test_gradients_through_chunks_are_those_of_the_whole_map(causal: bool) -> No
     part, x = made("linear", causal), texts(length=LONG).requires_grad_()
     part(x).square().sum().backward()
     chunked, x.grad = x.grad, None
-    q, k, v = part.see.split(part.see.project(x))
+    q, k, v = part.qkv.split(part.qkv.project(x))
     weights = elu(q) @ elu(k).mT
     weights = weights.tril() if causal else weights
     mixed = weights @ v / weights.sum(-1, keepdim=True)

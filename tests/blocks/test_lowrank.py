@@ -29,7 +29,7 @@ def random(length: int = LENGTH) -> Tensor:
 def test_it_is_its_equation_with_the_first_columns_of_its_matrices(matrices: int) -> None:
     keys, values = (Summary(3, 9, matrices) for _ in range(2))
     part, x = LowRankAttention(WIDTH, HEADS, keys=keys, values=values).double(), random()
-    q, k, v = part.see.split(part.see.project(x))
+    q, k, v = part.qkv.split(part.qkv.project(x))
     heads = []
     for head in range(HEADS):
         e, f = (summary.weight[head % matrices, :, :LENGTH] for summary in (keys, values))
@@ -55,7 +55,7 @@ def test_the_recorded_map_is_what_the_values_are_mixed_with() -> None:
     keep = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
     with headwise.record() as maps:
         out = part(Stream.of(x, keep))
-    _, _, v = part.see.split(part.see.project(x))
+    _, _, v = part.qkv.split(part.qkv.project(x))
     mixed = maps.weights[()][0] @ v  # (B, H, T, T) and (B, H, T, D)
     close(part.out(mixed.transpose(1, 2).flatten(2)), out)
     assert not maps.weights[()][0][1, :, :, 4:].any()

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import headwise
 from headwise import UserError
+from headwise.blocks.attention_inputs import AttentionLayout
 from headwise.blocks.cache import DecodingCache
-from headwise.blocks.look import Sight
 from headwise.blocks.mixers import seating
 from headwise.blocks.mixers.lsh import HashedAttention
 from headwise.blocks.record import AttentionRecord
@@ -43,8 +43,8 @@ def texts(rows: int = 2, length: int = 40, width: int = 16, seed: int = 1) -> Te
 
 def hashes(lsh: HashedAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Queries, keys, values and buckets (B, H, R, T)."""
-    q, k, v = lsh.see.split(lsh.see.project(x))
-    return q, k, v, lsh.hashed(k, Sight(x.shape[1], x.shape[1]), Context())
+    q, k, v = lsh.qkv.split(lsh.qkv.project(x))
+    return q, k, v, lsh.hashed(k, AttentionLayout(x.shape[1], x.shape[1]), Context())
 
 
 def sees(buckets: list[int], chunk: int, causal: bool) -> list[set[int]]:
@@ -290,5 +290,5 @@ def test_scores_far_below_nothing_still_share_all_of_the_weight() -> None:
     x = torch.stack([200 * texts()[0, 0], -200 * texts()[0, 0]]).unsqueeze(0)
     q, k, v, _ = hashes(lsh, x)
     assert ((q @ k.mT)[:, :, 0, 1] < -50).all()
-    lsh.hashed = lambda k, sight, ctx: torch.zeros(1, 2, lsh.rounds, 2, dtype=torch.long)  # in one bucket
+    lsh.hashed = lambda k, layout, ctx: torch.zeros(1, 2, lsh.rounds, 2, dtype=torch.long)  # in one bucket
     close(lsh(x), lsh.out(v.flip(2).transpose(1, 2).flatten(2)))

@@ -48,8 +48,8 @@ def pair(block: Any, form: str, one: Tensor, other: Tensor) -> Tensor:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_sum_over_all_places_written_out(form: str) -> None:
     block, stream = part(form), images()
-    theta, phi = (stream.x, stream.x) if form == "gaussian" else block.see.embed(stream.x).chunk(2, -1)
-    phi, g = blocks(phi), blocks(block.see.value(stream.x))
+    theta, phi = (stream.x, stream.x) if form == "gaussian" else block.qkv.embed(stream.x).chunk(2, -1)
+    phi, g = blocks(phi), blocks(block.qkv.value(stream.x))
     rows = []
     for image in range(2):
         for place in theta[image]:
@@ -73,7 +73,7 @@ def test_what_is_recorded_is_what_weighs() -> None:
         block(stream, Context(record=record, place=(form,)))
         (seen,) = record.of(form).values()
         assert seen.shape == (2, 1, 12, 4)
-        mixed = seen[:, 0] @ blocks(block.see.value(stream.x))
+        mixed = seen[:, 0] @ blocks(block.qkv.value(stream.x))
         torch.testing.assert_close(block.out(mixed), block(stream))
         assert torch.allclose(seen.sum(-1), torch.ones(())[None].double()) == (form == "embedded")
 

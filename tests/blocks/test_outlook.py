@@ -8,7 +8,7 @@ from torch import Tensor
 
 import headwise
 from headwise import UserError
-from headwise.blocks.look import Implied
+from headwise.blocks.attention_inputs import ApproximateMap
 from headwise.blocks.mixers.outlook import Outlook
 from headwise.blocks.stream import Context, Recorder, Stream
 
@@ -54,8 +54,8 @@ def test_it_is_its_algorithm_place_by_place(grid: tuple[int, int], window: int, 
 @torch.no_grad()
 def test_its_map_times_its_values_is_its_output() -> None:
     class Keeper(Recorder):
-        def look(self, place: object, look: Implied) -> None:  # type: ignore[override]
-            self.found = look.weights()
+        def observe(self, place: object, inputs: ApproximateMap) -> None:  # type: ignore[override]
+            self.found = inputs.weights()
 
     part, stream, keeper = Outlook(6, 2).double(), on_grid(5, 4), Keeper()
     out = part(stream, Context(record=keeper))

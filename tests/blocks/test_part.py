@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from headwise.blocks.attention import Attention, Memory
+from headwise.blocks.attention import Attention, CrossProjection
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.embed import Embedding
 from headwise.blocks.feedforward import FeedForward
@@ -16,23 +16,23 @@ from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.part import Part
 from headwise.blocks.position import NoPosition
 from headwise.blocks.residual import Post
+from headwise.blocks.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, Window
 from headwise.blocks.stack import Decoder, Stack
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import Alibi, BucketBias, Causal, Rotary, Shaw, Window
 from headwise.errors import UserError
 from headwise.testing import assert_causal
 
 WIDTH, LENGTH = 8, 6
 PARTS: dict[str, Callable[[], Part]] = {
     "attention": lambda: Attention(WIDTH, 2),
-    "attention of a window": lambda: Attention(WIDTH, 2, terms=[Window(2, 2)]),
-    "attention with rotary": lambda: Attention(WIDTH, 2, terms=[Rotary(4)]),
-    "causal attention": lambda: Attention(WIDTH, 2, terms=[Causal()]),
-    "causal attention of a window": lambda: Attention(WIDTH, 2, terms=[Window(2, 0), Causal()]),
-    "causal attention with alibi": lambda: Attention(WIDTH, 2, terms=[Alibi(2), Causal()]),
-    "causal attention with buckets": lambda: Attention(WIDTH, 2, terms=[BucketBias(2), Causal()]),
-    "causal attention with shaw": lambda: Attention(WIDTH, 2, terms=[Shaw(4, 2), Causal()]),
-    "memory": lambda: Attention(WIDTH, 2, see=Memory(WIDTH, 2, 4)),
+    "attention of a window": lambda: Attention(WIDTH, 2, score_mods=[Window(2, 2)]),
+    "attention with rotary": lambda: Attention(WIDTH, 2, score_mods=[Rotary(4)]),
+    "causal attention": lambda: Attention(WIDTH, 2, score_mods=[Causal()]),
+    "causal attention of a window": lambda: Attention(WIDTH, 2, score_mods=[Window(2, 0), Causal()]),
+    "causal attention with alibi": lambda: Attention(WIDTH, 2, score_mods=[Alibi(2), Causal()]),
+    "causal attention with buckets": lambda: Attention(WIDTH, 2, score_mods=[BucketBias(2), Causal()]),
+    "causal attention with shaw": lambda: Attention(WIDTH, 2, score_mods=[Shaw(4, 2), Causal()]),
+    "memory": lambda: Attention(WIDTH, 2, qkv=CrossProjection(WIDTH, 2, 4)),
     "feed-forward": lambda: FeedForward(WIDTH, 12, "geglu"),
 }
 

@@ -12,12 +12,15 @@ SHORT = [  # models whose every part has a short form
     {"wiring": "pre", "norm": "rms", "activation": "swiglu"},
     {"attention_bias": False, "mlp_bias": False, "positions": "learned"},
     {"decoder": {"depth": 3, "shared": True}},
-    {"positions": "rotary", "decoder": {"layers": [["attention", {"see": "memory", "terms": ["rotary"]}, "mlp"]]}},
-    {"positions": "rotary", "decoder": {"layers": [[{"key_value_heads": 1}, {"see": "memory"}, "mlp"]]}},
+    {
+        "positions": "rotary",
+        "decoder": {"layers": [["attention", {"attend_to": "memory", "score_mods": ["rotary"]}, "mlp"]]},
+    },
+    {"positions": "rotary", "decoder": {"layers": [[{"key_value_heads": 1}, {"attend_to": "memory"}, "mlp"]]}},
 ]
 WHOLE = [  # models with parts that run as they are
     {"positions": "t5", "wiring": "pre"},
-    {"decoder": {"layers": [["attention", {"see": "memory", "kernel": "plain"}, "mlp"]]}},
+    {"decoder": {"layers": [["attention", {"attend_to": "memory", "kernel": "plain"}, "mlp"]]}},
 ]
 
 

@@ -217,7 +217,7 @@ def test_mistakes_are_told(kind: str) -> None:
 
 
 def test_a_decoder_of_the_transformer() -> None:
-    layers = [[{"kind": "lstm"}, {"kind": "attention", "see": "memory"}, {"kind": "mlp"}]]
+    layers = [[{"kind": "lstm"}, {"kind": "attention", "attend_to": "memory"}, {"kind": "mlp"}]]
     model = headwise.build("transformer-tiny", vocab=11, decoder={"depth": 2, "layers": layers}).double().eval()
     source, target = torch.tensor([[4, 5, 6], [7, 2, 0]]), torch.tensor([[1, 8, 9], [1, 5, 5]])
     state, logits = model.start(source), []

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import headwise
-from headwise.blocks.attention import Attention, Memory
+from headwise.blocks.attention import Attention, CrossProjection
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.lsh import HashedAttention
 from headwise.blocks.norm import LayerNorm
@@ -18,9 +18,9 @@ from headwise.blocks.part import Part
 from headwise.blocks.record import collect, record
 from headwise.blocks.residual import Add, Pre
 from headwise.blocks.reversible import Branch, Journey, Reversible, step
+from headwise.blocks.score_mods import BucketBias
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import BucketBias
 
 WIDTH = 8
 close = torch.testing.assert_close
@@ -42,14 +42,14 @@ class Routed(Part):
 def biased() -> Callable[[], list[nn.Module]]:
     """Layers that share one table of biases, which is looked up once for all of them."""
     table = BucketBias(2, buckets=4, furthest=8)
-    return lambda: [Attention(WIDTH, 2, terms=[table]), FeedForward(WIDTH, 12)]
+    return lambda: [Attention(WIDTH, 2, score_mods=[table]), FeedForward(WIDTH, 12)]
 
 
 LAYERS: dict[str, Callable[[], Callable[[], list[nn.Module]]]] = {
     "attention": lambda: lambda: [Attention(WIDTH, 2), FeedForward(WIDTH, 12, dropout=0.2)],
     "lsh": lambda: lambda: [HashedAttention(WIDTH, 2, chunk=2, rounds=2), FeedForward(WIDTH, 12, chunk=3)],
     "decoder": lambda: lambda: [
-        Attention(WIDTH, 2), Attention(WIDTH, 2, see=Memory(WIDTH, 2, 4)), FeedForward(WIDTH, 12, "swiglu")
+        Attention(WIDTH, 2), Attention(WIDTH, 2, qkv=CrossProjection(WIDTH, 2, 4)), FeedForward(WIDTH, 12, "swiglu")
     ],
     "biased": biased,
     "routed": lambda: lambda: [Attention(WIDTH, 2), Routed()],

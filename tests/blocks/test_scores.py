@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from headwise import build
-from headwise.blocks.attention import Attention, Memory
+from headwise.blocks.attention import Attention, CrossProjection
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.kernels import chunked, plain, sdpa
-from headwise.blocks.look import Look, Sight
+from headwise.blocks.score_mods import Causal, Padding
 from headwise.blocks.scores import Additive, BoundedCosine, Cosine, Dot, General, Location, Score
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import Causal, Padding
 from headwise.config.base import UserError, validate
 from headwise.config.parts import SCORES, AttentionConfig
 
@@ -118,39 +118,39 @@ def test_equal_scores_give_the_mean_of_the_values(kind: str) -> None:
     if kind in ("location", "dense"):
         q = 0 * q
     k = random(1).expand(-1, -1, KEYS, -1)
-    out = plain(Look(q, score.project(k), v, score.scale, Sight(QUERIES, KEYS), score=score))
+    out = plain(AttentionInputs(q, score.project(k), v, score.scale, AttentionLayout(QUERIES, KEYS), score=score))
     close(out, v.mean(2, keepdim=True).expand_as(out))
 
 
 def test_a_sharp_score_over_identical_sets_retrieves() -> None:
     k, v = random(KEYS), random(KEYS)
     sharp = made("cosine", beta=1e4)
-    close(plain(Look(k, sharp.project(k), v, 1.0, Sight(KEYS, KEYS), score=sharp)), v)
+    close(plain(AttentionInputs(k, sharp.project(k), v, 1.0, AttentionLayout(KEYS, KEYS), score=sharp)), v)
 
 
-def look_with(score: Score) -> Look:
+def look_with(score: Score) -> AttentionInputs:
     q, k, v = (random(n).requires_grad_() for n in (QUERIES, KEYS, KEYS))
     keep = torch.tensor([[True] * KEYS, [True] * 4 + [False] * 2])
-    sight = Sight(QUERIES, KEYS, torch.arange(2, 6), torch.arange(KEYS), keep)
-    return Look(q, k, v, score.scale, sight, (Causal(), Padding()), score=score)
+    layout = AttentionLayout(QUERIES, KEYS, torch.arange(2, 6), torch.arange(KEYS), keep)
+    return AttentionInputs(q, k, v, score.scale, layout, (Causal(), Padding()), score=score)
 
 
-def with_gradients(kernel: Callable[[Look], Tensor], look: Look) -> list[Tensor]:
-    out = kernel(replace(look, k=look.score.project(look.k), shared={}))
-    leaves = [look.q, look.k, look.v, *look.score.parameters()]
+def with_gradients(kernel: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs) -> list[Tensor]:
+    out = kernel(replace(inputs, k=inputs.score.project(inputs.k), shared={}))
+    leaves = [inputs.q, inputs.k, inputs.v, *inputs.score.parameters()]
     return [out, *torch.autograd.grad(out.sin().sum(), leaves, allow_unused=True, materialize_grads=True)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernels_agree_on_every_score(kind: str) -> None:
-    look = look_with(made(kind))
-    expected = with_gradients(plain, look)
-    close(with_gradients(lambda look: chunked(look, 3), look), expected)
+    inputs = look_with(made(kind))
+    expected = with_gradients(plain, inputs)
+    close(with_gradients(lambda inputs: chunked(inputs, 3), inputs), expected)
     if kind in FUSED:
-        close(with_gradients(sdpa, look), expected)
+        close(with_gradients(sdpa, inputs), expected)
     else:
-        with pytest.raises(UserError, match=f"'sdpa' cannot take {type(look.score).__name__}"):
-            sdpa(look)
+        with pytest.raises(UserError, match=f"'sdpa' cannot take {type(inputs.score).__name__}"):
+            sdpa(inputs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -175,7 +175,7 @@ class Counted(Additive):
 
 def test_keys_of_a_source_are_projected_once_and_shared_by_its_beams() -> None:
     score = Counted(4, 4, 2, 3)
-    attention = Attention(8, 2, see=Memory(8, 2, 4), score=score).double().eval()
+    attention = Attention(8, 2, qkv=CrossProjection(8, 2, 4), score=score).double().eval()
     memory, x = torch.randn(2, 5, 8).double(), torch.randn(6, 4, 8).double()
     alone = attention(Stream.of(x), Context({"encoder": Stream.of(memory.repeat_interleave(3, 0))}))
     score.calls = 0
@@ -189,7 +189,7 @@ def test_keys_of_a_source_are_projected_once_and_shared_by_its_beams() -> None:
 @torch.no_grad()
 def test_a_decoder_gives_by_steps_what_it_gives_at_once(kind: str, positions: str) -> None:
     score = {"kind": kind, **({"hidden": 3} if kind == "additive" else {})}
-    layer = [{"score": score}, {"see": "memory", "score": score}, "mlp"]
+    layer = [{"score": score}, {"attend_to": "memory", "score": score}, "mlp"]
     stacks = {
         "encoder": {"depth": 1, "layers": [[{"score": score}, "mlp"]]},
         "decoder": {"depth": 2, "layers": [layer]},

@@ -18,8 +18,8 @@ from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers import choosing
 from headwise.blocks.mixers.patterns import Graph
 from headwise.blocks.mixers.projected import Projected
+from headwise.blocks.score_mods import Causal
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import Causal
 from headwise.config.parts import PARTS, Site
 
 WIDTH, HEADS = 8, 2
@@ -72,7 +72,7 @@ def rule(name: str, length: int, causal: bool) -> Tensor:
 
 def dense(built: Any, given: Stream, seen: Tensor) -> Tensor:
     """softmax over the seen keys with the weights of `built`; `seen` is broadcastable with (B, H, T, T)."""
-    q, k, v = built.see.split(built.see.project(given.x))
+    q, k, v = built.qkv.split(built.qkv.project(given.x))
     scores = (q @ k.mT / math.sqrt(built.head_width)).masked_fill(~seen, -torch.inf)
     return built.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
@@ -226,10 +226,10 @@ def test_a_step_looks_at_few_keys() -> None:
     """Those that the newest token sees, however many there are."""
     for name, settings, few in (("window", {"left": 3}, 4), ("local", {"block": 8}, 6), ("strided", {"stride": 8}, 20)):
         built, cache, looks = part(name, causal=True, **settings), DecodingCache(1), []
-        built._latest = lambda look, latest=built._latest, looks=looks: looks.append(latest(look)) or looks[-1]
+        built._latest = lambda inputs, latest=built._latest, looks=looks: looks.append(latest(inputs)) or looks[-1]
         for start, length in ((0, 101), (101, 1)):
             built(Stream.of(torch.zeros(1, length, WIDTH).double(), start=start), Context(cache=cache))
-        assert [look.k.shape[2] for look in looks] == [few]
+        assert [inputs.k.shape[2] for inputs in looks] == [few]
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -283,13 +283,13 @@ def test_maps_of_whoever_looks_are_those_of_the_pattern() -> None:
         with headwise.record() as maps:
             out = built(given)
         (seen,), (exact,) = maps.weights[()], maps.exact[()]
-        v = built.see.split(built.see.project(given.x))[2]
+        v = built.qkv.split(built.qkv.project(given.x))[2]
         torch.testing.assert_close(built.out((seen @ v).transpose(1, 2).flatten(2)), out)
         assert (seen == 0).any() and not (exact == 0).any()
 
 
 def test_a_decoder_hides_the_future_or_refuses() -> None:
-    full = Attention(WIDTH, HEADS, terms=(Causal(),)).double()
+    full = Attention(WIDTH, HEADS, score_mods=(Causal(),)).double()
     built, given = part("window", causal=True, left=50, right=9), stream(20)
     full.load_state_dict(built.state_dict(), strict=False)
     torch.testing.assert_close(built(given), full(given))

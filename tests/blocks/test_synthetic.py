@@ -12,9 +12,9 @@ from torch import Tensor
 import headwise
 from headwise import UserError
 from headwise.blocks.attention import Attention
+from headwise.blocks.score_mods import Causal
 from headwise.blocks.scores import Scaled, Score
 from headwise.blocks.synthetic import Dense, Factorised, FactorisedDense, Gated, Mixture, Random
-from headwise.blocks.terms import Causal
 from headwise.config.base import validate
 from headwise.config.parts import SCORES, AttentionConfig
 
@@ -48,7 +48,7 @@ def test_a_factorised_score_is_a_random_one_of_low_rank() -> None:
 @torch.no_grad()
 def test_random_maps_are_the_softmax_of_their_table_whatever_the_text() -> None:
     score = Random(2, LIMIT)
-    part = Attention(8, 2, score=score, terms=[Causal()]).double()
+    part = Attention(8, 2, score=score, score_mods=[Causal()]).double()
     one, two = torch.randn(2, 1, LENGTH, 8, dtype=torch.float64)
     with headwise.record() as maps:
         outs = part(one), part(two)
@@ -90,7 +90,7 @@ def built(mixer: dict[str, Any], name: str = "bert-tiny", **settings: Any) -> An
     return model.encoder.stack.layers[0].parts[0]
 
 
-PROJECTED = [  # what is read by a score, and by terms beside it
+PROJECTED = [  # what is read by a score, and by score mods beside it
     ("scaled", {}, ("queries", "keys", "values")),
     ({"kind": "random", "limit": 9}, {}, ("values",)),
     ({"kind": "factorised", "limit": 9}, {}, ("values",)),
@@ -107,11 +107,11 @@ PROJECTED = [  # what is read by a score, and by terms beside it
 @pytest.mark.parametrize(("score", "settings", "roles"), PROJECTED)
 def test_only_what_somebody_reads_is_projected(score: Any, settings: dict[str, Any], roles: tuple[str, ...]) -> None:
     part = built({"score": score}, **settings)
-    assert part.see.roles == roles and part.see.project.out_features == 32 * len(roles)
+    assert part.qkv.roles == roles and part.qkv.project.out_features == 32 * len(roles)
     out = part(torch.randn(2, 5, 32))
     assert out.shape == (2, 5, 32) and out.isfinite().all()
     out.sum().backward()
-    for role, gradient in zip(roles, part.see.project.weight.grad.chunk(len(roles)), strict=True):
+    for role, gradient in zip(roles, part.qkv.project.weight.grad.chunk(len(roles)), strict=True):
         assert gradient.any(), role
 
 
@@ -120,7 +120,7 @@ def test_values_and_a_table_are_all_that_a_random_synthesizer_has() -> None:
     """Tay et al. (2020), section 3.2: Y = softmax(R) G(X), head by head, then one output projection."""
     part = built({"score": {"kind": "random", "limit": 9}}).double()
     x = torch.randn(2, 5, 32, dtype=torch.float64)
-    values = part.see.project(x).unflatten(-1, (4, 8)).transpose(1, 2)  # (B, T, HD) -> (B, H, T, D)
+    values = part.qkv.project(x).unflatten(-1, (4, 8)).transpose(1, 2)  # (B, T, HD) -> (B, H, T, D)
     mixed = part.score.table[:, :5, :5].double().softmax(-1) @ values
     close(part(x), part.out(mixed.transpose(1, 2).flatten(2)))
 
@@ -130,10 +130,10 @@ def test_windows_and_memories_project_what_is_read() -> None:
     windows = {"kind": "windows", "window": 4, "score": {"kind": "random", "limit": 16}}
     swapped = headwise.swap(model, windows)
     parts = [part for part in swapped.modules() if isinstance(part, Attention)]
-    assert parts and all(part.see.roles == ("values",) for part in parts)
-    across = {"kind": "attention", "see": "memory", "score": {"kind": "location", "limit": 9}}
+    assert parts and all(part.qkv.roles == ("values",) for part in parts)
+    across = {"kind": "attention", "attend_to": "memory", "score": {"kind": "location", "limit": 9}}
     model = headwise.build("transformer-tiny", vocab=12, across=across)
-    memory = model.decoder.stack.layers[0].parts[1].see
+    memory = model.decoder.stack.layers[0].parts[1].qkv
     assert memory.roles == ("values",) and memory.project.out_features == 32
     ids = torch.randint(4, 12, (2, 6))
     model(ids, ids, labels=ids).total.backward()
@@ -143,7 +143,7 @@ def test_windows_and_memories_project_what_is_read() -> None:
 @pytest.mark.parametrize("kind", ["random", "dense"])
 def test_heads_may_share_values(kind: str) -> None:
     part = built({"key_value_heads": 2, "score": {"kind": kind, "limit": 9}})
-    assert part.see.rows == ((16,) if kind == "random" else (32, 16))
+    assert part.qkv.rows == ((16,) if kind == "random" else (32, 16))
     assert part(torch.randn(2, 5, 32)).shape == (2, 5, 32)
 
 
@@ -157,12 +157,12 @@ def test_a_trained_model_may_drop_its_projections_but_not_invent_them() -> None:
     said: list[str] = []
     random_scores = {"kind": "attention", "score": {"kind": "random", "limit": 9}}
     without = headwise.swap(model, random_scores, announce=said.append)
-    old, new = (each.encoder.stack.layers[0].parts[0].see.project.weight for each in (model, without))
+    old, new = (each.encoder.stack.layers[0].parts[0].qkv.project.weight for each in (model, without))
     assert torch.equal(new, old.chunk(3)[2])
     again = headwise.swap(without, "attention", announce=said.append)
-    see = "encoder.stack.layers.0.parts.0.see"
-    assert again.get_parameter(f"{see}.project.weight").shape == old.shape
-    assert see in said[1].partition("new:")[2].partition("left there:")[0]
+    qkv = "encoder.stack.layers.0.parts.0.qkv"
+    assert again.get_parameter(f"{qkv}.project.weight").shape == old.shape
+    assert qkv in said[1].partition("new:")[2].partition("left there:")[0]
 
 
 def test_a_fixed_matrix_stays_and_is_saved() -> None:
@@ -192,7 +192,9 @@ def test_a_text_over_the_limit_is_one_sentence(score: Score, sentence: str) -> N
 
 
 def test_queries_without_a_place_are_refused() -> None:
-    with pytest.raises(UserError, match="'random' needs all queries of a text at once, not 4 of 6; use it with see ="):
+    with pytest.raises(
+        UserError, match="'random' needs all queries of a text at once, not 4 of 6; use it with attend_to ="
+    ):
         Random(HEADS, LIMIT)(random(4), random(6))
 
 

@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import headwise
 from headwise import UserError
+from headwise.blocks.attention_inputs import AttentionLayout
 from headwise.blocks.grid import Merging, NetworkBias, TableBias, Tiling
-from headwise.blocks.look import Sight
 from headwise.blocks.mixers.windows import WindowAttention
 from headwise.blocks.scores import BoundedCosine
 from headwise.blocks.stream import Context, Stream
@@ -32,7 +32,7 @@ def attention(window: int, shift: int = 0, **settings: Any) -> WindowAttention:
     torch.manual_seed(0)
     table = TableBias(HEADS, window)
     nn.init.normal_(table.table)
-    return WindowAttention(WIDTH, HEADS, window=window, shift=shift, terms=[table], **settings).double()
+    return WindowAttention(WIDTH, HEADS, window=window, shift=shift, score_mods=[table], **settings).double()
 
 
 def test_the_grid_of_the_paper_has_64_windows_of_which_15_are_masked() -> None:
@@ -57,8 +57,8 @@ def test_rolled_windows_are_windows_that_the_border_cuts(grid: tuple[int, int], 
     seen = (own[:, None] == own[None]).all(-1)
     offset = places[:, None] - places[None] + window - 1
     rows = (offset[..., 0] * (2 * window - 1) + offset[..., 1]).where(seen, 0)
-    table = part.terms[0].get_parameter("table")
-    q, k, v = part.see.split(part.see.project(given.x))
+    table = part.score_mods[0].get_parameter("table")
+    q, k, v = part.qkv.split(part.qkv.project(given.x))
     scores = q @ k.mT * (WIDTH / HEADS) ** -0.5 + table[rows].movedim(-1, 0)
     weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
     close(part(given), part.out((weights @ v).transpose(1, 2).flatten(2)))
@@ -83,7 +83,7 @@ def test_layers_of_one_geometry_share_their_mask() -> None:
     ctx, given = Context(), stream(6, 6)
     for _ in range(2):
         attention(3, 1)(given, ctx)
-    assert sum("barred" in key[0] for key in ctx.shared) == 1
+    assert sum("additive mask" in key[0] for key in ctx.shared) == 1
 
 
 @pytest.mark.parametrize("pixels", [8, 16, 32])
@@ -109,7 +109,7 @@ def test_a_vision_transformer_may_have_windows() -> None:
     windows = {"kind": "windows", "window": 2, "shift": 1}
     model = headwise.build("vit-tiny", outputs=3, marks=0, mixer=windows)
     model(torch.randn(2, 1, 16, 16)).sum().backward()
-    assert model.encoder.stack.layers[0].parts[0].terms[0].table.grad.any()
+    assert model.encoder.stack.layers[0].parts[0].score_mods[0].table.grad.any()
     with pytest.raises(UserError, match="marks"):
         headwise.build("vit-tiny", outputs=3, mixer=windows)(torch.randn(2, 1, 16, 16))
     with pytest.raises(UserError, match="shift"):
@@ -118,10 +118,10 @@ def test_a_vision_transformer_may_have_windows() -> None:
         headwise.build("gpt-tiny", vocab=9, mixer=windows)
 
 
-def biases(term: NetworkBias, side: int) -> Tensor:
+def biases(mod: NetworkBias, side: int) -> Tensor:
     """Of one corner of a window towards all its places, (H, side, side)."""
-    places = (torch.arange(side)[:, None] * term.window + torch.arange(side)).flatten()
-    return term.bias(Sight(side**2, side**2, places, places))[:, 0].unflatten(-1, (side, side))
+    places = (torch.arange(side)[:, None] * mod.window + torch.arange(side)).flatten()
+    return mod.bias(AttentionLayout(side**2, side**2, places, places))[:, 0].unflatten(-1, (side, side))
 
 
 @torch.no_grad()

@@ -26,7 +26,7 @@ def tokens(length: int = 6) -> torch.Tensor:
 
 def projected(mixer: Workspace, x: torch.Tensor) -> list[torch.Tensor]:
     """Queries, keys and values of each head, 3 x (H, T, D)."""
-    return [each.unflatten(-1, (2, 4)).transpose(0, 1) for each in mixer.see.project(x).chunk(3, dim=-1)]
+    return [each.unflatten(-1, (2, 4)).transpose(0, 1) for each in mixer.qkv.project(x).chunk(3, dim=-1)]
 
 
 @torch.no_grad()

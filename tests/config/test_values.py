@@ -18,7 +18,7 @@ from headwise.config.parts import (
     NORMS,
     PARTS,
     POSITIONS,
-    TERMS,
+    SCORE_MODS,
     WIRINGS,
     AttentionConfig,
     LayerNormConfig,
@@ -29,7 +29,7 @@ from headwise.config.parts import (
 from headwise.models.layered import StackConfig
 from headwise.models.transformer import TransformerConfig
 
-TABLES = (NORMS, WIRINGS, POSITIONS, TERMS, PARTS)
+TABLES = (NORMS, WIRINGS, POSITIONS, SCORE_MODS, PARTS)
 
 
 def kinds(table: Any) -> st.SearchStrategy[Config]:
@@ -39,9 +39,9 @@ def kinds(table: Any) -> st.SearchStrategy[Config]:
 parts = st.one_of(
     st.builds(
         AttentionConfig,
-        see=st.sampled_from(["self", "memory"]),
+        attend_to=st.sampled_from(["self", "memory"]),
         heads=st.integers(0, 8),
-        terms=st.lists(kinds(TERMS), max_size=2).map(tuple),
+        score_mods=st.lists(kinds(SCORE_MODS), max_size=2).map(tuple),
         kernel=st.sampled_from(["auto", "plain", "sdpa", "chunked"]),
     ),
     st.builds(
@@ -133,8 +133,8 @@ def error(data: dict[str, Any]) -> str:
         ({"width": "wide"}, "x.toml: width: input should be a valid integer"),
         ({"width": 0}, "x.toml: width: input should be greater than or equal to 1 (it is 0)"),
         ({"dropout": float("nan")}, "x.toml: dropout: input should be a finite number"),
-        ({"encoder": {"layers": [[{"kind": "attention", "terms": [{"kind": "window", "left": -1}]}]]}},
-         "x.toml: encoder.layers.0.0.terms.0.left: input should be greater than or equal to 0 (it is -1)"),
+        ({"encoder": {"layers": [[{"kind": "attention", "score_mods": [{"kind": "window", "left": -1}]}]]}},
+         "x.toml: encoder.layers.0.0.score_mods.0.left: input should be greater than or equal to 0 (it is -1)"),
     ],
 )  # fmt: skip
 def test_errors_name_file_and_key_and_the_nearest_names(data: dict[str, Any], sentence: str) -> None:
@@ -154,8 +154,8 @@ def test_another_kind_replaces_its_table_whole() -> None:
 
 
 def test_terms_nest() -> None:
-    config = AttentionConfig(terms=["alibi", {"kind": "window", "left": 3}])
-    assert config.terms == (TERMS.parse("alibi"), WindowConfig(left=3))
+    config = AttentionConfig(score_mods=["alibi", {"kind": "window", "left": 3}])
+    assert config.score_mods == (SCORE_MODS.parse("alibi"), WindowConfig(left=3))
 
 
 def test_configs_do_without_torch() -> None:

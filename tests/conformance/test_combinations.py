@@ -55,7 +55,7 @@ def build(row: dict[str, Any], width: int = 8, depth: int = 2) -> Any:
         decoder={
             "depth": depth,
             "shared": row["shared"],
-            "layers": [[*ahead, attention, {**attention, "see": "memory"}, mlp]],
+            "layers": [[*ahead, attention, {**attention, "attend_to": "memory"}, mlp]],
         },
         key_value_heads=row["key_value_heads"],
         attention_bias=row["biases"],
@@ -105,7 +105,7 @@ def test_learns_a_batch_by_heart(row: dict[str, Any]) -> None:
 def chained(kind: str, width: int) -> Any:
     """Recurrent layers without residuals or norms, as before 2015, and one look at the source from above them."""
     torch.manual_seed(0)
-    ahead, above = {"kind": kind}, {"kind": "attention", "see": "memory"}
+    ahead, above = {"kind": kind}, {"kind": "attention", "attend_to": "memory"}
     return headwise.build(
         "transformer-tiny",
         vocab=11,

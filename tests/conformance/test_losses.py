@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from checks import ready
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Itself, Memory
+from headwise.blocks.attention import CrossProjection, SelfProjection
 from headwise.catalog import CATALOG
 from headwise.config.data import WordsConfig
 from headwise.config.experiment import Experiment, resolved
@@ -36,7 +36,7 @@ LEARNING = [
     if task not in ("encode", "embed") and entry.family != "counts"  # these learn nothing, or without a task's loss
 ]
 UNREACHED = {  # "model task parameter" -> why the loss does not reach it
-    "detr detect decoder.layers.0.parts.0.see.project.weight (values)":
+    "detr detect decoder.layers.0.parts.0.qkv.project.weight (values)":
         "the decoder begins with zeros, as published, so the values of its first self-attention are their biases",
 }  # fmt: skip
 WORDS = ("the", "old", "dog", "sees", "a", "cat", "and", "it", "runs", "home")
@@ -102,11 +102,11 @@ def unreached(model: nn.Module) -> list[str]:
         return gradient is None or not gradient.any()
 
     found = [name for name, parameter in model.named_parameters() if parameter.requires_grad and dead(parameter.grad)]
-    for name, see in model.named_modules():
-        if isinstance(see, Itself | Memory):
-            weight = next(parameter for parameter in see.project.parameters() if parameter.dim() == 2)
+    for name, qkv in model.named_modules():
+        if isinstance(qkv, SelfProjection | CrossProjection):
+            weight = next(parameter for parameter in qkv.project.parameters() if parameter.dim() == 2)
             if weight.grad is not None:
-                blocks = zip(see.roles, weight.grad.split(rows(see)), strict=True)
+                blocks = zip(qkv.roles, weight.grad.split(rows(qkv)), strict=True)
                 found += [f"{name}.project.weight ({role})" for role, block in blocks if dead(block)]
     return found
 

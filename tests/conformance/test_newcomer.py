@@ -32,7 +32,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def hybrid(width: int = 8, **settings: Any) -> Model:
     """Layers that average and layers that attend, in turn."""
     torch.manual_seed(0)
-    average, mlp, cross = "moving-average", "mlp", {"kind": "attention", "see": "memory"}
+    average, mlp, cross = "moving-average", "mlp", {"kind": "attention", "attend_to": "memory"}
     return headwise.build(
         "transformer-tiny",
         vocab=11,
@@ -62,7 +62,7 @@ def test_survives_a_file_and_learns(wiring: str, tmp_path: Path) -> None:
 
 
 def test_a_shared_layer_has_a_state_for_each_of_its_places() -> None:
-    layers = [["moving-average", {"kind": "attention", "see": "memory"}]]
+    layers = [["moving-average", {"kind": "attention", "attend_to": "memory"}]]
     torch.manual_seed(0)
     model = headwise.build("transformer-tiny", vocab=11, decoder={"depth": 3, "layers": layers, "shared": True})
     for check in CHECKS:

@@ -30,7 +30,7 @@ def of(*mixers: Any) -> Maps:
     model = headwise.build("bert-tiny", vocab=LETTERS.size + 1, depth=len(mixers)).eval()
     with torch.no_grad():  # enough for weights that differ
         for name, weight in model.named_parameters():
-            if "see.project" in name:
+            if "qkv.project" in name:
                 weight.mul_(5)
     for layer, mixer in enumerate(mixers):
         model = headwise.swap(model, mixer, layers=[layer], announce=lambda text: None)

@@ -34,14 +34,14 @@ def loaded(model: dict[str, Any]) -> Loaded:
 def test_a_uniform_map_has_rank_one() -> None:
     run = loaded({"kind": "bert-tiny"})
     for layer in run.model.encoder.stack.layers:
-        torch.nn.init.zeros_(layer.parts[0].see.project.weight[:64])  # queries and keys
+        torch.nn.init.zeros_(layer.parts[0].qkv.project.weight[:64])  # queries and keys
     found = spectrum(run, "abcdefgh" * 2)  # 18 tokens with its marks
     assert found.curves.shape == (2, 4, len(PLACES)) and (found.texts, found.tokens) == (1, 16)
     assert found.curves[..., PLACES >= 1 / 18] == pytest.approx(1.0)
 
 
 def test_a_map_that_sees_only_itself_has_equal_singular_values() -> None:
-    alone = {"kind": "attention", "terms": [{"kind": "window", "left": 0, "right": 0}]}
+    alone = {"kind": "attention", "score_mods": [{"kind": "window", "left": 0, "right": 0}]}
     found = spectrum(loaded({"kind": "bert-tiny", "mixer": alone}), "abcd bad cab")
     assert found.curves == pytest.approx(np.broadcast_to(PLACES, (2, 4, len(PLACES))))
     assert found.read == pytest.approx(0.25)

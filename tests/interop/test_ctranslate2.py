@@ -21,7 +21,7 @@ from headwise.text import BOS, EOS, SPECIALS
 
 SMALL = {"width": 32, "heads": 4, "encoder": {"depth": 2}, "decoder": {"depth": 2}}
 SOURCE, TARGET = [5, 6, 7, 8, 9, 12, 18, EOS], [7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 9, EOS]
-FEWER_HEADS = [[{"heads": 2}, {"see": "memory", "heads": 2}, {"kind": "mlp", "hidden": 20}]]
+FEWER_HEADS = [[{"heads": 2}, {"attend_to": "memory", "heads": 2}, {"kind": "mlp", "hidden": 20}]]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
         ({"positions": "alibi"}, "positions"),
         ({"embedding_norm": True}, "embedding_norm"),
         ({"activation": "selu"}, "activation"),
-        ({"encoder": {"layers": [[{"terms": ["window"]}, {"kind": "mlp"}]]}}, "encoder.layers"),
+        ({"encoder": {"layers": [[{"score_mods": ["window"]}, {"kind": "mlp"}]]}}, "encoder.layers"),
         ({"encoder": {"layers": [[{"kind": "mlp"}, {"kind": "attention"}]]}}, "encoder.layers"),
-        ({"decoder": {"layers": [[{}, {"see": "memory", "heads": 2}, {"kind": "mlp"}]]}}, "decoder.layers"),
+        ({"decoder": {"layers": [[{}, {"attend_to": "memory", "heads": 2}, {"kind": "mlp"}]]}}, "decoder.layers"),
     ],
 )
 def test_what_cannot_be_expressed_is_named(settings: dict[str, Any], key: str, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import headwise
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.kernels import plain
-from headwise.blocks.look import Look, Sight
 from headwise.blocks.stack import parameters
 from headwise.blocks.stream import Context, Stream
 
@@ -34,7 +34,7 @@ def test_the_body_is_as_large_as_the_released_one(name: str, count: int) -> None
 
 def test_layers_share_one_table_of_distances() -> None:
     layers = tiny().encoder.stack.layers
-    one, two = (layer.parts[0].terms[0] for layer in layers)
+    one, two = (layer.parts[0].score_mods[0] for layer in layers)
     assert one.table is two.table and one.keys is not two.keys
 
 
@@ -55,11 +55,11 @@ def test_the_mask_decoder_asks_the_last_layer_twice_with_positions_in_the_querie
     below = stack.layers[0](model.encoder.embed(torch.nn.functional.pad(ids, (1, 0), value=1)), Context())
     layer = stack.layers[1]
     attention = layer.parts[0]
-    query, sight = below.x + stack.positions.table[:6], Sight(6, 6, below.pos, below.pos)
+    query, layout = below.x + stack.positions.table[:6], AttentionLayout(6, 6, below.pos, below.pos)
     for _ in range(2):
-        q, _, _ = attention.see.split(attention.see.project(query))
-        _, k, v = attention.see.split(attention.see.project(below.x))
-        mixed = plain(Look(q, k, v, attention.scale, sight, attention.all_terms))
+        q, _, _ = attention.qkv.split(attention.qkv.project(query))
+        _, k, v = attention.qkv.split(attention.qkv.project(below.x))
+        mixed = plain(AttentionInputs(q, k, v, attention.scale, layout, attention.all_score_mods))
         query = layer.norms[0](query + attention.out(mixed.transpose(1, 2).flatten(2)))
         query = layer.norms[1](query + layer.parts[1](query))
     torch.testing.assert_close(model(ids), model.head(query[:, 1:]))

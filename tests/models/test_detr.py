@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from headwise import UserError, build
-from headwise.blocks.detection import Detector, ObjectQueries, PaddedEncoder, PlacedItself, PlacedMemory, SinePlaces
+from headwise.blocks.detection import (
+    Detector,
+    ObjectQueries,
+    PaddedEncoder,
+    PositionedCrossProjection,
+    PositionedSelfProjection,
+    SinePlaces,
+)
 from headwise.blocks.images import ImageEncoder, Patches, Stem
 from headwise.blocks.record import record
 from headwise.blocks.stack import Stack
@@ -77,10 +84,10 @@ def test_marks_have_no_place_and_places_are_made_once_a_call() -> None:
     assert places(stream, ctx.at(1)) is found
 
 
-def with_torch(see: Any, out: nn.Linear) -> nn.MultiheadAttention:
-    """torch.nn's attention with the weights of a `see`."""
-    theirs = nn.MultiheadAttention(WIDTH, see.heads, batch_first=True, dtype=torch.float64)
-    products = [see.query, see.project] if isinstance(see, PlacedMemory) else [see.project]
+def with_torch(qkv: Any, out: nn.Linear) -> nn.MultiheadAttention:
+    """torch.nn's attention with the weights of a `qkv`."""
+    theirs = nn.MultiheadAttention(WIDTH, qkv.heads, batch_first=True, dtype=torch.float64)
+    products = [qkv.query, qkv.project] if isinstance(qkv, PositionedCrossProjection) else [qkv.project]
     theirs.in_proj_weight.data = torch.cat([each.weight for each in products])
     theirs.in_proj_bias.data = torch.cat([each.bias for each in products])
     theirs.out_proj.load_state_dict(out.state_dict())
@@ -91,15 +98,15 @@ def with_torch(see: Any, out: nn.Linear) -> nn.MultiheadAttention:
 def test_places_reach_queries_and_keys_but_no_values() -> None:
     layer = tiny().double().decoder.layers[0]
     itself, memory = layer.parts[0], layer.parts[1]
-    nn.init.normal_(itself.see.project.bias), nn.init.normal_(memory.see.project.bias)
+    nn.init.normal_(itself.qkv.project.bias), nn.init.normal_(memory.qkv.project.bias)
     slots, image = Stream.of(torch.randn(2, 4, WIDTH, dtype=torch.float64)), on_grid(3, 5)
     ctx = Context({"encoder": image})
-    asked = slots.x + itself.see.places.table.weight
+    asked = slots.x + itself.qkv.places.table.weight
     placed = image.x + SinePlaces(WIDTH)(image, Context())
-    assert isinstance(itself.see, PlacedItself) and itself.see.places is memory.see.places
-    expected, _ = with_torch(itself.see, itself.out)(asked, asked, slots.x)
+    assert isinstance(itself.qkv, PositionedSelfProjection) and itself.qkv.places is memory.qkv.places
+    expected, _ = with_torch(itself.qkv, itself.out)(asked, asked, slots.x)
     torch.testing.assert_close(itself(slots, ctx), expected)
-    expected, _ = with_torch(memory.see, memory.out)(asked, placed, image.x)
+    expected, _ = with_torch(memory.qkv, memory.out)(asked, placed, image.x)
     torch.testing.assert_close(memory(slots, ctx), expected)
 
 
@@ -186,7 +193,7 @@ def test_learns_where_a_square_is() -> None:
 
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(UserError, match="nothing tells the slots"):
-        tiny(mixer="attention", across={"kind": "attention", "see": "memory"})
+        tiny(mixer="attention", across={"kind": "attention", "attend_to": "memory"})
     with pytest.raises(UserError, match="have places already"):
         tiny(positions="rotary")
     with pytest.raises(UserError, match="multiple of 4"):

@@ -14,11 +14,11 @@ from scipy import stats
 from torch import Tensor, nn
 
 import headwise
-from headwise.blocks.attention import Attention, Itself, Memory
+from headwise.blocks.attention import Attention, CrossProjection, SelfProjection
 from headwise.blocks.experts import Experts, Router
 from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.score_mods import BucketBias
 from headwise.blocks.synthetic import Factorised, Random
-from headwise.blocks.terms import BucketBias
 from headwise.catalog import find
 
 BOUND = 2.6
@@ -111,8 +111,8 @@ def test_the_transformer_begins_xavier_uniform_projection_by_projection() -> Non
     """A fused matrix has the bounds of its projections, not those of its own shape: torch's MultiheadAttention, which
     fuses them as well, has narrower ones."""
     model = headwise.build("transformer-tiny", vocab=400, width=64, heads=4, hidden=96)
-    fused = {id(see.project): 3 if isinstance(see, Itself) else 2 for see in model.modules()
-             if isinstance(see, Itself | Memory)}  # fmt: skip
+    fused = {id(qkv.project): 3 if isinstance(qkv, SelfProjection) else 2 for qkv in model.modules()
+             if isinstance(qkv, SelfProjection | CrossProjection)}  # fmt: skip
     assert len(set(fused.values())) == 2
     for module, weight in weights(model):
         if isinstance(module, nn.Embedding):
@@ -151,18 +151,18 @@ def test_t5_begins_as_in_transformers(name: str, share: float) -> None:
     biases width^-1/2; Switch has a tenth of the variance in its matrices."""
     model = headwise.build(f"{name}-tiny", vocab=300)
     width = 32
-    buckets = {id(term.table) for term in model.modules() if isinstance(term, BucketBias)}
-    fused = {id(see.project): see for see in model.modules() if isinstance(see, Itself)}
-    queries = {id(see.query): see for see in model.modules() if isinstance(see, Memory)}
+    buckets = {id(mod.table) for mod in model.modules() if isinstance(mod, BucketBias)}
+    fused = {id(qkv.project): qkv for qkv in model.modules() if isinstance(qkv, SelfProjection)}
+    queries = {id(qkv.query): qkv for qkv in model.modules() if isinstance(qkv, CrossProjection)}
     assert buckets and fused and queries
     for module, weight in weights(model):
         if isinstance(module, nn.Embedding):
             check_distribution(weight, normal(width**-0.5 if id(module) in buckets else 1.0))
             continue
-        see = fused.get(id(module)) or queries.get(id(module))
-        head = see.heads * see.head_width if see else 0
-        if see:
-            check_distribution(weight[:head], normal((share / (width * see.head_width)) ** 0.5))
+        qkv = fused.get(id(module)) or queries.get(id(module))
+        head = qkv.heads * qkv.head_width if qkv else 0
+        if qkv:
+            check_distribution(weight[:head], normal((share / (width * qkv.head_width)) ** 0.5))
         if len(weight) > head:
             check_distribution(weight[head:], normal((share / weight.shape[1]) ** 0.5))
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import headwise
 from headwise import UserError
-from headwise.blocks.attention import Grouped
+from headwise.blocks.attention import GroupedQueryProjection
 from headwise.blocks.embed import Types
 from headwise.blocks.stack import parameters
 from headwise.testing import assert_causal_in_embeddings
@@ -61,10 +61,10 @@ def test_the_largest_gpt_3_has_175_billion_parameters() -> None:
 
 def test_gpt_3_takes_turns_between_dense_and_banded_layers() -> None:
     model = tiny("gpt3", depth=4, band=2)
-    hides = [[type(term).__name__ for term in layer.parts[0].terms] for layer in model.decoder.stack.layers]
+    hides = [[type(mod).__name__ for mod in layer.parts[0].score_mods] for layer in model.decoder.stack.layers]
     assert hides == [["Causal"], ["Window", "Causal"]] * 2
     # Two banded layers of two tokens reach two tokens back, one dense layer all of them.
-    banded = [[{"kind": "attention", "terms": [{"kind": "window", "left": 1, "right": 0}]}]]
+    banded = [[{"kind": "attention", "score_mods": [{"kind": "window", "left": 1, "right": 0}]}]]
     model, ids = tiny("gpt3", layers=banded), torch.tensor([[5, 6, 7, 8, 9]])
     edited = ids.clone()
     edited[0, 0] = 10
@@ -119,13 +119,13 @@ def test_albert_has_one_layer_for_all() -> None:
 
 def test_heads_that_share_keys_are_attention_with_copied_keys() -> None:
     model = tiny("llama", depth=1)
-    see = model.decoder.stack.layers[0].parts[0].see
-    assert isinstance(see, Grouped) and see.project.out_features == (4 + 2 + 2) * 8
+    qkv = model.decoder.stack.layers[0].parts[0].qkv
+    assert isinstance(qkv, GroupedQueryProjection) and qkv.project.out_features == (4 + 2 + 2) * 8
     full = tiny("llama", depth=1, key_value_heads=4)
-    full.load_state_dict({k: v for k, v in model.state_dict().items() if "see" not in k}, strict=False)
-    q, k, v = see.project.weight.split(see.rows)
+    full.load_state_dict({k: v for k, v in model.state_dict().items() if "qkv" not in k}, strict=False)
+    q, k, v = qkv.project.weight.split(qkv.rows)
     copied = [part.view(2, 8, -1).repeat_interleave(2, dim=0).flatten(0, 1) for part in (k, v)]
-    full.decoder.stack.layers[0].parts[0].see.project.weight.data = torch.cat([q, *copied])
+    full.decoder.stack.layers[0].parts[0].qkv.project.weight.data = torch.cat([q, *copied])
     ids = torch.tensor([[5, 6, 7, 8]])
     torch.testing.assert_close(full(ids), model(ids))
 
@@ -151,7 +151,7 @@ def test_scores_of_t5_begin_with_unit_variance_without_a_scale() -> None:
     model = headwise.build("t5-tiny", vocab=12, width=128, heads=2, head_width=64)
     attention = model.encoder.stack.layers[0].parts[0]
     x = torch.randn(1, 400, 128)
-    q, k, _ = attention.see.split(attention.see.project(x))
+    q, k, _ = attention.qkv.split(attention.qkv.project(x))
     assert attention.scale == 1.0
     assert (q @ k.transpose(-1, -2)).var().item() == pytest.approx(1, rel=0.3)
 

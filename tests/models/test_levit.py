@@ -73,7 +73,7 @@ def test_any_shape_that_it_was_made_for_and_no_other() -> None:
 
 def test_another_mixer_in_its_stages() -> None:
     attention = tiny(mixer="attention")
-    assert attention.encoder.stack.layers[0].layers[0].parts[0].terms[0].scores.shape == (2, 16)
+    assert attention.encoder.stack.layers[0].layers[0].parts[0].score_mods[0].scores.shape == (2, 16)
     assert tiny(mixer="fourier", offsets=False)(torch.randn(2, 1, 16, 16)).shape == (2, 3)
     with pytest.raises(UserError, match="positions"):
         tiny(mixer="performer")

@@ -99,12 +99,12 @@ def test_a_reversible_wiring_is_refused():
 
 def test_other_positions_and_parts_do():
     assert tiny(positions="sinusoid")(IDS).shape == (2, 6, 12)
-    assert tiny(mixer="attention", across={"kind": "attention", "see": "memory"})(IDS).shape == (2, 6, 12)
+    assert tiny(mixer="attention", across={"kind": "attention", "attend_to": "memory"})(IDS).shape == (2, 6, 12)
 
 
 def test_uneven_attention_needs_a_memory_to_see_and_heads_that_divide():
-    with pytest.raises(UserError, match="no memory to attend to"):
-        headwise.build("bert-tiny", vocab=12, mixer={"kind": "uneven", "see": "memory"})
+    with pytest.raises(UserError, match="there is no memory in this stack"):
+        headwise.build("bert-tiny", vocab=12, mixer={"kind": "uneven", "attend_to": "memory"})
     with pytest.raises(UserError, match="cannot be divided among 5 heads"):
         headwise.build("bert-tiny", vocab=12, mixer={"kind": "uneven", "heads": 5})
     with pytest.raises(UserError, match="positions: shaw"):

@@ -64,7 +64,7 @@ def test_latents_can_be_watched_while_they_read() -> None:
 
 
 def test_other_parts_and_places_do() -> None:
-    across = {"kind": "attention", "see": "memory", "heads": 2}
+    across = {"kind": "attention", "attend_to": "memory", "heads": 2}
     model = headwise.build("perceiver-image-tiny", outputs=3, across=across, positions="grid", place_width=6)
     assert model(IMAGES).shape == (2, 3)
     with pytest.raises(UserError, match="'rotary' could compare; use waves, grid or sinusoid"):

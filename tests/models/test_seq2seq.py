@@ -91,7 +91,7 @@ def test_one_map_of_all_steps_is_recorded(kind: str, settings: dict[str, Any]) -
 
 @torch.no_grad()
 def test_a_window_hides_what_is_far() -> None:
-    model = tiny("luong", terms=[{"kind": "local", "reach": 1}])
+    model = tiny("luong", score_mods=[{"kind": "local", "reach": 1}])
     with headwise.record() as maps:
         model(SOURCE, TARGET)
     ((weights,),) = maps.weights.values()

@@ -55,10 +55,12 @@ def test_the_second_version_measures_by_the_window_it_learned_with() -> None:
     """Learned with windows of 2 and given windows of 4, offsets keep their biases if it is told so."""
     learned = headwise.build("swinv2-tiny", outputs=3)
     told, forgetful = (headwise.build("swinv2-tiny", outputs=3, window=4, reaches=reaches) for reaches in ((2, 2), ()))
-    terms = [model.encoder.stack.layers[0].layers[0].parts[0].terms[0] for model in (learned, told, forgetful)]
-    for term in terms[1:]:
-        term.load_state_dict(terms[0].state_dict())
-    small, kept, other = (term.values().unflatten(0, (2 * term.window - 1, -1)) for term in terms)
+    score_mods = [
+        model.encoder.stack.layers[0].layers[0].parts[0].score_mods[0] for model in (learned, told, forgetful)
+    ]
+    for mod in score_mods[1:]:
+        mod.load_state_dict(score_mods[0].state_dict())
+    small, kept, other = (mod.values().unflatten(0, (2 * mod.window - 1, -1)) for mod in score_mods)
     torch.testing.assert_close(kept[2:5, 2:5], small)
     assert not torch.allclose(other[2:5, 2:5], small)
 

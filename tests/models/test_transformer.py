@@ -79,7 +79,7 @@ def test_embeddings_begin_with_unit_variance() -> None:
     model = tiny(vocab=5000, positions="none")
     vectors = model.encoder.embed(torch.arange(5000).unsqueeze(0)).x
     assert vectors.var().item() == pytest.approx(1, rel=0.02)
-    spread = model.encoder.stack.layers[0].parts[0].see.project.weight.chunk(3)[0].std().item()
+    spread = model.encoder.stack.layers[0].parts[0].qkv.project.weight.chunk(3)[0].std().item()
     assert spread == pytest.approx(math.sqrt(2 / (32 + 32)), rel=0.1)  # Xavier for each of q, k, v by itself
 
 
@@ -122,15 +122,15 @@ def test_positions_fit_attentions_with_heads_of_their_own(positions: str) -> Non
 def test_t5_buckets_are_shared_by_all_layers_of_a_stack() -> None:
     model = tiny(positions="t5")
     tables = [
-        {id(layer.parts[0].terms[0].table) for layer in getattr(model, side).stack.layers}
+        {id(layer.parts[0].score_mods[0].table) for layer in getattr(model, side).stack.layers}
         for side in ("encoder", "decoder")
     ]
     assert len(tables[0]) == len(tables[1]) == 1 and tables[0] != tables[1]
 
 
 def test_memory_cannot_be_seen_from_an_encoder() -> None:
-    with pytest.raises(UserError, match="there is no memory to attend to"):
-        tiny(encoder={"layers": [[{"kind": "attention", "see": "memory"}]]})
+    with pytest.raises(UserError, match="there is no memory in this stack"):
+        tiny(encoder={"layers": [[{"kind": "attention", "attend_to": "memory"}]]})
 
 
 def test_learned_positions_end_decoding_with_a_clear_sentence() -> None:
@@ -177,5 +177,5 @@ def test_settings_reach_their_parts() -> None:
     assert [layer.parts[0].gated for layer in model.encoder.stack.layers] == [False, True, False]
     looks = [part for layer in model.decoder.stack.layers for part in layer.parts[:2]]
     assert all(part.dropout == 0.2 for part in looks)
-    assert not looks[0].terms[0].both_ways
-    assert tiny(positions="t5").encoder.stack.layers[0].parts[0].terms[0].both_ways
+    assert not looks[0].score_mods[0].both_ways
+    assert tiny(positions="t5").encoder.stack.layers[0].parts[0].score_mods[0].both_ways

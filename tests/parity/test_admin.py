@@ -37,8 +37,8 @@ def mlp(layer: nn.TransformerEncoderLayer) -> Callable[[Tensor], Tensor]:
 def ours(theirs: nn.TransformerEncoderLayer) -> Admin:
     attention, feedforward = Attention(WIDTH, HEADS), FeedForward(WIDTH, HIDDEN)
     pairs = (
-        (attention.see.project.weight, theirs.self_attn.in_proj_weight),
-        (attention.see.project.bias, theirs.self_attn.in_proj_bias),
+        (attention.qkv.project.weight, theirs.self_attn.in_proj_weight),
+        (attention.qkv.project.bias, theirs.self_attn.in_proj_bias),
         (attention.out.weight, theirs.self_attn.out_proj.weight),
         (attention.out.bias, theirs.self_attn.out_proj.bias),
         (feedforward.inner.weight, theirs.linear1.weight),

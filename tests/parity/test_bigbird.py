@@ -118,7 +118,7 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
     assert_parity(states, found)
     for out in (found, states):
         (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
-    ours = imported.model.encoder.stack.layers[0].parts[0].see.project.weight.grad
+    ours = imported.model.encoder.stack.layers[0].parts[0].qkv.project.weight.grad
     wanted = torch.cat([getattr(theirs_of[0], name).weight.grad for name in ("query", "key", "value")])
     assert_parity(ours, wanted)
 

@@ -114,7 +114,7 @@ def test_both_heads_and_the_running_statistics(tmp_path: Path) -> None:
     same(ours[0], found.cls_logits)
     same(ours[1], found.distillation_logits)
     statistics = model.state_dict()["levit.encoder.stages.0.layers.2.queries.batch_norm.running_var"]
-    same(imported.model.encoder.stack.layers[0].layers[2].attention.see.query.norm.running_var, statistics)
+    same(imported.model.encoder.stack.layers[0].layers[2].attention.qkv.query.norm.running_var, statistics)
 
 
 @pytest.mark.parametrize(("name", "own"), [("LevitModel", LEVIT), ("ResNetModel", RESNET)])

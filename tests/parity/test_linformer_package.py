@@ -18,8 +18,8 @@ def test_outputs_are_those_of_the_package(length: int, shared: bool) -> None:
     theirs = LinformerSelfAttention(16, seq_len=12, k=5, heads=4, share_kv=shared)
     ours = LowRankAttention(16, 4, keys=Summary(5, 12), values=None if shared else Summary(5, 12))
     values = theirs.to_k if shared else theirs.to_v  # it then shares the projections of keys and values, too
-    ours.see.project.weight.copy_(torch.cat([theirs.to_q.weight, theirs.to_k.weight, values.weight]))
-    ours.see.project.bias.zero_()
+    ours.qkv.project.weight.copy_(torch.cat([theirs.to_q.weight, theirs.to_k.weight, values.weight]))
+    ours.qkv.project.bias.zero_()
     ours.keys.weight.copy_(theirs.proj_k.mT)
     if not shared:
         ours.values.weight.copy_(theirs.proj_v.mT)

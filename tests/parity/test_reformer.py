@@ -67,7 +67,7 @@ def test_shortcuts_are_theirs(causal: bool, corners: list[int], padding: int) ->
     total = torch.tensor(corners).prod().item()
     ours = HashedAttention(8, heads=2, chunk=4, rounds=2, buckets=total, shortcuts=True, causal=causal, bias=False)
     ours = ours.double().eval()
-    ours.see.project.weight.copy_(torch.cat((theirs.query_key.weight, theirs.value.weight)))
+    ours.qkv.project.weight.copy_(torch.cat((theirs.query_key.weight, theirs.value.weight)))
     ours.out.weight.copy_(torch.eye(8))
     turned_alike(ours, corners)
     x, keep = torch.randn(3, 32, 8, dtype=torch.float64), torch.ones(3, 32, dtype=torch.bool)
@@ -95,7 +95,7 @@ def copied(theirs: nn.Module, ours: nn.Module, side: str) -> None:
             put(f"{here}.norms.{number}.shift", f"{there}.{norm}.bias")
         looks = ("query", "key", "value") if kind == "local" else ("query_key", "value")
         put(
-            f"{here}.parts.0.see.project.weight", *(f"{there}.attention.self_attention.{look}.weight" for look in looks)
+            f"{here}.parts.0.qkv.project.weight", *(f"{there}.attention.self_attention.{look}.weight" for look in looks)
         )
         put(f"{here}.parts.0.out.weight", f"{there}.attention.output.dense.weight")
         for name, dense in (("inner", "dense.dense"), ("outer", "output.dense")):
@@ -154,7 +154,7 @@ def test_a_training_step_has_their_gradients() -> None:
     theirs.train()
     theirs(text).logits.square().mean().backward()
     ours(text).square().mean().backward()
-    found = ours.get_parameter("decoder.stack.layers.1.parts.0.see.project.weight").grad
+    found = ours.get_parameter("decoder.stack.layers.1.parts.0.qkv.project.weight").grad
     lsh = theirs.reformer.encoder.layers[1].attention.self_attention
     close(found, torch.cat((lsh.query_key.weight.grad, lsh.value.weight.grad)), rtol=1e-5, atol=1e-8)
     words = theirs.reformer.embeddings.word_embeddings.weight.grad

@@ -13,10 +13,10 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from headwise.blocks.attention import Attention
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.kernels import plain
-from headwise.blocks.look import Look, Sight
+from headwise.blocks.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, bucket
 from headwise.blocks.stream import Stream
-from headwise.blocks.terms import Alibi, BucketBias, Causal, Rotary, Shaw, bucket
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
@@ -36,18 +36,18 @@ def test_attention_with_a_bucket_bias_is_that_of_t5(decoder: bool) -> None:
     """T5 neither scales the scores nor has biases in its projections."""
     config = T5Config(d_model=16, d_kv=4, num_heads=4, is_decoder=decoder, dropout_rate=0.0)
     theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).eval()
-    term = BucketBias(4, both_ways=not decoder)
-    terms = [term, Causal()] if decoder else [term]
-    ours = Attention(16, 4, terms=terms, bias=False, scale=1.0).eval()
+    mod = BucketBias(4, both_ways=not decoder)
+    score_mods = [mod, Causal()] if decoder else [mod]
+    ours = Attention(16, 4, score_mods=score_mods, bias=False, scale=1.0).eval()
     with torch.no_grad():
-        ours.see.project.weight.copy_(torch.cat((theirs.q.weight, theirs.k.weight, theirs.v.weight)))
+        ours.qkv.project.weight.copy_(torch.cat((theirs.q.weight, theirs.k.weight, theirs.v.weight)))
         ours.out.weight.copy_(theirs.o.weight)
-        term.table.weight.copy_(theirs.relative_attention_bias.weight)
+        mod.table.weight.copy_(theirs.relative_attention_bias.weight)
     x = torch.randn(2, 9, 16)
     mask = torch.full((9, 9), torch.finfo().min).triu(1)[None, None] if decoder else None
     close(ours(x), theirs(x, mask=mask)[0])
-    sight = Sight(9, 9, torch.arange(9), torch.arange(9))
-    close(term.bias(sight), theirs.compute_bias(9, 9)[0])
+    layout = AttentionLayout(9, 9, torch.arange(9), torch.arange(9))
+    close(mod.bias(layout), theirs.compute_bias(9, 9)[0])
 
 
 def test_rotary_is_that_of_llama() -> None:
@@ -56,7 +56,7 @@ def test_rotary_is_that_of_llama() -> None:
     cos, sin = LlamaRotaryEmbedding(config)(q, pos[None])
     rotary = Rotary(8)
     for ours, theirs in zip(
-        (rotary.turn(q, pos), rotary.turn(k, pos)), apply_rotary_pos_emb(q, k, cos, sin), strict=True
+        (rotary.rotate(q, pos), rotary.rotate(k, pos)), apply_rotary_pos_emb(q, k, cos, sin), strict=True
     ):
         close(ours, theirs)
 
@@ -64,15 +64,15 @@ def test_rotary_is_that_of_llama() -> None:
 def test_rotary_takes_positions_of_each_row() -> None:
     rotary, x = Rotary(8), torch.randn(2, 3, 5, 8)
     pos = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11]])
-    rows = [rotary.turn(x[row : row + 1], pos[row]) for row in range(2)]
-    close(rotary.turn(x, pos), torch.cat(rows))
+    rows = [rotary.rotate(x[row : row + 1], pos[row]) for row in range(2)]
+    close(rotary.rotate(x, pos), torch.cat(rows))
 
 
 def test_alibi_is_that_of_bloom() -> None:
     """Bloom adds slope * j, which differs from -slope * (i - j) by a constant in each row of a causal softmax."""
     for heads in (4, 6, 8, 12):
         pos = torch.arange(10)
-        ours = Alibi(heads).bias(Sight(10, 10, pos, pos))
+        ours = Alibi(heads).bias(AttentionLayout(10, 10, pos, pos))
         theirs = build_alibi_tensor(torch.ones(1, 10), heads, torch.float32).view(heads, 1, 10)
         visible = torch.ones(10, 10, dtype=torch.bool).tril()
         close(
@@ -83,34 +83,36 @@ def test_alibi_is_that_of_bloom() -> None:
         close(ours[0, :, 0], -(2 ** (-8 / power)) * pos)
 
 
-def shaw_by_loops(look: Look, term: Shaw) -> Tensor:
+def shaw_by_loops(inputs: AttentionInputs, mod: Shaw) -> Tensor:
     """Equations 3 and 4 of Shaw et al. (2018), one pair of places at a time."""
-    rows, heads, length, width = look.q.shape
-    out = torch.zeros_like(look.q)
+    rows, heads, length, width = inputs.q.shape
+    out = torch.zeros_like(inputs.q)
     for b in range(rows):
         for h in range(heads):
             for i in range(length):
-                clipped = [max(-term.furthest, min(j - i, term.furthest)) + term.furthest for j in range(length)]
-                keys = torch.stack([look.k[b, h, j] + term.keys[clipped[j]] for j in range(length)])
-                weights = (keys @ look.q[b, h, i] / math.sqrt(width)).softmax(0)
-                values = torch.stack([look.v[b, h, j] + term.values[clipped[j]] for j in range(length)])
+                clipped = [max(-mod.furthest, min(j - i, mod.furthest)) + mod.furthest for j in range(length)]
+                keys = torch.stack([inputs.k[b, h, j] + mod.keys[clipped[j]] for j in range(length)])
+                weights = (keys @ inputs.q[b, h, i] / math.sqrt(width)).softmax(0)
+                values = torch.stack([inputs.v[b, h, j] + mod.values[clipped[j]] for j in range(length)])
                 out[b, h, i] = weights @ values
     return out
 
 
 def test_shaw_is_its_formula() -> None:
-    term = Shaw(4, furthest=2).double()
+    mod = Shaw(4, furthest=2).double()
     q, k, v = (torch.randn(2, 2, 6, 4, dtype=torch.float64) for _ in range(3))
     pos = torch.arange(6)
-    look = Look(q, k, v, 0.5, Sight(6, 6, pos, pos), (term,))
-    close(plain(look), shaw_by_loops(look, term), 1e-12)
+    inputs = AttentionInputs(q, k, v, 0.5, AttentionLayout(6, 6, pos, pos), (mod,))
+    close(plain(inputs), shaw_by_loops(inputs, mod), 1e-12)
 
 
 @pytest.mark.parametrize("make", [lambda: Rotary(4), lambda: Alibi(2), lambda: BucketBias(2), lambda: Shaw(4, 3)])
 def test_only_the_distance_counts(make: object) -> None:
-    attention = Attention(8, 2, terms=[make()]).eval().double()
+    attention = Attention(8, 2, score_mods=[make()]).eval().double()
     x = torch.randn(2, 7, 8, dtype=torch.float64)
     here, there = attention(Stream.of(x)), attention(Stream.of(x, start=1000))
     close(there, here, 1e-4)  # rotary's rates are float32
     mirrored = attention(x.flip(1)).flip(1)
-    assert isinstance(attention.terms[0], Alibi) == torch.allclose(mirrored, here)  # only ALiBi's distance has no sign
+    assert isinstance(attention.score_mods[0], Alibi) == torch.allclose(
+        mirrored, here
+    )  # only ALiBi's distance has no sign

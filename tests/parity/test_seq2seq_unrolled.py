@@ -173,13 +173,13 @@ WINDOWS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def allowance(window: str, terms: Any, t: int, h: Tensor) -> Callable[[int], float]:
+def allowance(window: str, score_mods: Any, t: int, h: Tensor) -> Callable[[int], float]:
     """What the weight at each place of the source is multiplied with (Luong et al., eqs. 9-10)."""
     if window == "monotonic":
         return lambda s: float(abs(s - t) <= 1)
     if window == "predictive":
-        term = terms[0]
-        p = len(SOURCE) * float(((h @ term.inner[0]).tanh() @ term.outer[0]).sigmoid())
+        mod = score_mods[0]
+        p = len(SOURCE) * float(((h @ mod.inner[0]).tanh() @ mod.outer[0]).sigmoid())
         return lambda s: exp(-((s - p) ** 2) / 2) if abs(s - p) <= 2 else 0.0  # sigma = reach / 2 = 1
     return lambda s: 1.0
 
@@ -192,7 +192,7 @@ def allowance(window: str, terms: Any, t: int, h: Tensor) -> Callable[[int], flo
 )  # fmt: skip
 @torch.no_grad()
 def test_luong(score: str, window: str, cell: str, feeding: bool) -> None:
-    model = made("luong", score=score, terms=WINDOWS[window], cell=cell, feeding=feeding)
+    model = made("luong", score=score, score_mods=WINDOWS[window], cell=cell, feeding=feeding)
     annotations, states = read(model)
     last = parts(model.decoder)[-1]
     attend = last.attend if feeding else last
@@ -201,7 +201,7 @@ def test_luong(score: str, window: str, cell: str, feeding: bool) -> None:
     for t, y in enumerate(embedded(model)[1]):
         h = climb(cells, torch.cat((y, fed)) if feeding else y, states)
         scores = [SCORES[score](attend.glimpse.score, h, k, s) for s, k in enumerate(annotations)]
-        c = mixed(scores, annotations, allowance(window, attend.glimpse.terms, t, h))
+        c = mixed(scores, annotations, allowance(window, attend.glimpse.score_mods, t, h))
         fed = (attend.out.weight @ torch.cat((c, h))).tanh()
         expected.append(logits(model, fed))
     agree(model, expected)

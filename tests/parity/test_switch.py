@@ -51,19 +51,19 @@ def copy(model: Any, found: Any) -> None:
     for side in ("encoder", "decoder"):
         their, our = getattr(model, side), getattr(found, side).stack
         our.final.gain.copy_(their.final_layer_norm.weight)
-        our.layers[0].parts[0].terms[0].table.weight.copy_(
+        our.layers[0].parts[0].score_mods[0].table.weight.copy_(
             their.block[0].layer[0].SelfAttention.relative_attention_bias.weight
         )
         for block, layer in zip(their.block, our.layers, strict=True):
             for sub, norm in zip(block.layer, layer.norms, strict=True):
                 norm.gain.copy_(sub.layer_norm.weight)
             attention = block.layer[0].SelfAttention
-            layer.parts[0].see.project.weight.copy_(torch.cat([getattr(attention, name).weight for name in "qkv"]))
+            layer.parts[0].qkv.project.weight.copy_(torch.cat([getattr(attention, name).weight for name in "qkv"]))
             layer.parts[0].out.weight.copy_(attention.o.weight)
             if side == "decoder":
                 across = block.layer[1].EncDecAttention
-                layer.parts[1].see.query.weight.copy_(across.q.weight)
-                layer.parts[1].see.project.weight.copy_(torch.cat([across.k.weight, across.v.weight]))
+                layer.parts[1].qkv.query.weight.copy_(across.q.weight)
+                layer.parts[1].qkv.project.weight.copy_(torch.cat([across.k.weight, across.v.weight]))
                 layer.parts[1].out.weight.copy_(across.o.weight)
             network(block.layer[-1].mlp, layer.parts[-1])
 

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headwise
-from headwise.blocks.attention import Attention, Memory
+from headwise.blocks.attention import Attention, CrossProjection
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.residual import Post, Pre
+from headwise.blocks.score_mods import Causal
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import Causal
 from headwise.testing import assert_parity
 
 WIDTH, HEADS, HIDDEN = 16, 4, 24
@@ -50,11 +50,11 @@ def copy_norm(ours: nn.Module, theirs: nn.LayerNorm) -> None:
 def copy_attention(ours: Attention, theirs: nn.MultiheadAttention) -> None:
     """torch stacks q, k, v in one matrix, as we do; ours for a memory stands apart from the queries."""
     weight, bias = theirs.in_proj_weight, theirs.in_proj_bias
-    if isinstance(ours.see, Memory):
-        give(ours.see, ("query.weight", "query.bias"), weight[:WIDTH], bias[:WIDTH])
-        give(ours.see, ("project.weight", "project.bias"), weight[WIDTH:], bias[WIDTH:])
+    if isinstance(ours.qkv, CrossProjection):
+        give(ours.qkv, ("query.weight", "query.bias"), weight[:WIDTH], bias[:WIDTH])
+        give(ours.qkv, ("project.weight", "project.bias"), weight[WIDTH:], bias[WIDTH:])
     else:
-        give(ours.see, ("project.weight", "project.bias"), weight, bias)
+        give(ours.qkv, ("project.weight", "project.bias"), weight, bias)
     copy_linear(ours.out, theirs.out_proj)
 
 
@@ -74,7 +74,7 @@ def copy_layer(ours: Post | Pre, theirs: nn.Module) -> None:
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
 def test_self_attention(kernel: str, masked: bool, causal: bool) -> None:
     theirs = stir(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
-    ours = Attention(WIDTH, HEADS, terms=[Causal()] if causal else [], kernel=kernel).eval()
+    ours = Attention(WIDTH, HEADS, score_mods=[Causal()] if causal else [], kernel=kernel).eval()
     copy_attention(ours, theirs)
     x = torch.randn(2, 40, WIDTH)
     keep = torch.arange(40) < torch.tensor([[40], [29]]) if masked else None
@@ -90,7 +90,7 @@ def test_self_attention(kernel: str, masked: bool, causal: bool) -> None:
 
 def test_attention_to_a_memory() -> None:
     theirs = stir(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
-    ours = Attention(WIDTH, HEADS, see=Memory(WIDTH, HEADS, WIDTH // HEADS)).eval()
+    ours = Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, WIDTH // HEADS)).eval()
     copy_attention(ours, theirs)
     x, memory = torch.randn(2, 3, WIDTH), torch.randn(2, 6, WIDTH)
     keep = torch.arange(6) < torch.tensor([[6], [4]])

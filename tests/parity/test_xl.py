@@ -12,7 +12,7 @@ from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
 
 import headwise
-from headwise.blocks.attention import Attention, Recalling
+from headwise.blocks.attention import Attention, SegmentRecurrenceProjection
 from headwise.blocks.recall import Recall
 from headwise.blocks.relative import Distances, Leanings, RelativeSinusoid
 from headwise.blocks.stream import Context, Stream
@@ -28,16 +28,16 @@ def angle_codes(distance: int, width: int) -> Tensor:
 
 def attended(attention: Any, x: Tensor, memory: Tensor) -> Tensor:
     """One row and one head at a time: (T, C) tokens after (M, C) earlier ones."""
-    both, term = torch.cat((memory, x)), attention.terms[0]
-    query, key, value = attention.see.project.weight.split(WIDTH)
+    both, mod = torch.cat((memory, x)), attention.score_mods[0]
+    query, key, value = attention.qkv.project.weight.split(WIDTH)
     mixed = torch.zeros(len(x), WIDTH, dtype=torch.float64)
     for head in range(HEADS):
         own = slice(head * HEAD_WIDTH, (head + 1) * HEAD_WIDTH)
-        u, v = term.leanings.content[head, 0], term.leanings.distance[head, 0]
+        u, v = mod.leanings.content[head, 0], mod.leanings.distance[head, 0]
         for place in range(len(x)):
             q, at = query[own] @ x[place], len(memory) + place
             scores = [
-                (q + u) @ (key[own] @ both[j]) + (q + v) @ (term.project.weight[own] @ angle_codes(at - j, WIDTH))
+                (q + u) @ (key[own] @ both[j]) + (q + v) @ (mod.project.weight[own] @ angle_codes(at - j, WIDTH))
                 for j in range(at + 1)
             ]
             weights = (torch.stack(scores) / math.sqrt(HEAD_WIDTH)).softmax(0)
@@ -84,13 +84,13 @@ def test_attention_is_that_of_xlnet(queries_first: bool) -> None:
     theirs = XLNetRelativeAttention(config).eval()
     for parameter in theirs.parameters():
         parameter.normal_(std=0.3)
-    term = RelativeSinusoid(16, 4, 4, Distances(16, both_ways=True), Leanings(4, 4))
-    ours = Attention(16, 4, see=Recalling(16, 4, 4, bias=False), terms=[term], bias=False).eval()
-    ours.see.project.weight.copy_(torch.cat([w.flatten(1).t() for w in (theirs.q, theirs.k, theirs.v)]))
+    mod = RelativeSinusoid(16, 4, 4, Distances(16, both_ways=True), Leanings(4, 4))
+    ours = Attention(16, 4, qkv=SegmentRecurrenceProjection(16, 4, 4, bias=False), score_mods=[mod], bias=False).eval()
+    ours.qkv.project.weight.copy_(torch.cat([w.flatten(1).t() for w in (theirs.q, theirs.k, theirs.v)]))
     ours.out.weight.copy_(theirs.o.flatten(1))
-    term.project.weight.copy_(theirs.r.flatten(1).t())
-    term.leanings.content.copy_(theirs.r_w_bias[:, None])
-    term.leanings.distance.copy_(theirs.r_r_bias[:, None])
+    mod.project.weight.copy_(theirs.r.flatten(1).t())
+    mod.leanings.content.copy_(theirs.r_w_bias[:, None])
+    mod.leanings.distance.copy_(theirs.r_r_bias[:, None])
     x, memory = torch.randn(2, length, 16), torch.randn(2, before, 16)
     codes = XLNetModel(config).relative_positional_encoding(length, before + length, bsz=2)
     expected, _ = theirs(x.transpose(0, 1), None, None, None, codes, None, mems=memory.transpose(0, 1))

@@ -14,7 +14,7 @@ import torch
 from playwright.sync_api import Page, expect
 
 from headwise.blocks.position import Learned
-from headwise.blocks.terms import BucketBias, alibi_slopes, bucket
+from headwise.blocks.score_mods import BucketBias, alibi_slopes, bucket
 from headwise.config.experiment import Experiment
 from headwise.explain import AttentionExample, attend, masked, sinusoid
 from headwise.explain.attention import softmax

@@ -120,7 +120,7 @@ def test_losses_of_routers_count_once_however_many_batches_make_an_update() -> N
 def test_losses_of_routers_are_heard_through_another_collector() -> None:
     """Hard attention is taught by what it reports, inside of what the learner listens to."""
     torch.manual_seed(0)
-    hard = {"kind": "attention", "terms": ["hard"]}
+    hard = {"kind": "attention", "score_mods": ["hard"]}
     model = headwise.build("transformer-tiny", vocab=9, mixer=hard, feedforward={"kind": "experts"})
     with collect("aux", "load") as side:
         Copying().loss(model, Batch())

@@ -74,7 +74,7 @@ def test_a_hugging_face_folder_brings_its_architecture_and_its_units(place, lear
     old = headwise.load(place / "runs" / "gpt")
     headwise.to_hf(old, tmp_path / "hf")
     run, said = learn("classify", str(tmp_path / "hf"), model={"dropout": 0.0})
-    name = "stack.layers.1.parts.0.see.project.weight"
+    name = "stack.layers.1.parts.0.qkv.project.weight"
     assert torch.equal(weights(run, 0)[f"encoder.{name}"], old.model.state_dict()[f"decoder.{name}"])
     assert "new: head;" in said[0]
     shutil.rmtree(tmp_path / "hf")

@@ -55,7 +55,7 @@ def test_it_begins_as_the_model_that_it_adapts_and_merges_without_a_trace(name, 
 
 def test_only_low_rank_maps_and_the_head_learn():
     model = made("gpt2-tiny", "classify")
-    tune(model, TuningConfig(lora={"rank": 2, "targets": ["*see.project", "*.outer"]}))
+    tune(model, TuningConfig(lora={"rank": 2, "targets": ["*qkv.project", "*.outer"]}))
     learning = {name: weight.numel() for name, weight in model.named_parameters() if weight.requires_grad}
     each = 2 * (32 + 96) + 2 * (128 + 32)  # the fused product, and the second map of the feed-forward network
     head = {name: count for name, count in learning.items() if name.startswith("head.")}
@@ -95,5 +95,5 @@ def test_dropout_is_for_training():
 
 
 def test_targets_that_name_nothing():
-    with pytest.raises(UserError, match=r"tuning\.lora\.targets: .*'\*see\.projekt'; the nearest are .*see\.project"):
-        adapt(made("gpt2-tiny"), LoraConfig(rank=2, targets=("*see.projekt",)))
+    with pytest.raises(UserError, match=r"tuning\.lora\.targets: .*'\*qkv\.projekt'; the nearest are .*qkv\.project"):
+        adapt(made("gpt2-tiny"), LoraConfig(rank=2, targets=("*qkv.projekt",)))

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from headwise.bench import memory
 from headwise.bench.jobs import MixerJob
+from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs, AttentionLayout
 from headwise.blocks.kernels import plain
-from headwise.blocks.look import Implied, Look, Sight
+from headwise.blocks.score_mods import ALWAYS, Causal
 from headwise.blocks.scores import Dot, Scaled
 from headwise.blocks.stream import Context, Place, Recorder, Stream
-from headwise.blocks.terms import ALWAYS, Causal
 from headwise.config.parts import Site
 from headwise.models.initial import xavier
 from headwise.train.hardware import keep_memory
@@ -115,17 +115,17 @@ class Subject:
 class Observer(Recorder):
     """Keeps what softmax attention over all keys would look at."""
 
-    found: Look | None = None
+    found: AttentionInputs | None = None
 
-    def look(self, place: Place, look: Look | Implied) -> None:
-        if isinstance(look, Implied):
-            self.found = look.exact() if look.exact else None
-        elif isinstance(look.score, Dot | Scaled):  # with a window it approximates attention to all keys
-            always = tuple(term for term in look.terms if isinstance(term, Causal) or term in ALWAYS)
-            self.found = replace(look, terms=always)
+    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
+        if isinstance(inputs, ApproximateMap):
+            self.found = inputs.exact() if inputs.exact else None
+        elif isinstance(inputs.score, Dot | Scaled):  # with a window it approximates attention to all keys
+            always = tuple(mod for mod in inputs.score_mods if isinstance(mod, Causal) or mod in ALWAYS)
+            self.found = replace(inputs, score_mods=always)
 
 
-def observed(layer: nn.Module, x: Tensor) -> tuple[Tensor | None, Look | None]:
+def observed(layer: nn.Module, x: Tensor) -> tuple[Tensor | None, AttentionInputs | None]:
     """What a layer mixes for `x` before its output projection, (B, H, T, D), and the look of softmax attention at the
     same queries, keys and values."""
     taken: list[Tensor] = []
@@ -141,26 +141,30 @@ def observed(layer: nn.Module, x: Tensor) -> tuple[Tensor | None, Look | None]:
     return taken[-1].unflatten(-1, (heads, -1)).transpose(1, 2), observer.found  # (B, T, HD) -> (B, H, T, D)
 
 
-def error(mixed: Tensor | None, look: Look | None, causal: bool, rows: int = 128, blocks: int = 4) -> float | None:
+def error(
+    mixed: Tensor | None, inputs: AttentionInputs | None, causal: bool, rows: int = 128, blocks: int = 4
+) -> float | None:
     """|mixed - exact| / |exact| (Frobenius) over blocks of queries spread over the text, each at all its keys; None
     where there is nothing to compare with."""
-    if mixed is None or look is None:
+    if mixed is None or inputs is None:
         return None
     length = mixed.shape[2]
     wrong = whole = torch.zeros((), dtype=torch.float64, device=mixed.device)
     for start in range(0, length, max(rows, (length - rows) // max(blocks - 1, 1))):
         end = min(start + rows, length)
-        exact = plain(block(look, start, end, causal))
+        exact = plain(block(inputs, start, end, causal))
         wrong = wrong + (mixed[:, :, start:end] - exact).double().square().sum()
         whole = whole + exact.double().square().sum()
     return float((wrong / whole).sqrt())
 
 
-def block(look: Look, start: int, end: int, causal: bool) -> Look:
+def block(inputs: AttentionInputs, start: int, end: int, causal: bool) -> AttentionInputs:
     """The part of a look that belongs to some of its queries. Terms take the last query to stand at the last key: later
     keys are cut off where they are hidden, and put before the first where they are not, as nobody asks for places."""
-    k, v = (x[:, :, :end] if causal else x.roll(-end, dims=2) for x in (look.k, look.v))
-    return replace(look, q=look.q[:, :, start:end], k=k, v=v, sight=Sight(end - start, k.shape[2]), shared={})
+    k, v = (x[:, :, :end] if causal else x.roll(-end, dims=2) for x in (inputs.k, inputs.v))
+    return replace(
+        inputs, q=inputs.q[:, :, start:end], k=k, v=v, layout=AttentionLayout(end - start, k.shape[2]), shared={}
+    )
 
 
 def timed(job: MixerJob) -> Subject:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Attention, Grouped, Itself, Memory
+from headwise.blocks.attention import Attention, CrossProjection, GroupedQueryProjection, SelfProjection
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.residual import Add, Post, Wiring
@@ -110,7 +110,7 @@ def push(scale: Tensor, norm: nn.Module, first: nn.Linear | None) -> None:
 
 def reader(part: nn.Module) -> nn.Linear | None:
     """The one linear map through which a part reads the stream, if that is how it does."""
-    source = part.see if type(part) is Attention else part
+    source = part.qkv if type(part) is Attention else part
     first = getattr(source, READERS.get(type(source), ""), None)
     return first if type(first) is nn.Linear else None
 
@@ -124,4 +124,9 @@ def plain(layer: Admin) -> Wiring:
 
 
 # By exact type: a subclass may read in another way.
-READERS: dict[type, str] = {FeedForward: "inner", Itself: "project", Grouped: "project", Memory: "query"}
+READERS: dict[type, str] = {
+    FeedForward: "inner",
+    SelfProjection: "project",
+    GroupedQueryProjection: "project",
+    CrossProjection: "query",
+}

@@ -41,9 +41,9 @@ class ClassLayer(Wiring):
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         marks = marks_of(stream)
         x, patches = stream.x[:, :marks], stream.x[:, marks:]
-        (look, norm, add), *others = zip(self.parts, self.norms, self.adds, strict=True)
+        (inputs, norm, add), *others = zip(self.parts, self.norms, self.adds, strict=True)
         seen = stream.carrying(norm(stream.x))
-        x = add(x, look(Stream(seen.x[:, :marks], stream.pos[:marks]), seeing(seen, ctx).at(0)))
+        x = add(x, inputs(Stream(seen.x[:, :marks], stream.pos[:marks]), seeing(seen, ctx).at(0)))
         for place, (part, norm, add) in enumerate(others, 1):
             x = add(x, part(Stream(norm(x), stream.pos[:marks]), ctx.at(place)))
         return stream.carrying(torch.cat((x, patches), dim=1))

@@ -1,8 +1,8 @@
 """Finding what is in an image, all of it at once (DETR, Carion et al. 2020).
 
 Places (2-D sinusoids of pixels, a learned vector of each object query) are added to what makes queries and keys at
-every layer, never to values. No `turn` term can do that: a term acts on heads that are projected already and does not
-know by which matrix. So it is a matter of `see`, which owns the projections: W (x + p) + b = (W x + b) + W p, where the
+every layer, never to values. No score mod can do that: `rotate` acts on heads that are projected already and does not
+know by which matrix. So it is a matter of `qkv`, which owns the projections: W (x + p) + b = (W x + b) + W p, where the
 second product is of one row only, as all images of one size have the same places. The attention stays the one there is.
 
 Letters: B images, C width, H x W pixels, h x w grid, T = h * w tokens, Q object queries, K classes, L decoder layers.
@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Itself, Memory, Seen
+from headwise.blocks.attention import QKV, CrossProjection, SelfProjection
+from headwise.blocks.attention_inputs import ScoreMod
 from headwise.blocks.images import ImageEncoder, marks_of
 from headwise.blocks.latent import by_head
-from headwise.blocks.look import Term
 from headwise.blocks.position import sinusoid
 from headwise.blocks.record import Collector
 from headwise.blocks.scores import Score
@@ -85,20 +85,20 @@ class ObjectQueries(Places):
         return self.table(stream.pos).unsqueeze(0)  # (Q,) -> (1, Q, C)
 
 
-class PlacedItself(Itself):
+class PositionedSelfProjection(SelfProjection):
     """q = W_q (x + p), k = W_k (x + p), v = W_v x."""
 
     def __init__(self, width: int, heads: int, head_width: int, bias: bool, places: Places):
         super().__init__(width, heads, head_width, bias)
         self.places = places
 
-    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
-        q, k, v, sight = super().forward(stream, ctx, terms, score)
+    def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
+        q, k, v, layout = super().forward(stream, ctx, score_mods, score)
         of_q, of_k = moved(self, self.places(stream, ctx), self.rows[:2])
-        return q + of_q, k + of_k, v, sight
+        return q + of_q, k + of_k, v, layout
 
 
-class PlacedMemory(Memory):
+class PositionedCrossProjection(CrossProjection):
     """q = W_q (x + p), k = W_k (m + p'), v = W_v m, with the places p of the queries and p' of the memory."""
 
     def __init__(
@@ -114,17 +114,17 @@ class PlacedMemory(Memory):
         super().__init__(width, heads, head_width, bias, memory_width)
         self.places, self.memory_places = places, memory_places
 
-    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
+    def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         asked = stream.carrying(stream.x + self.places(stream, ctx))
-        q, k, v, sight = super().forward(asked, ctx, terms, score)
+        q, k, v, layout = super().forward(asked, ctx, score_mods, score)
         places = self.memory_places(ctx.memory[self.name], ctx)
         (of_k,) = moved(self, places, (self.heads * self.head_width,))
-        return q, k + of_k, v, sight
+        return q, k + of_k, v, layout
 
 
-def moved(see: Itself | Memory, places: Tensor, rows: Sequence[int]) -> tuple[Tensor, ...]:
+def moved(qkv: SelfProjection | CrossProjection, places: Tensor, rows: Sequence[int]) -> tuple[Tensor, ...]:
     """What places add to the first of a product's projections: (B, T, C) -> (B, H, T, D) each."""
-    return by_head(F.linear(places, see.project.weight[: sum(rows)]), see.heads, rows)
+    return by_head(F.linear(places, qkv.project.weight[: sum(rows)]), qkv.heads, rows)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.blocks.attention_inputs import AttentionLayout, ScoreMod
 from headwise.blocks.images import marks_of
-from headwise.blocks.look import Sight, Term
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -72,7 +72,7 @@ class Tiling:
         return 2 * (places // columns < self.shift[0]) + (places % columns < self.shift[1]).long()
 
 
-class OffsetBias(Term):
+class OffsetBias(ScoreMod):
     """A bias for where a key stands, seen from its query, inside a window of `window` x `window`. Places are counted in
     whole windows, row * window + column, so smaller windows read the middle of the same table."""
 
@@ -86,11 +86,11 @@ class OffsetBias(Term):
     def values(self) -> Tensor:
         """A bias for each offset and head, row by row: ((2M - 1)^2, H)."""
 
-    def bias(self, sight: Sight) -> Tensor:
-        assert sight.query_pos is not None and sight.key_pos is not None
+    def bias(self, layout: AttentionLayout) -> Tensor:
+        assert layout.query_pos is not None and layout.key_pos is not None
         span = 2 * self.window - 1
         # Rows counted in spans, so that the difference of two places is that of their rows and of their columns.
-        query, key = (pos + pos // self.window * (self.window - 1) for pos in (sight.query_pos, sight.key_pos))
+        query, key = (pos + pos // self.window * (self.window - 1) for pos in (layout.query_pos, layout.key_pos))
         where = query.unsqueeze(-1) - key.unsqueeze(-2) + (span * span - 1) // 2  # (Tq, Tk)
         return self.values()[where].movedim(-1, -3)  # (Tq, Tk, H) -> (H, Tq, Tk)
 

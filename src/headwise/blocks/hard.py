@@ -11,18 +11,18 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from headwise.blocks.look import Look, Term
+from headwise.blocks.attention_inputs import AttentionInputs, ScoreMod
 from headwise.blocks.scores import matrices
 
 
-class Hard(Term):
+class Hard(ScoreMod):
     """One key instead of a mean of all: sampled by its weight in training, the heaviest one in evaluation.
 
     The choice has no gradient, so the log-probability of each, (B, H, Tq), goes to the side outputs as "hard",
     for `reinforce`. Over samples the mean of its output is that of soft attention.
     """
 
-    def reweigh(self, weights: Tensor, look: Look) -> Tensor:
+    def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
         if not self.training:
             return one_hot(weights, weights.argmax(-1, keepdim=True))
         # The first of racing exponential clocks is a sample by weight; unlike multinomial, it takes rows of zeros.
@@ -30,7 +30,7 @@ class Hard(Term):
         chosen = (weights.detach() / clocks).argmax(-1, keepdim=True)
         tiny = torch.finfo(weights.dtype).tiny
         picked, total = weights.gather(-1, chosen).squeeze(-1), weights.sum(-1)
-        look.side.add("hard", look.place, picked.clamp(min=tiny).log() - total.clamp(min=tiny).log())
+        inputs.side.add("hard", inputs.place, picked.clamp(min=tiny).log() - total.clamp(min=tiny).log())
         return one_hot(weights, chosen)
 
 
@@ -63,11 +63,11 @@ def reinforce(losses: Tensor, log_probs: Iterable[Tensor], baseline: Tensor) -> 
     return losses + (losses.detach() - baseline) * (chosen - chosen.detach())
 
 
-class Local(Term):
+class Local(ScoreMod):
     """A window around a predicted place: p = S sigmoid(v tanh(W q)), keys beyond p +- reach hidden, and weights times
     exp(-(s - p)^2 / (2 (reach/2)^2)). S is the number of real keys, so it looks at a whole source, not at a past."""
 
-    needs_end = True
+    needs_key_count = True
     reads = frozenset(("queries",))
 
     def __init__(self, heads: int, head_width: int, reach: int = 10):
@@ -76,17 +76,19 @@ class Local(Term):
         self.inner = matrices(heads, head_width, head_width)
         self.outer = matrices(heads, head_width, 1)
 
-    def edit(self, scores: Tensor, look: Look) -> Tensor:
-        return scores.masked_fill(self._offset(look).abs() > self.reach, torch.finfo(scores.dtype).min)
+    def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
+        return scores.masked_fill(self._offset(inputs).abs() > self.reach, torch.finfo(scores.dtype).min)
 
-    def reweigh(self, weights: Tensor, look: Look) -> Tensor:
-        offset = self._offset(look)
+    def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
+        offset = self._offset(inputs)
         bell = torch.exp(-2 * (offset / self.reach) ** 2)
         return weights * bell.masked_fill(offset.abs() > self.reach, 0.0)
 
-    def _offset(self, look: Look) -> Tensor:
+    def _offset(self, inputs: AttentionInputs) -> Tensor:
         """s - p for each query and key: (B, H, Tq, Tk)."""
-        sight = look.sight
-        share = ((look.q @ self.inner).tanh() @ self.outer).sigmoid()  # (B, H, Tq, D) -> (B, H, Tq, 1)
-        length = sight.keys if sight.keep is None else sight.keep.sum(-1)[:, None, None, None]  # (B,) -> (B, 1, 1, 1)
-        return torch.arange(sight.keys, device=share.device) - length * share
+        layout = inputs.layout
+        share = ((inputs.q @ self.inner).tanh() @ self.outer).sigmoid()  # (B, H, Tq, D) -> (B, H, Tq, 1)
+        length = (
+            layout.keys if layout.keep is None else layout.keep.sum(-1)[:, None, None, None]
+        )  # (B,) -> (B, 1, 1, 1)
+        return torch.arange(layout.keys, device=share.device) - length * share

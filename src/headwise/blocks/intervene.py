@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.blocks.look import Implied, Look, Sight, Term
+from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.record import kind_of
 from headwise.blocks.stream import RECORDER, Passing, Place, Recorder
 from headwise.errors import UserError
@@ -23,16 +23,16 @@ from headwise.errors import UserError
 Masks = Mapping[Place, Tensor]
 
 
-class Hidden(Term):
+class Hidden(ScoreMod):
     """Hide chosen keys from every query. Keys beyond those that the mask knows are seen: they were written later."""
 
     def __init__(self, hidden: Tensor):
         super().__init__()
         self.hidden = hidden  # (N, S) True = hidden
 
-    def hide(self, sight: Sight) -> Tensor | None:
-        more = max(0, sight.keys - self.hidden.shape[1])
-        return F.pad(self.hidden, (0, more))[:, None, None, : sight.keys]  # (N, S) -> (N, 1, 1, Tk)
+    def mask(self, layout: AttentionLayout) -> Tensor | None:
+        more = max(0, layout.keys - self.hidden.shape[1])
+        return F.pad(self.hidden, (0, more))[:, None, None, : layout.keys]  # (N, S) -> (N, 1, 1, Tk)
 
 
 class Intervention(Passing):
@@ -43,18 +43,18 @@ class Intervention(Passing):
         self.hidden = {stack: Hidden(mask) for stack, mask in hide.items()}
         self.silent_heads, self.silent_parts = heads, parts
 
-    def _hiding(self, place: Place, look: Look | Implied) -> Term | None:
-        kind = kind_of(place, look)
+    def _hiding(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> ScoreMod | None:
+        kind = kind_of(place, inputs)
         return self.hidden.get("encoder" if kind == "cross" else kind)
 
-    def look(self, place: Place, look: Look | Implied) -> None:
-        if isinstance(look, Implied) and self._hiding(place, look) is not None:
+    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
+        if isinstance(inputs, ApproximateMap) and self._hiding(place, inputs) is not None:
             raise UserError("this model mixes its tokens without looks, so that none can be hidden; silence heads")
-        super().look(place, look)
+        super().observe(place, inputs)
 
-    def before(self, place: Place, look: Look) -> Look:
-        look, term = super().before(place, look), self._hiding(place, look)
-        return look if term is None else replace(look, terms=(*look.terms, term))
+    def before(self, place: Place, inputs: AttentionInputs) -> AttentionInputs:
+        inputs, mod = super().before(place, inputs), self._hiding(place, inputs)
+        return inputs if mod is None else replace(inputs, score_mods=(*inputs.score_mods, mod))
 
     def heads(self, place: Place, mixed: Tensor) -> Tensor:
         mixed, silent = super().heads(place, mixed), self.silent_heads.get(place)
@@ -97,11 +97,11 @@ class Survey(Passing):
         self.keys: dict[Place, int] = {}  # of looks that can be changed
         self.counts: dict[Place, int] = {}  # heads that can be silenced
 
-    def look(self, place: Place, look: Look | Implied) -> None:
-        self.kinds[place] = kind_of(place, look)
-        if isinstance(look, Look):
-            self.keys[place] = look.sight.keys
-        super().look(place, look)
+    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
+        self.kinds[place] = kind_of(place, inputs)
+        if isinstance(inputs, AttentionInputs):
+            self.keys[place] = inputs.layout.keys
+        super().observe(place, inputs)
 
     def heads(self, place: Place, mixed: Tensor) -> Tensor:
         self.counts[place] = mixed.shape[1]

@@ -1,7 +1,7 @@
-"""Kernels: ways to compute one look. `plain` is the readable oracle for all others.
+"""Attention kernels. `plain` is the readable reference for all others.
 
-Each kernel says which terms it can take; `auto` picks by length, terms and device. A row that sees nothing
-gives zeros in all of them.
+Each kernel says which score mods it supports; `auto` picks by length, score mods and device. A query whose keys are all
+masked gets zeros from every kernel.
 """
 
 from __future__ import annotations
@@ -13,107 +13,110 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.look import Look
-from headwise.blocks.terms import Causal
+from headwise.blocks.attention_inputs import AttentionInputs
+from headwise.blocks.score_mods import Causal
 from headwise.errors import UserError, nearest
 
-Kernel = Callable[[Look], Tensor]
-CONTENT = ("edit", "gather", "reweigh")  # what needs the score matrix itself
+Kernel = Callable[[AttentionInputs], Tensor]
+NEED_SCORES = ("edit_scores", "add_values", "edit_weights")  # hooks that need the score matrix itself
 
 
-def unfused(look: Look) -> list[nn.Module]:
-    """What a fused kernel cannot take: scores that are no dot products, and terms that need the score matrix."""
-    return [*([] if look.score.fused else [look.score]), *look.touching(*CONTENT)]
+def unfused(inputs: AttentionInputs) -> list[nn.Module]:
+    """What a fused kernel does not support: scores that are no dot products, and mods that need the score matrix."""
+    return [*([] if inputs.score.fused else [inputs.score]), *inputs.mods_with(*NEED_SCORES)]
 
 
-def weights(look: Look) -> Tensor:
-    """The attention map: softmax(score(q, k) + terms), (B, H, Tq, Tk)."""
-    scores = look.score.meet(look.score.ask(look.q) * look.scale, look.k)
-    for term in look.touching("edit"):
-        scores = term.edit(scores, look)
-    bias, hidden = look.biases(), look.hidden()
+def weights(inputs: AttentionInputs) -> Tensor:
+    """The attention weights: softmax(score(q, k) + bias + mask), (B, H, Tq, Tk)."""
+    scores = inputs.score.meet(inputs.score.ask(inputs.q) * inputs.scale, inputs.k)
+    for mod in inputs.mods_with("edit_scores"):
+        scores = mod.edit_scores(scores, inputs)
+    bias, mask = inputs.bias(), inputs.mask()
     if bias is not None:
         scores = scores + bias
-    if hidden is not None:
-        # A finite fill and a second one after the softmax: rows that see nothing become zeros, not NaN.
-        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+    if mask is not None:
+        # A finite fill and a second one after the softmax: rows that are masked altogether become zeros, not NaN.
+        scores = scores.masked_fill(mask, torch.finfo(scores.dtype).min)
     mixed = scores.softmax(dim=-1)
-    if hidden is not None and any(term.blinds for term in look.hiding()):
-        mixed = mixed.masked_fill(hidden, 0.0)
-    for term in look.touching("reweigh"):
-        mixed = term.reweigh(mixed, look)
+    if mask is not None and any(mod.may_mask_all for mod in inputs.masking_mods()):
+        mixed = mixed.masked_fill(mask, 0.0)
+    for mod in inputs.mods_with("edit_weights"):
+        mixed = mod.edit_weights(mixed, inputs)
     return mixed
 
 
-def plain(look: Look) -> Tensor:
-    """Written out; any score and term."""
-    mixed = weights(look).to(look.v.dtype)  # float32 where a bias is
-    if look.dropout:
-        mixed = F.dropout(mixed, look.dropout)
-    out = mixed @ look.v
-    for term in look.touching("gather"):
-        out = out + term.gather(mixed, look)
+def plain(inputs: AttentionInputs) -> Tensor:
+    """Scaled dot-product attention written out, for any score and any score mod."""
+    mixed = weights(inputs).to(inputs.v.dtype)  # float32 where a bias is
+    if inputs.dropout:
+        mixed = F.dropout(mixed, inputs.dropout)
+    out = mixed @ inputs.v
+    for mod in inputs.mods_with("add_values"):
+        out = out + mod.add_values(mixed, inputs)
     return out
 
 
-def sdpa(look: Look) -> Tensor:
-    """torch's fused kernel; dot products, masks and biases, no term that needs the score matrix itself."""
-    if refused := unfused(look):
+def sdpa(inputs: AttentionInputs) -> Tensor:
+    """torch's fused scaled_dot_product_attention (flash attention where it can): dot products, masks and biases; no mod
+    that needs the score matrix itself."""
+    if refused := unfused(inputs):
         names = ", ".join(type(part).__name__ for part in refused)
         raise UserError(f"kernel: 'sdpa' cannot take {names}; use kernel = 'plain', 'chunked' or 'auto'")
-    bias = look.biases()
-    masks = look.hiding()
+    bias = inputs.bias()
+    masks = inputs.masking_mods()
     # The flag aligns at the top left, so it is right only where the queries are all of the keys.
-    causal = bias is None and len(masks) == 1 and isinstance(masks[0], Causal) and look.sight.offset == 0
+    causal = bias is None and len(masks) == 1 and isinstance(masks[0], Causal) and inputs.layout.offset == 0
     mask: Tensor | None = None
     if bias is not None:
-        mask, barred = bias.to(look.q.dtype), look.barred()
+        mask, barred = bias.to(inputs.q.dtype), inputs.additive_mask()
         mask = mask if barred is None else mask + barred
     elif masks and not causal:
-        hidden = look.hidden()
+        hidden = inputs.mask()
         assert hidden is not None
         mask = ~hidden
     if mask is not None and mask.dim() == 3:
         mask = mask.unsqueeze(0)
     return F.scaled_dot_product_attention(
-        look.score.ask(look.q), look.k, look.v, mask, look.dropout, is_causal=causal, scale=look.scale
+        inputs.score.ask(inputs.q), inputs.k, inputs.v, mask, inputs.dropout, is_causal=causal, scale=inputs.scale
     )
 
 
-def chunked(look: Look, rows: int = 256) -> Tensor:
-    """`plain` over blocks of queries: any score and term, memory linear in the length of the keys."""
+def chunked(inputs: AttentionInputs, rows: int = 256) -> Tensor:
+    """`plain` over blocks of queries: any score and score mod, memory linear in the length of the keys."""
     outs = []
-    for start in range(0, look.sight.queries, rows):
-        end = min(start + rows, look.sight.queries)
-        outs.append(plain(_queries(look, start, end)))
+    for start in range(0, inputs.layout.queries, rows):
+        end = min(start + rows, inputs.layout.queries)
+        outs.append(plain(_queries(inputs, start, end)))
     return torch.cat(outs, dim=2)
 
 
-def _queries(look: Look, start: int, end: int) -> Look:
+def _queries(inputs: AttentionInputs, start: int, end: int) -> AttentionInputs:
     """The part of a look that belongs to some of its queries."""
-    sight = look.sight
-    # Causal terms take the last query to stand at the last key: cut the keys that these queries cannot see.
-    causal = any(isinstance(term, Causal) for term in look.terms)
-    keys = sight.offset + end if causal else sight.keys
+    layout = inputs.layout
+    # A causal mask has the last query at the last key: cut the keys after these queries.
+    causal = any(isinstance(mod, Causal) for mod in inputs.score_mods)
+    keys = layout.offset + end if causal else layout.keys
     part = replace(
-        sight,
+        layout,
         queries=end - start,
         keys=keys,
-        query_pos=None if sight.query_pos is None else sight.query_pos[..., start:end],
-        key_pos=None if sight.key_pos is None else sight.key_pos[..., :keys],
-        keep=None if sight.keep is None else sight.keep[:, :keys],
-        query_segment=None if sight.query_segment is None else sight.query_segment[..., start:end],
-        key_segment=None if sight.key_segment is None else sight.key_segment[..., :keys],
+        query_pos=None if layout.query_pos is None else layout.query_pos[..., start:end],
+        key_pos=None if layout.key_pos is None else layout.key_pos[..., :keys],
+        keep=None if layout.keep is None else layout.keep[:, :keys],
+        query_segment=None if layout.query_segment is None else layout.query_segment[..., start:end],
+        key_segment=None if layout.key_segment is None else layout.key_segment[..., :keys],
     )
-    return replace(look, q=look.q[:, :, start:end], k=look.k[:, :, :keys], v=look.v[:, :, :keys], sight=part, shared={})
+    return replace(
+        inputs, q=inputs.q[:, :, start:end], k=inputs.k[:, :, :keys], v=inputs.v[:, :, :keys], layout=part, shared={}
+    )
 
 
-def auto(look: Look) -> Tensor:
+def auto(inputs: AttentionInputs) -> Tensor:
     """The fused kernel, which is the fastest at every length (`headwise bench attention`), wherever it can take the
-    look's score and terms; else plain products, in chunks where the score matrix would be large."""
-    if unfused(look):
-        return (plain if look.sight.queries * look.sight.keys <= 1024 * 1024 else chunked)(look)
-    return sdpa(look)
+    score and score mods; else plain products, in chunks where the score matrix would be large."""
+    if unfused(inputs):
+        return (plain if inputs.layout.queries * inputs.layout.keys <= 1024 * 1024 else chunked)(inputs)
+    return sdpa(inputs)
 
 
 KERNELS: dict[str, Kernel] = {"auto": auto, "plain": plain, "sdpa": sdpa, "chunked": chunked}

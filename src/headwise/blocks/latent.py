@@ -15,9 +15,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Attention, Itself, Memory
+from headwise.blocks.attention import Attention, CrossProjection, SelfProjection
+from headwise.blocks.attention_inputs import ScoreMod
 from headwise.blocks.embed import Embedding
-from headwise.blocks.look import Term
 from headwise.blocks.scores import Score
 from headwise.blocks.stack import Encoder, Stack, real
 from headwise.blocks.stream import Context, Stream
@@ -29,7 +29,7 @@ def by_head(fused: Tensor, heads: int, rows: Sequence[int]) -> tuple[Tensor, ...
     return tuple(part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in fused.split(tuple(rows), -1))
 
 
-class UnevenItself(Itself):
+class UnevenSelfProjection(SelfProjection):
     """Values of another width than queries and keys."""
 
     def __init__(self, width: int, heads: int, head_width: int, value_width: int, bias: bool = True):
@@ -44,7 +44,7 @@ class UnevenItself(Itself):
         return by_head(fused, self.heads, self.rows)
 
 
-class UnevenMemory(Memory):
+class UnevenCrossProjection(CrossProjection):
     """The same of a memory, which gets a norm of its own before it is looked at: inputs are no outputs of a layer."""
 
     def __init__(
@@ -55,7 +55,7 @@ class UnevenMemory(Memory):
         self.project = nn.Linear(memory_width, sum(self.rows), bias)
         self.norm = norm
 
-    def keys_values(self, memory: Stream, terms: Sequence[Term], score: Score) -> tuple[Tensor, Tensor]:
+    def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
         k, v = by_head(self.project(self.norm(memory.x)), self.heads, self.rows)
         return score.project(k), v
 
@@ -70,14 +70,16 @@ class UnevenAttention(Attention):
         head_width: int,
         value_width: int,
         *,
-        see: UnevenItself | UnevenMemory,
-        terms: Sequence[Term] = (),
+        qkv: UnevenSelfProjection | UnevenCrossProjection,
+        score_mods: Sequence[ScoreMod] = (),
         dropout: float = 0.0,
         bias: bool = True,
     ):
-        if value_width != head_width and any("gather" in term.touches for term in terms):
+        if value_width != head_width and any("add_values" in mod.hooks for mod in score_mods):
             raise UserError("positions: shaw adds to values as wide as keys; use rotary, t5, alibi or sinusoid")
-        super().__init__(width, heads, see=see, head_width=head_width, terms=terms, dropout=dropout, bias=bias)
+        super().__init__(
+            width, heads, qkv=qkv, head_width=head_width, score_mods=score_mods, dropout=dropout, bias=bias
+        )
         self.out = nn.Linear(heads * value_width, width, bias)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from headwise.blocks.look import Implied, Look
+from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Place, Recorder, Stream
 
@@ -18,15 +18,15 @@ class Halves(Recorder):
     def __init__(self, inner: Recorder):
         self.inner = inner
 
-    def look(self, place: Place, look: Look | Implied) -> None:
-        if isinstance(look, Implied):
+    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
+        if isinstance(inputs, ApproximateMap):
             return  # a map as a whole has no halves of its own
-        half = look.sight.queries // 2
-        assert look.sight.query_pos is not None and look.sight.keep is not None
-        pos, keep = look.sight.query_pos[..., :half], look.sight.keep[:, half:]
-        sight = replace(look.sight, queries=half, keys=half, query_pos=pos, key_pos=pos, keep=keep)
-        q, k, v = look.q[:, :, :half], look.k[:, :, half:], look.v[:, :, half:]
-        self.inner.look(place, replace(look, q=q, k=k, v=v, sight=sight, shared={}))
+        half = inputs.layout.queries // 2
+        assert inputs.layout.query_pos is not None and inputs.layout.keep is not None
+        pos, keep = inputs.layout.query_pos[..., :half], inputs.layout.keep[:, half:]
+        layout = replace(inputs.layout, queries=half, keys=half, query_pos=pos, key_pos=pos, keep=keep)
+        q, k, v = inputs.q[:, :, :half], inputs.k[:, :, half:], inputs.v[:, :, half:]
+        self.inner.observe(place, replace(inputs, q=q, k=k, v=v, layout=layout, shared={}))
 
 
 class MaskDecoder(Stack):

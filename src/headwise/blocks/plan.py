@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Attention, Grouped, Itself, Memory, folded
+from headwise.blocks.attention import Attention, CrossProjection, GroupedQueryProjection, SelfProjection, folded
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.dropout import Dropout
 from headwise.blocks.embed import Embedding, NoTypes
@@ -31,9 +31,9 @@ from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.part import Part
 from headwise.blocks.position import Sinusoid
 from headwise.blocks.residual import Add, Chain, Post, Pre, Wiring
+from headwise.blocks.score_mods import Causal, Padding, Segments
 from headwise.blocks.scores import Dot, Scaled
 from headwise.blocks.stream import Context, Place, Stream
-from headwise.blocks.terms import Causal, Padding, Segments
 
 if TYPE_CHECKING:
     from headwise.blocks.stack import Decoder, Stack
@@ -108,9 +108,11 @@ def stack_steps(stack: Stack, ctx: Context) -> Iterator[Step]:
 def heeds_padding(stack: Stack) -> bool:
     """Whether what the parts remember of padded rows is what they remember of the rows without their padding."""
     parts = [part for layer in stack.layers for part in (layer.parts if isinstance(layer, Wiring) else [layer])]
-    sights = [part.see for part in parts if isinstance(part, Attention)]
+    sights = [part.qkv for part in parts if isinstance(part, Attention)]
     known = all(isinstance(part, Part) and part.properties.length_free and type(part) in PADDED for part in parts)
-    return known and all(type(see) in (Itself, Grouped) for see in sights)  # one that forgets would count padding
+    return known and all(
+        type(qkv) in (SelfProjection, GroupedQueryProjection) for qkv in sights
+    )  # one that forgets would count padding
 
 
 def post(part: Step, norm: Function) -> Step:
@@ -153,22 +155,22 @@ def feedforward(part: FeedForward, ctx: Context) -> Step:
 
 def attention(part: Attention, ctx: Context) -> Step:
     """The short form where the newest token sees all that is kept, perhaps turned, and the kernel is left to us."""
-    short = SIGHTS.get(type(part.see))
-    sees_all = all(type(term) in (Causal, Padding, Segments) or term.touches == {"turn"} for term in part.all_terms)
+    short = SIGHTS.get(type(part.qkv))
+    sees_all = all(type(mod) in (Causal, Padding, Segments) or mod.hooks == {"rotate"} for mod in part.all_score_mods)
     plain = part.kernel is auto and sees_all and type(part.score) in (Dot, Scaled)
-    return short(part, part.see, ctx) if short and plain else whole(part, ctx)
+    return short(part, part.qkv, ctx) if short and plain else whole(part, ctx)
 
 
 def turning(part: Attention) -> list[Callable[[Tensor, Tensor], Tensor]]:
-    return [term.turn for term in part.all_terms if "turn" in term.touches]
+    return [mod.rotate for mod in part.all_score_mods if "rotate" in mod.hooks]
 
 
-def itself(part: Attention, see: Itself, ctx: Context) -> Step:
-    project, out, scale = brief(see.project), brief(part.out), part.scale
+def itself(part: Attention, qkv: SelfProjection, ctx: Context) -> Step:
+    project, out, scale = brief(qkv.project), brief(part.out), part.scale
     cache, place, kept, places = ctx.cache, ctx.place, (*ctx.place, "keep"), (*ctx.place, "pos")
-    split = split_one(see) if type(see) is Itself else lambda fused: see.split(fused.unsqueeze(1))
+    split = split_one(qkv) if type(qkv) is SelfProjection else lambda fused: qkv.split(fused.unsqueeze(1))
     turns = turning(part)
-    positions = any(term.needs_positions for term in part.all_terms)
+    positions = any(mod.needs_positions for mod in part.all_score_mods)
 
     def step(x: Tensor, at: Stream) -> Tensor:
         # (R, (H + 2G)D) -> (R, H, 1, D) and 2 x (R, G, 1, D), where G is H unless heads share keys
@@ -189,20 +191,20 @@ def itself(part: Attention, see: Itself, ctx: Context) -> Step:
     return step
 
 
-def split_one(see: Itself) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """`see.split` of one token in each row, whose views need no turning."""
-    shape = (-1, 3, see.heads, 1, see.head_width)
+def split_one(qkv: SelfProjection) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """`qkv.split` of one token in each row, whose views need no turning."""
+    shape = (-1, 3, qkv.heads, 1, qkv.head_width)
     return lambda fused: fused.view(shape).unbind(1)  # (R, 3HD) -> 3 x (R, H, 1, D)
 
 
-def memory(part: Attention, see: Memory, ctx: Context) -> Step:
-    query, out, scale = brief(see.query), brief(part.out), part.scale
-    heads, head_width, cache, place = see.heads, see.head_width, ctx.cache, ctx.place
-    seen = ctx.memory[see.name]
+def memory(part: Attention, qkv: CrossProjection, ctx: Context) -> Step:
+    query, out, scale = brief(qkv.query), brief(part.out), part.scale
+    heads, head_width, cache, place = qkv.heads, qkv.head_width, ctx.cache, ctx.place
+    seen = ctx.memory[qkv.name]
     assert isinstance(cache, DecodingCache)
-    cache.once(place, lambda: see.keys_values(seen, part.all_terms, part.score))
+    cache.once(place, lambda: qkv.keys_values(seen, part.all_score_mods, part.score))
     turns = turning(part)
-    hidden = ("hidden", see.name)  # one mask for all layers, additive as the kernel wants it
+    hidden = ("hidden", qkv.name)  # one mask for all layers, additive as the kernel wants it
     cache.once(hidden, lambda: additive(seen))
     made = cache.made
 
@@ -259,7 +261,11 @@ PARTS: dict[type, Callable[[Any, Context], Step]] = {
     Recurrent: recurrent,
 }
 PADDED = (*PARTS, LinearAttention, Performer)  # parts that remember nothing of padding
-SIGHTS: dict[type, Callable[[Attention, Any, Context], Step]] = {Itself: itself, Grouped: itself, Memory: memory}
+SIGHTS: dict[type, Callable[[Attention, Any, Context], Step]] = {
+    SelfProjection: itself,
+    GroupedQueryProjection: itself,
+    CrossProjection: memory,
+}
 FUNCTIONS: dict[type, Callable[[Any], Function]] = {
     nn.Linear: linear,
     LayerNorm: layer_norm,

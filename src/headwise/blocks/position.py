@@ -1,4 +1,4 @@
-"""Positions that are added to the embeddings (C3, C4). Relative ones are score terms (`blocks.terms`)."""
+"""Positions that are added to the embeddings (C3, C4). Relative ones are score mods (`blocks.score_mods`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sinusoid(pos: Tensor, width: int, halves: bool = False) -> Tensor:
 
 
 class NoPosition(nn.Module):
-    """Adds nothing: for models whose positions are score terms, or which need none."""
+    """Adds nothing: for models whose positions are score mods, or which need none."""
 
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
         return x

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.kernels import weights
-from headwise.blocks.look import Implied, Look
 from headwise.blocks.stream import NO_RECORD, NO_SIDE, RECORDER, SIDE, Passing, Place, Recorder, Side
 
 OUTPUTS = "outputs"  # where queries look at latents (blocks/latent.py)
@@ -22,10 +22,9 @@ OUTPUTS = "outputs"  # where queries look at latents (blocks/latent.py)
 class AttentionRecord(Passing):
     """Attention weights by place in the model, (B, H, Tq, Tk), in the order in which they were computed.
 
-    Fused kernels never form the weights, so they are computed again by the plain kernel, from the same queries,
-    keys and terms. Mixers that approximate attention, or replace it, say what map they imply; `exact` has what softmax
-    attention would do with the same queries and keys, for attention itself its weights. Looks are also passed on, to
-    whoever recorded before.
+    Fused kernels never form the weights, so they are computed again by the plain kernel, from the same inputs. Mixers
+    that approximate or replace attention report the map that they imply; `exact` has the weights of softmax attention
+    for the same queries and keys. Inputs are also passed on to the recorder that was active before.
     """
 
     def __init__(self, onward: Recorder = NO_RECORD) -> None:
@@ -34,17 +33,17 @@ class AttentionRecord(Passing):
         self.exact: dict[Place, list[Tensor]] = {}
         self.kinds: dict[Place, str] = {}
 
-    def look(self, place: Place, look: Look | Implied) -> None:
-        self.kinds[place] = kind_of(place, look)
+    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
+        self.kinds[place] = kind_of(place, inputs)
         with torch.no_grad():
-            if isinstance(look, Implied):
-                seen, exact = look.weights(), None if look.exact is None else weights(look.exact())
+            if isinstance(inputs, ApproximateMap):
+                seen, exact = inputs.weights(), None if inputs.exact is None else weights(inputs.exact())
             else:
-                seen = exact = weights(replace(look, side=NO_SIDE))  # the kernel reports
+                seen = exact = weights(replace(inputs, side=NO_SIDE))  # the kernel reports
         self.weights.setdefault(place, []).append(seen)
         if exact is not None:
             self.exact.setdefault(place, []).append(exact)
-        super().look(place, look)
+        super().observe(place, inputs)
 
     def of(self, *start: int | str) -> dict[Place, Tensor]:
         """The maps whose place begins with `start`; the steps of a decoding are not joined, the last one counts."""
@@ -68,11 +67,11 @@ class AttentionRecord(Passing):
         return {kind: torch.stack(alike(each)).cpu().numpy() for kind, each in found.items()}
 
 
-def kind_of(place: Place, look: Look | Implied) -> str:
+def kind_of(place: Place, inputs: AttentionInputs | ApproximateMap) -> str:
     """Whether it is attention across two streams, or in which stack it stands. What asks latents for outputs looks
     across as well, but not at what was read."""
     stack = str(place[0]) if place else ""
-    return "cross" if look.across and stack != OUTPUTS else stack
+    return "cross" if inputs.is_cross and stack != OUTPUTS else stack
 
 
 def alike(maps: Sequence[Tensor]) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Score terms by distance that are learnt as vectors: DeBERTa's and Transformer-XL's.
+"""Score mods with learned vectors of distances: DeBERTa's and Transformer-XL's.
 
 Letters: B rows, H heads, D head_width, C width, Tq queries, Tk keys, N distances.
 
@@ -10,20 +10,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.attention_inputs import AttentionInputs, ScoreMod
 from headwise.blocks.dropout import make_dropout
-from headwise.blocks.look import Look, Term
 from headwise.blocks.position import sinusoid
 from headwise.blocks.scores import BOTH
 
 
-def places(look: Look, before: int, count: int) -> Tensor:
+def places(inputs: AttentionInputs, before: int, count: int) -> Tensor:
     """Where the distance i - j of each query and key stands among `count`, of which `before` are negative:
     (B, H, Tq, Tk). One that is not among them takes the nearest."""
-    where = (before - look.sight.distance()).clamp(0, count - 1)
-    return look.sight.over_heads(where).expand(*look.q.shape[:2], -1, -1)
+    where = (before - inputs.layout.distance()).clamp(0, count - 1)
+    return inputs.layout.expand_heads(where).expand(*inputs.q.shape[:2], -1, -1)
 
 
-class Disentangled(Term):
+class Disentangled(ScoreMod):
     """e_ij = (q_i k_j + q_i Kr[d] + k_j Qr[d]) / sqrt(3 D) with d = clip(i - j + k, 0, 2k - 1): content to content,
     content to place, place to content (He et al. 2021, equation 4). Kr and Qr are made of one table of distances, which
     all layers share.
@@ -42,14 +42,14 @@ class Disentangled(Term):
         self.queries = nn.Linear(table.embedding_dim, heads * head_width)
         self.drop = make_dropout(dropout)
 
-    def edit(self, scores: Tensor, look: Look) -> Tensor:
+    def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
         furthest = self.table.num_embeddings // 2
-        span = min(look.sight.keys, furthest)  # no distance of a short text needs the others
+        span = min(inputs.layout.keys, furthest)  # no distance of a short text needs the others
         steps = self.drop(self.table(torch.arange(furthest - span, furthest + span, device=scores.device)))  # (N, C)
-        where = places(look, span, 2 * span)
-        to_place = (look.q @ self._split(self.keys(steps))).gather(-1, where)
-        from_place = (look.k @ self._split(self.queries(steps))).gather(-1, where.mT).mT  # (B, H, Tk, Tq) -> back
-        return (scores + look.scale * (to_place + from_place)) * 3**-0.5
+        where = places(inputs, span, 2 * span)
+        to_place = (inputs.q @ self._split(self.keys(steps))).gather(-1, where)
+        from_place = (inputs.k @ self._split(self.queries(steps))).gather(-1, where.mT).mT  # (B, H, Tk, Tq) -> back
+        return (scores + inputs.scale * (to_place + from_place)) * 3**-0.5
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).permute(1, 2, 0)  # (N, H * D) -> (H, D, N)
@@ -90,7 +90,7 @@ class Leanings(nn.Module):
         self.distance = nn.Parameter(torch.randn(heads, 1, head_width) * 0.02)
 
 
-class RelativeSinusoid(Term):
+class RelativeSinusoid(ScoreMod):
     """e_ij = ((q_i + u) k_j + (q_i + v) W PE(i - j)) / sqrt(D) (Dai et al. 2019, section 3.3). W belongs to a layer, u
     and v to all of them. As in the code released with the paper, all sines of PE stand before the cosines."""
 
@@ -105,13 +105,13 @@ class RelativeSinusoid(Term):
         self.project = nn.Linear(width, heads * head_width, bias=False)
         self.drop = make_dropout(dropout)
 
-    def edit(self, scores: Tensor, look: Look) -> Tensor:
-        furthest = look.sight.keys - 1
+    def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
+        furthest = inputs.layout.keys - 1
         steps = self.drop(self.distances(furthest))  # (N, C)
-        where = places(look, self.distances.negative(furthest), len(steps))
-        by_distance = self._by_distance(look.q + self.leanings.distance, steps)  # (B, H, Tq, N)
-        by_content = self.leanings.content @ look.k.mT  # (H, 1, D) and (B, H, D, Tk) -> (B, H, 1, Tk)
-        return scores + look.scale * (by_content + by_distance.gather(-1, where))
+        where = places(inputs, self.distances.negative(furthest), len(steps))
+        by_distance = self._by_distance(inputs.q + self.leanings.distance, steps)  # (B, H, Tq, N)
+        by_content = self.leanings.content @ inputs.k.mT  # (H, 1, D) and (B, H, D, Tk) -> (B, H, 1, Tk)
+        return scores + inputs.scale * (by_content + by_distance.gather(-1, where))
 
     def _by_distance(self, q: Tensor, steps: Tensor) -> Tensor:
         """(B, H, Tq, D) W PE -> (B, H, Tq, N), in the order that multiplies less: few queries meet W first."""

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Recalling
+from headwise.blocks.attention import SegmentRecurrenceProjection
 from headwise.blocks.cache import DecodingCache, selected
 from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import Loss, VocabularyHead
@@ -197,7 +197,9 @@ class LanguageModel(Writer):
         super().__init__()
         self.decoder = decoder
         self.start_id, self.end_id = start_id, end_id
-        self.recall = max((part.recall for part in decoder.modules() if isinstance(part, Recalling)), default=0)
+        self.recall = max(
+            (part.recall for part in decoder.modules() if isinstance(part, SegmentRecurrenceProjection)), default=0
+        )
 
     def forward(
         self,

@@ -26,7 +26,7 @@ class Stream:
     """Vectors and where they stand."""
 
     x: Tensor  # (B, T, C)
-    pos: Tensor  # (T,) or (B, T): places in the sequence, for terms that need distances
+    pos: Tensor  # (T,) or (B, T): places in the sequence, for score mods that need distances
     keep: Tensor | None = None  # (B, T) True = real token; None: all are real
     grid: tuple[int, int] | None = None  # rows and columns of an image
     segment: Tensor | None = None  # (B, T) number of the packed document
@@ -88,12 +88,12 @@ class Recorder:
     """Sees every look of every attention, and may change what goes in and comes out (`blocks.intervene`). This one is
     null: nobody looks, and all stays as it is."""
 
-    def look(self, place: Place, look: Any) -> None:
-        """Take one look (`blocks.look.Look`, or `Implied` by a mixer of another kind)."""
+    def observe(self, place: Place, inputs: Any) -> None:
+        """Take one look (`blocks.inputs.AttentionInputs`, or `ApproximateMap` by a mixer of another kind)."""
 
-    def before(self, place: Place, look: Any) -> Any:
+    def before(self, place: Place, inputs: Any) -> Any:
         """The look that is taken instead of this one."""
-        return look
+        return inputs
 
     def heads(self, place: Place, mixed: Tensor) -> Tensor:
         """What the heads give, (B, H, T, D), before one projection joins them."""
@@ -110,11 +110,11 @@ class Passing(Recorder):
     def __init__(self, onward: Recorder):
         self.onward = onward
 
-    def look(self, place: Place, look: Any) -> None:
-        self.onward.look(place, look)
+    def observe(self, place: Place, inputs: Any) -> None:
+        self.onward.observe(place, inputs)
 
-    def before(self, place: Place, look: Any) -> Any:
-        return self.onward.before(place, look)
+    def before(self, place: Place, inputs: Any) -> Any:
+        return self.onward.before(place, inputs)
 
     def heads(self, place: Place, mixed: Tensor) -> Tensor:
         return self.onward.heads(place, mixed)

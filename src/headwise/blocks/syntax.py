@@ -14,11 +14,11 @@ from math import ceil, log2
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.embed import Embedding
-from headwise.blocks.look import Look, Sight
 from headwise.blocks.position import sinusoid
+from headwise.blocks.score_mods import Shaw
 from headwise.blocks.stream import Stream
-from headwise.blocks.terms import Shaw
 
 
 def ancestors(heads: Tensor) -> Tensor:
@@ -91,13 +91,13 @@ class Apart(nn.Module):
 
 
 class TreeRelations(Shaw):
-    """Shaw's terms, with the tree's relations for distances."""
+    """Shaw's score mod, with the tree's relations for distances."""
 
-    def _where(self, look: Look) -> Tensor:
-        found = self._relations(look.sight)
-        return found.unsqueeze(1).expand(*look.q.shape[:2], *found.shape[-2:])  # (B, Tq, Tk) -> (B, H, Tq, Tk)
+    def _where(self, inputs: AttentionInputs) -> Tensor:
+        found = self._relations(inputs.layout)
+        return found.unsqueeze(1).expand(*inputs.q.shape[:2], *found.shape[-2:])  # (B, Tq, Tk) -> (B, H, Tq, Tk)
 
-    def _relations(self, sight: Sight) -> Tensor:
-        assert sight.tree is not None and sight.query_pos is not None, "this term needs a tree: tokens with heads"
-        found = relations(sight.tree).clamp(-self.furthest, self.furthest) + self.furthest
-        return found.index_select(1, sight.query_pos)  # the queries of a chunk
+    def _relations(self, layout: AttentionLayout) -> Tensor:
+        assert layout.tree is not None and layout.query_pos is not None, "tree positions need tokens with heads"
+        found = relations(layout.tree).clamp(-self.furthest, self.furthest) + self.furthest
+        return found.index_select(1, layout.query_pos)  # the queries of a chunk

@@ -81,7 +81,7 @@ class Random(Score):
         if queries not in (1, length):  # cut into chunks, or of another text: nobody knows their places
             raise UserError(
                 f"score: '{self.kind}' needs all queries of a text at once, not {queries} of {length}; "
-                "use it with see = 'self' and kernel = 'plain'"
+                "use it with attend_to = 'self' and kernel = 'plain'"
             )
         return self.rows(length - queries, length).expand(len(asked), -1, -1, -1)  # (H, Tq, Tk) -> (B, H, Tq, Tk)
 

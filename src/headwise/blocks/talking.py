@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.look import Look, Term
+from headwise.blocks.attention_inputs import AttentionInputs, ScoreMod
 
 
-class TalkingHeads(Term):
+class TalkingHeads(ScoreMod):
     """Two H x H maps between the heads, one of the scores before the softmax and one of the weights after it.
 
     DISCREPANCY: the paper's maps have no biases, those of the released CaiT have. A bias would give weight to hidden
@@ -23,11 +23,11 @@ class TalkingHeads(Term):
         self.before = nn.Linear(heads, heads)
         self.after = nn.Linear(heads, heads)
 
-    def edit(self, scores: Tensor, look: Look) -> Tensor:
+    def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
         return among_heads(self.before, scores)
 
-    def reweigh(self, weights: Tensor, look: Look) -> Tensor:
-        hidden = look.hidden()
+    def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
+        hidden = inputs.mask()
         mixed = among_heads(self.after, weights)
         return mixed if hidden is None else mixed.masked_fill(hidden, 0.0)
 

@@ -24,7 +24,7 @@ class LoraConfig(Config):
 
     rank: Count = 0
     alpha: Rising = 16.0  # the change counts alpha / rank times
-    targets: tuple[str, ...] = Field(("*.see", "*.out"), min_length=1)  # patterns of linear maps
+    targets: tuple[str, ...] = Field(("*.qkv", "*.out"), min_length=1)  # patterns of linear maps
     dropout: Share = 0.0  # of what the low-rank maps read
 
 

@@ -116,14 +116,14 @@ def stood(model: nn.Module) -> Iterator[Stood]:
 
 def gaze(place: Place, cells: Tensor, part: Part, stream: Stream, ctx: Context, across: bool) -> Gaze | None:
     """A look at a grid; None where the keys stand on none."""
-    see = getattr(part, "see", None)
+    qkv = getattr(part, "qkv", None)
     if across:
-        memory = ctx.memory[getattr(see, "name", "encoder")]
+        memory = ctx.memory[getattr(qkv, "name", "encoder")]
         return None if memory.grid is None else Gaze(place, cells, None, memory.grid)
     if stream.grid is None:
         return None
     if isinstance(part, WindowAttention):
         return Gaze(place, cells, stream.grid, stream.grid, Tiling.of(stream.grid, part.window, part.shift))
-    fewer = getattr(see, "pool", 1)  # non-local blocks look at pooled keys
+    fewer = getattr(qkv, "pool", 1)  # non-local blocks look at pooled keys
     rows, columns = (ceil(side / fewer) for side in stream.grid)
     return Gaze(place, cells, stream.grid, (rows, columns))

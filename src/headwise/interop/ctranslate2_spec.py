@@ -33,10 +33,10 @@ POSITIONS: dict[str, dict[str, Any]] = {  # what a stack's specification is told
 ROWS = 4096  # positions written for sinusoids; CTranslate2's own formula differs from the paper's
 
 # Our module in a layer -> CTranslate2's, in the order in which ours fuses them.
-SELF = {"parts.0.see.project": "self_attention/linear_0", "parts.0.out": "self_attention/linear_1"}
+SELF = {"parts.0.qkv.project": "self_attention/linear_0", "parts.0.out": "self_attention/linear_1"}
 CROSS = {
-    "parts.1.see.query": "attention/linear_0",
-    "parts.1.see.project": "attention/linear_1",
+    "parts.1.qkv.query": "attention/linear_0",
+    "parts.1.qkv.project": "attention/linear_1",
     "parts.1.out": "attention/linear_2",
 }
 LINEARS: dict[Side, dict[str, str]] = {
@@ -48,7 +48,7 @@ NORMS: dict[Side, tuple[str, ...]] = {
     "decoder": ("self_attention/layer_norm", "attention/layer_norm", "ffn/layer_norm"),
 }
 # The weights of score terms, beside the self-attention's other ones.
-TERMS = {
+SCORE_MODS = {
     "shaw": {"keys": "relative_position_keys", "values": "relative_position_values"},
     "t5": {"table.weight": "relative_attention_bias"},
 }
@@ -153,7 +153,7 @@ def _weights(
                 found |= _linear(state, ours + module, theirs + path, stack.activation)
             for number, path in enumerate(NORMS[side]):
                 found |= _norm(state, f"{ours}norms.{number}", theirs + path)
-            found |= _terms(state, config, f"{ours}parts.0.terms.0.", f"{theirs}self_attention/")
+            found |= _terms(state, config, f"{ours}parts.0.score_mods.0.", f"{theirs}self_attention/")
     return found
 
 
@@ -179,7 +179,7 @@ def _terms(state: Mapping[str, Tensor], config: TransformerConfig, ours: str, th
     import numpy as np
 
     kind = config.positions.kind
-    found: dict[str, Any] = {theirs + leaf: state[ours + own] for own, leaf in TERMS.get(kind, {}).items()}
+    found: dict[str, Any] = {theirs + leaf: state[ours + own] for own, leaf in SCORE_MODS.get(kind, {}).items()}
     if kind == "t5":
         found[f"{theirs}relative_attention_max_distance"] = np.int32(config.positions.furthest)
     return found

@@ -10,7 +10,7 @@ from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
 
 Side = Literal["encoder", "decoder"]
-ATTENTION, CROSS, MLP = AttentionConfig(), AttentionConfig(see="memory"), MlpConfig()
+ATTENTION, CROSS, MLP = AttentionConfig(), AttentionConfig(attend_to="memory"), MlpConfig()
 PARTS: dict[Side, tuple[AttentionConfig | MlpConfig, ...]] = {
     "encoder": (ATTENTION, MLP),
     "decoder": (ATTENTION, CROSS, MLP),
@@ -40,10 +40,12 @@ def plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
     parts = pattern[0]
     if any(layer != parts for layer in pattern):
         raise UserError(f"{name}.layers: layers that differ from each other cannot be exported")
-    if [(part.kind, getattr(part, "see", "")) for part in parts] != [(u.kind, getattr(u, "see", "")) for u in usual]:
+    if [(part.kind, getattr(part, "attend_to", "")) for part in parts] != [
+        (u.kind, getattr(u, "attend_to", "")) for u in usual
+    ]:
         raise UserError(f"{name}.layers: only {' + '.join(part.kind for part in usual)} can be exported")
     *attentions, mlp = parts
-    if any(attention.terms for attention in attentions):
+    if any(attention.score_mods for attention in attentions):
         raise UserError(f"{name}.layers: score terms of a single attention cannot be exported")
     if any(attention.score.kind != "scaled" for attention in attentions):
         raise UserError(f"{name}.layers: only attention with score = 'scaled' can be exported")

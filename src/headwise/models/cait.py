@@ -66,7 +66,7 @@ class CaitConfig(ClassStageConfig):
     width: int = Field(384, ge=1)
     heads: int = Field(8, ge=1)
     depth: int = Field(24, ge=1)
-    mixer: AnyPart = AttentionConfig(terms=(TalkingConfig(),))
+    mixer: AnyPart = AttentionConfig(score_mods=(TalkingConfig(),))
     layer_scale: float = Field(1e-5, ge=0)
 
     def _add(self, number: int, depth: int) -> Callable[[], nn.Module]:

@@ -57,7 +57,7 @@ class DetrConfig(OneStackConfig, PictureConfig):
     depth: int = Field(6, ge=1)
     decoder: StackConfig = StackConfig(depth=6)
     mixer: AnyPart = PlacedConfig()
-    across: AnyPart = PlacedConfig(see="memory")
+    across: AnyPart = PlacedConfig(attend_to="memory")
     positions: AnyPosition = NoPositionConfig()
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:

@@ -72,7 +72,7 @@ class Gpt3Config(Gpt2Config):
     band: int = Field(128, ge=1)  # tokens that a banded layer sees, itself included
 
     def pattern(self) -> tuple[Parts, ...]:
-        banded = AttentionConfig(terms=(WindowConfig(left=self.band - 1, right=0),))
+        banded = AttentionConfig(score_mods=(WindowConfig(left=self.band - 1, right=0),))
         return (self.mixer, self.feedforward), (banded, self.feedforward)
 
 

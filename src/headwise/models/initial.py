@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from headwise.blocks.attention import Attention, Itself, Memory
+from headwise.blocks.attention import Attention, CrossProjection, SelfProjection
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import Transform, VocabularyHead
-from headwise.blocks.latent import UnevenMemory
+from headwise.blocks.latent import UnevenCrossProjection
 from headwise.blocks.mixers.projected import Projected
-from headwise.blocks.terms import BucketBias
+from headwise.blocks.score_mods import BucketBias
 
 
 def xavier(model: nn.Module, *widths: int) -> None:
     """Embeddings of these widths N(0, 1/width), so that sqrt(width) times them has unit variance; matrices
     Xavier-uniform, each projection of a fused product for itself; biases zero."""
-    fused = {id(see.project): rows(see) for see in sights(model)}
+    fused = {id(qkv.project): rows(qkv) for qkv in sights(model)}
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.embedding_dim in widths:
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
@@ -81,17 +81,21 @@ def unscaled(model: nn.Module, width: int) -> None:
             nn.init.constant_(module.norm.get_parameter("gain"), module.dense.out_features**-0.5)
         elif isinstance(module, VocabularyHead) and isinstance(module.before, nn.Identity):
             nn.init.normal_(module.table.weight, std=1.0 if module.table.embedding_dim == width else width**-0.5)
-    for see in sights(model):
-        if isinstance(see, Memory):
-            nn.init.normal_(see.query.weight, std=(width * see.head_width) ** -0.5)
-        elif "queries" in see.roles:
-            nn.init.normal_(see.project.weight.data[: rows(see)[0]], std=(width * see.head_width) ** -0.5)
+    for qkv in sights(model):
+        if isinstance(qkv, CrossProjection):
+            nn.init.normal_(qkv.query.weight, std=(width * qkv.head_width) ** -0.5)
+        elif "queries" in qkv.roles:
+            nn.init.normal_(qkv.project.weight.data[: rows(qkv)[0]], std=(width * qkv.head_width) ** -0.5)
 
 
-def sights(model: nn.Module) -> Iterator[Itself | Memory]:
-    return (module for module in model.modules() if isinstance(module, Itself | Memory))
+def sights(model: nn.Module) -> Iterator[SelfProjection | CrossProjection]:
+    return (module for module in model.modules() if isinstance(module, SelfProjection | CrossProjection))
 
 
-def rows(see: Itself | Memory) -> tuple[int, ...]:
+def rows(qkv: SelfProjection | CrossProjection) -> tuple[int, ...]:
     """How many rows of a fused product belong to each projection."""
-    return see.rows if isinstance(see, Itself | UnevenMemory) else (see.heads * see.head_width,) * len(see.roles)
+    return (
+        qkv.rows
+        if isinstance(qkv, SelfProjection | UnevenCrossProjection)
+        else (qkv.heads * qkv.head_width,) * len(qkv.roles)
+    )

@@ -69,7 +69,7 @@ class LayeredConfig(ModelConfig):
     hidden: int = Field(0, ge=0)  # of the feed-forward network; 0: four times the width
     activation: Activation = "relu"
     mixer: AnyPart = AttentionConfig()  # what a layer mixes its tokens with
-    across: AnyPart = AttentionConfig(see="memory")  # what a decoder's layer looks at its memory with
+    across: AnyPart = AttentionConfig(attend_to="memory")  # what a decoder's layer looks at its memory with
     feedforward: AnyPart = MlpConfig()
     positions: AnyPosition = SinusoidConfig()
     wiring: AnyWiring = PostConfig()
@@ -227,7 +227,7 @@ class LayeredConfig(ModelConfig):
             attention_bias=self.attention_bias,
             mlp_bias=self.mlp_bias,
         )
-        return replace(site, terms=self.positions.terms(site))
+        return replace(site, score_mods=self.positions.score_mods(site))
 
 
 class TwoStacksConfig(LayeredConfig):

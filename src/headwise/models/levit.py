@@ -92,27 +92,27 @@ class LevitConfig(StagedConfig):
         return Stem(ConvPatches(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
 
     def _stage(self, number: int) -> Stack:
-        from headwise.blocks.mixers.shrinking import NormedAttention, NormedMemory, Shrink
+        from headwise.blocks.mixers.shrinking import BatchNormCrossProjection, NormedAttention, Shrink
         from headwise.blocks.stack import Stack
 
         here = self._site(number)
         layers = [self._branch(part, here) for part in (self.mixer, self.feedforward) * self.depths[number]]
         if number + 1 < len(self.widths):
             after, heads = self._site(number + 1), here.width // self.head_width
-            see = NormedMemory(here.width, heads, self.head_width, 4 * self.head_width)
-            attention = NormedAttention(see, after.width, here.terms(heads, self.head_width), gain=1.0)
+            qkv = BatchNormCrossProjection(here.width, heads, self.head_width, 4 * self.head_width)
+            attention = NormedAttention(qkv, after.width, here.score_mods(heads, self.head_width), gain=1.0)
             layers += [Shrink(attention), self._branch(self.feedforward, after)]
         return Stack(layers)
 
     def _site(self, number: int) -> Site:
         width, grid = self.widths[number], self.grids()[number]
 
-        def terms(heads: int, head_width: int) -> tuple[Any, ...]:
+        def score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
             from headwise.blocks.mixers.shrinking import Offsets
 
             return (Offsets(heads, grid),) if self.offsets else ()
 
-        return Site(width, self.heads[number], self.expand * width, self.head_width, terms=terms)
+        return Site(width, self.heads[number], self.expand * width, self.head_width, score_mods=score_mods)
 
     def _branch(self, part: Any, site: Site) -> nn.Module:
         """x + part(x): the norms are in the part."""

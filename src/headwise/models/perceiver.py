@@ -58,7 +58,7 @@ class PerceiverConfig(OneStackConfig):
     head_width: int = Field(32, ge=0)  # of queries and keys
     activation: Activation = "gelu"
     mixer: AnyPart = UnevenConfig()
-    across: AnyPart = UnevenConfig(see="memory")
+    across: AnyPart = UnevenConfig(attend_to="memory")
     positions: AnyPosition = LearnedConfig(limit=2048)
     wiring: AnyWiring = PreConfig()
     scaled: bool = False
@@ -123,7 +123,7 @@ class PerceiverConfig(OneStackConfig):
         return embedding
 
     def _no_terms(self) -> None:
-        if self.positions.terms(self._site(causal=False, memory=False))(1, 2):
+        if self.positions.score_mods(self._site(causal=False, memory=False))(1, 2):
             raise UserError(
                 f"positions: latents have no places that '{self.positions.kind}' could compare; use {self.usable}"
             )
@@ -192,7 +192,7 @@ class ImagePerceiverConfig(PerceiverConfig, PictureConfig):
     depth: int = Field(6, ge=1)
     repeats: int = Field(8, ge=1)
     head_width: int = Field(0, ge=0)
-    across: AnyPart = UnevenConfig(see="memory", heads=1)  # 0: its heads share out the width of what they look at
+    across: AnyPart = UnevenConfig(attend_to="memory", heads=1)  # 0: its heads share out the width of what they look at
     positions: AnyPosition = WavesConfig()
     dropout: float = Field(0.0, ge=0, lt=1)
     asks: bool = False  # a query looks at the latents in the end; else their mean is taken

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from pydantic import Field
 
 from headwise.config.model import ModelConfig, Tie
-from headwise.config.parts import PARTS, AdditiveConfig, AnyScore, AnyTerm, GeneralConfig, RecurrentConfig, Site
+from headwise.config.parts import PARTS, AdditiveConfig, AnyScore, AnyScoreMod, GeneralConfig, RecurrentConfig, Site
 
 if TYPE_CHECKING:
     from torch import nn
@@ -143,7 +143,7 @@ class BahdanauConfig(Seq2SeqConfig):
     embedding: int = Field(620, ge=0)
     cell: Cell = "gru_cho"
     score: AnyScore = AdditiveConfig()
-    terms: tuple[AnyTerm, ...] = ()
+    score_mods: tuple[AnyScoreMod, ...] = ()
     maxout: int = Field(500, ge=1)  # units of the output, each the larger of two
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
@@ -157,7 +157,7 @@ class BahdanauConfig(Seq2SeqConfig):
         recurrences = self.recurrences(self.words + seen)
         bridge = FromFirstWord(recurrences[0].state_width, self.depth)
         output = Maxout(self.width + self.words + seen, self.maxout)
-        look = glimpse(self.score, self.terms, self.width, seen)
+        look = glimpse(self.score, self.score_mods, self.width, seen)
         decoder = self.stack(Searching(recurrences, look, output, self.dropout))
         return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
 
@@ -174,7 +174,7 @@ class LuongConfig(Seq2SeqConfig):
     reverse: bool = True
     attention: bool = True
     score: AnyScore = GeneralConfig()  # Luong's concat is "additive"
-    terms: tuple[AnyTerm, ...] = ()
+    score_mods: tuple[AnyScoreMod, ...] = ()
     feeding: bool = True
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
@@ -189,18 +189,18 @@ class LuongConfig(Seq2SeqConfig):
 
         if not self.attention:
             return self.recurrent(begin="memory")
-        attend = Attentional(self.width, self.width, glimpse(self.score, self.terms, self.width, self.width))
+        attend = Attentional(self.width, self.width, glimpse(self.score, self.score_mods, self.width, self.width))
         if not self.feeding:
             return [*self.recurrent(begin="memory"), attend]
         return [InputFeeding(self.recurrences(self.words + self.width), attend, self.dropout)]
 
 
-def glimpse(score: Any, terms: tuple[Any, ...], width: int, memory_width: int) -> Glimpse:
+def glimpse(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> Glimpse:
     """A look from states of `width` at annotations of `memory_width`."""
     from headwise.blocks.mixers.attentive import Glimpse
 
     site = Site(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
-    return Glimpse(score.build(width, memory_width, 1), [term.build(site, width) for term in terms])
+    return Glimpse(score.build(width, memory_width, 1), [mod.build(site, width) for mod in score_mods])
 
 
 def sizes(small: dict[str, Any], tiny: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -153,7 +153,7 @@ class SwinConfig(StagedConfig):
             attention_dropout=self.attention_dropout,
             attention_bias=self.attention_bias,
         )
-        return replace(site, terms=self.positions.terms(site))
+        return replace(site, score_mods=self.positions.score_mods(site))
 
 
 class SwinV2Config(SwinConfig):

@@ -34,7 +34,7 @@ class T5Config(TwoStacksConfig):
     kind: Literal["t5"] = "t5"
     head_width: int = Field(64, ge=0)
     mixer: AnyPart = AttentionConfig(score=DotConfig())
-    across: AnyPart = AttentionConfig(see="memory", score=DotConfig())
+    across: AnyPart = AttentionConfig(attend_to="memory", score=DotConfig())
     positions: AnyPosition = BucketsConfig()
     wiring: AnyWiring = PreConfig()
     norm: AnyNorm = RMSNormConfig()

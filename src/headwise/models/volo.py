@@ -37,7 +37,7 @@ class VoloConfig(ClassStageConfig):
     heads: int = Field(12, ge=1)
     depth: int = Field(14, ge=1)
     mixer: AnyPart = BareConfig()
-    across: AnyPart = BareConfig(see="memory")
+    across: AnyPart = BareConfig(attend_to="memory")
     feedforward: AnyPart = MlpConfig(expand=3)
     norm: AnyNorm = LayerNormConfig()
 

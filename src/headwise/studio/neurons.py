@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from headwise.blocks.look import Implied, Look
+from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.record import kind_of
 from headwise.blocks.stream import RECORDER, Place, Recorder
 from headwise.errors import UserError
@@ -28,15 +28,15 @@ class Keeper(Recorder):
     """Keeps the last look at each place, in the order in which they came."""
 
     def __init__(self) -> None:
-        self.looks: dict[Place, Look | Implied] = {}
+        self.looks: dict[Place, AttentionInputs | ApproximateMap] = {}
 
-    def look(self, place: Place, look: Look | Implied) -> None:
+    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
         self.looks.pop(place, None)
-        self.looks[place] = look
+        self.looks[place] = inputs
 
-    def of(self, kind: str) -> list[Look | Implied]:
+    def of(self, kind: str) -> list[AttentionInputs | ApproximateMap]:
         """Those of one kind of attention, a layer each."""
-        return [look for place, look in self.looks.items() if kind_of(place, look) == kind]
+        return [inputs for place, inputs in self.looks.items() if kind_of(place, inputs) == kind]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Neurons:
     """One text through a model: its tokens and maps, and all queries and keys behind them."""
 
     maps: Maps
-    looks: dict[str, list[Look | Implied]]
+    looks: dict[str, list[AttentionInputs | ApproximateMap]]
 
     def told(self) -> dict[str, Any]:
         kinds = [
@@ -61,36 +61,36 @@ class Neurons:
     @torch.inference_mode()
     def row(self, kind: str, layer: int, head: int, query: int, key: int) -> bytes:
         """One query at all keys; the chosen key's numbers in full."""
-        look, exact = self._look(kind, layer)
-        asked, keys = look.score.ask(look.q), look.k
+        inputs, exact = self._look(kind, layer)
+        asked, keys = inputs.score.ask(inputs.q), inputs.k
         _check(head=(head, asked.shape[1]), query=(query, asked.shape[2]), key=(key, keys.shape[2]))
         maps = self.maps.exact if exact and kind in self.maps.exact else self.maps.weights  # no others: they are equal
         weights = maps[kind][layer, head, query]
         one, all_keys = asked[0, head, query], keys[0, head]  # (D,) and (Tk, D)
-        hidden = look.hidden()
+        hidden = inputs.mask()
         pack = Pack()
         return pack.bytes(
             {
                 "q": one.tolist(),
                 "k": all_keys[key].tolist(),
                 "dots": (all_keys @ one).tolist(),
-                "scale": look.scale,
-                "added": added(look)[0, head, query].tolist(),
+                "scale": inputs.scale,
+                "added": added(inputs)[0, head, query].tolist(),
                 "hidden": [] if hidden is None else hidden.expand(*asked.shape[:3], -1)[0, head, query].tolist(),
                 "weights": weights.tolist(),
-                "terms": names(look),
+                "score_mods": names(inputs),
                 "exact": exact,
                 "keys": pack.add(all_keys.float().cpu().numpy()),
             }
         )
 
-    def _look(self, kind: str, layer: int) -> tuple[Look, bool]:
+    def _look(self, kind: str, layer: int) -> tuple[AttentionInputs, bool]:
         """A layer's look, and whether it is one that the model only approximates."""
         looks = self.looks.get(kind, [])
         if not 0 <= layer < len(looks):
             raise UserError(f"there is no layer {layer + 1} of {kind} attention here")
         found, exact = looks[layer], False
-        if isinstance(found, Implied):
+        if isinstance(found, ApproximateMap):
             if found.exact is None:
                 raise UserError("this layer mixes without queries and keys; choose another layer or run")
             found, exact = found.exact(), True
@@ -100,20 +100,23 @@ class Neurons:
         return found, exact
 
 
-def added(look: Look) -> Tensor:
+def added(inputs: AttentionInputs) -> Tensor:
     """What terms add to the scaled products, masks aside: (B, H, Tq, Tk)."""
-    scaled = look.score.meet(look.score.ask(look.q) * look.scale, look.k)
+    scaled = inputs.score.meet(inputs.score.ask(inputs.q) * inputs.scale, inputs.k)
     edited = scaled
-    for term in look.touching("edit"):
-        edited = term.edit(edited, look)
-    bias = look.biases()
+    for mod in inputs.mods_with("edit_scores"):
+        edited = mod.edit_scores(edited, inputs)
+    bias = inputs.bias()
     return edited - scaled if bias is None else edited - scaled + bias
 
 
-def names(look: Look) -> dict[str, list[str]]:
+def names(inputs: AttentionInputs) -> dict[str, list[str]]:
     """Which terms act here, by what they touch."""
-    found = {hook: look.touching(hook) for hook in ("turn", "bias", "edit", "gather", "reweigh")}
-    return {hook: [type(term).__name__ for term in terms] for hook, terms in {**found, "hide": look.hiding()}.items()}
+    found = {hook: inputs.mods_with(hook) for hook in ("rotate", "bias", "edit_scores", "add_values", "edit_weights")}
+    return {
+        hook: [type(mod).__name__ for mod in score_mods]
+        for hook, score_mods in {**found, "mask": inputs.masking_mods()}.items()
+    }
 
 
 def neurons(loaded: Loaded, text: str, target: str) -> Neurons:

@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.blocks.look import Sight, Term
+from headwise.blocks.attention_inputs import AttentionLayout, ScoreMod
 from headwise.blocks.position import Learned, Sinusoid, sinusoid
-from headwise.blocks.terms import Alibi, BucketBias, Rotary
+from headwise.blocks.score_mods import Alibi, BucketBias, Rotary
 from headwise.errors import UserError
 
 Floats = NDArray[np.float64]
@@ -103,7 +103,7 @@ def of_learned(module: Learned, length: int, head: int) -> Places:
 def of_rotary(module: Rotary, length: int, head: int) -> Places:
     pairs = len(module.rates)
     unit = torch.cat((torch.ones(pairs), torch.zeros(pairs))).expand(1, 1, length, -1)  # (1, 1, P, C)
-    table = module.turn(unit, torch.arange(length))[0, 0]
+    table = module.rotate(unit, torch.arange(length))[0, 0]
     return Places(
         "Rotary",
         "(R_p q)·(R_q k) = q·R_(q−p) k,  R_p turns channels i and i + d/2 by p / base^(2i/d)",
@@ -143,10 +143,10 @@ def of_buckets(module: BucketBias, length: int, head: int) -> Places:
     )
 
 
-def biased(module: Term, length: int, head: int, name: str, formula: str, says: str) -> Places:
+def biased(module: ScoreMod, length: int, head: int, name: str, formula: str, says: str) -> Places:
     """A term that adds to the scores by distance."""
     at = torch.arange(length)
-    scores = numbers(module.bias(Sight(length, length, at, at)))  # (H, P, P)
+    scores = numbers(module.bias(AttentionLayout(length, length, at, at)))  # (H, P, P)
     if not 0 <= head < len(scores):
         raise UserError(f"head: there are {len(scores)} heads here, and no number {head + 1}; choose another")
     unit = "added to the score"

@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention import BareKeys, Itself
+from headwise.blocks.attention import NoKeyBiasProjection, SelfProjection
 from headwise.blocks.images import GridLearned, Stem, resized
-from headwise.blocks.mixers.lsh import SharedKeys
+from headwise.blocks.mixers.lsh import SharedQKProjection
 
 
 def carried(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
     """What of `other` has a place in `part`, by name: tensors of the same name and shape, and projections of the same
     meaning."""
     given = dict(other.state_dict())
-    see, theirs = getattr(part, "see", None), getattr(other, "see", None)
-    if isinstance(see, Itself) and isinstance(theirs, Itself):
-        given |= {f"see.{name}": tensor for name, tensor in projections(see, theirs).items()}
+    qkv, theirs = getattr(part, "qkv", None), getattr(other, "qkv", None)
+    if isinstance(qkv, SelfProjection) and isinstance(theirs, SelfProjection):
+        given |= {f"qkv.{name}": tensor for name, tensor in projections(qkv, theirs).items()}
     own = part.state_dict()
     return {name: tensor for name, tensor in given.items() if name in own and own[name].shape == tensor.shape}
 
@@ -56,34 +56,34 @@ def places(own: GridLearned, other: GridLearned) -> dict[str, Tensor]:
     return {"table": torch.cat((table[:shared], own.table[shared : own.marks], table[other.marks :]))}
 
 
-def projections(see: Itself, other: Itself) -> dict[str, Tensor]:
-    """The fused product of `other` with the rows that `see` has. Heads that shared keys and values get each their own;
+def projections(qkv: SelfProjection, other: SelfProjection) -> dict[str, Tensor]:
+    """The fused product of `other` with the rows that `qkv` has. Heads that shared keys and values get each their own;
     those that are to share some get the mean of theirs (Ainslie et al. 2023, section 2.1). Where queries are keys they
     are the queries. Nothing where the rows are the same anyway, or heads of another width, or biases stand apart, or
-    `other` does not have what `see` has."""
-    heads = [rows // see.head_width for rows in see.rows]
-    there = {*other.roles, "keys"} if isinstance(other, SharedKeys) else {*other.roles}
-    fitting = see.head_width == other.head_width and not any(other.heads % each for each in heads)
-    fitting = fitting and there.issuperset(see.roles)
-    if see.rows == other.rows or not fitting or isinstance(other, BareKeys):
+    `other` does not have what `qkv` has."""
+    heads = [rows // qkv.head_width for rows in qkv.rows]
+    there = {*other.roles, "keys"} if isinstance(other, SharedQKProjection) else {*other.roles}
+    fitting = qkv.head_width == other.head_width and not any(other.heads % each for each in heads)
+    fitting = fitting and there.issuperset(qkv.roles)
+    if qkv.rows == other.rows or not fitting or isinstance(other, NoKeyBiasProjection):
         return {}
-    return {f"project.{leaf}": _rows(tensor, heads, see, other) for leaf, tensor in other.project.state_dict().items()}
+    return {f"project.{leaf}": _rows(tensor, heads, qkv, other) for leaf, tensor in other.project.state_dict().items()}
 
 
-def _rows(tensor: Tensor, heads: list[int], see: Itself, other: Itself) -> Tensor:
+def _rows(tensor: Tensor, heads: list[int], qkv: SelfProjection, other: SelfProjection) -> Tensor:
     columns = tensor.reshape(len(tensor), -1)  # a bias is one column
     q, k, v = other.split(columns.t().unsqueeze(0))  # (R, C) -> (1, C, R) -> 3 x (1, H, C, D)
-    parts = {"queries": q, "keys": q if isinstance(other, SharedKeys) else k, "values": v}
+    parts = {"queries": q, "keys": q if isinstance(other, SharedQKProjection) else k, "values": v}
     flat = [
         # (1, H, C, D) -> (1, G, C, D) -> (GD, C)
         other.spread(parts[role]).unflatten(1, (count, -1)).mean(2).squeeze(0).transpose(1, 2).flatten(0, 1)
-        for role, count in zip(see.roles, heads, strict=True)
+        for role, count in zip(qkv.roles, heads, strict=True)
     ]
     return torch.cat(flat).reshape(-1, *tensor.shape[1:])
 
 
 FORMS: dict[type[nn.Module], Callable[[Any, Any], dict[str, Tensor]]] = {
-    Itself: projections,
+    SelfProjection: projections,
     Stem: marks,
     GridLearned: places,
 }

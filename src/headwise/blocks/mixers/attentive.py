@@ -16,15 +16,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.attention import folded
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.bridge import state_before
 from headwise.blocks.dropout import make_dropout
 from headwise.blocks.kernels import auto
-from headwise.blocks.look import Look, Sight, Term
 from headwise.blocks.mixers.recurrent import ChoGru, Gru, Lstm, Recurrence
 from headwise.blocks.part import Part, Properties
+from headwise.blocks.score_mods import ALWAYS
 from headwise.blocks.scores import Score
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import ALWAYS
 
 State = tuple[Tensor, ...]  # (R, H) each; the first is h
 Step = Callable[[int, Tensor, State], State]
@@ -33,31 +33,31 @@ Step = Callable[[int, Tensor, State], State]
 class Glimpse(nn.Module):
     """c = sum_s a_s h_s, a = softmax_s(score(q, h_s)): the annotations h_s of a source as they are, in one head."""
 
-    def __init__(self, score: Score, terms: Sequence[Term] = (), name: str = "encoder"):
+    def __init__(self, score: Score, score_mods: Sequence[ScoreMod] = (), name: str = "encoder"):
         super().__init__()
-        self.score, self.terms, self.name = score, nn.ModuleList(terms), name
-        self.all_terms: tuple[Term, ...] = (*terms, *ALWAYS)
-        self.needs_positions = any(term.needs_positions for term in terms)
+        self.score, self.score_mods, self.name = score, nn.ModuleList(score_mods), name
+        self.all_score_mods: tuple[ScoreMod, ...] = (*score_mods, *ALWAYS)
+        self.needs_positions = any(mod.needs_positions for mod in score_mods)
 
     def keys(self, ctx: Context) -> Tensor:
         """What queries are compared with, once per source: (B, S, C) -> (B, 1, S, C')."""
         return ctx.cache.once(ctx.place, lambda: self.score.project(ctx.memory[self.name].x.unsqueeze(1)))
 
-    def look(self, q: Tensor, keys: Tensor, pos: Tensor, ctx: Context) -> Look:
+    def look(self, q: Tensor, keys: Tensor, pos: Tensor, ctx: Context) -> AttentionInputs:
         """Queries (R, T, H) at `pos`, beams of one source as further queries."""
         memory = ctx.memory[self.name]
         q = q.reshape(len(keys), 1, -1, q.shape[-1])  # (R, T, H) -> (B, 1, K*T, H)
         # None where nobody asks, so that all steps share one mask.
         where = folded(pos, q.shape[2]) if self.needs_positions else None
-        sight = Sight(q.shape[2], keys.shape[2], where, memory.pos, memory.keep)
+        layout = AttentionLayout(q.shape[2], keys.shape[2], where, memory.pos, memory.keep)
         values = memory.x.unsqueeze(1)  # (B, S, C) -> (B, 1, S, C)
-        look = Look(
-            q, keys, values, self.score.scale, sight, self.all_terms,
-            shared=ctx.shared, across=True, score=self.score, side=ctx.side, place=ctx.place,
+        look = AttentionInputs(
+            q, keys, values, self.score.scale, layout, self.all_score_mods,
+            shared=ctx.shared, is_cross=True, score=self.score, side=ctx.side, place=ctx.place,
         )  # fmt: skip
         return ctx.record.before(ctx.place, look)
 
-    def seen(self, look: Look, ctx: Context) -> Tensor:
+    def seen(self, look: AttentionInputs, ctx: Context) -> Tensor:
         """c of each query, (B, 1, K*T, C)."""
         return ctx.record.heads(ctx.place, auto(look))
 
@@ -84,7 +84,7 @@ class Attentional(Writing):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         look = self.glimpse.look(stream.x, self.glimpse.keys(ctx), stream.pos, ctx)
-        ctx.record.look(ctx.place, look)
+        ctx.record.observe(ctx.place, look)
         return self.joined(stream.x, self.glimpse.seen(look, ctx))
 
     def joined(self, h: Tensor, seen: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class InputFeeding(Writing):
             outs.append(out)
         climb.leave(ctx)
         ctx.cache.put(fed_place, fed)
-        ctx.record.look(ctx.place, glimpse.look(torch.cat(tops, dim=1), keys, stream.pos, ctx))
+        ctx.record.observe(ctx.place, glimpse.look(torch.cat(tops, dim=1), keys, stream.pos, ctx))
         return torch.cat(outs, dim=1)
 
 
@@ -141,7 +141,7 @@ class Searching(Writing):
             states.append(climb.advance(t, contexts[-1]))
         climb.leave(ctx)
         s = torch.stack(states, dim=1)  # s_0 ... s_T: (R, T + 1, H)
-        ctx.record.look(ctx.place, self.glimpse.look(s[:, :-1], keys, stream.pos, ctx))
+        ctx.record.observe(ctx.place, self.glimpse.look(s[:, :-1], keys, stream.pos, ctx))
         return self.output(torch.cat((s[:, 1:], x, torch.stack(contexts, dim=1)), dim=-1))
 
 

@@ -27,8 +27,8 @@ from headwise.blocks.mixers.linear import (
     FeatureMap,
     LinearAttention,
     chunks,
+    expand_heads,
     nothing,
-    over_heads,
     products,
     values,
 )
@@ -85,7 +85,7 @@ class Positive(Directions):
         for part in chunks(k, v, keep, size=WIDE):
             more, high = products(self._measured, *part)
             if part[-1] is not None:
-                high = high.masked_fill(~over_heads(part[-1].any(1, keepdim=True)), -torch.inf)
+                high = high.masked_fill(~expand_heads(part[-1].any(1, keepdim=True)), -torch.inf)
             summed, most = summed + more, torch.maximum(most, high)
             plain = plain + values(*part[1:]).sum(2, keepdim=True)
         # exp(-max) of the one and epsilon of the other; both times exp(max) where that keeps them below 1
@@ -97,7 +97,7 @@ class Positive(Directions):
         k, rise = self.along(k)
         peaks = rise.detach().amax(-1, keepdim=True)  # (B, H, c, 1)
         if keep is not None:
-            peaks = peaks.masked_fill(~over_heads(keep), -torch.inf)
+            peaks = peaks.masked_fill(~expand_heads(keep), -torch.inf)
         row = peaks.argmax(2, keepdim=True)  # (B, H, 1, 1)
         feature = rise.detach().take_along_dim(row, 2).argmax(-1)  # (B, H, 1, M) -> (B, H, 1)
         highest = k.take_along_dim(row, 2), self.matrix[feature].mT

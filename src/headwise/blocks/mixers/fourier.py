@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from headwise.blocks import pool
-from headwise.blocks.look import Implied
+from headwise.blocks.attention_inputs import ApproximateMap
 from headwise.blocks.part import Part
 from headwise.blocks.stream import Context, Stream
 
@@ -29,7 +29,7 @@ class Fourier(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, keep = stream.x, stream.keep
-        ctx.record.look(ctx.place, Implied(lambda: cosines(pool.real(stream).squeeze(-1)).to(x.dtype)))
+        ctx.record.observe(ctx.place, ApproximateMap(lambda: cosines(pool.real(stream).squeeze(-1)).to(x.dtype)))
         exact = x.to(torch.promote_types(x.dtype, torch.float32))  # there is no FFT of 16-bit numbers on CPUs
         if keep is None or keep.is_meta:  # what has no contents has no padding
             return Symmetric.apply(exact, mixed).to(x.dtype)

@@ -110,22 +110,22 @@ def everywhere(phi: FeatureMap, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | 
     """Every query sees every key: 3 x (B, H, T, D) -> (B, H, T, D)."""
     total = phi.total(k, v, keep)
 
-    def look(q: Tensor, total: Tensor) -> Factors:
+    def inputs(q: Tensor, total: Tensor) -> Factors:
         return ((phi.queries(q), total),)
 
-    return torch.cat([divided(*products(look, part, total)) for (part,) in chunks(q, size=WIDE)], dim=2)
+    return torch.cat([divided(*products(inputs, part, total)) for (part,) in chunks(q, size=WIDE)], dim=2)
 
 
 def onward(phi: FeatureMap, q: Tensor, k: Tensor, v: Tensor, stream: Stream, state: Tensor) -> tuple[Tensor, Tensor]:
     """Every query sees the keys up to its own, and those in the state: (B, H, T, D), and the state behind them."""
 
-    def look(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, segment: Tensor | None, state: Tensor) -> Factors:
+    def inputs(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, segment: Tensor | None, state: Tensor) -> Factors:
         asked, known, left = phi.queries(q), phi.keys(k), values(v, keep)
         near, far, behind = (asked @ known.mT).tril_(), asked, left  # (B, H, c, c), (B, H, c, M), (B, H, c, E)
         if segment is not None:
             near = near * (segment.unsqueeze(2) == segment.unsqueeze(1)).unsqueeze(1)  # (B, 1, c, c)
-            far = far * over_heads(segment == segment[:, :1])
-            behind = left * over_heads(segment == segment[:, -1:])
+            far = far * expand_heads(segment == segment[:, :1])
+            behind = left * expand_heads(segment == segment[:, -1:])
         # (B, H, c, c + M) times (B, H, c + M, E): what is in the chunk and what was before it, in one product
         return (torch.cat((near, far), -1), torch.cat((left, state), -2)), (known.mT, behind)
 
@@ -133,11 +133,11 @@ def onward(phi: FeatureMap, q: Tensor, k: Tensor, v: Tensor, stream: Stream, sta
     for part in chunks(q, k, v, stream.keep, stream.segment):
         segment = part[-1]
         if last is not None:  # where a document begins with a chunk, what was before is forgotten
-            state = state * over_heads(segment[:, :1] == last)
-        sums, more = products(look, *part, state)
+            state = state * expand_heads(segment[:, :1] == last)
+        sums, more = products(inputs, *part, state)
         if segment is not None:
             last = segment[:, -1:]
-            state = state * over_heads(segment[:, :1] == last)
+            state = state * expand_heads(segment[:, :1] == last)
         state = state + more
         outs.append(divided(sums))
     return torch.cat(outs, dim=2), state
@@ -146,10 +146,10 @@ def onward(phi: FeatureMap, q: Tensor, k: Tensor, v: Tensor, stream: Stream, sta
 def values(v: Tensor, keep: Tensor | None) -> Tensor:
     """Each value with a 1 behind it, zeros where there is padding: (B, H, c, D) -> (B, H, c, E)."""
     v = F.pad(v, (0, 1), value=1.0)
-    return v if keep is None else v * over_heads(keep)
+    return v if keep is None else v * expand_heads(keep)
 
 
-def over_heads(mask: Tensor) -> Tensor:
+def expand_heads(mask: Tensor) -> Tensor:
     """(B, c) -> (B, 1, c, 1)."""
     return mask[:, None, :, None]
 

@@ -76,7 +76,7 @@ class LowRankAttention(Projected):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         one_matrix = len(self.keys.weight) == len(self.values.weight) == 1
-        linear = type(self.see.project) is nn.Linear and not self.turns  # keys are W x + b and nothing else
+        linear = type(self.qkv.project) is nn.Linear and not self.turns  # keys are W x + b and nothing else
         if not (one_matrix and linear and ctx.record is NO_RECORD):
             return super().transform(stream, ctx)
         q, keys, values = self.summarised_first(stream)
@@ -86,7 +86,7 @@ class LowRankAttention(Projected):
     def summarised_first(self, stream: Stream) -> tuple[Tensor, ...]:
         """Q, E K and F V, the latter two as E (X W + 1 b) = (E X) W + (E 1) b: W meets K rows instead of T, and a layer
         takes two thirds of the time at 4,096 tokens."""
-        project = self.see.project
+        project = self.qkv.project
         bias = project.bias if project.bias is not None else stream.x.new_zeros(len(project.weight))
         (to_q, to_k, to_v), (bias_q, bias_k, bias_v) = project.weight.chunk(3), bias.chunk(3)
         short_k, ones_k = self.keys.of_text(stream)

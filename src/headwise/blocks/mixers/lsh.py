@@ -22,15 +22,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.blocks.attention import Itself
+from headwise.blocks.attention import SelfProjection
+from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.heads import product_dtype
-from headwise.blocks.look import Implied, Look, Sight, Term
 from headwise.blocks.mixers.meeting import NOWHERE, Meeting, Mix, weights
 from headwise.blocks.mixers.projected import Projected
 from headwise.blocks.part import Properties
 from headwise.blocks.reversible import NOTES
+from headwise.blocks.score_mods import ALWAYS
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import ALWAYS
 
 UNFACTORED, MOST = 7, 14  # powers of two: above the first, a bucket is a pair of corners
 CORNERS = [(2**p, 1) if p <= UNFACTORED else (2 ** (p // 2), 2 ** (p - p // 2)) for p in range(MOST + 1)]
@@ -40,7 +40,7 @@ HALF = 2**UNFACTORED // 2  # directions for the first corner, and for the second
 Mixed = tuple[Tensor, Callable[[], Tensor]]  # outputs (B, H, Tq, D), and what makes their map (B, H, Tq, Tk)
 
 
-class SharedKeys(Itself):
+class SharedQKProjection(SelfProjection):
     """Keys are queries of length 1: k = q / |q|, in one product with the values (section 2, "shared-QK")."""
 
     roles = ("queries", "values")
@@ -51,15 +51,15 @@ class SharedKeys(Itself):
         k = F.rms_norm(q, (self.head_width,), eps=1e-6) * self.head_width**-0.5
         return q, k.to(q.dtype), v
 
-    def geometry(self, stream: Stream, ctx: Context, keys: int) -> Sight:
+    def geometry(self, stream: Stream, ctx: Context, keys: int) -> AttentionLayout:
         """Of the stream and all keys so far."""
-        return self._sight(stream, ctx, keys, positions=False)
+        return self._layout(stream, ctx, keys, positions=False)
 
 
-class Others(Term):
+class Others(ScoreMod):
     """Hide the token itself, which would outshine all others; the first of a causal text has nobody else."""
 
-    blinds = False
+    may_mask_all = False
 
     def __init__(self, causal: bool):
         super().__init__()
@@ -68,11 +68,11 @@ class Others(Term):
     def key(self) -> Any:
         return "others", self.causal
 
-    def hide(self, sight: Sight) -> Tensor | None:
-        device = None if sight.query_pos is None else sight.query_pos.device
-        ones = torch.ones(sight.queries, sight.keys, dtype=torch.bool, device=device)
-        hidden = ones.triu(sight.offset) if self.causal else ones.triu(sight.offset) & ones.tril(sight.offset)
-        return hidden & ~(hidden.all(-1, keepdim=True) & ones.tril(sight.offset))
+    def mask(self, layout: AttentionLayout) -> Tensor | None:
+        device = None if layout.query_pos is None else layout.query_pos.device
+        ones = torch.ones(layout.queries, layout.keys, dtype=torch.bool, device=device)
+        hidden = ones.triu(layout.offset) if self.causal else ones.triu(layout.offset) & ones.tril(layout.offset)
+        return hidden & ~(hidden.all(-1, keepdim=True) & ones.tril(layout.offset))
 
 
 class HashedAttention(Projected):
@@ -106,10 +106,10 @@ class HashedAttention(Projected):
         rotations.copy_(torch.randn(rotations.shape, generator=draws, device="cpu"))
         self.register_buffer("rotations", rotations, persistent=False)
         self.rotations: Tensor
-        self.see: SharedKeys
+        self.qkv: SharedQKProjection
 
-    def sight(self, width: int, bias: bool) -> SharedKeys:
-        return SharedKeys(width, self.heads, self.head_width, bias)
+    def layout(self, width: int, bias: bool) -> SharedQKProjection:
+        return SharedQKProjection(width, self.heads, self.head_width, bias)
 
     @property
     def properties(self) -> Properties:
@@ -121,48 +121,50 @@ class HashedAttention(Projected):
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         new = q.shape[2]
         k, v = ctx.cache.extend(ctx.place, 2, k, v)
-        sight = self.see.geometry(stream, ctx, k.shape[2])
+        layout = self.qkv.geometry(stream, ctx, k.shape[2])
         if self.power is None:
-            buckets = self.hashed(k, sight, ctx)
+            buckets = self.hashed(k, layout, ctx)
         else:
-            (buckets,) = ctx.cache.extend((*ctx.place, "buckets"), 3, self.hashed(k[:, :, -new:], sight, ctx))
-        going_on = self.power is not None and new < sight.keys
-        out, implied = (self.glance if going_on else self.meet)(q, k, v, apart(buckets, sight), sight)
+            (buckets,) = ctx.cache.extend((*ctx.place, "buckets"), 3, self.hashed(k[:, :, -new:], layout, ctx))
+        going_on = self.power is not None and new < layout.keys
+        out, implied = (self.glance if going_on else self.meet)(q, k, v, apart(buckets, layout), layout)
 
-        def exact() -> Look:
-            return Look(q, k, v, 1.0, sight, (Others(self.causal), *ALWAYS))
+        def exact() -> AttentionInputs:
+            return AttentionInputs(q, k, v, 1.0, layout, (Others(self.causal), *ALWAYS))
 
-        ctx.record.look(ctx.place, Implied(implied, exact))
+        ctx.record.observe(ctx.place, ApproximateMap(implied, exact))
         return out
 
-    def meet(self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, sight: Sight) -> Mixed:
+    def meet(self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, layout: AttentionLayout) -> Mixed:
         """All tokens at once, in chunks. Those that have had their answers ask nothing."""
-        most = 2 ** self.largest(sight) + 1 if sight.key_segment is None else 0  # with padding's; documents have theirs
+        most = (
+            2 ** self.largest(layout) + 1 if layout.key_segment is None else 0
+        )  # with padding's; documents have theirs
         meeting = Meeting.of(buckets, self.chunk, self.causal, self.shortcuts, most)
         low = product_dtype(self.out.weight)
-        q = F.pad(q, (0, 0, sight.offset, 0)) if sight.offset else q
+        q = F.pad(q, (0, 0, layout.offset, 0)) if layout.offset else q
         asked, keys, values = (x.flatten(0, 1).to(low) for x in (q, k, v))  # (B, H, T, D) -> (Z, T, D)
         out, z = Mix.apply(asked, keys, values, meeting)
 
         def implied() -> Tensor:
-            return weights(asked, keys, z, meeting).unflatten(0, q.shape[:2])[:, :, sight.offset :]
+            return weights(asked, keys, z, meeting).unflatten(0, q.shape[:2])[:, :, layout.offset :]
 
-        return out.view(v.shape)[:, :, sight.offset :], implied  # (Z, T, D) -> (B, H, T, D)
+        return out.view(v.shape)[:, :, layout.offset :], implied  # (Z, T, D) -> (B, H, T, D)
 
-    def glance(self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, sight: Sight) -> Mixed:
+    def glance(self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, layout: AttentionLayout) -> Mixed:
         """The newest tokens alone, for which nothing need be sorted."""
-        places = torch.arange(sight.keys, device=k.device)
-        own = places[sight.offset :, None]
-        same = (buckets[..., sight.offset :, None] == buckets.unsqueeze(-2)) & (places <= own)  # (B, H, R, Tq, Tk)
+        places = torch.arange(layout.keys, device=k.device)
+        own = places[layout.offset :, None]
+        same = (buckets[..., layout.offset :, None] == buckets.unsqueeze(-2)) & (places <= own)  # (B, H, R, Tq, Tk)
         chunk = (same.cumsum(-1) - 1) // self.chunk  # of each token, among those of the query's bucket
         seen = (same & (chunk >= chunk[..., -1:] - 1)).any(2) & (places != own)
         seen = seen | (~seen.any(-1, keepdim=True) & (places == own))
         found = (q @ k.mT).masked_fill(~seen, -torch.inf).softmax(-1)
         return found @ v, lambda: found
 
-    def hashed(self, k: Tensor, sight: Sight, ctx: Context) -> Tensor:
+    def hashed(self, k: Tensor, layout: AttentionLayout, ctx: Context) -> Tensor:
         """The corner argmax [k R; -k R] of each token in each round: (B, H, T, D) -> (B, H, R, T)."""
-        halves, columns = self.directions(sight, k.device)
+        halves, columns = self.directions(layout, k.device)
         # Drawn even where the answer is known: what is drawn after it must stay the same.
         rotations = self.draw(k, *columns)
         known = ctx.shared.get(NOTES, {})
@@ -173,20 +175,20 @@ class HashedAttention(Projected):
             known[ctx.place] = found.short()  # which there may be one of for each layer
         return known[ctx.place].long()
 
-    def directions(self, sight: Sight, device: torch.device) -> tuple[tuple[Any, ...], tuple[int, int]]:
+    def directions(self, layout: AttentionLayout, device: torch.device) -> tuple[tuple[Any, ...], tuple[int, int]]:
         """How many directions a token's two corners are chosen from, and how many there must be for all tokens."""
-        power = self.largest(sight)
+        power = self.largest(layout)
         first, second = (corners // 2 for corners in CORNERS[power])
-        if self.power is not None or (sight.keep is None and sight.key_segment is None):
+        if self.power is not None or (layout.keep is None and layout.key_segment is None):
             return (first, second), (first, second)
-        powers = torch.bucketize(counted(sight), torch.tensor(self.ladder, device=device), right=True)
+        powers = torch.bucketize(counted(layout), torch.tensor(self.ladder, device=device), right=True)
         halves = torch.tensor(CORNERS, device=device)[powers] // 2
         # (B, T or 1, 2) -> 2 x (B, 1, T or 1, 1, 1)
         return halves[:, None, :, None, None].unbind(-1), (min(2**power // 2, HALF), second)
 
-    def largest(self, sight: Sight) -> int:
+    def largest(self, layout: AttentionLayout) -> int:
         """The logarithm of how many buckets there are, for a text without padding."""
-        return self.power if self.power is not None else bisect_right(self.ladder, sight.keys)
+        return self.power if self.power is not None else bisect_right(self.ladder, layout.keys)
 
     def draw(self, k: Tensor, first: int, second: int) -> Tensor:
         """Directions for both corners: (H, D, R, first + second)."""
@@ -207,16 +209,16 @@ def corner(x: Tensor, half: Tensor | int) -> Tensor:
     return best + half * (x.gather(-1, best) < 0)
 
 
-def apart(buckets: Tensor, sight: Sight) -> Tensor:
+def apart(buckets: Tensor, layout: AttentionLayout) -> Tensor:
     """Buckets (B, H, R, T) of which no two documents share one, and padding in none of them."""
-    if sight.key_segment is not None:
-        buckets = buckets + 2**MOST * sight.key_segment[:, None, None]
-    return buckets if sight.keep is None else buckets.masked_fill(~sight.keep[:, None, None], NOWHERE)
+    if layout.key_segment is not None:
+        buckets = buckets + 2**MOST * layout.key_segment[:, None, None]
+    return buckets if layout.keep is None else buckets.masked_fill(~layout.keep[:, None, None], NOWHERE)
 
 
-def counted(sight: Sight) -> Tensor:
+def counted(layout: AttentionLayout) -> Tensor:
     """How many real tokens a token's text has: (B, T), or (B, 1) where a row is one text."""
-    segment, keep = sight.key_segment, sight.keep
+    segment, keep = layout.key_segment, layout.keep
     if segment is None:
         assert keep is not None
         return keep.sum(1, keepdim=True)

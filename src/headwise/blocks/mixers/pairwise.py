@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Attention, Seen
+from headwise.blocks.attention import QKV, Attention
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.images import marks_of
-from headwise.blocks.look import Look, Sight, Term
 from headwise.blocks.scores import Dot, Score, head_by_head, matrices
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
@@ -50,13 +50,13 @@ class Concat(Score):
         return F.relu(asked + keys.transpose(-2, -1))  # (B, 1, Tq, Tk)
 
 
-class Mean(Term):
+class Mean(ScoreMod):
     """The scores over their number, in the place of a softmax."""
 
-    def reweigh(self, weights: Tensor, look: Look) -> Tensor:
-        scores, hidden = look.score.meet(look.score.ask(look.q) * look.scale, look.k), look.hidden()
+    def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
+        scores, hidden = inputs.score.meet(inputs.score.ask(inputs.q) * inputs.scale, inputs.k), inputs.mask()
         if hidden is None:
-            return scores / look.sight.keys
+            return scores / inputs.layout.keys
         return scores.masked_fill(hidden, 0.0) / (~hidden).sum(-1, keepdim=True).clamp(min=1)
 
 
@@ -70,12 +70,12 @@ class Narrowed(nn.Module):
         self.embed = nn.Linear(width, 2 * inner) if embedded else None
         self.value = nn.Linear(width, inner)
 
-    def forward(self, stream: Stream, ctx: Context, terms: Sequence[Term], score: Score) -> Seen:
+    def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         x = stream.x
         q, k = self.embed(x).chunk(2, -1) if self.embed is not None else (x, x)  # 2 x (B, T, D)
         k, v = self.pooled(k, stream), self.pooled(self.value(x), stream)
-        sight = Sight(q.shape[1], k.shape[1], keep=stream.keep)
-        return q.unsqueeze(1), score.project(k.unsqueeze(1)), v.unsqueeze(1), sight  # one head: (B, 1, T, D)
+        layout = AttentionLayout(q.shape[1], k.shape[1], keep=stream.keep)
+        return q.unsqueeze(1), score.project(k.unsqueeze(1)), v.unsqueeze(1), layout  # one head: (B, 1, T, D)
 
     def pooled(self, x: Tensor, stream: Stream) -> Tensor:
         if self.pool == 1:
@@ -101,10 +101,10 @@ class NonLocal(Attention):
         super().__init__(
             width,
             heads=1,
-            see=Narrowed(width, inner, form != "gaussian", pool),
+            qkv=Narrowed(width, inner, form != "gaussian", pool),
             head_width=inner,
             score=Concat(inner) if form == "concat" else Dot(),
-            terms=(Mean(),) if form in ("dot", "concat") else (),
+            score_mods=(Mean(),) if form in ("dot", "concat") else (),
             bias=False,
         )
         self.out = LinearNorm(inner, width, gain=0.0)  # type: ignore[assignment]

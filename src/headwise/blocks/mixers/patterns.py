@@ -17,13 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.blocks.look import Sight, Term
+from headwise.blocks.attention_inputs import AttentionLayout, ScoreMod
 from headwise.blocks.stream import Place
 
 
-class Pattern(Term):
-    """A rule. Places count from the start of the row: `Sight.query_pos` and `key_pos` are to hold them. It is the same
-    for every block."""
+class Pattern(ScoreMod):
+    """A rule. Places count from the start of the row: `query_pos` and `key_pos` of the layout are to hold them. It is
+    the same for every block."""
 
     needs_positions = True
     alike = False  # whether all queries of a block see the same keys
@@ -56,9 +56,9 @@ class Pattern(Term):
         """The keys that some of the newest tokens see, the first of them at `query`; perhaps a few more."""
         return (slice(self.oldest(query), None),)
 
-    def hide(self, sight: Sight) -> Tensor | None:
-        assert sight.query_pos is not None and sight.key_pos is not None
-        return ~self.sees(sight.query_pos.unsqueeze(1), sight.key_pos)
+    def mask(self, layout: AttentionLayout) -> Tensor | None:
+        assert layout.query_pos is not None and layout.key_pos is not None
+        return ~self.sees(layout.query_pos.unsqueeze(1), layout.key_pos)
 
 
 class Local(Pattern):
@@ -242,7 +242,7 @@ def scattered(*numbers: Tensor | int) -> Any:
     return mixed
 
 
-class Counted(Term):
+class Counted(ScoreMod):
     """log(how often a query sees a key) added to its score, block by block; `extra` tokens before the text see all and
     are seen by all."""
 
@@ -250,8 +250,8 @@ class Counted(Term):
         super().__init__()
         self.counts, self.block, self.extra = counts, block, extra
 
-    def bias(self, sight: Sight) -> Tensor:
-        length = sight.keys - self.extra
+    def bias(self, layout: AttentionLayout) -> Tensor:
+        length = layout.keys - self.extra
         table = self.counts.log()
         for dim in (2, 3):  # (B, H, N, N) -> (B, H, T, T)
             table = table.repeat_interleave(self.block, dim).narrow(dim, 0, length)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Itself
-from headwise.blocks.look import Implied, Look, Sight, Term
+from headwise.blocks.attention import SelfProjection
+from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.part import Part
+from headwise.blocks.score_mods import ALWAYS, Causal
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import ALWAYS, Causal
 from headwise.errors import UserError
 
 
@@ -30,31 +30,31 @@ class Projected(Part):
         heads: int = 8,
         *,
         head_width: int = 0,
-        terms: Sequence[Term] = (),
+        score_mods: Sequence[ScoreMod] = (),
         bias: bool = True,
         causal: bool = False,
     ):
         super().__init__()
         if not head_width and width % heads:
             raise UserError(f"heads: a width of {width} cannot be divided among {heads} heads; choose a divisor")
-        for term in terms:
-            if term.touches != {"turn"}:
+        for mod in score_mods:
+            if mod.hooks != {"rotate"}:
                 raise UserError(
-                    f"positions: {type(self).__name__} forms no scores that {type(term).__name__} could change; "
+                    f"positions: {type(self).__name__} forms no scores that {type(mod).__name__} could change; "
                     "use sinusoid, learned, rotary or none"
                 )
         self.heads, self.head_width, self.causal = heads, head_width or width // heads, causal
-        self.see = self.sight(width, bias)
-        self.terms = nn.ModuleList(terms)
-        self.turns = [term.turn for term in terms]
+        self.qkv = self.layout(width, bias)
+        self.score_mods = nn.ModuleList(score_mods)
+        self.turns = [mod.rotate for mod in score_mods]
         self.out = nn.Linear(heads * self.head_width, width, bias)
 
-    def sight(self, width: int, bias: bool) -> Itself:
+    def layout(self, width: int, bias: bool) -> SelfProjection:
         """What makes queries, keys and values."""
-        return Itself(width, self.heads, self.head_width, bias)
+        return SelfProjection(width, self.heads, self.head_width, bias)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        q, k, v = self.see.split(self.see.project(stream.x))  # 3 x (B, H, T, D)
+        q, k, v = self.qkv.split(self.qkv.project(stream.x))  # 3 x (B, H, T, D)
         for turn in self.turns:
             q, k = turn(q, stream.pos), turn(k, stream.pos)
         mixed = ctx.record.heads(ctx.place, self.mix(q, k, v, stream, ctx))
@@ -69,9 +69,11 @@ class Projected(Part):
     ) -> None:
         """Tell whoever looks what map this mixing implies, and what softmax attention would do instead."""
 
-        def exact() -> Look:
-            sight = Sight(q.shape[2], k.shape[2], stream.pos, stream.pos, stream.keep, stream.segment, stream.segment)
-            terms = ((Causal(),) if self.causal else ()) + ALWAYS
-            return Look(q, k, v, self.head_width**-0.5, sight, terms)
+        def exact() -> AttentionInputs:
+            layout = AttentionLayout(
+                q.shape[2], k.shape[2], stream.pos, stream.pos, stream.keep, stream.segment, stream.segment
+            )
+            score_mods = ((Causal(),) if self.causal else ()) + ALWAYS
+            return AttentionInputs(q, k, v, self.head_width**-0.5, layout, score_mods)
 
-        ctx.record.look(ctx.place, Implied(weights, exact))
+        ctx.record.observe(ctx.place, ApproximateMap(weights, exact))

@@ -13,18 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.blocks.attention_inputs import AttentionLayout, ScoreMod
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.images import marks_of
 from headwise.blocks.kernels import plain
-from headwise.blocks.latent import UnevenAttention, UnevenItself, UnevenMemory, seeing
-from headwise.blocks.look import Sight, Term
+from headwise.blocks.latent import UnevenAttention, UnevenCrossProjection, UnevenSelfProjection, seeing
 from headwise.blocks.scores import Score
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-class Offsets(Term):
+class Offsets(ScoreMod):
     """A learned score for each head and each offset (|dy|, |dx|) between places of one grid (section 4.2): the same
     to the left as to the right. Positions are numbers of places, row by row."""
 
@@ -35,14 +35,14 @@ class Offsets(Term):
         self.columns = grid[1]
         self.scores = nn.Parameter(torch.zeros(heads, grid[0] * grid[1]))
 
-    def bias(self, sight: Sight) -> Tensor:
-        assert sight.query_pos is not None and sight.key_pos is not None
-        q, k, columns = sight.query_pos.unsqueeze(-1), sight.key_pos, self.columns
+    def bias(self, layout: AttentionLayout) -> Tensor:
+        assert layout.query_pos is not None and layout.key_pos is not None
+        q, k, columns = layout.query_pos.unsqueeze(-1), layout.key_pos, self.columns
         offset = (q // columns - k // columns).abs() * columns + (q % columns - k % columns).abs()
         return self.scores[:, offset]  # (H, hw) -> (H, Tq, Tk)
 
 
-class NormedItself(UnevenItself):
+class BatchNormSelfProjection(UnevenSelfProjection):
     """Queries, keys and values in one product, head by head, with one batch norm."""
 
     def __init__(self, width: int, heads: int, head_width: int, value_width: int):
@@ -53,7 +53,7 @@ class NormedItself(UnevenItself):
         return heads_of(fused, self.heads, (self.head_width, self.head_width, self.value_width))
 
 
-class NormedMemory(UnevenMemory):
+class BatchNormCrossProjection(UnevenCrossProjection):
     """The same of a memory, and queries with a batch norm of their own."""
 
     def __init__(self, width: int, heads: int, head_width: int, value_width: int):
@@ -62,7 +62,7 @@ class NormedMemory(UnevenMemory):
         self.query = LinearNorm(width, heads * head_width)  # type: ignore[assignment]
         self.project = LinearNorm(width, sum(self.rows))  # type: ignore[assignment]
 
-    def keys_values(self, memory: Stream, terms: Sequence[Term], score: Score) -> tuple[Tensor, Tensor]:
+    def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
         k, v = heads_of(self.project(memory.x), self.heads, (self.head_width, self.value_width))
         return score.project(k), v
 
@@ -76,11 +76,19 @@ class NormedAttention(UnevenAttention):
     """Softmax attention with batch norm in all projections and hard swish before the last (section 4.2). `gain` is what
     the last norm begins with."""
 
-    def __init__(self, see: NormedItself | NormedMemory, outputs: int, terms: Sequence[Term] = (), gain: float = 0.0):
-        super().__init__(outputs, see.heads, see.head_width, see.value_width, see=see, terms=terms, bias=False)
+    def __init__(
+        self,
+        qkv: BatchNormSelfProjection | BatchNormCrossProjection,
+        outputs: int,
+        score_mods: Sequence[ScoreMod] = (),
+        gain: float = 0.0,
+    ):
+        super().__init__(
+            outputs, qkv.heads, qkv.head_width, qkv.value_width, qkv=qkv, score_mods=score_mods, bias=False
+        )
         # Torch's fused kernel takes no values that are wider than keys; what it does instead is slower than this.
         self.kernel = plain
-        last = LinearNorm(see.heads * see.value_width, outputs, gain)
+        last = LinearNorm(qkv.heads * qkv.value_width, outputs, gain)
         self.out = nn.Sequential(nn.Hardswish(), last)  # type: ignore[assignment]
 
 

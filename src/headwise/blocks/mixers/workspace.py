@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks import pool
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.kernels import auto, weights
-from headwise.blocks.look import Look, Sight, Term
 from headwise.blocks.mixers.projected import Projected
+from headwise.blocks.score_mods import ALWAYS
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.terms import ALWAYS
 
 
-class Winners(Term):
+class Winners(ScoreMod):
     """The heaviest `count` keys of each query; the others' weights become 0 after the softmax, so what is left sums to
     less than 1 unless it is renormalised."""
 
@@ -35,7 +35,7 @@ class Winners(Term):
         super().__init__()
         self.count, self.renormalise = count, renormalise
 
-    def reweigh(self, weights: Tensor, look: Look) -> Tensor:
+    def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
         best = weights.topk(min(self.count, weights.shape[-1]), dim=-1)
         won = torch.zeros_like(weights).scatter(-1, best.indices, best.values)
         if not self.renormalise:
@@ -56,7 +56,7 @@ class Workspace(Projected):
     def __init__(self, width: int, *, slots: int = 8, top_k: int = 0, renormalise: bool = False, **frame: Any):
         super().__init__(width, **frame)
         self.slots = slots
-        self.competition: tuple[Term, ...] = (Winners(top_k, renormalise),) if top_k else ()
+        self.competition: tuple[ScoreMod, ...] = (Winners(top_k, renormalise),) if top_k else ()
         self.stress = nn.Parameter(torch.randn(width))
         self.heed = nn.Linear(width, 2 * width)
         self.hold = nn.Linear(width, 2 * width, bias=False)
@@ -66,13 +66,13 @@ class Workspace(Projected):
         slots = ctx.shared.get(stack)
         if slots is None:  # rows of the identity: each slot begins as another
             slots = torch.eye(self.slots, stream.x.shape[-1], dtype=q.dtype, device=q.device).expand(len(q), -1, -1)
-        asks, _, _ = self.see.split(self.see.project(slots))  # (B, N, C) -> (B, H, N, D)
-        sight = Sight(self.slots, k.shape[2], keep=stream.keep)
-        writing = Look(asks, k, v, self.head_width**-0.5, sight, (*self.competition, *ALWAYS))
+        asks, _, _ = self.qkv.split(self.qkv.project(slots))  # (B, N, C) -> (B, H, N, D)
+        layout = AttentionLayout(self.slots, k.shape[2], keep=stream.keep)
+        writing = AttentionInputs(asks, k, v, self.head_width**-0.5, layout, (*self.competition, *ALWAYS))
         slots = self.updated(slots, self.out(auto(writing).transpose(1, 2).flatten(2)), stream)
         ctx.shared[stack] = slots
-        _, keys, values = self.see.split(self.see.project(slots))  # (B, N, C) -> 2 x (B, H, N, D)
-        reading = Look(q, keys, values, self.head_width**-0.5, Sight(q.shape[2], self.slots))
+        _, keys, values = self.qkv.split(self.qkv.project(slots))  # (B, N, C) -> 2 x (B, H, N, D)
+        reading = AttentionInputs(q, keys, values, self.head_width**-0.5, AttentionLayout(q.shape[2], self.slots))
         self.show(q, k, v, stream, ctx, lambda: weights(reading) @ weights(writing))
         return auto(reading)
 

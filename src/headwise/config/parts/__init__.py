@@ -13,6 +13,24 @@ from headwise.config.parts.outlook import BareConfig, OutlookConfig
 from headwise.config.parts.pairwise import NonLocalConfig
 from headwise.config.parts.placed import PlacedConfig
 from headwise.config.parts.recurrent import ChoGruConfig, GruConfig, LstmConfig, RecurrentConfig, RnnConfig
+from headwise.config.parts.score_mods import (
+    AlibiConfig,
+    AxialConfig,
+    BucketsConfig,
+    DisentangledConfig,
+    GridConfig,
+    HardConfig,
+    LearnedConfig,
+    LocalConfig,
+    NoPositionConfig,
+    PositionConfig,
+    RelativeSinusoidConfig,
+    RotaryConfig,
+    ScoreModConfig,
+    ShawConfig,
+    SinusoidConfig,
+    WindowConfig,
+)
 from headwise.config.parts.scores import (
     AdditiveConfig,
     BoundedCosineConfig,
@@ -27,15 +45,15 @@ from headwise.config.parts.site import (
     NORMS,
     PARTS,
     POSITIONS,
+    SCORE_MODS,
     SCORES,
-    TERMS,
     WIRINGS,
     Activation,
     AnyNorm,
     AnyPart,
     AnyPosition,
     AnyScore,
-    AnyTerm,
+    AnyScoreMod,
     AnyWiring,
     PartConfig,
     Site,
@@ -43,24 +61,6 @@ from headwise.config.parts.site import (
 from headwise.config.parts.sparse import BigBirdMixerConfig, LocalMixerConfig, StridedConfig, WindowMixerConfig
 from headwise.config.parts.synthetic import DenseConfig, FactorisedConfig, MixtureConfig, RandomConfig
 from headwise.config.parts.talking import TalkingConfig
-from headwise.config.parts.terms import (
-    AlibiConfig,
-    AxialConfig,
-    BucketsConfig,
-    DisentangledConfig,
-    GridConfig,
-    HardConfig,
-    LearnedConfig,
-    LocalConfig,
-    NoPositionConfig,
-    PositionConfig,
-    RelativeSinusoidConfig,
-    RotaryConfig,
-    ShawConfig,
-    SinusoidConfig,
-    TermConfig,
-    WindowConfig,
-)
 from headwise.config.parts.tokens import TokensConfig
 from headwise.config.parts.waves import WavesConfig
 from headwise.config.parts.windows import WindowsConfig
@@ -80,7 +80,7 @@ __all__ = [
     "PARTS",
     "POSITIONS",
     "SCORES",
-    "TERMS",
+    "SCORE_MODS",
     "WIRINGS",
     "Activation",
     "AdditiveConfig",
@@ -89,7 +89,7 @@ __all__ = [
     "AnyPart",
     "AnyPosition",
     "AnyScore",
-    "AnyTerm",
+    "AnyScoreMod",
     "AnyWiring",
     "AttentionConfig",
     "AxialConfig",
@@ -143,12 +143,12 @@ __all__ = [
     "RotaryConfig",
     "ScaledConfig",
     "ScoreConfig",
+    "ScoreModConfig",
     "ShawConfig",
     "SinusoidConfig",
     "Site",
     "StridedConfig",
     "TalkingConfig",
-    "TermConfig",
     "TokensConfig",
     "UnevenConfig",
     "WavesConfig",

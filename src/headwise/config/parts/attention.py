@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from headwise.config.parts.scores import ScaledConfig
-from headwise.config.parts.site import PARTS, Activation, AnyScore, AnyTerm, PartConfig, Site
+from headwise.config.parts.site import PARTS, Activation, AnyScore, AnyScoreMod, PartConfig, Site
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,46 +20,46 @@ class AttentionConfig(PartConfig):
     """Softmax attention. 0 leaves a number to the model."""
 
     kind: Literal["attention"] = "attention"
-    see: Literal["self", "memory"] = "self"
+    attend_to: Literal["self", "memory"] = "self"
     heads: int = Field(0, ge=0)
     head_width: int = Field(0, ge=0)
     key_value_heads: int = Field(0, ge=0)
     key_bias: bool = True  # where the model's attentions have biases
     recall: int = Field(0, ge=0)  # tokens of earlier segments that a language model still sees
     score: AnyScore = ScaledConfig()
-    terms: tuple[AnyTerm, ...] = ()
+    score_mods: tuple[AnyScoreMod, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.attention import Attention, Memory, read_by
+        from headwise.blocks.attention import Attention, CrossProjection, read_by
+        from headwise.blocks.score_mods import Causal
         from headwise.blocks.scores import BOTH
-        from headwise.blocks.terms import Causal
 
         heads = self.heads or site.heads
         head_width = self.head_width or site.head_width
         if not head_width and site.width % heads:
             raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
         head_width = head_width or site.width // heads
-        chosen = tuple(term.build(replace(site, heads=heads), head_width) for term in self.terms)
-        see: nn.Module
-        if self.see == "memory":
+        chosen = tuple(mod.build(replace(site, heads=heads), head_width) for mod in self.score_mods)
+        qkv: nn.Module
+        if self.attend_to == "memory":
             if not site.memory_width:
-                raise UserError("see: there is no memory to attend to in this stack; use see = 'self'")
-            see = Memory(site.width, heads, head_width, site.attention_bias, site.memory_width)
+                raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
+            qkv = CrossProjection(site.width, heads, head_width, site.attention_bias, site.memory_width)
         else:
-            see = self._itself(site, heads, head_width)
-            chosen += site.terms(heads, head_width) + ((Causal(),) if site.causal else ())
+            qkv = self._itself(site, heads, head_width)
+            chosen += site.score_mods(heads, head_width) + ((Causal(),) if site.causal else ())
         score = self.score.build(head_width, head_width, heads)
         # After them, so that weights of models in which everything is read are drawn in the order they always were.
         if (reads := read_by(score, chosen)) < BOTH:
-            see = self._selected(site, heads, head_width, reads)
+            qkv = self._selected(site, heads, head_width, reads)
         return Attention(
             site.width,
             heads,
-            see=see,
+            qkv=qkv,
             head_width=head_width,
             score=score,
-            terms=chosen,
+            score_mods=chosen,
             kernel=self.kernel,
             dropout=site.attention_dropout,
             bias=site.attention_bias,
@@ -67,29 +67,34 @@ class AttentionConfig(PartConfig):
 
     def _selected(self, site: Site, heads: int, head_width: int, reads: frozenset[str]) -> nn.Module:
         """Projections for a score that does not compare queries with keys."""
-        from headwise.blocks.attention import Memory, SelectedProjections
+        from headwise.blocks.attention import CrossProjection, SelectedProjections
 
         shape, bias = (site.width, heads, head_width), site.attention_bias
-        if self.see == "memory":
-            return Memory(*shape, bias, site.memory_width, reads=reads)
+        if self.attend_to == "memory":
+            return CrossProjection(*shape, bias, site.memory_width, reads=reads)
         if self.recall:
             raise UserError("recall and score: one attention cannot have both; leave one out")
         return SelectedProjections(*shape, bias, self.key_value_heads or site.key_value_heads or heads, reads)
 
     def _itself(self, site: Site, heads: int, head_width: int) -> nn.Module:
-        from headwise.blocks.attention import BareKeys, Grouped, Itself, Recalling
+        from headwise.blocks.attention import (
+            GroupedQueryProjection,
+            NoKeyBiasProjection,
+            SegmentRecurrenceProjection,
+            SelfProjection,
+        )
 
         shape, bias = (site.width, heads, head_width), site.attention_bias
         fewer = self.key_value_heads or site.key_value_heads or heads
         makers = {
-            "key_value_heads": (fewer != heads, lambda: Grouped(*shape, bias, fewer)),
-            "recall": (self.recall > 0, lambda: Recalling(*shape, bias, self.recall)),
-            "key_bias": (bias and not self.key_bias, lambda: BareKeys(*shape)),
+            "key_value_heads": (fewer != heads, lambda: GroupedQueryProjection(*shape, bias, fewer)),
+            "recall": (self.recall > 0, lambda: SegmentRecurrenceProjection(*shape, bias, self.recall)),
+            "key_bias": (bias and not self.key_bias, lambda: NoKeyBiasProjection(*shape)),
         }
         chosen = [name for name, (asked, _) in makers.items() if asked]
         if len(chosen) > 1:
             raise UserError(f"{' and '.join(chosen)}: one attention cannot have both; leave one out")
-        return makers[chosen[0]][1]() if chosen else Itself(*shape, bias)
+        return makers[chosen[0]][1]() if chosen else SelfProjection(*shape, bias)
 
 
 @PARTS.add

@@ -19,24 +19,24 @@ class UnevenConfig(ProjectedConfig):
     """Softmax attention with `value_width` channels of values a head; 0: the width divided among the heads."""
 
     kind: Literal["uneven"] = "uneven"
-    see: Literal["self", "memory"] = "self"
+    attend_to: Literal["self", "memory"] = "self"
     value_width: int = Field(0, ge=0)
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.latent import UnevenAttention, UnevenItself, UnevenMemory
+        from headwise.blocks.latent import UnevenAttention, UnevenCrossProjection, UnevenSelfProjection
         from headwise.blocks.norm import LayerNorm
-        from headwise.blocks.terms import Causal
+        from headwise.blocks.score_mods import Causal
 
         frame = self.frame(site)
-        heads, head_width, bias, terms = frame["heads"], frame["head_width"], frame["bias"], frame["terms"]
+        heads, head_width, bias, score_mods = frame["heads"], frame["head_width"], frame["bias"], frame["score_mods"]
         if not self.value_width and site.width % heads:
             raise UserError(f"value_width: a width of {site.width} cannot be divided among {heads} heads; set it")
         shape = (site.width, heads, head_width, self.value_width or site.width // heads)
-        see: nn.Module
-        if self.see == "memory":
+        qkv: nn.Module
+        if self.attend_to == "memory":
             if not site.memory_width:
-                raise UserError("see: there is no memory to attend to in this stack; use see = 'self'")
-            see, terms = UnevenMemory(*shape, bias, site.memory_width, LayerNorm(site.memory_width)), ()
+                raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
+            qkv, score_mods = UnevenCrossProjection(*shape, bias, site.memory_width, LayerNorm(site.memory_width)), ()
         else:
-            see, terms = UnevenItself(*shape, bias), (*terms, *((Causal(),) if site.causal else ()))
-        return UnevenAttention(*shape, see=see, terms=terms, bias=bias, dropout=site.attention_dropout)
+            qkv, score_mods = UnevenSelfProjection(*shape, bias), (*score_mods, *((Causal(),) if site.causal else ()))
+        return UnevenAttention(*shape, qkv=qkv, score_mods=score_mods, bias=bias, dropout=site.attention_dropout)

@@ -27,7 +27,7 @@ class ProjectedConfig(PartConfig):
             "width": site.width,
             "heads": heads,
             "head_width": head_width,
-            "terms": site.terms(heads, head_width),
+            "score_mods": site.score_mods(heads, head_width),
             "bias": site.attention_bias,
             "causal": site.causal,
         }

@@ -21,13 +21,13 @@ class NormedConfig(ProjectedConfig):
     values: int = Field(2, ge=1)
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.shrinking import NormedAttention, NormedItself
+        from headwise.blocks.mixers.shrinking import BatchNormSelfProjection, NormedAttention
 
         site.must_look_ahead(self.kind)
         frame = self.frame(site)
         head_width = frame["head_width"]
-        see = NormedItself(site.width, frame["heads"], head_width, self.values * head_width)
-        return NormedAttention(see, site.width, frame["terms"])
+        qkv = BatchNormSelfProjection(site.width, frame["heads"], head_width, self.values * head_width)
+        return NormedAttention(qkv, site.width, frame["score_mods"])
 
 
 @PARTS.add

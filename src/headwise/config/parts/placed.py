@@ -23,22 +23,22 @@ class PlacedConfig(PartConfig):
     stack's own, or 2-D sinusoids where it has none."""
 
     kind: Literal["placed"] = "placed"
-    see: Literal["self", "memory"] = "self"
+    attend_to: Literal["self", "memory"] = "self"
     heads: int = Field(0, ge=0)  # 0: the model's
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.detection import PlacedItself, PlacedMemory, SinePlaces
+        from headwise.blocks.detection import PositionedCrossProjection, PositionedSelfProjection, SinePlaces
 
-        plain = AttentionConfig(see=self.see, heads=self.heads, kernel=self.kernel)
+        plain = AttentionConfig(attend_to=self.attend_to, heads=self.heads, kernel=self.kernel)
         attention: Any = plain.build(replace(site, key_value_heads=0))
-        if any("turn" in term.touches for term in attention.terms):
+        if any("rotate" in mod.hooks for mod in attention.score_mods):
             raise UserError(f"{self.kind}: queries and keys have places already; use positions that do not turn them")
-        shape = (site.width, attention.see.heads, attention.see.head_width, site.attention_bias)
+        shape = (site.width, attention.qkv.heads, attention.qkv.head_width, site.attention_bias)
         places = site.once(PLACES, lambda: SinePlaces(site.width))
-        if self.see == "self":
-            attention.see = PlacedItself(*shape, places)
+        if self.attend_to == "self":
+            attention.qkv = PositionedSelfProjection(*shape, places)
         else:
             there = site.once(MEMORY_PLACES, lambda: SinePlaces(site.memory_width))
-            attention.see = PlacedMemory(*shape, site.memory_width, places, there)
+            attention.qkv = PositionedCrossProjection(*shape, site.memory_width, places, there)
         return attention

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PARTS = Table("part", default="attention")
 SCORES = Table("score", default="scaled")
-TERMS = Table("score term", default="window")
+SCORE_MODS = Table("score mod", default="window")
 POSITIONS = Table("position", default="sinusoid")
 NORMS = Table("norm", default="layer")
 WIRINGS = Table("wiring", default="post")
@@ -22,12 +22,12 @@ WIRINGS = Table("wiring", default="post")
 if TYPE_CHECKING:  # to a type checker, what a slot holds
     AnyPart: TypeAlias = Any
     AnyScore: TypeAlias = Any
-    AnyTerm: TypeAlias = Any
+    AnyScoreMod: TypeAlias = Any
     AnyPosition: TypeAlias = Any
     AnyNorm: TypeAlias = Any
     AnyWiring: TypeAlias = Any
 else:
-    AnyPart, AnyTerm, AnyPosition = slot(PARTS), slot(TERMS), slot(POSITIONS)
+    AnyPart, AnyScoreMod, AnyPosition = slot(PARTS), slot(SCORE_MODS), slot(POSITIONS)
     AnyScore, AnyNorm, AnyWiring = slot(SCORES), slot(NORMS), slot(WIRINGS)
 
 Activation = Literal[
@@ -37,10 +37,10 @@ Activation = Literal[
 
 
 Made = TypeVar("Made")
-Terms: TypeAlias = Callable[[int, int], tuple[Any, ...]]  # (heads, head_width) of an attention -> its terms
+ScoreMods: TypeAlias = Callable[[int, int], tuple[Any, ...]]  # (heads, head_width) of an attention -> its score mods
 
 
-def no_terms(heads: int, head_width: int) -> tuple[Any, ...]:
+def no_score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
     return ()
 
 
@@ -61,7 +61,7 @@ class Site:
     hidden_dropout: float = 0.0
     attention_bias: bool = True
     mlp_bias: bool = True
-    terms: Terms = no_terms  # of the stack's positions, for each self-attention
+    score_mods: ScoreMods = no_score_mods  # of the stack's positions, for each self-attention
     shared: dict[Any, Any] = field(default_factory=dict, compare=False)  # what parts of one stack have in common
 
     def once(self, key: Any, make: Callable[[], Made]) -> Made:

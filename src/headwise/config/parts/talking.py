@@ -1,18 +1,18 @@
-"""Talking heads as a score term."""
+"""Talking heads as a score mod."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from headwise.config.parts.site import TERMS, Site
-from headwise.config.parts.terms import TermConfig
+from headwise.config.parts.score_mods import ScoreModConfig
+from headwise.config.parts.site import SCORE_MODS, Site
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-@TERMS.add
-class TalkingConfig(TermConfig):
+@SCORE_MODS.add
+class TalkingConfig(ScoreModConfig):
     """Heads exchange their scores before the softmax and their weights after it."""
 
     kind: Literal["talking"] = "talking"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from headwise.config.parts.score_mods import PositionConfig
 from headwise.config.parts.site import POSITIONS
-from headwise.config.parts.terms import PositionConfig
 from headwise.errors import UserError
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ class WindowsConfig(ProjectedConfig):
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.attention import BareKeys, Itself, SelectedProjections, read_by
+        from headwise.blocks.attention import NoKeyBiasProjection, SelectedProjections, SelfProjection, read_by
         from headwise.blocks.mixers.windows import WindowAttention
         from headwise.blocks.scores import BOTH
 
@@ -45,19 +45,22 @@ class WindowsConfig(ProjectedConfig):
         frame = self.frame(site)
         heads, head_width, bias = frame["heads"], frame["head_width"], frame["bias"]
         shape = (site.width, heads, head_width)
-        see = BareKeys(*shape) if bias and not self.key_bias else Itself(*shape, bias)
-        score, terms = self.score.build(head_width, head_width, heads), (*self._offsets(heads), *frame["terms"])
-        if (reads := read_by(score, terms)) < BOTH:
-            see = SelectedProjections(*shape, bias, heads, reads)
+        qkv = NoKeyBiasProjection(*shape) if bias and not self.key_bias else SelfProjection(*shape, bias)
+        score, score_mods = (
+            self.score.build(head_width, head_width, heads),
+            (*self._offsets(heads), *frame["score_mods"]),
+        )
+        if (reads := read_by(score, score_mods)) < BOTH:
+            qkv = SelectedProjections(*shape, bias, heads, reads)
         return WindowAttention(
             site.width,
             heads,
             window=self.window,
             shift=self.shift,
-            see=see,
+            qkv=qkv,
             head_width=head_width,
             score=score,
-            terms=terms,
+            score_mods=score_mods,
             kernel=self.kernel,
             dropout=site.attention_dropout,
             bias=bias,

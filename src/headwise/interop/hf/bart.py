@@ -116,7 +116,7 @@ def block(side: str, memory: bool) -> dict[str, str | Key]:
     """The layers of one stack; where there is a memory to attend to, the feed-forward network comes third."""
     ours, theirs, last = f"{side}.stack.layers.{{i}}", f"model.{side}.layers.{{i}}", 2 if memory else 1
     found: dict[str, str | Key] = {
-        f"{ours}.parts.0.see.project": fused(*(f"{theirs}.self_attn.{part}_proj" for part in "qkv")),
+        f"{ours}.parts.0.qkv.project": fused(*(f"{theirs}.self_attn.{part}_proj" for part in "qkv")),
         f"{ours}.parts.0.out": f"{theirs}.self_attn.out_proj",
         f"{ours}.norms.0": f"{theirs}.self_attn_layer_norm",
         f"{ours}.parts.{last}.inner": f"{theirs}.fc1",
@@ -125,8 +125,8 @@ def block(side: str, memory: bool) -> dict[str, str | Key]:
     }
     if memory:
         found |= {
-            f"{ours}.parts.1.see.query": f"{theirs}.encoder_attn.q_proj",
-            f"{ours}.parts.1.see.project": fused(*(f"{theirs}.encoder_attn.{part}_proj" for part in "kv")),
+            f"{ours}.parts.1.qkv.query": f"{theirs}.encoder_attn.q_proj",
+            f"{ours}.parts.1.qkv.project": fused(*(f"{theirs}.encoder_attn.{part}_proj" for part in "kv")),
             f"{ours}.parts.1.out": f"{theirs}.encoder_attn.out_proj",
             f"{ours}.norms.1": f"{theirs}.encoder_attn_layer_norm",
         }

@@ -189,7 +189,7 @@ BERT = Architecture(
     },
     keys={
         **under("bert", EMBEDDING),
-        f"{LAYER}.parts.0.see.project": fused(*(f"{INSIDE}.attention.self.{part}" for part in PROJECTIONS)),
+        f"{LAYER}.parts.0.qkv.project": fused(*(f"{INSIDE}.attention.self.{part}" for part in PROJECTIONS)),
         f"{LAYER}.parts.0.out": f"{INSIDE}.attention.output.dense",
         f"{LAYER}.norms.0": f"{INSIDE}.attention.output.LayerNorm",
         f"{LAYER}.parts.1.inner": f"{INSIDE}.intermediate.dense",
@@ -227,7 +227,7 @@ ALBERT = Architecture(
     keys={
         **under("albert", EMBEDDING),
         "encoder.embed.widen": "albert.encoder.embedding_hidden_mapping_in",
-        f"{LAYER}.parts.0.see.project": fused(*(f"{GROUP}.attention.{part}" for part in PROJECTIONS)),
+        f"{LAYER}.parts.0.qkv.project": fused(*(f"{GROUP}.attention.{part}" for part in PROJECTIONS)),
         f"{LAYER}.parts.0.out": f"{GROUP}.attention.dense",
         f"{LAYER}.norms.0": f"{GROUP}.attention.LayerNorm",
         f"{LAYER}.parts.1.inner": f"{GROUP}.ffn",

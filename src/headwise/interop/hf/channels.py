@@ -37,7 +37,7 @@ def _along(module: nn.Module) -> list[tuple[Tensor, int]]:
     if isinstance(module, LayerNorm | RMSNorm):
         return [(weight, 0) for weight in module.parameters()]
     if isinstance(module, Attention):
-        return _between(module.see, module.out)
+        return _between(module.qkv, module.out)
     return _between(module.inner, module.outer) if isinstance(module, FeedForward) else []
 
 

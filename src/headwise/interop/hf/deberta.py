@@ -76,7 +76,7 @@ class TheirDeberta(TheirEncoder):
 
 
 LAYER, INSIDE = "encoder.stack.layers.{i}", "deberta.encoder.layer.{i}"
-TERM, SELF = f"{LAYER}.parts.0.terms.0", f"{INSIDE}.attention.self"
+TERM, SELF = f"{LAYER}.parts.0.score_mods.0", f"{INSIDE}.attention.self"
 POOLER: dict[str, str | Key] = {"pool.1.dense": "pooler.dense"}
 DEBERTA = Architecture(
     theirs=TheirDeberta,
@@ -91,10 +91,10 @@ DEBERTA = Architecture(
     keys={
         **under("deberta", EMBEDDING),
         "encoder.stack.positions.table": PLACES,
-        f"{LAYER}.parts.0.see.bias": Key(
+        f"{LAYER}.parts.0.qkv.bias": Key(
             (f"{SELF}.q_bias", f"{SELF}.v_bias"), write=lambda tensor, sizes: tensor.chunk(2)
         ),
-        f"{LAYER}.parts.0.see.project": Key((f"{SELF}.in_proj",), write=lambda tensor, sizes: (tensor,), by_head=True),
+        f"{LAYER}.parts.0.qkv.project": Key((f"{SELF}.in_proj",), write=lambda tensor, sizes: (tensor,), by_head=True),
         f"{TERM}.keys": f"{SELF}.pos_proj",
         f"{TERM}.queries": f"{SELF}.pos_q_proj",
         f"{TERM}.table": "deberta.encoder.rel_embeddings",

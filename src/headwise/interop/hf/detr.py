@@ -198,7 +198,7 @@ DETR = Architecture(
         "encoder.stem.project": Key(("model.input_projection",), unfolded, folded),
         **block("encoder", memory=False),
         **{ours.replace("decoder.stack", "decoder"): key for ours, key in block("decoder", memory=True).items()},
-        **{f"decoder.layers.{{i}}.parts.{part}.see.places.table": "model.query_position_embeddings" for part in (0, 1)},
+        **{f"decoder.layers.{{i}}.parts.{part}.qkv.places.table": "model.query_position_embeddings" for part in (0, 1)},
         "decoder.final": "model.decoder.layernorm",
         "classes": "class_labels_classifier",
         **{f"boxes.{2 * layer}": f"bbox_predictor.layers.{layer}" for layer in range(3)},

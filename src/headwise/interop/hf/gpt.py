@@ -118,7 +118,7 @@ class TheirGpt2(TheirGpt):
 
 LAYER: dict[str, str | Key] = {
     "decoder.stack.layers.{i}.norms.0": "transformer.h.{i}.ln_1",
-    "decoder.stack.layers.{i}.parts.0.see.project": turned("transformer.h.{i}.attn.c_attn"),
+    "decoder.stack.layers.{i}.parts.0.qkv.project": turned("transformer.h.{i}.attn.c_attn"),
     "decoder.stack.layers.{i}.parts.0.out": turned("transformer.h.{i}.attn.c_proj"),
     "decoder.stack.layers.{i}.norms.1": "transformer.h.{i}.ln_2",
     "decoder.stack.layers.{i}.parts.1.inner": turned("transformer.h.{i}.mlp.c_fc"),

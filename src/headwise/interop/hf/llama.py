@@ -132,7 +132,7 @@ class TheirMistral(TheirLlama):
 KEYS: dict[str, str | Key] = {
     "decoder.embed.table": "model.embed_tokens",
     "decoder.stack.layers.{i}.norms.0": "model.layers.{i}.input_layernorm",
-    "decoder.stack.layers.{i}.parts.0.see.project": fused(
+    "decoder.stack.layers.{i}.parts.0.qkv.project": fused(
         "model.layers.{i}.self_attn.q_proj", "model.layers.{i}.self_attn.k_proj", "model.layers.{i}.self_attn.v_proj"
     ),
     "decoder.stack.layers.{i}.parts.0.out": "model.layers.{i}.self_attn.o_proj",

@@ -114,7 +114,7 @@ def columns(stem: str) -> tuple[dict[str, str | Key], str, str]:
         "encoder.stem.norm": f"{stem}.embeddings.norm",
         "encoder.stem.positions.table": vectors(f"{stem}.embeddings.position_embeddings"),
         f"{LAYER}.norms.0": f"{inside}.layernorm_before",
-        f"{LOOK}.see.project": fused(*(f"{inside}.attention.self.{part}" for part in ("query", "key", "value"))),
+        f"{LOOK}.qkv.project": fused(*(f"{inside}.attention.self.{part}" for part in ("query", "key", "value"))),
         f"{LOOK}.out": f"{inside}.attention.output.dense",
         f"{LAYER}.norms.1": f"{inside}.layernorm_after",
         f"{LAYER}.parts.1.inner": f"{inside}.intermediate.dense",
@@ -132,7 +132,7 @@ SWIN = Architecture(
     classes={"SwinForImageClassification": "classify-images", "SwinModel": "encode-images"},
     keys={
         **KEYS,
-        f"{LOOK}.terms.0.table": Key((f"{SELF}.relative_position_bias_table",)),
+        f"{LOOK}.score_mods.0.table": Key((f"{SELF}.relative_position_bias_table",)),
         f"{LAYER}.project.0": f"{DOWN}.norm",
         f"{LAYER}.project.1": f"{DOWN}.reduction",
     },
@@ -147,11 +147,11 @@ SWIN_V2 = Architecture(
     classes={"Swinv2ForImageClassification": "classify-images", "Swinv2Model": "encode-images"},
     keys={
         **KEYS,
-        f"{LOOK}.see.bias": Key(
+        f"{LOOK}.qkv.bias": Key(
             (f"{SELF}.query.bias", f"{SELF}.value.bias"), write=lambda tensor, sizes: tensor.chunk(2)
         ),
-        f"{LOOK}.terms.0.inner": f"{SELF}.continuous_position_bias_mlp.0",
-        f"{LOOK}.terms.0.outer": f"{SELF}.continuous_position_bias_mlp.2",
+        f"{LOOK}.score_mods.0.inner": f"{SELF}.continuous_position_bias_mlp.0",
+        f"{LOOK}.score_mods.0.outer": f"{SELF}.continuous_position_bias_mlp.2",
         f"{LOOK}.score.log_factor": f"{SELF}.logit_scale",
         f"{LAYER}.project.0": f"{DOWN}.reduction",
         f"{LAYER}.project.1": f"{DOWN}.norm",

@@ -157,9 +157,9 @@ def block(side: str, memory: bool) -> dict[str, Any]:
     across, dense = f"{theirs}.1.EncDecAttention", f"{theirs}.{last}.DenseReluDense"
     found = {
         f"{ours}.norms.0": f"{theirs}.0.layer_norm",
-        f"{ours}.parts.0.see.project": fused(*(f"{theirs}.0.SelfAttention.{part}" for part in "qkv")),
+        f"{ours}.parts.0.qkv.project": fused(*(f"{theirs}.0.SelfAttention.{part}" for part in "qkv")),
         f"{ours}.parts.0.out": f"{theirs}.0.SelfAttention.o",
-        f"{ours}.parts.0.terms.0.table": f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{ours}.parts.0.score_mods.0.table": f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias",
         f"{ours}.norms.{last}": f"{theirs}.{last}.layer_norm",
         f"{ours}.parts.{last}.inner": Key((f"{dense}.wi_0", f"{dense}.wi_1"), others=(f"{dense}.wi",)),
         f"{ours}.parts.{last}.outer": f"{dense}.wo",
@@ -168,8 +168,8 @@ def block(side: str, memory: bool) -> dict[str, Any]:
     if memory:
         found |= {
             f"{ours}.norms.1": f"{theirs}.1.layer_norm",
-            f"{ours}.parts.1.see.query": f"{across}.q",
-            f"{ours}.parts.1.see.project": fused(f"{across}.k", f"{across}.v"),
+            f"{ours}.parts.1.qkv.query": f"{across}.q",
+            f"{ours}.parts.1.qkv.project": fused(f"{across}.k", f"{across}.v"),
             f"{ours}.parts.1.out": f"{across}.o",
         }
     return found

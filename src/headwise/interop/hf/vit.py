@@ -85,7 +85,7 @@ def columns(stem: str, *marks: str) -> dict[str, str | Key]:
         "encoder.stem.marks": vectors(*(f"{stem}.embeddings.{mark}" for mark in marks)),
         "encoder.stem.positions.table": vectors(f"{stem}.embeddings.position_embeddings"),
         f"{LAYER}.norms.0": f"{inside}.layernorm_before",
-        f"{LAYER}.parts.0.see.project": fused(
+        f"{LAYER}.parts.0.qkv.project": fused(
             *(f"{inside}.attention.attention.{p}" for p in ("query", "key", "value"))
         ),
         f"{LAYER}.parts.0.out": f"{inside}.attention.output.dense",

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Itself, Memory
+from headwise.blocks.attention import CrossProjection, SelfProjection
 from headwise.blocks.heads import NEVER
 from headwise.blocks.images import Patches
 from headwise.errors import UserError
@@ -155,7 +155,7 @@ def _layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, Any]]:
 
 def _sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:
     """How many rows of a fused tensor belong to each of its parts, or what its columns are; none where it is whole."""
-    if isinstance(owner, Itself | Memory) and name.rsplit(".", 2)[1] == "project":
+    if isinstance(owner, SelfProjection | CrossProjection) and name.rsplit(".", 2)[1] == "project":
         return projections(owner)
     if getattr(owner, "gated", False) and name.rsplit(".", 2)[1] == "inner":
         return (len(tensor) // 2,) * 2

@@ -111,17 +111,17 @@ def seen(length: int, padding: int, side: str, left: int, right: int, segments: 
     """What each mask lets through, (queries, keys), as the models' own terms say."""
     import torch
 
-    from headwise.blocks.look import Sight
-    from headwise.blocks.terms import Causal, Padding, Segments, Window
+    from headwise.blocks.attention_inputs import AttentionLayout
+    from headwise.blocks.score_mods import Causal, Padding, Segments, Window
 
     at = torch.arange(length)
     real = (at < length - padding if side == "right" else at >= padding)[None]
     document = (at * min(segments, length) // length)[None]
-    sight = Sight(length, length, at, at, real, document, document)
-    terms = {"causal": Causal(), "padding": Padding(), "window": Window(left, right), "segments": Segments()}
+    layout = AttentionLayout(length, length, at, at, real, document, document)
+    score_mods = {"causal": Causal(), "padding": Padding(), "window": Window(left, right), "segments": Segments()}
     found: dict[str, Any] = {"real": real[0].tolist(), "document": document[0].tolist()}
-    for name, term in terms.items():
-        hidden = term.hide(sight)
+    for name, mod in score_mods.items():
+        hidden = mod.mask(layout)
         assert hidden is not None
         found[name] = (~hidden).expand(1, 1, length, length)[0, 0].tolist()
     return found

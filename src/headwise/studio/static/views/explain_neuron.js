@@ -74,11 +74,11 @@ function apart(kind, row, { query, key }, tell) {
     row.exact ? el("p", { class: "note" }, "This layer approximates attention; here is what exact softmax attention does with its queries and keys.") : null,
     elements,
     el("ol", { class: "steps" },
-      row.terms.turn.length ? line(`q and k were turned by their places before (${row.terms.turn.join(", ")}).`) : null,
+      row.score_mods.rotate.length ? line(`q and k were turned by their places before (${row.score_mods.rotate.join(", ")}).`) : null,
       line("The products add up to ", formula(`q·k = ${number(row.dots[key], 4)}`)),
       line("scaled: ", formula(`× ${number(row.scale, 4)} = ${number(scaled, 4)}`), Math.abs(row.scale - row.q.length ** -0.5) < 1e-6 ? ` (1/√${row.q.length})` : ""),
-      row.terms.bias.length + row.terms.edit.length ? line(`${[...row.terms.bias, ...row.terms.edit].join(" and ")} adds `, formula(`${number(row.added[key], 4)}: ${number(score, 4)}`)) : null,
-      hidden ? line(`${row.terms.hide.join(" or ")} hides this key: −∞ is added, and its weight is 0.`)
+      row.score_mods.bias.length + row.score_mods.edit_scores.length ? line(`${[...row.score_mods.bias, ...row.score_mods.edit_scores].join(" and ")} adds `, formula(`${number(row.added[key], 4)}: ${number(score, 4)}`)) : null,
+      hidden ? line(`${row.score_mods.mask.join(" or ")} hides this key: −∞ is added, and its weight is 0.`)
         : line("softmax: ", formula(`exp(${number(score, 4)}) / Σ exp = ${number(Math.exp(score), 4)} / ${number(total, 4)} = ${number(Math.exp(score) / total, 4)}`)),
-      row.terms.reweigh.length ? line(`${row.terms.reweigh.join(" and ")} changes the weights after the softmax, to `, formula(row.weights[key].toFixed(4))) : null));
+      row.score_mods.edit_weights.length ? line(`${row.score_mods.edit_weights.join(" and ")} changes the weights after the softmax, to `, formula(row.weights[key].toFixed(4))) : null));
 }

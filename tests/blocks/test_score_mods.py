@@ -1,16 +1,26 @@
-"""Score terms: golden values and what each hides (B5, C6)."""
+"""Score mods: golden values, and what each masks."""
 
 import pytest
 import torch
 
-from headwise.blocks.look import Look, Sight
-from headwise.blocks.terms import Alibi, BucketBias, Causal, Padding, Rotary, Segments, Window, alibi_slopes, bucket
+from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout
+from headwise.blocks.score_mods import (
+    Alibi,
+    BucketBias,
+    Causal,
+    Padding,
+    Rotary,
+    Segments,
+    Window,
+    alibi_slopes,
+    bucket,
+)
 
 
-def at(queries: int, keys: int, **rest: object) -> Sight:
+def at(queries: int, keys: int, **rest: object) -> AttentionLayout:
     """The last queries of so many keys."""
     pos = torch.arange(keys)
-    return Sight(queries, keys, pos[keys - queries :], pos, **rest)
+    return AttentionLayout(queries, keys, pos[keys - queries :], pos, **rest)
 
 
 def test_buckets_both_ways() -> None:
@@ -26,16 +36,16 @@ def test_buckets_of_the_past() -> None:
 
 
 def test_a_causal_mask_stands_at_the_end_of_the_keys() -> None:
-    assert Causal().hide(at(3, 5)).tolist() == [
+    assert Causal().mask(at(3, 5)).tolist() == [
         [False, False, False, True, True],
         [False, False, False, False, True],
         [False, False, False, False, False],
     ]
-    assert Causal().hide(at(1, 5)) is None
+    assert Causal().mask(at(1, 5)) is None
 
 
 def test_a_window_hides_what_is_far() -> None:
-    hidden = Window(left=2, right=1).hide(at(5, 5))
+    hidden = Window(left=2, right=1).mask(at(5, 5))
     assert (~hidden).long().tolist() == [
         [1, 1, 0, 0, 0],
         [1, 1, 1, 0, 0],
@@ -43,12 +53,12 @@ def test_a_window_hides_what_is_far() -> None:
         [0, 1, 1, 1, 1],
         [0, 0, 1, 1, 1],
     ]
-    assert torch.equal(Window(left=2, right=1).hide(at(2, 5)), hidden[3:])
+    assert torch.equal(Window(left=2, right=1).mask(at(2, 5)), hidden[3:])
 
 
 def test_segments_keep_packed_documents_apart() -> None:
     segment = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]])
-    hidden = Segments().hide(at(5, 5, query_segment=segment, key_segment=segment))
+    hidden = Segments().mask(at(5, 5, query_segment=segment, key_segment=segment))
     assert hidden.shape == (2, 1, 5, 5)
     for row in range(2):
         for i in range(5):
@@ -59,10 +69,10 @@ def test_segments_keep_packed_documents_apart() -> None:
 def test_masks_add_up() -> None:
     keep = torch.tensor([[True, True, False], [True, True, True]])
     q = torch.zeros(2, 1, 3, 2)
-    look = Look(q, q, q, 1.0, at(3, 3, keep=keep), (Causal(), Padding(), Segments()))
+    inputs = AttentionInputs(q, q, q, 1.0, at(3, 3, keep=keep), (Causal(), Padding(), Segments()))
     expected = torch.ones(3, 3, dtype=torch.bool).triu(1) | ~keep[:, None, None, :]
-    assert torch.equal(look.hidden(), expected)
-    assert [type(term) for term in look.hiding()] == [Causal, Padding]
+    assert torch.equal(inputs.mask(), expected)
+    assert [type(mod) for mod in inputs.masking_mods()] == [Causal, Padding]
 
 
 def test_slopes_between_powers_of_two() -> None:
@@ -70,20 +80,20 @@ def test_slopes_between_powers_of_two() -> None:
     assert alibi_slopes(12) == [*alibi_slopes(8), *(2 ** (-8 * i / 16) for i in (1, 3, 5, 7))]
 
 
-@pytest.mark.parametrize("term", [Alibi(2), BucketBias(2)])
-def test_biases_of_rows_with_positions_of_their_own(term: Alibi | BucketBias) -> None:
+@pytest.mark.parametrize("mod", [Alibi(2), BucketBias(2)])
+def test_biases_of_rows_with_positions_of_their_own(mod: Alibi | BucketBias) -> None:
     pos = torch.tensor([[0, 1, 2], [0, 5, 9]])
-    together = term.bias(Sight(3, 3, pos, pos))
+    together = mod.bias(AttentionLayout(3, 3, pos, pos))
     assert together.shape == (2, 2, 3, 3)
     for row in range(2):
-        assert torch.equal(together[row], term.bias(Sight(3, 3, pos[row], pos[row])))
+        assert torch.equal(together[row], mod.bias(AttentionLayout(3, 3, pos[row], pos[row])))
 
 
 def test_rotated_scores_depend_on_the_distance_alone() -> None:
     rotary, q, k = Rotary(8), torch.randn(8), torch.randn(8)
 
     def score(i: int, j: int) -> float:
-        turned = (rotary.turn(x.view(1, 1, 1, 8), torch.tensor([at])) for x, at in ((q, i), (k, j)))
+        turned = (rotary.rotate(x.view(1, 1, 1, 8), torch.tensor([at])) for x, at in ((q, i), (k, j)))
         return float(torch.mul(*turned).sum())
 
     assert score(3, 10) == pytest.approx(score(503, 510), abs=1e-3)

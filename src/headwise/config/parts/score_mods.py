@@ -1,4 +1,4 @@
-"""Positions and score terms: what may be seen, and how distance counts."""
+"""Positions and score mods (attention masks, biases) as values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from headwise.config.base import Config
-from headwise.config.parts.site import POSITIONS, TERMS, Site, Terms, no_terms
+from headwise.config.parts.site import POSITIONS, SCORE_MODS, ScoreMods, Site, no_score_mods
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class PositionConfig(Config):
 
         return Along(self.embedding(width))
 
-    def terms(self, site: Site) -> Terms:
-        """What makes the terms of each self-attention in a stack; called once for each."""
-        return no_terms
+    def score_mods(self, site: Site) -> ScoreMods:
+        """What makes the score mods of each self-attention in a stack; called once for each."""
+        return no_score_mods
 
 
 @POSITIONS.add
@@ -105,42 +105,42 @@ class AxialConfig(PositionConfig):
         return Axial(self.shape, (first, second))
 
 
-class TermConfig(PositionConfig):
-    """A score term: usable in one attention (`terms`) or, as positions, in all of a stack."""
+class ScoreModConfig(PositionConfig):
+    """A score mod: usable in one attention (`score_mods`) or, as positions, in all of a stack."""
 
     def build(self, site: Site, head_width: int) -> nn.Module:
         raise TypeError(f"{type(self).__name__} has no build method")
 
-    def terms(self, site: Site) -> Terms:
+    def score_mods(self, site: Site) -> ScoreMods:
         return lambda heads, head_width: (self.build(replace(site, heads=heads), head_width),)
 
 
-@TERMS.add
-class WindowConfig(TermConfig):
+@SCORE_MODS.add
+class WindowConfig(ScoreModConfig):
     kind: Literal["window"] = "window"
     left: int = Field(16, ge=0)
     right: int = Field(16, ge=0)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.terms import Window
+        from headwise.blocks.score_mods import Window
 
         return Window(self.left, self.right)
 
 
-@TERMS.add
+@SCORE_MODS.add
 @POSITIONS.add
-class AlibiConfig(TermConfig):
+class AlibiConfig(ScoreModConfig):
     kind: Literal["alibi"] = "alibi"
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.terms import Alibi
+        from headwise.blocks.score_mods import Alibi
 
         return Alibi(site.heads)
 
 
-@TERMS.add
+@SCORE_MODS.add
 @POSITIONS.add
-class BucketsConfig(TermConfig):
+class BucketsConfig(ScoreModConfig):
     """T5's relative bias. As the positions of a stack, all its layers (of as many heads) share one table."""
 
     kind: Literal["t5"] = "t5"
@@ -148,23 +148,23 @@ class BucketsConfig(TermConfig):
     furthest: int = Field(128, ge=2)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.terms import BucketBias
+        from headwise.blocks.score_mods import BucketBias
 
         return BucketBias(site.heads, self.buckets, self.furthest, both_ways=not site.causal)
 
-    def terms(self, site: Site) -> Terms:
+    def score_mods(self, site: Site) -> ScoreMods:
         shared = cache(lambda heads: (self.build(replace(site, heads=heads), 0),))
         return lambda heads, head_width: shared(heads)
 
 
-@TERMS.add
+@SCORE_MODS.add
 @POSITIONS.add
-class ShawConfig(TermConfig):
+class ShawConfig(ScoreModConfig):
     kind: Literal["shaw"] = "shaw"
     furthest: int = Field(16, ge=1)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.terms import Shaw
+        from headwise.blocks.score_mods import Shaw
 
         return Shaw(head_width, self.furthest)
 
@@ -176,7 +176,7 @@ class DisentangledConfig(PositionConfig):
     kind: Literal["deberta"] = "deberta"
     furthest: int = Field(512, ge=1)
 
-    def terms(self, site: Site) -> Terms:
+    def score_mods(self, site: Site) -> ScoreMods:
         from torch import nn
 
         from headwise.blocks.relative import Disentangled
@@ -193,7 +193,7 @@ class RelativeSinusoidConfig(PositionConfig):
     kind: Literal["xl"] = "xl"
     shared: bool = True
 
-    def terms(self, site: Site) -> Terms:
+    def score_mods(self, site: Site) -> ScoreMods:
         from headwise.blocks.relative import Distances, Leanings, RelativeSinusoid
 
         distances = cache(lambda: Distances(site.width, both_ways=not site.causal))
@@ -205,22 +205,22 @@ class RelativeSinusoidConfig(PositionConfig):
         )
 
 
-@TERMS.add
+@SCORE_MODS.add
 @POSITIONS.add
-class RotaryConfig(TermConfig):
+class RotaryConfig(ScoreModConfig):
     kind: Literal["rotary"] = "rotary"
     base: float = Field(10_000.0, gt=1)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.terms import Rotary
+        from headwise.blocks.score_mods import Rotary
 
         if head_width % 2:
             raise UserError(f"rotary: pairs of channels need an even head_width, not {head_width}")
         return Rotary(head_width, self.base)
 
 
-@TERMS.add
-class HardConfig(TermConfig):
+@SCORE_MODS.add
+class HardConfig(ScoreModConfig):
     """One key for each query: sampled in training, the heaviest in evaluation."""
 
     kind: Literal["hard"] = "hard"
@@ -231,8 +231,8 @@ class HardConfig(TermConfig):
         return Hard()
 
 
-@TERMS.add
-class LocalConfig(TermConfig):
+@SCORE_MODS.add
+class LocalConfig(ScoreModConfig):
     """Luong's windows of a source: around the target's own position, or around a predicted place."""
 
     kind: Literal["local"] = "local"
@@ -241,7 +241,7 @@ class LocalConfig(TermConfig):
 
     def build(self, site: Site, head_width: int) -> nn.Module:
         from headwise.blocks.hard import Local
-        from headwise.blocks.terms import Window
+        from headwise.blocks.score_mods import Window
 
         if self.mode == "monotonic":
             return Window(self.reach, self.reach)
@@ -267,7 +267,7 @@ class TreeConfig(PositionConfig):
         embedding.absolute = Fusion(width) if self.absolute else Apart(width)
         return embedding
 
-    def terms(self, site: Site) -> Terms:
+    def score_mods(self, site: Site) -> ScoreMods:
         from headwise.blocks.syntax import TreeRelations
 
         if site.causal:
