@@ -71,7 +71,7 @@ def test_the_profile_follows_the_rule_in_each_stack() -> None:
                 branch = part(x, ctx)
                 variances = [np.var(each.detach().numpy(), dtype=np.float64) for each in (omega * x.x, branch)]
                 omega = float(np.sqrt(sum(variances)))
-                x = x.carrying(norm(scale * x.x + branch))
+                x = x.with_x(norm(scale * x.x + branch))
 
 
 def test_only_models_that_ask_are_profiled_and_only_once() -> None:

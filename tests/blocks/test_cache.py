@@ -53,7 +53,7 @@ def test_one_module_at_two_places_has_two_memories() -> None:
     outs = []
     for t in range(5):
         stream = Stream.of(x[:, t : t + 1], start=t)
-        outs.append(shared(stream.carrying(shared(stream, ctx.at(0))), ctx.at(1)))
+        outs.append(shared(stream.with_x(shared(stream, ctx.at(0))), ctx.at(1)))
     close(torch.cat(outs, dim=1), shared(shared(x)))
 
 

@@ -63,12 +63,12 @@ def test_equal_to_its_equations(length: int, causal: bool, factor: int) -> None:
 
 def test_no_token_sees_what_comes_after_it() -> None:
     built, given = part(causal=True), stream(13)
-    assert_causal(lambda x: built(given.carrying(x)), given.x)
+    assert_causal(lambda x: built(given.with_x(x)), given.x)
     before = built(given)
     for j in range(1, 13):
         x = given.x.clone()
         x[:, j] += 1
-        after = built(given.carrying(x))
+        after = built(given.with_x(x))
         # Seen from the first token after its group on; its own output changes by its query, if it has a choice.
         group_end = 3 * (j // 3 + 1)
         changed = ((after - before).abs() > 1e-9).any(-1).all(0).tolist()
@@ -91,7 +91,7 @@ def test_documents_of_one_row_stay_apart() -> None:
     built, given = part(causal=True), stream(14, segment=segment)
     before = built(given)
     assert_independent(
-        lambda x: built(given.carrying(x)), given.x, (slice(None), slice(7, None)), (slice(None), slice(7))
+        lambda x: built(given.with_x(x)), given.x, (slice(None), slice(7, None)), (slice(None), slice(7))
     )
     torch.testing.assert_close(before[:, 7:12], built.out.bias.expand(2, 5, -1))  # its first group is 9 to 11
     assert torch.isfinite(before).all()

@@ -73,7 +73,7 @@ def test_hidden_keys_are_never_chosen_and_a_blind_row_gives_zeros(training: bool
 
 def test_log_probabilities_are_those_of_the_choices() -> None:
     side = Collector("hard")
-    inputs = replace(look_at(50, Hard()), side=side, place=("here", 1))
+    inputs = replace(look_at(50, Hard()), side=side, path=("here", 1))
     chosen = weights(inputs)
     soft = weights(replace(inputs, score_mods=()))
     (log_prob,) = side.values["hard"]["here", 1]

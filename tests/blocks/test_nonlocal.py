@@ -70,7 +70,7 @@ def test_what_is_recorded_is_what_weighs() -> None:
     stream, record = images(), AttentionRecord()
     for form in ("embedded", "dot"):
         block = part(form)
-        block(stream, Context(record=record, place=(form,)))
+        block(stream, Context(record=record, path=(form,)))
         (seen,) = record.of(form).values()
         assert seen.shape == (2, 1, 12, 4)
         mixed = seen[:, 0] @ blocks(block.qkv.value(stream.x))

@@ -65,7 +65,7 @@ def test_its_map_times_its_values_is_its_output() -> None:
 
 def test_gradients_are_those_of_its_equation() -> None:
     part, stream = Outlook(4, 2).double(), on_grid(3, 3, width=4, images=1)
-    assert torch.autograd.gradcheck(lambda x: part(stream.carrying(x)), stream.x.requires_grad_())
+    assert torch.autograd.gradcheck(lambda x: part(stream.with_x(x)), stream.x.requires_grad_())
 
 
 def test_it_stands_in_a_vision_transformer_without_marks() -> None:

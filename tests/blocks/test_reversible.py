@@ -34,8 +34,8 @@ class Routed(Part):
         self.weight = nn.Parameter(torch.randn(WIDTH))
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        ctx.side.add("aux", ctx.place, (self.weight * stream.x).sigmoid().mean())
-        ctx.side.add("load", ctx.place, stream.x.shape[1])
+        ctx.side.add("aux", ctx.path, (self.weight * stream.x).sigmoid().mean())
+        ctx.side.add("load", ctx.path, stream.x.shape[1])
         return self.weight * stream.x
 
 
@@ -70,11 +70,11 @@ def inputs(dtype: torch.dtype = torch.float64, length: int = 9) -> tuple[Tensor,
 
 def plainly(model: Stack, stream: Stream, ctx: Context) -> Stream:
     """The equations under autograd, activations and all."""
-    stream = stream.carrying(torch.cat((stream.x, stream.x), -1))
+    stream = stream.with_x(torch.cat((stream.x, stream.x), -1))
     for number, layer in enumerate(model.layers):
         for place, (part, norm, add) in enumerate(zip(layer.parts, layer.norms, layer.adds, strict=True)):
-            stream = stream.carrying(step(Branch(part, norm, add.drop), stream, ctx.at(number).at(place)))
-    return stream.carrying(model.final(stream.x))
+            stream = stream.with_x(step(Branch(part, norm, add.drop), stream, ctx.at(number).at(place)))
+    return stream.with_x(model.final(stream.x))
 
 
 def learnt(model: Stack, run: Any) -> tuple[Tensor, Sequence[Tensor]]:
@@ -174,14 +174,14 @@ def test_what_was_changed_between_layers_begins_a_new_journey() -> None:
     def changed(first: Any, second: Any) -> Tensor:
         ctx = Context()
         stream = first(Stream.of(x), ctx.at(0))
-        return second(stream.carrying(2 * stream.x), ctx.at(1)).x
+        return second(stream.with_x(2 * stream.x), ctx.at(1)).x
 
     def by_hand(layer: Any) -> Any:
         def run(stream: Stream, ctx: Context) -> Stream:
             if stream.x.shape[-1] == WIDTH:
-                stream = stream.carrying(torch.cat((stream.x, stream.x), -1))
+                stream = stream.with_x(torch.cat((stream.x, stream.x), -1))
             for place, (part, norm, add) in enumerate(zip(layer.parts, layer.norms, layer.adds, strict=True)):
-                stream = stream.carrying(step(Branch(part, norm, add.drop), stream, ctx.at(place)))
+                stream = stream.with_x(step(Branch(part, norm, add.drop), stream, ctx.at(place)))
             return stream
 
         return run

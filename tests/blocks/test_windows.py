@@ -75,7 +75,7 @@ def test_padding_is_zeros_below_and_to_the_right() -> None:
 def test_gradients_find_their_way_back() -> None:
     part, given = attention(2, 1), stream(3, 4)
     x = given.x[:1].clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: part(given.carrying(x)), x)
+    assert torch.autograd.gradcheck(lambda x: part(given.with_x(x)), x)
 
 
 @torch.no_grad()

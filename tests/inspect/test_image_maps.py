@@ -53,8 +53,8 @@ def test_weights_are_those_that_were_recorded(name: str, pictured) -> None:
     found = of_encoder(model, pixels)
     with torch.inference_mode(), record() as maps:
         model.encoder(pixels, Context())
-    assert [each.place for each in found] == list(maps.weights)
-    assert torch.equal(found[-1].weights, maps.weights[found[-1].place][-1])
+    assert [each.path for each in found] == list(maps.weights)
+    assert torch.equal(found[-1].weights, maps.weights[found[-1].path][-1])
     marks = found[0].marks
     assert marks == {"vit-tiny": 1, "deit-tiny": 2}[name]
     expected = found[-1].weights[:, :, :marks, marks:].mean(2).view(2, 4, 4, 4)

@@ -47,7 +47,7 @@ def test_finer_images_are_other_samples_of_the_same_waves() -> None:
 def test_pixels_are_a_set_once_they_know_their_places() -> None:
     encoder = headwise.build("perceiver-image-tiny", outputs=3).double().eval().encoder
     inputs = encoder.stem(IMAGES.double())
-    moved = inputs.carrying(inputs.x[:, torch.randperm(256)])
+    moved = inputs.with_x(inputs.x[:, torch.randperm(256)])
     before = encoder.perceive(inputs, Context()).x
     torch.testing.assert_close(encoder.perceive(moved, Context()).x, before)
     assert not torch.allclose(encoder(IMAGES.double().flip(3), Context()).x, before)

@@ -19,7 +19,7 @@ from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs, At
 from headwise.blocks.kernels import plain
 from headwise.blocks.score_mods import ALWAYS, Causal
 from headwise.blocks.scores import Dot, Scaled
-from headwise.blocks.stream import Context, Place, Recorder, Stream
+from headwise.blocks.stream import Context, LayerPath, Recorder, Stream
 from headwise.config.parts import Site
 from headwise.models.initial import xavier
 from headwise.train.hardware import keep_memory
@@ -117,7 +117,7 @@ class Observer(Recorder):
 
     found: AttentionInputs | None = None
 
-    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
+    def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
         if isinstance(inputs, ApproximateMap):
             self.found = inputs.exact() if inputs.exact else None
         elif isinstance(inputs.score, Dot | Scaled):  # with a window it approximates attention to all keys

@@ -22,7 +22,7 @@ from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.residual import Add, Post, Wiring
 from headwise.blocks.stack import Decoder, Encoder
-from headwise.blocks.stream import SIDE, Context, Place, Side, Stream
+from headwise.blocks.stream import SIDE, Context, LayerPath, Side, Stream
 
 
 class Admin(Wiring):
@@ -34,11 +34,11 @@ class Admin(Wiring):
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         pieces = zip(self.parts, self.norms, self.adds, self.scales, strict=True)
-        for place, (part, norm, add, scale) in enumerate(pieces):
-            here = ctx.at(place)
+        for index, (part, norm, add, scale) in enumerate(pieces):
+            here = ctx.at(index)
             branch = part(stream, here)
-            ctx.side.add("residual", here.place, (scale, stream.x, branch))
-            stream = stream.carrying(norm(add(scale * stream.x, branch)))
+            ctx.side.add("residual", here.path, (scale, stream.x, branch))
+            stream = stream.with_x(norm(add(scale * stream.x, branch)))
         return stream
 
 
@@ -47,12 +47,12 @@ class Profile(Side):
     ω_(i+1) = sqrt(Var[ω_i x_(i-1)] + Var[f_i(x_(i-1))]), for each stack from its own input on."""
 
     def __init__(self) -> None:
-        self.next: dict[Place, Tensor] = {}
+        self.next: dict[LayerPath, Tensor] = {}
 
-    def add(self, name: str, place: Place, value: Any) -> None:
+    def add(self, name: str, path: LayerPath, value: Any) -> None:
         if name == "residual":
             scale, x, branch = value
-            stack = place[:-2]  # without layer and part
+            stack = path[:-2]  # without layer and part
             scale.fill_(self.next.get(stack, 1.0))
             self.next[stack] = ((scale * x).var(correction=0) + branch.var(correction=0)).sqrt()
 

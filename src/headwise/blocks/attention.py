@@ -42,10 +42,10 @@ class SelfProjection(nn.Module):
         for mod in score_mods:
             if "rotate" in mod.hooks:  # before caching, so that a key is rotated once
                 q, k = (mod.rotate(x, stream.pos) if x.shape[-1] else x for x in (q, k))
-        kept = score.project(self.spread(k) if score.by_head else k)
-        k, v = ctx.cache.extend(ctx.place, 2, kept, v)
+        kept = score.project(self.repeat_kv(k) if score.by_head else k)
+        k, v = ctx.cache.extend(ctx.path, 2, kept, v)
         layout = self._layout(stream, ctx, k.shape[2], any(mod.needs_positions for mod in score_mods))
-        return q, self.spread(k), self.spread(v), layout
+        return q, self.repeat_kv(k), self.repeat_kv(v), layout
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values, each (B, H, T, D)."""
@@ -53,7 +53,7 @@ class SelfProjection(nn.Module):
         parts = fused.view(*fused.shape[:2], 3, self.heads, self.head_width).unbind(2)
         return tuple(part.transpose(1, 2) for part in parts)
 
-    def spread(self, x: Tensor) -> Tensor:
+    def repeat_kv(self, x: Tensor) -> Tensor:
         """Repeat cached keys or values for each query head."""
         return x
 
@@ -61,11 +61,11 @@ class SelfProjection(nn.Module):
         """The layout of all keys so far; positions and masks are cached only where something needs them."""
         pos, keep, segment = stream.pos, stream.keep, stream.segment
         if positions:
-            (pos,) = ctx.cache.extend((*ctx.place, "pos"), pos.dim() - 1, pos)
+            (pos,) = ctx.cache.extend((*ctx.path, "pos"), pos.dim() - 1, pos)
         if keep is not None:
-            (keep,) = ctx.cache.extend((*ctx.place, "keep"), 1, keep)
+            (keep,) = ctx.cache.extend((*ctx.path, "keep"), 1, keep)
         if segment is not None:
-            (segment,) = ctx.cache.extend((*ctx.place, "segment"), segment.dim() - 1, segment)
+            (segment,) = ctx.cache.extend((*ctx.path, "segment"), segment.dim() - 1, segment)
         return AttentionLayout(stream.x.shape[1], keys, stream.pos, pos, keep, stream.segment, segment, stream.tree)
 
 
@@ -90,7 +90,7 @@ class GroupedQueryProjection(SelfProjection):
         # (B, T, (H + 2G)D) -> (B, T, HD) and 2 x (B, T, GD) -> (B, H, T, D) and 2 x (B, G, T, D)
         return tuple(part.unflatten(-1, (-1, self.head_width)).transpose(1, 2) for part in fused.split(self.rows, -1))
 
-    def spread(self, x: Tensor) -> Tensor:
+    def repeat_kv(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.heads // x.shape[1], dim=1)  # (B, G, T, D) -> (B, H, T, D)
 
 
@@ -126,7 +126,7 @@ class SelectedProjections(GroupedQueryProjection):
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
         made = dict(zip(self.roles, super().split(fused), strict=True))
         none = made["values"][..., :0]  # (B, G, T, 0)
-        return made.get("queries", self.spread(none)), made.get("keys", none), made["values"]
+        return made.get("queries", self.repeat_kv(none)), made.get("keys", none), made["values"]
 
 
 def read_by(score: Score, score_mods: Sequence[ScoreMod]) -> frozenset[str]:
@@ -144,7 +144,7 @@ class SegmentRecurrenceProjection(SelfProjection):
 
     def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         length = stream.x.shape[1]
-        q, k, v, layout = super().forward(ctx.cache.carry(ctx.place, stream), ctx, score_mods, score)
+        q, k, v, layout = super().forward(ctx.cache.carry(ctx.path, stream), ctx, score_mods, score)
         return q[:, :, -length:], k, v, replace(layout, queries=length, query_pos=stream.pos)
 
 
@@ -170,7 +170,7 @@ class CrossProjection(nn.Module):
 
     def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         memory = ctx.memory[self.name]
-        k, v = ctx.cache.once(ctx.place, lambda: self.keys_values(memory, score_mods, score))
+        k, v = ctx.cache.once(ctx.path, lambda: self.keys_values(memory, score_mods, score))
         # Beams of one source are contiguous rows: folded into the queries, they share its keys and values.
         # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
         q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
@@ -248,7 +248,7 @@ class Attention(Part):
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         q, k, v, layout = self.qkv(stream, ctx, self.all_score_mods, self.score)
         if ctx.asked is not None and self._queries_are_independent():
-            q, layout = q[:, :, : ctx.asked], layout.leading(ctx.asked)
+            q, layout = q[:, :, : ctx.asked], layout.take_first(ctx.asked)
         dropout = self.dropout if self.training else 0.0
         is_cross = isinstance(self.qkv, CrossProjection)
         inputs = AttentionInputs(
@@ -263,11 +263,11 @@ class Attention(Part):
             is_cross,
             self.score,
             ctx.side,
-            ctx.place,
+            ctx.path,
         )
-        inputs = ctx.record.before(ctx.place, inputs)
-        ctx.record.observe(ctx.place, inputs)
-        mixed = ctx.record.heads(ctx.place, self.kernel(inputs)).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
+        inputs = ctx.record.before(ctx.path, inputs)
+        ctx.record.observe(ctx.path, inputs)
+        mixed = ctx.record.heads(ctx.path, self.kernel(inputs)).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
         return self.out(mixed.reshape(len(stream.x), -1, mixed.shape[2] * mixed.shape[3]))
 
     def _queries_are_independent(self) -> bool:

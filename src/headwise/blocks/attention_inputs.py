@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.scores import DOT, Score
-from headwise.blocks.stream import NO_SIDE, Place, Side
+from headwise.blocks.stream import NO_SIDE, LayerPath, Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class AttentionLayout:
         """How many keys precede the first query."""
         return self.keys - self.queries
 
-    def leading(self, count: int) -> AttentionLayout:
+    def take_first(self, count: int) -> AttentionLayout:
         """The layout of the first `count` queries."""
         pos, segment = (None if of is None else of[..., :count] for of in (self.query_pos, self.query_segment))
         return replace(self, queries=count, query_pos=pos, query_segment=segment)
@@ -116,8 +116,8 @@ class AttentionInputs:
     shared: dict[Any, Any] = field(default_factory=dict)
     is_cross: bool = False  # cross-attention
     score: Score = DOT
-    side: Side = NO_SIDE  # collects what score mods report, under `place`
-    place: Place = ()
+    side: Side = NO_SIDE  # collects what score mods report, under `path`
+    path: LayerPath = ()
 
     def mods_with(self, *hooks: str) -> list[ScoreMod]:
         return [mod for mod in self.score_mods if not mod.hooks.isdisjoint(hooks)]

@@ -36,7 +36,7 @@ class RecurrentEncoder(Encoder):
             return super().forward(ids, ctx)
         lengths = (ids != self.pad).sum(1)
         stream = super().forward(turned(ids.unsqueeze(-1), lengths).squeeze(-1), ctx)
-        return stream.carrying(turned(stream.x, lengths))
+        return stream.with_x(turned(stream.x, lengths))
 
     def read(self, ids: Tensor) -> dict[str, Stream]:
         ctx = Context()
@@ -95,4 +95,4 @@ def state_before(ctx: Context, layer: int, rows: int) -> Tensor:
         state = ctx.memory["final"].x[:, layer]  # (B, L, H) -> (B, H)
         return state.repeat_interleave(rows // len(state), 0)  # beams of one source are contiguous rows
 
-    return ctx.cache.state(ctx.at(layer).place, first)
+    return ctx.cache.state(ctx.at(layer).path, first)

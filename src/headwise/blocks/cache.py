@@ -1,4 +1,4 @@
-"""The cache of step-by-step decoding: keys and values in preallocated buffers, by place in the stack."""
+"""The KV cache of step-by-step decoding: keys and values in preallocated buffers, by path in the stack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.blocks.stream import Cache, Made, Place
+from headwise.blocks.stream import Cache, LayerPath, Made
 
 
 class Growing:
@@ -54,43 +54,43 @@ class Growing:
 
 
 class DecodingCache(Cache):
-    """Remembers by place, of what grows the last `limit` (0: all). Rows of one source are contiguous: source s has rows
-    s*beams ... s*beams+beams-1."""
+    """The KV cache: stores tensors by path; of those that grow, the last `limit` (0: all). Rows of one source are
+    contiguous: source s has rows s*beams ... s*beams+beams-1."""
 
     def __init__(self, rows: int, beams: int = 1, capacity: int = 32, limit: int = 0):
         self.rows = rows
         self.beams = beams
         self.capacity = capacity
         self.limit = limit
-        self.growing: dict[Place, Growing] = {}
-        self.states: dict[Place, Tensor] = {}
-        self.made: dict[Place, Any] = {}
+        self.growing: dict[LayerPath, Growing] = {}
+        self.states: dict[LayerPath, Tensor] = {}
+        self.made: dict[LayerPath, Any] = {}
 
-    def extend(self, place: Place, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
-        entry = self.growing.get(place)
+    def extend(self, path: LayerPath, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
+        entry = self.growing.get(path)
         if entry is None:
-            entry = self.growing[place] = Growing(dim)
+            entry = self.growing[path] = Growing(dim)
         return entry.extend(new, self.capacity, self.limit)
 
-    def once(self, place: Place, make: Callable[[], Made]) -> Made:
-        if place not in self.made:
-            self.made[place] = make()
-        return self.made[place]
+    def once(self, path: LayerPath, make: Callable[[], Made]) -> Made:
+        if path not in self.made:
+            self.made[path] = make()
+        return self.made[path]
 
-    def state(self, place: Place, initial: Callable[[], Tensor]) -> Tensor:
-        return self.states[place] if place in self.states else initial()
+    def state(self, path: LayerPath, initial: Callable[[], Tensor]) -> Tensor:
+        return self.states[path] if path in self.states else initial()
 
-    def put(self, place: Place, value: Tensor) -> None:
-        self.states[place] = value
+    def put(self, path: LayerPath, value: Tensor) -> None:
+        self.states[path] = value
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order. What is kept once per source changes only when sources go."""
         for entry in self.growing.values():
             entry.select(rows)
-        self.states = {place: value.index_select(0, rows) for place, value in self.states.items()}
+        self.states = {path: value.index_select(0, rows) for path, value in self.states.items()}
         if self.moves_sources(rows):
             sources = self.sources(rows)
-            self.made.update({place: selected(value, sources) for place, value in self.made.items()})
+            self.made.update({path: selected(value, sources) for path, value in self.made.items()})
             self.rows = len(rows)
 
     def moves_sources(self, rows: Tensor) -> bool:

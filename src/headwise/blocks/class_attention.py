@@ -42,11 +42,11 @@ class ClassLayer(Wiring):
         marks = marks_of(stream)
         x, patches = stream.x[:, :marks], stream.x[:, marks:]
         (inputs, norm, add), *others = zip(self.parts, self.norms, self.adds, strict=True)
-        seen = stream.carrying(norm(stream.x))
+        seen = stream.with_x(norm(stream.x))
         x = add(x, inputs(Stream(seen.x[:, :marks], stream.pos[:marks]), seeing(seen, ctx).at(0)))
         for place, (part, norm, add) in enumerate(others, 1):
             x = add(x, part(Stream(norm(x), stream.pos[:marks]), ctx.at(place)))
-        return stream.carrying(torch.cat((x, patches), dim=1))
+        return stream.with_x(torch.cat((x, patches), dim=1))
 
 
 class PatchVotes(nn.Module):

@@ -115,7 +115,7 @@ class PositionedCrossProjection(CrossProjection):
         self.places, self.memory_places = places, memory_places
 
     def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
-        asked = stream.carrying(stream.x + self.places(stream, ctx))
+        asked = stream.with_x(stream.x + self.places(stream, ctx))
         q, k, v, layout = super().forward(asked, ctx, score_mods, score)
         places = self.memory_places(ctx.memory[self.name], ctx)
         (of_k,) = moved(self, places, (self.heads * self.head_width,))
@@ -149,7 +149,7 @@ class BackboneStem(nn.Module):
 
     def forward(self, pixels: Tensor) -> Stream:
         stream: Stream = self.backbone(pixels, Context().at("backbone"))
-        return stream.carrying(self.project(stream.x))
+        return stream.with_x(self.project(stream.x))
 
 
 class PaddedEncoder(ImageEncoder):

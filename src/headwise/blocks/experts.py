@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from headwise.blocks.dropout import make_dropout
 from headwise.blocks.feedforward import GATED, PLAIN
 from headwise.blocks.part import Part, Properties
-from headwise.blocks.stream import REAL, Context, Place, Stream
+from headwise.blocks.stream import REAL, Context, LayerPath, Stream
 
 SCALE = 0.1  # of the first weights' variance, against the usual 1 / inputs: Fedus et al., section 2.4
 ROUND = 16  # of rows: a later claim seldom changes the shape of a product, and with it an earlier one's last bit
@@ -71,12 +71,12 @@ class Load:
         return 1 - int(self.served.sum()) / max(1, int(self.claims.sum()))
 
 
-def added(loads: Mapping[Place, Load], more: Mapping[Place, Iterable[Load]]) -> dict[Place, Load]:
+def added(loads: Mapping[LayerPath, Load], more: Mapping[LayerPath, Iterable[Load]]) -> dict[LayerPath, Load]:
     """The loads of each place, with what came since."""
     found = dict(loads)
-    for place, several in more.items():
+    for path, several in more.items():
         for load in several:
-            found[place] = found[place] + load if place in found else load
+            found[path] = found[path] + load if path in found else load
     return found
 
 
@@ -218,9 +218,9 @@ class Experts(Part):
         chosen = routes.chosen.view(*stream.x.shape[:2], -1)  # (N, J) -> (B, T, J)
         number, queues = lined_up(chosen, keep, self.count)
         places = self.places(len(tokens) if keep is None else keep.sum(), stream)
-        ctx.side.add("load", ctx.place, Load(queues, queues.clamp(max=places)))
+        ctx.side.add("load", ctx.path, Load(queues, queues.clamp(max=places)))
         if self.training:
-            ctx.side.add("aux", ctx.place, routes.loss)
+            ctx.side.add("aux", ctx.path, routes.loss)
         claims = tokens.unsqueeze(1).expand(-1, chosen.shape[-1], -1).flatten(0, 1)  # (N, C) -> (N, J, C) -> (S, C)
         sizes = self.sizes(queues, min(len(tokens), int(self.places(len(tokens), stream))))
         answers = self.asked(claims, chosen.flatten(), number, number < places, sizes)
@@ -246,10 +246,10 @@ class Experts(Part):
     def asked(self, claims: Tensor, chosen: Tensor, number: Tensor, served: Tensor, sizes: list[int]) -> Tensor:
         """The experts' answers to claims (S, C): zeros to those that are not served."""
         *starts, end = accumulate(sizes, initial=0)
-        place = torch.where(served, torch.tensor(starts, device=chosen.device)[chosen] + number, end)
-        rows = claims.new_zeros(end + 1, claims.shape[-1]).index_copy_(0, place, claims)  # the last is for the others
+        slot = torch.where(served, torch.tensor(starts, device=chosen.device)[chosen] + number, end)
+        rows = claims.new_zeros(end + 1, claims.shape[-1]).index_copy_(0, slot, claims)  # the last is for the others
         answers = self.one_by_one(rows[:-1].split(sizes)) if looks(rows) else self.together(rows[:-1])
-        return answers.index_select(0, place)
+        return answers.index_select(0, slot)
 
     def one_by_one(self, queues: Sequence[Tensor]) -> Tensor:
         """Queues of any size, E times (M, C) -> (sum of M + 1, C): no row too many, which is what counts on CPUs."""

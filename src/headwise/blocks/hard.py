@@ -30,7 +30,7 @@ class Hard(ScoreMod):
         chosen = (weights.detach() / clocks).argmax(-1, keepdim=True)
         tiny = torch.finfo(weights.dtype).tiny
         picked, total = weights.gather(-1, chosen).squeeze(-1), weights.sum(-1)
-        inputs.side.add("hard", inputs.place, picked.clamp(min=tiny).log() - total.clamp(min=tiny).log())
+        inputs.side.add("hard", inputs.path, picked.clamp(min=tiny).log() - total.clamp(min=tiny).log())
         return one_hot(weights, chosen)
 
 

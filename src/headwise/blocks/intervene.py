@@ -17,10 +17,10 @@ from torch import Tensor
 
 from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.record import kind_of
-from headwise.blocks.stream import RECORDER, Passing, Place, Recorder
+from headwise.blocks.stream import RECORDER, ForwardingRecorder, LayerPath, Recorder
 from headwise.errors import UserError
 
-Masks = Mapping[Place, Tensor]
+Masks = Mapping[LayerPath, Tensor]
 
 
 class Hidden(ScoreMod):
@@ -35,7 +35,7 @@ class Hidden(ScoreMod):
         return F.pad(self.hidden, (0, more))[:, None, None, : layout.keys]  # (N, S) -> (N, 1, 1, Tk)
 
 
-class Intervention(Passing):
+class Intervention(ForwardingRecorder):
     """`hide` has tokens by stack, `heads` and `parts` what gives zeros, by place; True is hidden or silent."""
 
     def __init__(self, hide: Mapping[str, Tensor], heads: Masks, parts: Masks, onward: Recorder):
@@ -43,25 +43,25 @@ class Intervention(Passing):
         self.hidden = {stack: Hidden(mask) for stack, mask in hide.items()}
         self.silent_heads, self.silent_parts = heads, parts
 
-    def _hiding(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> ScoreMod | None:
-        kind = kind_of(place, inputs)
+    def _hiding(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> ScoreMod | None:
+        kind = kind_of(path, inputs)
         return self.hidden.get("encoder" if kind == "cross" else kind)
 
-    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
-        if isinstance(inputs, ApproximateMap) and self._hiding(place, inputs) is not None:
+    def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
+        if isinstance(inputs, ApproximateMap) and self._hiding(path, inputs) is not None:
             raise UserError("this model mixes its tokens without looks, so that none can be hidden; silence heads")
-        super().observe(place, inputs)
+        super().observe(path, inputs)
 
-    def before(self, place: Place, inputs: AttentionInputs) -> AttentionInputs:
-        inputs, mod = super().before(place, inputs), self._hiding(place, inputs)
+    def before(self, path: LayerPath, inputs: AttentionInputs) -> AttentionInputs:
+        inputs, mod = super().before(path, inputs), self._hiding(path, inputs)
         return inputs if mod is None else replace(inputs, score_mods=(*inputs.score_mods, mod))
 
-    def heads(self, place: Place, mixed: Tensor) -> Tensor:
-        mixed, silent = super().heads(place, mixed), self.silent_heads.get(place)
+    def heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
+        mixed, silent = super().heads(path, mixed), self.silent_heads.get(path)
         return mixed if silent is None else mixed.masked_fill(silent[..., None, None], 0)  # (N, H) -> (N, H, 1, 1)
 
-    def after(self, place: Place, x: Tensor) -> Tensor:
-        x, silent = super().after(place, x), self.silent_parts.get(place)
+    def after(self, path: LayerPath, x: Tensor) -> Tensor:
+        x, silent = super().after(path, x), self.silent_parts.get(path)
         return x if silent is None else x.masked_fill(silent[:, None, None], 0)  # (N,) -> (N, 1, 1)
 
 
@@ -88,28 +88,28 @@ def intervene(
         RECORDER.reset(token)
 
 
-class Survey(Passing):
+class Survey(ForwardingRecorder):
     """What can be changed in a model: looks by kind and place, with their numbers of heads and keys."""
 
     def __init__(self, onward: Recorder) -> None:
         super().__init__(onward)
-        self.kinds: dict[Place, str] = {}
-        self.keys: dict[Place, int] = {}  # of looks that can be changed
-        self.counts: dict[Place, int] = {}  # heads that can be silenced
+        self.kinds: dict[LayerPath, str] = {}
+        self.keys: dict[LayerPath, int] = {}  # of looks that can be changed
+        self.counts: dict[LayerPath, int] = {}  # heads that can be silenced
 
-    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
-        self.kinds[place] = kind_of(place, inputs)
+    def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
+        self.kinds[path] = kind_of(path, inputs)
         if isinstance(inputs, AttentionInputs):
-            self.keys[place] = inputs.layout.keys
-        super().observe(place, inputs)
+            self.keys[path] = inputs.layout.keys
+        super().observe(path, inputs)
 
-    def heads(self, place: Place, mixed: Tensor) -> Tensor:
-        self.counts[place] = mixed.shape[1]
-        return super().heads(place, mixed)
+    def heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
+        self.counts[path] = mixed.shape[1]
+        return super().heads(path, mixed)
 
-    def places(self, kind: str) -> list[Place]:
+    def places(self, kind: str) -> list[LayerPath]:
         """From the lowest layer up."""
-        return [place for place, own in self.kinds.items() if own == kind]
+        return [path for path, own in self.kinds.items() if own == kind]
 
 
 @contextmanager

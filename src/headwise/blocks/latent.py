@@ -109,7 +109,7 @@ class Queries(nn.Module):
         rows, length, _ = inputs.x.shape
         blank = Stream.of(inputs.x.new_zeros(1, length, self.width), inputs.keep)
         asked = self.positions(blank.x, blank.pos, 0).expand(rows, -1, -1)  # (1, M, C) -> (B, M, C)
-        return self.layer(blank.carrying(asked), seeing(latents, ctx).at("outputs"))
+        return self.layer(blank.with_x(asked), seeing(latents, ctx).at("outputs"))
 
 
 class LatentEncoder(Encoder):

@@ -9,7 +9,7 @@ from torch import nn
 
 from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.stack import Stack
-from headwise.blocks.stream import Context, Place, Recorder, Stream
+from headwise.blocks.stream import Context, LayerPath, Recorder, Stream
 
 
 class Halves(Recorder):
@@ -18,7 +18,7 @@ class Halves(Recorder):
     def __init__(self, inner: Recorder):
         self.inner = inner
 
-    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
+    def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
         if isinstance(inputs, ApproximateMap):
             return  # a map as a whole has no halves of its own
         half = inputs.layout.queries // 2
@@ -26,7 +26,7 @@ class Halves(Recorder):
         pos, keep = inputs.layout.query_pos[..., :half], inputs.layout.keep[:, half:]
         layout = replace(inputs.layout, queries=half, keys=half, query_pos=pos, key_pos=pos, keep=keep)
         q, k, v = inputs.q[:, :, :half], inputs.k[:, :, half:], inputs.v[:, :, half:]
-        self.inner.observe(place, replace(inputs, q=q, k=k, v=v, layout=layout, shared={}))
+        self.inner.observe(path, replace(inputs, q=q, k=k, v=v, layout=layout, shared={}))
 
 
 class MaskDecoder(Stack):
@@ -43,8 +43,8 @@ class MaskDecoder(Stack):
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         *order, last = self.order
-        for place, number in enumerate(order):
-            stream = self.layers[number](stream, ctx.at(place))
+        for index, number in enumerate(order):
+            stream = self.layers[number](stream, ctx.at(index))
         length, here = stream.x.shape[1], replace(ctx.at(len(order)), record=Halves(ctx.record))
         query = self.positions(stream.x, stream.pos, 0)
         keep = stream.keep if stream.keep is not None else torch.ones_like(query[..., 0], dtype=torch.bool)
@@ -53,5 +53,5 @@ class MaskDecoder(Stack):
         both = replace(stream, pos=torch.cat((stream.pos, stream.pos), -1), keep=seen)
         for _ in range(self.rounds):
             x = torch.cat((query, stream.x), 1)  # (B, 2T, C)
-            query = self.layers[last](both.carrying(x), here).x[:, :length]
-        return stream.carrying(self.final(query))
+            query = self.layers[last](both.with_x(x), here).x[:, :length]
+        return stream.with_x(self.final(query))

@@ -33,7 +33,7 @@ from headwise.blocks.position import Sinusoid
 from headwise.blocks.residual import Add, Chain, Post, Pre, Wiring
 from headwise.blocks.score_mods import Causal, Padding, Segments
 from headwise.blocks.scores import Dot, Scaled
-from headwise.blocks.stream import Context, Place, Stream
+from headwise.blocks.stream import Context, LayerPath, Stream
 
 if TYPE_CHECKING:
     from headwise.blocks.stack import Decoder, Stack
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Function = Callable[[Tensor], Tensor]
 Step = Callable[[Tensor, Stream], Tensor]  # (R, C), and the embedded tokens with their places -> (R, C)
 
-GAPS: Place = ("gaps",)  # where a cache has the number of padding tokens in each row, (R, 1), if there are any
+GAPS: LayerPath = ("gaps",)  # where a cache has the number of padding tokens in each row, (R, 1), if there are any
 
 
 class Plan:
@@ -94,8 +94,8 @@ def vectors(embed: Embedding) -> Callable[[Tensor, int], Stream | None]:
 
 
 def stack_steps(stack: Stack, ctx: Context) -> Iterator[Step]:
-    for place, number in enumerate(stack.order):
-        layer, here = stack.layers[number], ctx.at(place)
+    for index, number in enumerate(stack.order):
+        layer, here = stack.layers[number], ctx.at(index)
         wire = WIRINGS.get(type(layer))
         if wire and isinstance(layer, Wiring) and all(type(add) in ADDS for add in layer.adds):
             for inner, (part, norm) in enumerate(zip(layer.parts, layer.norms, strict=True)):
@@ -131,7 +131,7 @@ def whole(module: nn.Module, ctx: Context) -> Step:
     """Any part or layer, as it is."""
 
     def step(x: Tensor, at: Stream) -> Tensor:
-        out = module(at.carrying(x.unsqueeze(1)), ctx)  # (R, C) -> (R, 1, C)
+        out = module(at.with_x(x.unsqueeze(1)), ctx)  # (R, C) -> (R, 1, C)
         return (out.x if isinstance(out, Stream) else out).squeeze(1)
 
     return step
@@ -167,7 +167,7 @@ def turning(part: Attention) -> list[Callable[[Tensor, Tensor], Tensor]]:
 
 def itself(part: Attention, qkv: SelfProjection, ctx: Context) -> Step:
     project, out, scale = brief(qkv.project), brief(part.out), part.scale
-    cache, place, kept, places = ctx.cache, ctx.place, (*ctx.place, "keep"), (*ctx.place, "pos")
+    cache, path, kept, places = ctx.cache, ctx.path, (*ctx.path, "keep"), (*ctx.path, "pos")
     split = split_one(qkv) if type(qkv) is SelfProjection else lambda fused: qkv.split(fused.unsqueeze(1))
     turns = turning(part)
     positions = any(mod.needs_positions for mod in part.all_score_mods)
@@ -179,7 +179,7 @@ def itself(part: Attention, qkv: SelfProjection, ctx: Context) -> Step:
             q, k = turn(q, at.pos), turn(k, at.pos)
         if positions:
             cache.extend(places, at.pos.dim() - 1, at.pos)
-        k, v = cache.extend(place, 2, k, v)
+        k, v = cache.extend(path, 2, k, v)
         seen = None
         if at.keep is not None:
             seen = cache.extend(kept, 1, at.keep)[0][:, None, None]  # (R, T) -> (R, 1, 1, T)
@@ -199,10 +199,10 @@ def split_one(qkv: SelfProjection) -> Callable[[Tensor], tuple[Tensor, ...]]:
 
 def memory(part: Attention, qkv: CrossProjection, ctx: Context) -> Step:
     query, out, scale = brief(qkv.query), brief(part.out), part.scale
-    heads, head_width, cache, place = qkv.heads, qkv.head_width, ctx.cache, ctx.place
+    heads, head_width, cache, path = qkv.heads, qkv.head_width, ctx.cache, ctx.path
     seen = ctx.memory[qkv.name]
     assert isinstance(cache, DecodingCache)
-    cache.once(place, lambda: qkv.keys_values(seen, part.all_score_mods, part.score))
+    cache.once(path, lambda: qkv.keys_values(seen, part.all_score_mods, part.score))
     turns = turning(part)
     hidden = ("hidden", qkv.name)  # one mask for all layers, additive as the kernel wants it
     cache.once(hidden, lambda: additive(seen))
@@ -212,7 +212,7 @@ def memory(part: Attention, qkv: CrossProjection, ctx: Context) -> Step:
         return q.view(sources, -1, heads, head_width).transpose(1, 2)  # (R, HD) -> (B, K, H, D) -> (B, H, K, D)
 
     def step(x: Tensor, at: Stream) -> Tensor:
-        k, v = made[place]
+        k, v = made[path]
         alone = k.shape[0] == x.shape[0]  # one row a source: there is nothing to turn
         q = query(x).view(-1, heads, 1, head_width) if alone else by_head(query(x), k.shape[0])
         for turn in turns:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from headwise.blocks.stream import Cache, Place, Stream
+from headwise.blocks.stream import Cache, LayerPath, Stream
 
 KEEP = "keep"  # (B, M) True = a token of the text that the row is in
 
@@ -27,8 +27,8 @@ class Recall(Cache):
         self.leaves: dict[str, Tensor] = {}
         self.places: tuple[Tensor, Tensor] | None = None  # positions and keep, the same for all layers of a call
 
-    def carry(self, place: Place, stream: Stream) -> Stream:
-        x = self._after(".".join(map(str, place)), stream.x)  # (B, M + T, C)
+    def carry(self, path: LayerPath, stream: Stream) -> Stream:
+        x = self._after(".".join(map(str, path)), stream.x)  # (B, M + T, C)
         if self.places is None:
             self.places = self._places(stream, x.shape[1] - stream.x.shape[1])
         return Stream(x, *self.places)

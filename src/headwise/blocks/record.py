@@ -14,12 +14,12 @@ from torch import Tensor
 
 from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.kernels import weights
-from headwise.blocks.stream import NO_RECORD, NO_SIDE, RECORDER, SIDE, Passing, Place, Recorder, Side
+from headwise.blocks.stream import NO_RECORD, NO_SIDE, RECORDER, SIDE, ForwardingRecorder, LayerPath, Recorder, Side
 
 OUTPUTS = "outputs"  # where queries look at latents (blocks/latent.py)
 
 
-class AttentionRecord(Passing):
+class AttentionRecord(ForwardingRecorder):
     """Attention weights by place in the model, (B, H, Tq, Tk), in the order in which they were computed.
 
     Fused kernels never form the weights, so they are computed again by the plain kernel, from the same inputs. Mixers
@@ -29,25 +29,25 @@ class AttentionRecord(Passing):
 
     def __init__(self, onward: Recorder = NO_RECORD) -> None:
         super().__init__(onward)
-        self.weights: dict[Place, list[Tensor]] = {}
-        self.exact: dict[Place, list[Tensor]] = {}
-        self.kinds: dict[Place, str] = {}
+        self.weights: dict[LayerPath, list[Tensor]] = {}
+        self.exact: dict[LayerPath, list[Tensor]] = {}
+        self.kinds: dict[LayerPath, str] = {}
 
-    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
-        self.kinds[place] = kind_of(place, inputs)
+    def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
+        self.kinds[path] = kind_of(path, inputs)
         with torch.no_grad():
             if isinstance(inputs, ApproximateMap):
                 seen, exact = inputs.weights(), None if inputs.exact is None else weights(inputs.exact())
             else:
                 seen = exact = weights(replace(inputs, side=NO_SIDE))  # the kernel reports
-        self.weights.setdefault(place, []).append(seen)
+        self.weights.setdefault(path, []).append(seen)
         if exact is not None:
-            self.exact.setdefault(place, []).append(exact)
-        super().observe(place, inputs)
+            self.exact.setdefault(path, []).append(exact)
+        super().observe(path, inputs)
 
-    def of(self, *start: int | str) -> dict[Place, Tensor]:
+    def of(self, *start: int | str) -> dict[LayerPath, Tensor]:
         """The maps whose place begins with `start`; the steps of a decoding are not joined, the last one counts."""
-        return {place: maps[-1] for place, maps in self.weights.items() if place[: len(start)] == start}
+        return {path: maps[-1] for path, maps in self.weights.items() if path[: len(start)] == start}
 
     def by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
         """The maps of one row of the batch as (layers, heads, queries, keys), by their kind (`kind_of`);
@@ -59,18 +59,18 @@ class AttentionRecord(Passing):
         seen, exact = self.by_kind(row), self._stacked(self.exact, row)
         return {kind: maps for kind, maps in exact.items() if ((maps != seen[kind]) & ~np.isnan(maps)).any()}
 
-    def _stacked(self, maps: dict[Place, list[Tensor]], row: int) -> dict[str, np.ndarray]:
+    def _stacked(self, maps: dict[LayerPath, list[Tensor]], row: int) -> dict[str, np.ndarray]:
         found: dict[str, list[Tensor]] = {}
-        for place, kind in self.kinds.items():
-            blank = torch.full_like(self.weights[place][-1], torch.nan)
-            found.setdefault(kind, []).append(maps.get(place, [blank])[-1][row].float())
+        for path, kind in self.kinds.items():
+            blank = torch.full_like(self.weights[path][-1], torch.nan)
+            found.setdefault(kind, []).append(maps.get(path, [blank])[-1][row].float())
         return {kind: torch.stack(alike(each)).cpu().numpy() for kind, each in found.items()}
 
 
-def kind_of(place: Place, inputs: AttentionInputs | ApproximateMap) -> str:
+def kind_of(path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> str:
     """Whether it is attention across two streams, or in which stack it stands. What asks latents for outputs looks
     across as well, but not at what was read."""
-    stack = str(place[0]) if place else ""
+    stack = str(path[0]) if path else ""
     return "cross" if inputs.is_cross and stack != OUTPUTS else stack
 
 
@@ -89,7 +89,7 @@ def record() -> Iterator[AttentionRecord]:
     >>> ids = torch.tensor([[5, 6, 7, 2]])
     >>> with record() as maps:
     ...     _ = model(ids, ids)
-    >>> [(place, tuple(w.shape)) for place, w in maps.of("decoder", 0).items()]
+    >>> [(path, tuple(w.shape)) for path, w in maps.of("decoder", 0).items()]
     [(('decoder', 0, 0), (1, 4, 4, 4)), (('decoder', 0, 1), (1, 4, 4, 4))]
     """
     maps = AttentionRecord(onward=RECORDER.get())
@@ -106,12 +106,12 @@ class Collector(Side):
 
     def __init__(self, *names: str, onward: Side = NO_SIDE):
         self.names, self.onward = frozenset(names), onward
-        self.values: dict[str, dict[Place, list[Any]]] = {}
+        self.values: dict[str, dict[LayerPath, list[Any]]] = {}
 
-    def add(self, name: str, place: Place, value: Any) -> None:
+    def add(self, name: str, path: LayerPath, value: Any) -> None:
         if not self.names or name in self.names:
-            self.values.setdefault(name, {}).setdefault(place, []).append(value)
-        self.onward.add(name, place, value)
+            self.values.setdefault(name, {}).setdefault(path, []).append(value)
+        self.onward.add(name, path, value)
 
     def wants(self, name: str) -> bool:
         return not self.names or name in self.names or self.onward.wants(name)

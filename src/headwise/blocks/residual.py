@@ -79,12 +79,12 @@ class Wiring(nn.Module):
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         cut = self._last_mixer() if ctx.asked is not None else None
-        for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
-            asked = ctx.asked if place == cut else None
-            branch = part(self.enter(stream, norm), ctx.at(place, asked))
+        for index, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
+            asked = ctx.asked if index == cut else None
+            branch = part(self.enter(stream, norm), ctx.at(index, asked))
             if asked is not None:
-                stream, branch = stream.leading(asked), branch[:, :asked]
-            stream = stream.carrying(self.join(stream.x, branch, norm, add))
+                stream, branch = stream.take_first(asked), branch[:, :asked]
+            stream = stream.with_x(self.join(stream.x, branch, norm, add))
         return stream
 
     def enter(self, stream: Stream, norm: nn.Module) -> Stream:
@@ -97,7 +97,7 @@ class Wiring(nn.Module):
 
     def _last_mixer(self) -> int | None:
         """The last part in which tokens meet: after it those that nobody reads can be left out."""
-        mixers = (place for place, part in enumerate(self.parts) if not getattr(part, "by_token", False))
+        mixers = (index for index, part in enumerate(self.parts) if not getattr(part, "by_token", False))
         return max(mixers, default=None)
 
 
@@ -114,7 +114,7 @@ class Pre(Wiring):
     closes = True
 
     def enter(self, stream: Stream, norm: nn.Module) -> Stream:
-        return stream.carrying(norm(stream.x))
+        return stream.with_x(norm(stream.x))
 
 
 class ResPost(Wiring):

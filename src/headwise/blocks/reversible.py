@@ -27,7 +27,7 @@ from torch.func import functional_call
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from headwise.blocks.residual import Add, Wiring
-from headwise.blocks.stream import NO_CACHE, NO_RECORD, NO_SIDE, REAL, Context, Place, Side, Stream
+from headwise.blocks.stream import NO_CACHE, NO_RECORD, NO_SIDE, REAL, Context, LayerPath, Side, Stream
 
 NOTES = "notes"  # where in `Context.shared` a part finds what it chose when it was computed before, by place
 LOSS = "aux"  # side outputs that are learnt from
@@ -44,11 +44,11 @@ class Reversible(Wiring):
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         if stream.x.shape[-1] == self.width:  # what the first layer reads
-            stream = stream.carrying(torch.cat((stream.x, stream.x), dim=-1))
+            stream = stream.with_x(torch.cat((stream.x, stream.x), dim=-1))
         again = torch.is_grad_enabled() and ctx.cache is NO_CACHE  # what is carried over is not there a second time
-        for place, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
-            branch, here = Branch(part, norm, add.get_submodule("drop")), ctx.at(place)
-            stream = stream.carrying(reversibly(branch, stream, here) if again else step(branch, stream, here))
+        for index, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
+            branch, here = Branch(part, norm, add.get_submodule("drop")), ctx.at(index)
+            stream = stream.with_x(reversibly(branch, stream, here) if again else step(branch, stream, here))
         return stream
 
 
@@ -75,12 +75,12 @@ class Branch(nn.Module):
         self.part, self.norm, self.drop = part, norm, drop
 
     def forward(self, stream: Stream, ctx: Context) -> Tensor:
-        return self.drop(self.part(stream.carrying(self.norm(stream.x)), ctx))
+        return self.drop(self.part(stream.with_x(self.norm(stream.x)), ctx))
 
 
 def step(branch: Branch, stream: Stream, ctx: Context) -> Tensor:
     a, b = stream.x.chunk(2, dim=-1)  # (B, T, 2C) -> 2 x (B, T, C)
-    return torch.cat((b, a + branch(stream.carrying(b), ctx)), dim=-1)
+    return torch.cat((b, a + branch(stream.with_x(b), ctx)), dim=-1)
 
 
 def reversibly(branch: Branch, stream: Stream, ctx: Context) -> Tensor:
@@ -90,11 +90,11 @@ def reversibly(branch: Branch, stream: Stream, ctx: Context) -> Tensor:
         journey = ctx.shared[Journey] = Journey()
     weights = dict(branch.named_parameters())
     memory = {name: seen.x for name, seen in ctx.memory.items()}
-    places = stream.carrying(stream.x.new_empty(0))  # without the activations
+    places = stream.with_x(stream.x.new_empty(0))  # without the activations
     run = Run(branch, places, ctx, tuple(weights), tuple(memory), journey, replaying(stream.x, branch.training))
     x, *losses = Step.apply(run, stream.x, *weights.values(), *memory.values())
     for loss in losses:
-        ctx.side.add(LOSS, ctx.place, loss)
+        ctx.side.add(LOSS, ctx.path, loss)
     return x
 
 
@@ -138,8 +138,8 @@ class Run:
         """The branch and its side losses."""
         side, shared = Losses(self.ctx.side), self.journey.shared
         shared[NOTES], shared[REAL] = self.notes, self.ctx.shared.get(REAL)
-        ctx = Context(self.ctx.memory, NO_CACHE, side, self.ctx.record, self.ctx.place, shared)
-        return self.branch(self.places.carrying(b), ctx), side.found
+        ctx = Context(self.ctx.memory, NO_CACHE, side, self.ctx.record, self.ctx.path, shared)
+        return self.branch(self.places.with_x(b), ctx), side.found
 
     def again(self, b: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The same with the same random numbers, unheard; `tensors` stand for weights and memories."""
@@ -147,16 +147,16 @@ class Run:
         memories = zip(self.memory, tensors[len(weights) :], strict=True)
         side = Losses(NO_SIDE)
         ctx = Context(
-            {name: self.ctx.memory[name].carrying(x) for name, x in memories},
+            {name: self.ctx.memory[name].with_x(x) for name, x in memories},
             NO_CACHE,
             side,
             NO_RECORD,
-            self.ctx.place,
+            self.ctx.path,
             # Shared with nobody: what others computed has no gradient here.
             {NOTES: self.notes, REAL: self.ctx.shared.get(REAL)},
         )
         with self.replay():
-            return functional_call(self.branch, weights, (self.places.carrying(b), ctx)), side.found
+            return functional_call(self.branch, weights, (self.places.with_x(b), ctx)), side.found
 
 
 class Losses(Side):
@@ -166,11 +166,11 @@ class Losses(Side):
         self.onward = onward
         self.found: list[Tensor] = []
 
-    def add(self, name: str, place: Place, value: Any) -> None:
+    def add(self, name: str, path: LayerPath, value: Any) -> None:
         if name == LOSS:
             self.found.append(value)
         else:
-            self.onward.add(name, place, value)
+            self.onward.add(name, path, value)
 
 
 class Step(torch.autograd.Function):

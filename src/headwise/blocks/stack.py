@@ -37,11 +37,11 @@ class Stack(nn.Module):
         # Who looks inside wants to see every token.
         asked = ctx.asked if ctx.record is NO_RECORD and not ctx.side.wants("layer") else None
         last = len(self.order) - 1
-        for place, number in enumerate(self.order):
-            here = ctx.at(place, asked if place == last else None)
+        for index, number in enumerate(self.order):
+            here = ctx.at(index, asked if index == last else None)
             stream = self.layers[number](stream, here)
-            ctx.side.add("layer", here.place, stream)
-        return stream.carrying(self.final(stream.x))
+            ctx.side.add("layer", here.path, stream)
+        return stream.with_x(self.final(stream.x))
 
 
 class Encoder(nn.Module):

@@ -1,4 +1,4 @@
-"""What flows through a stack, and what one call carries beside it.
+"""The data that flows through a stack (`Stream`) and the state of one forward call (`Context`).
 
 Letters: B rows of a batch, T length, C width, H heads, D head_width.
 
@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-Place = tuple[int | str, ...]
-REAL = "real"  # where `Context.shared` has which of a decoder's tokens are real: its streams say it of none
+LayerPath = tuple[int | str, ...]
+REAL = "real"  # key of `Context.shared` under which a decoder's padding mask is: its streams have none
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Vectors and where they stand."""
+    """Token vectors with their positions and masks."""
 
     x: Tensor  # (B, T, C)
-    pos: Tensor  # (T,) or (B, T): places in the sequence, for score mods that need distances
+    pos: Tensor  # (T,) or (B, T): positions in the sequence
     keep: Tensor | None = None  # (B, T) True = real token; None: all are real
     grid: tuple[int, int] | None = None  # rows and columns of an image
     segment: Tensor | None = None  # (B, T) number of the packed document
@@ -37,90 +37,91 @@ class Stream:
         """A stream of consecutive positions."""
         return cls(x, torch.arange(start, start + x.shape[1], device=x.device), keep)
 
-    def carrying(self, x: Tensor) -> Stream:
-        """Other vectors at the same places."""
+    def with_x(self, x: Tensor) -> Stream:
+        """The same stream with other vectors."""
         return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree)
 
-    def leading(self, count: int) -> Stream:
-        """The first tokens alone, on no grid."""
+    def take_first(self, count: int) -> Stream:
+        """The first `count` tokens, without a grid."""
         keep, segment, tree = (None if of is None else of[:, :count] for of in (self.keep, self.segment, self.tree))
         return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree)
 
 
 class Cache:
-    """What earlier steps left behind. This one is the null cache: nothing went before.
+    """The KV cache interface. This one is the null cache of training: there are no earlier steps.
 
-    Parts call it in training too, so no part asks whether it is decoding.
+    Parts call it in training too, so no part checks whether it is decoding.
     """
 
-    def extend(self, place: Place, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
-        """All of the tensors that grow along `dim`: what earlier calls left at `place`, then `new`."""
+    def extend(self, path: LayerPath, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
+        """Append keys and values along `dim`: what earlier calls stored at `path`, then `new`."""
         return new
 
-    def carry(self, place: Place, stream: Stream) -> Stream:
-        """What the segments before left at `place`, then `stream`, which is left for the next."""
+    def carry(self, path: LayerPath, stream: Stream) -> Stream:
+        """Segment-level recurrence: prepend what earlier segments stored at `path`, and store `stream` for the next."""
         return stream
 
-    def once(self, place: Place, make: Callable[[], Made]) -> Made:
-        """What the first call made at `place` (one row for each source, whatever the number of beams)."""
+    def once(self, path: LayerPath, make: Callable[[], Made]) -> Made:
+        """Compute once per source, at the first call (keys and values of cross-attention); one row for each source,
+        whatever the number of beams."""
         return make()
 
-    def state(self, place: Place, initial: Callable[[], Tensor]) -> Tensor:
-        """The state that `put` left at `place`, for parts that carry running sums or hidden states."""
+    def state(self, path: LayerPath, initial: Callable[[], Tensor]) -> Tensor:
+        """The recurrent state that `put` stored at `path`: sums of linear attention, hidden states of an RNN."""
         return initial()
 
-    def put(self, place: Place, value: Tensor) -> None:
-        """Leave a state for the next call."""
+    def put(self, path: LayerPath, value: Tensor) -> None:
+        """Store a recurrent state for the next call."""
 
 
 class Side:
-    """Named side outputs (router losses, layer outputs). This one is null: nobody collects them."""
+    """Named side outputs (load-balancing losses, layer outputs). This one is null: they are dropped."""
 
-    def add(self, name: str, place: Place, value: Any) -> None:
-        """Take one value."""
+    def add(self, name: str, path: LayerPath, value: Any) -> None:
+        """Report one value."""
 
     def wants(self, name: str) -> bool:
-        """Whether somebody will look at what is added under a name."""
+        """Whether values of this name are collected."""
         return False
 
 
 class Recorder:
-    """Sees every look of every attention, and may change what goes in and comes out (`blocks.intervene`). This one is
-    null: nobody looks, and all stays as it is."""
+    """Observes the inputs of every attention and may edit inputs and outputs (`blocks.record` for attention
+    maps, `blocks.intervene` for ablations). This one is null: it observes and changes nothing."""
 
-    def observe(self, place: Place, inputs: Any) -> None:
+    def observe(self, path: LayerPath, inputs: Any) -> None:
         """Take one look (`blocks.inputs.AttentionInputs`, or `ApproximateMap` by a mixer of another kind)."""
 
-    def before(self, place: Place, inputs: Any) -> Any:
+    def before(self, path: LayerPath, inputs: Any) -> Any:
         """The look that is taken instead of this one."""
         return inputs
 
-    def heads(self, place: Place, mixed: Tensor) -> Tensor:
+    def heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
         """What the heads give, (B, H, T, D), before one projection joins them."""
         return mixed
 
-    def after(self, place: Place, x: Tensor) -> Tensor:
+    def after(self, path: LayerPath, x: Tensor) -> Tensor:
         """What a part gives, (B, T, C)."""
         return x
 
 
-class Passing(Recorder):
-    """Passes everything on to another recorder; what a subclass does comes before or after that."""
+class ForwardingRecorder(Recorder):
+    """Forwards everything to another recorder; a subclass acts before or after that."""
 
     def __init__(self, onward: Recorder):
         self.onward = onward
 
-    def observe(self, place: Place, inputs: Any) -> None:
-        self.onward.observe(place, inputs)
+    def observe(self, path: LayerPath, inputs: Any) -> None:
+        self.onward.observe(path, inputs)
 
-    def before(self, place: Place, inputs: Any) -> Any:
-        return self.onward.before(place, inputs)
+    def before(self, path: LayerPath, inputs: Any) -> Any:
+        return self.onward.before(path, inputs)
 
-    def heads(self, place: Place, mixed: Tensor) -> Tensor:
-        return self.onward.heads(place, mixed)
+    def heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
+        return self.onward.heads(path, mixed)
 
-    def after(self, place: Place, x: Tensor) -> Tensor:
-        return self.onward.after(place, x)
+    def after(self, path: LayerPath, x: Tensor) -> Tensor:
+        return self.onward.after(path, x)
 
 
 NO_CACHE, NO_SIDE, NO_RECORD = Cache(), Side(), Recorder()
@@ -130,17 +131,17 @@ SIDE: ContextVar[Side] = ContextVar("side", default=NO_SIDE)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What one call carries: memory to attend to, cache, collectors, and the place in the stack."""
+    """The state of one forward call: memory for cross-attention, KV cache, collectors, and the path in the stack."""
 
     memory: Mapping[str, Stream] = field(default_factory=dict)
     cache: Cache = NO_CACHE
     side: Side = field(default_factory=SIDE.get)
     record: Recorder = field(default_factory=RECORDER.get)
-    place: Place = ()
+    path: LayerPath = ()
     shared: dict[Any, Any] = field(default_factory=dict)  # what layers of one call may reuse, such as masks
     asked: int | None = None  # how many of the first outputs are read; the others may be left out. None: all are read
 
     def at(self, step: int | str, asked: int | None = None) -> Context:
-        """The same call, one step further down; cache entries belong to places, not to modules. What is asked for is
-        told anew at each step: only the last one's outputs are those of the whole."""
-        return Context(self.memory, self.cache, self.side, self.record, (*self.place, step), self.shared, asked)
+        """The same call one level deeper. Cache entries belong to paths, not to modules, so a module may be shared.
+        `asked` is given anew at each level: only the last layer's outputs are those of the whole."""
+        return Context(self.memory, self.cache, self.side, self.record, (*self.path, step), self.shared, asked)

@@ -21,12 +21,12 @@ from headwise.blocks.grid import Tiling
 from headwise.blocks.mixers.windows import WindowAttention
 from headwise.blocks.part import Part
 from headwise.blocks.record import OUTPUTS, record
-from headwise.blocks.stream import Context, Place, Stream
+from headwise.blocks.stream import Context, LayerPath, Stream
 from headwise.errors import UserError
 from headwise.tasks.base import device_of, evaluating
 
 Grid = tuple[int, int]
-Stood = dict[Place, tuple[Part, Stream, Context]]
+Stood = dict[LayerPath, tuple[Part, Stream, Context]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Gaze:
     """One attention at images. Queries and keys may have marks before their grids; queries that stand on none are
     latents, slots or words, or marks by themselves."""
 
-    place: Place
+    path: LayerPath
     cells: Tensor  # (B, H, Tq, Tk), or (BW, H, T, T) where windows of a grid were looked at one by one
     asks: Grid | None  # the grid of the queries
     seen: Grid  # the grid of the keys
@@ -82,9 +82,9 @@ def gazes(model: nn.Module, call: Callable[[], Any]) -> list[Gaze]:
     with stood(model) as known, evaluating(model), record() as maps:
         call()
     found = (
-        gaze(place, cells[-1], *known[place], maps.kinds[place] in ("cross", OUTPUTS))
-        for place, cells in maps.weights.items()
-        if place in known
+        gaze(path, cells[-1], *known[path], maps.kinds[path] in ("cross", OUTPUTS))
+        for path, cells in maps.weights.items()
+        if path in known
     )
     return [each for each in found if each is not None]
 
@@ -104,7 +104,7 @@ def stood(model: nn.Module) -> Iterator[Stood]:
 
     def note(part: Any, given: tuple[Any, ...]) -> None:
         if len(given) == 2:  # a part that is called alone has no place
-            known[given[1].place] = (part, *given)
+            known[given[1].path] = (part, *given)
 
     hooks = [part.register_forward_pre_hook(note) for part in model.modules() if isinstance(part, Part)]
     try:
@@ -114,16 +114,16 @@ def stood(model: nn.Module) -> Iterator[Stood]:
             hook.remove()
 
 
-def gaze(place: Place, cells: Tensor, part: Part, stream: Stream, ctx: Context, across: bool) -> Gaze | None:
+def gaze(path: LayerPath, cells: Tensor, part: Part, stream: Stream, ctx: Context, across: bool) -> Gaze | None:
     """A look at a grid; None where the keys stand on none."""
     qkv = getattr(part, "qkv", None)
     if across:
         memory = ctx.memory[getattr(qkv, "name", "encoder")]
-        return None if memory.grid is None else Gaze(place, cells, None, memory.grid)
+        return None if memory.grid is None else Gaze(path, cells, None, memory.grid)
     if stream.grid is None:
         return None
     if isinstance(part, WindowAttention):
-        return Gaze(place, cells, stream.grid, stream.grid, Tiling.of(stream.grid, part.window, part.shift))
+        return Gaze(path, cells, stream.grid, stream.grid, Tiling.of(stream.grid, part.window, part.shift))
     fewer = getattr(qkv, "pool", 1)  # non-local blocks look at pooled keys
     rows, columns = (ceil(side / fewer) for side in stream.grid)
-    return Gaze(place, cells, stream.grid, (rows, columns))
+    return Gaze(path, cells, stream.grid, (rows, columns))

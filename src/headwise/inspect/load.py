@@ -10,7 +10,7 @@ import numpy as np
 
 from headwise.blocks.experts import Experts, Load, added
 from headwise.blocks.record import collect
-from headwise.blocks.stream import Place
+from headwise.blocks.stream import LayerPath
 from headwise.errors import UserError
 from headwise.inspect.pictures import alignment
 from headwise.inspect.svg import Drawing
@@ -28,22 +28,22 @@ def loads(loaded: Loaded, batches: int = 50) -> dict[str, Load]:
     experiment, task = loaded.experiment, loaded.task
     prepared = type(task).prepare(experiment.data, loaded.tokenisers)
     data, device = task.data(prepared.valid, experiment.seed, experiment.train), device_of(loaded.model)
-    found: dict[Place, Load] = {}
+    found: dict[LayerPath, Load] = {}
     with evaluating(loaded.model):
         for numbers in islice(data.plan(0), batches):
             with collect("load") as side:
                 task.loss(loaded.model, data.batch(numbers).to(device))
             found = added(found, side.values["load"])
-    return {named(place): load for place, load in found.items()}
+    return {named(path): load for path, load in found.items()}
 
 
-def named(place: Place) -> str:
+def named(path: LayerPath) -> str:
     """A layer as people count.
 
     >>> named(("encoder", 1, 1))
     'encoder-2'
     """
-    return "-".join(str(step + 1 if isinstance(step, int) else step) for step in place[:2]) or "experts"
+    return "-".join(str(step + 1 if isinstance(step, int) else step) for step in path[:2]) or "experts"
 
 
 def to_json(found: Mapping[str, Load]) -> dict[str, dict[str, Any]]:

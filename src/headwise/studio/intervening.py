@@ -17,7 +17,7 @@ from headwise.blocks.intervene import intervene, survey
 from headwise.blocks.part import Part
 from headwise.blocks.record import collect
 from headwise.blocks.stack import EncoderDecoder, LanguageModel
-from headwise.blocks.stream import Place
+from headwise.blocks.stream import LayerPath
 from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
@@ -47,8 +47,8 @@ class Masks:
 
     rows: int
     hide: Mapping[str, Tensor] = field(default_factory=dict)  # (N, S)
-    heads: Mapping[Place, Tensor] = field(default_factory=dict)  # (N, H)
-    parts: Mapping[Place, Tensor] = field(default_factory=dict)  # (N,)
+    heads: Mapping[LayerPath, Tensor] = field(default_factory=dict)  # (N, H)
+    parts: Mapping[LayerPath, Tensor] = field(default_factory=dict)  # (N,)
 
     def of(self, start: int, end: int) -> dict[str, Any]:
         """Those of some rows."""
@@ -122,18 +122,18 @@ class Case:
         tokens = self.source or self.before
         keys = len(tokens) if self.source else len(tokens) + len(self.wrote) - 1
         kinds = {"encoder", "cross"} if self.source else {"decoder"}
-        looked = [self.survey.keys.get(place) == keys for place, kind in self.survey.kinds.items() if kind in kinds]
+        looked = [self.survey.keys.get(path) == keys for path, kind in self.survey.kinds.items() if kind in kinds]
         return tokens if looked and all(looked) and not getattr(self.model, "recall", 0) else []
 
-    def place(self, kind: str, layer: int) -> Place:
+    def path(self, kind: str, layer: int) -> LayerPath:
         places = self.survey.places(kind)
         if not 0 <= layer < len(places):
             raise UserError(f"there is no layer {layer + 1} of {kind} attention here")
         return places[layer]
 
-    def whole(self, place: Place) -> bool:
+    def whole(self, path: LayerPath) -> bool:
         """Whether the part at a place is attention and nothing else: recurrent decoders have theirs inside."""
-        return self.survey.counts.get(place, 0) != 1
+        return self.survey.counts.get(path, 0) != 1
 
     def silent(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.bool, device=self.request.device)
@@ -141,8 +141,8 @@ class Case:
     def masks(self, changes: Changes) -> Masks:
         """A row in which nothing is changed, and one with all changes."""
         hide: dict[str, Tensor] = {}
-        heads: dict[Place, Tensor] = {}
-        parts: dict[Place, Tensor] = {}
+        heads: dict[LayerPath, Tensor] = {}
+        parts: dict[LayerPath, Tensor] = {}
         count = len(self.hideable)
         if not all(0 <= token < count for token in changes.hidden):
             raise UserError(f"hidden: {count} tokens can be hidden here; choose among them")
@@ -150,17 +150,17 @@ class Case:
             hide[self.stack] = self.silent(2, count)
             hide[self.stack][1, list(changes.hidden)] = True
         for kind, layer, head in changes.heads:
-            place = self.place(kind, layer)
-            count = self.survey.counts.get(place, 0)
+            path = self.path(kind, layer)
+            count = self.survey.counts.get(path, 0)
             if not 0 <= head < count:
                 raise UserError(f"heads: {count} can be silenced in layer {layer + 1} of {kind} attention")
-            heads.setdefault(place, self.silent(2, count))[1, head] = True
+            heads.setdefault(path, self.silent(2, count))[1, head] = True
         for kind, layer in changes.layers:
-            place = self.place(kind, layer)
-            if not self.whole(place):
+            path = self.path(kind, layer)
+            if not self.whole(path):
                 raise UserError(f"layers: {kind} attention is one head inside of another part; silence the head")
-            parts[place] = self.silent(2)
-            parts[place][1] = True
+            parts[path] = self.silent(2)
+            parts[path][1] = True
         return Masks(2, hide, heads, parts)
 
 
@@ -187,7 +187,7 @@ def intervened(case: Case, changes: Changes) -> dict[str, Any]:
             {
                 "name": kind,
                 "layers": [
-                    {"heads": found.counts.get(place, 0), "whole": case.whole(place)} for place in found.places(kind)
+                    {"heads": found.counts.get(path, 0), "whole": case.whole(path)} for path in found.places(kind)
                 ],
             }
             for kind in dict.fromkeys(found.kinds.values())
@@ -197,15 +197,15 @@ def intervened(case: Case, changes: Changes) -> dict[str, Any]:
 
 def effects(case: Case, kind: str, layer: int) -> dict[str, Any]:
     """How log P of the output changes when a head is silenced, for each of a layer, and for all of its attention."""
-    place = case.place(kind, layer)
-    count = case.survey.counts.get(place, 0)
+    path = case.path(kind, layer)
+    count = case.survey.counts.get(path, 0)
     heads = case.silent(count + 2, count)  # row 0: nothing is changed; the last row: all of it is silent
     heads[1:-1].fill_diagonal_(True)
     parts = case.silent(count + 2)
-    parts[-1] = case.whole(place)
-    totals = case.log_probs(Masks(count + 2, heads={place: heads} if count else {}, parts={place: parts})).sum(1)
+    parts[-1] = case.whole(path)
+    totals = case.log_probs(Masks(count + 2, heads={path: heads} if count else {}, parts={path: parts})).sum(1)
     found = (totals - totals[0]).tolist()
-    return {"heads": found[1:-1], "whole": found[-1] if case.whole(place) else None}
+    return {"heads": found[1:-1], "whole": found[-1] if case.whole(path) else None}
 
 
 def token_effects(case: Case) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def lens(case: Case) -> dict[str, Any]:
     decoder, target = case.model.decoder, case.tokenisers.target
     with collect("layer") as side:
         own = case.logits(1)
-    streams = [values[-1].x for place, values in side.values["layer"].items() if place[0] == "decoder"]
+    streams = [values[-1].x for path, values in side.values["layer"].items() if path[0] == "decoder"]
     wrote = torch.tensor(case.wrote, device=own.device)
     layers = []
     for x in streams:

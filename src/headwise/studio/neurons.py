@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.record import kind_of
-from headwise.blocks.stream import RECORDER, Place, Recorder
+from headwise.blocks.stream import RECORDER, LayerPath, Recorder
 from headwise.errors import UserError
 from headwise.inspect.maps import Maps
 from headwise.inspect.svg import visible
@@ -28,15 +28,15 @@ class Keeper(Recorder):
     """Keeps the last look at each place, in the order in which they came."""
 
     def __init__(self) -> None:
-        self.looks: dict[Place, AttentionInputs | ApproximateMap] = {}
+        self.looks: dict[LayerPath, AttentionInputs | ApproximateMap] = {}
 
-    def observe(self, place: Place, inputs: AttentionInputs | ApproximateMap) -> None:
-        self.looks.pop(place, None)
-        self.looks[place] = inputs
+    def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
+        self.looks.pop(path, None)
+        self.looks[path] = inputs
 
     def of(self, kind: str) -> list[AttentionInputs | ApproximateMap]:
         """Those of one kind of attention, a layer each."""
-        return [inputs for place, inputs in self.looks.items() if kind_of(place, inputs) == kind]
+        return [inputs for path, inputs in self.looks.items() if kind_of(path, inputs) == kind]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.experts import Load, added, summary
 from headwise.blocks.record import collect
-from headwise.blocks.stream import Place
+from headwise.blocks.stream import LayerPath
 from headwise.config.train import TrainConfig
 from headwise.runs.checkpoint import Checkpoint, restore, unique
 from headwise.train import hardware, optim
@@ -23,7 +23,7 @@ from headwise.train.state import Carrying, Paced, State, Task
 class Learner:
     """Model, optimiser, schedule and moving average, with the sums of what was learnt since `reset`."""
 
-    loads: dict[Place, Load]  # of experts, by their places
+    loads: dict[LayerPath, Load]  # of experts, by their places
 
     def __init__(self, model: nn.Module, task: Task, config: TrainConfig, seed: int):
         self.task, self.seed, self.clip = task, seed, config.clip

@@ -76,7 +76,7 @@ def _rows(tensor: Tensor, heads: list[int], qkv: SelfProjection, other: SelfProj
     parts = {"queries": q, "keys": q if isinstance(other, SharedQKProjection) else k, "values": v}
     flat = [
         # (1, H, C, D) -> (1, G, C, D) -> (GD, C)
-        other.spread(parts[role]).unflatten(1, (count, -1)).mean(2).squeeze(0).transpose(1, 2).flatten(0, 1)
+        other.repeat_kv(parts[role]).unflatten(1, (count, -1)).mean(2).squeeze(0).transpose(1, 2).flatten(0, 1)
         for role, count in zip(qkv.roles, heads, strict=True)
     ]
     return torch.cat(flat).reshape(-1, *tensor.shape[1:])

@@ -41,7 +41,7 @@ class Glimpse(nn.Module):
 
     def keys(self, ctx: Context) -> Tensor:
         """What queries are compared with, once per source: (B, S, C) -> (B, 1, S, C')."""
-        return ctx.cache.once(ctx.place, lambda: self.score.project(ctx.memory[self.name].x.unsqueeze(1)))
+        return ctx.cache.once(ctx.path, lambda: self.score.project(ctx.memory[self.name].x.unsqueeze(1)))
 
     def look(self, q: Tensor, keys: Tensor, pos: Tensor, ctx: Context) -> AttentionInputs:
         """Queries (R, T, H) at `pos`, beams of one source as further queries."""
@@ -53,13 +53,13 @@ class Glimpse(nn.Module):
         values = memory.x.unsqueeze(1)  # (B, S, C) -> (B, 1, S, C)
         look = AttentionInputs(
             q, keys, values, self.score.scale, layout, self.all_score_mods,
-            shared=ctx.shared, is_cross=True, score=self.score, side=ctx.side, place=ctx.place,
+            shared=ctx.shared, is_cross=True, score=self.score, side=ctx.side, path=ctx.path,
         )  # fmt: skip
-        return ctx.record.before(ctx.place, look)
+        return ctx.record.before(ctx.path, look)
 
     def seen(self, look: AttentionInputs, ctx: Context) -> Tensor:
         """c of each query, (B, 1, K*T, C)."""
-        return ctx.record.heads(ctx.place, auto(look))
+        return ctx.record.heads(ctx.path, auto(look))
 
 
 class Writing(Part):
@@ -84,7 +84,7 @@ class Attentional(Writing):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         look = self.glimpse.look(stream.x, self.glimpse.keys(ctx), stream.pos, ctx)
-        ctx.record.observe(ctx.place, look)
+        ctx.record.observe(ctx.path, look)
         return self.joined(stream.x, self.glimpse.seen(look, ctx))
 
     def joined(self, h: Tensor, seen: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class InputFeeding(Writing):
         self.tower, self.attend = Tower(recurrences, dropout), attend
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        glimpse, keys, fed_place = self.attend.glimpse, self.attend.glimpse.keys(ctx), (*ctx.place, "fed")
+        glimpse, keys, fed_place = self.attend.glimpse, self.attend.glimpse.keys(ctx), (*ctx.path, "fed")
         climb = Climb(self.tower, stream.x, ctx)
         fed = ctx.cache.state(fed_place, lambda: torch.zeros_like(climb.top))
         tops, outs = [], []
@@ -117,7 +117,7 @@ class InputFeeding(Writing):
             outs.append(out)
         climb.leave(ctx)
         ctx.cache.put(fed_place, fed)
-        ctx.record.observe(ctx.place, glimpse.look(torch.cat(tops, dim=1), keys, stream.pos, ctx))
+        ctx.record.observe(ctx.path, glimpse.look(torch.cat(tops, dim=1), keys, stream.pos, ctx))
         return torch.cat(outs, dim=1)
 
 
@@ -141,7 +141,7 @@ class Searching(Writing):
             states.append(climb.advance(t, contexts[-1]))
         climb.leave(ctx)
         s = torch.stack(states, dim=1)  # s_0 ... s_T: (R, T + 1, H)
-        ctx.record.observe(ctx.place, self.glimpse.look(s[:, :-1], keys, stream.pos, ctx))
+        ctx.record.observe(ctx.path, self.glimpse.look(s[:, :-1], keys, stream.pos, ctx))
         return self.output(torch.cat((s[:, 1:], x, torch.stack(contexts, dim=1)), dim=-1))
 
 
@@ -160,7 +160,7 @@ class Remembering(Writing):
         h = torch.cat((x, c), dim=-1)
         for number, recurrence in enumerate(self.recurrences):
             h, state = recurrence(self.drop(h) if number else h, state_before(ctx, number, len(x)))
-            ctx.cache.put(ctx.at(number).place, state)
+            ctx.cache.put(ctx.at(number).path, state)
         return self.output(torch.cat((h, x, c), dim=-1))
 
 
@@ -213,7 +213,7 @@ class Climb:
     def leave(self, ctx: Context) -> None:
         """The states for the next call."""
         for number, state in enumerate(self.states):
-            ctx.cache.put(ctx.at(number).place, torch.cat(state, dim=-1))
+            ctx.cache.put(ctx.at(number).path, torch.cat(state, dim=-1))
 
 
 # A recurrence as one step (t, rest, state) -> state. What x (R, T, C) gives is computed for all t at once; the weights

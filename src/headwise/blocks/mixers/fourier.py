@@ -29,7 +29,7 @@ class Fourier(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, keep = stream.x, stream.keep
-        ctx.record.observe(ctx.place, ApproximateMap(lambda: cosines(pool.real(stream).squeeze(-1)).to(x.dtype)))
+        ctx.record.observe(ctx.path, ApproximateMap(lambda: cosines(pool.real(stream).squeeze(-1)).to(x.dtype)))
         exact = x.to(torch.promote_types(x.dtype, torch.float32))  # there is no FFT of 16-bit numbers on CPUs
         if keep is None or keep.is_meta:  # what has no contents has no padding
             return Symmetric.apply(exact, mixed).to(x.dtype)

@@ -92,9 +92,9 @@ class LinearAttention(Projected):
             self.show(q, k, wide, stream, ctx, lambda: self._implied(phi, q, k, stream))
             if not self.causal:
                 return everywhere(phi, q, k, wide, stream.keep).to(v.dtype)
-            state = ctx.cache.state(ctx.place, lambda: nothing(phi, k, wide))
+            state = ctx.cache.state(ctx.path, lambda: nothing(phi, k, wide))
             out, state = onward(phi, q, k, wide, stream, state)
-            ctx.cache.put(ctx.place, state)
+            ctx.cache.put(ctx.path, state)
             return out.to(v.dtype)
 
     def _implied(self, phi: FeatureMap, q: Tensor, k: Tensor, stream: Stream) -> Tensor:

@@ -120,19 +120,19 @@ class HashedAttention(Projected):
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         new = q.shape[2]
-        k, v = ctx.cache.extend(ctx.place, 2, k, v)
+        k, v = ctx.cache.extend(ctx.path, 2, k, v)
         layout = self.qkv.geometry(stream, ctx, k.shape[2])
         if self.power is None:
             buckets = self.hashed(k, layout, ctx)
         else:
-            (buckets,) = ctx.cache.extend((*ctx.place, "buckets"), 3, self.hashed(k[:, :, -new:], layout, ctx))
+            (buckets,) = ctx.cache.extend((*ctx.path, "buckets"), 3, self.hashed(k[:, :, -new:], layout, ctx))
         going_on = self.power is not None and new < layout.keys
         out, implied = (self.glance if going_on else self.meet)(q, k, v, apart(buckets, layout), layout)
 
         def exact() -> AttentionInputs:
             return AttentionInputs(q, k, v, 1.0, layout, (Others(self.causal), *ALWAYS))
 
-        ctx.record.observe(ctx.place, ApproximateMap(implied, exact))
+        ctx.record.observe(ctx.path, ApproximateMap(implied, exact))
         return out
 
     def meet(self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, layout: AttentionLayout) -> Mixed:
@@ -168,12 +168,12 @@ class HashedAttention(Projected):
         # Drawn even where the answer is known: what is drawn after it must stay the same.
         rotations = self.draw(k, *columns)
         known = ctx.shared.get(NOTES, {})
-        if ctx.place not in known:
+        if ctx.path not in known:
             turned = (k.detach() @ rotations.flatten(2)).unflatten(-1, rotations.shape[2:])  # (B, H, T, R, columns)
             first, second = (corner(x, half) for x, half in zip(turned.split(columns, -1), halves, strict=True))
             found = (first + 2 * halves[0] * second).squeeze(-1).transpose(2, 3)  # (B, H, T, R, 1) -> (B, H, R, T)
-            known[ctx.place] = found.short()  # which there may be one of for each layer
-        return known[ctx.place].long()
+            known[ctx.path] = found.short()  # which there may be one of for each layer
+        return known[ctx.path].long()
 
     def directions(self, layout: AttentionLayout, device: torch.device) -> tuple[tuple[Any, ...], tuple[int, int]]:
         """How many directions a token's two corners are chosen from, and how many there must be for all tokens."""

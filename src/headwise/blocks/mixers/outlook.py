@@ -52,7 +52,7 @@ class Outlook(Part):
         if marks_of(stream) or grid is None:
             raise UserError("marks: outlook attention has no place for tokens before the patches; use marks = 0")
         where, weights = self.places(grid, stream.x.device), self.weights(stream.x, grid)
-        ctx.record.observe(ctx.place, ApproximateMap(lambda: self.map(weights, where, grid)))
+        ctx.record.observe(ctx.path, ApproximateMap(lambda: self.map(weights, where, grid)))
         values = F.pad(self.value(stream.x), (0, 0, 0, 1))  # (B, T + 1, HD): the last is beyond the edge
         cells = values.index_select(1, where.flatten()).view(len(values), *where.shape, self.heads, -1)
         # (B, N, H, KK, KK) @ (B, N, KK, H, D), heads first -> (B, N, H, KK, D)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.blocks.attention_inputs import AttentionLayout, ScoreMod
-from headwise.blocks.stream import Place
+from headwise.blocks.stream import LayerPath
 
 
 class Pattern(ScoreMod):
@@ -203,24 +203,24 @@ class Graph:
         """Whether a block is one of those; broadcasts."""
         return (block < self.first) | ((block > final - self.last) & (block <= final))
 
-    def seen(self, final: Tensor, count: int, heads: int, place: Place, training: bool) -> Tensor:
+    def seen(self, final: Tensor, count: int, heads: int, path: LayerPath, training: bool) -> Tensor:
         """The blocks that each of `count` blocks sees, (B, H, N, R): neighbours, ends, random ones. -1: not so many."""
         own = torch.arange(count, device=final.device).unsqueeze(1)
         near = own + torch.arange(-self.reach, self.reach + 1, device=final.device)
         near = near.expand(len(final), heads, -1, -1)
         near = near.masked_fill(self.at_an_end(near, final.view(-1, 1, 1, 1)), -1)
         ends = self.ends(final)[:, None, None].expand(-1, heads, count, -1)
-        blocks = torch.cat((near, ends, self.drawn(final, count, heads, place, training)), 3)
+        blocks = torch.cat((near, ends, self.drawn(final, count, heads, path, training)), 3)
         return blocks.masked_fill((blocks < 0) | (blocks >= count), -1)
 
-    def drawn(self, final: Tensor, count: int, heads: int, place: Place, training: bool) -> Tensor:
+    def drawn(self, final: Tensor, count: int, heads: int, path: LayerPath, training: bool) -> Tensor:
         """Random blocks, neither neighbours nor ends: (B, H, N, R)."""
         if self.released and not training:
             return final.new_zeros(len(final), heads, count, self.random)
         own, other = torch.arange(count, device=final.device).unsqueeze(1), torch.arange(count, device=final.device)
         limit = final.view(-1, 1, 1, 1) - self.last
         free = ((own - other).abs() > self.reach) & (other >= self.first) & (other <= limit)  # (B, 1, N, N)
-        numbers = [number for number in place if isinstance(number, int)]
+        numbers = [number for number in path if isinstance(number, int)]
         lots = scattered(self.seed, *numbers, torch.arange(heads, device=final.device).view(-1, 1, 1), own, other)
         lots, blocks = torch.where(free, lots, -1).topk(min(self.random, count))
         return blocks.masked_fill(lots < 0, -1)

@@ -57,7 +57,7 @@ class Projected(Part):
         q, k, v = self.qkv.split(self.qkv.project(stream.x))  # 3 x (B, H, T, D)
         for turn in self.turns:
             q, k = turn(q, stream.pos), turn(k, stream.pos)
-        mixed = ctx.record.heads(ctx.place, self.mix(q, k, v, stream, ctx))
+        mixed = ctx.record.heads(ctx.path, self.mix(q, k, v, stream, ctx))
         return self.out(mixed.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, HD)
 
     @abstractmethod
@@ -76,4 +76,4 @@ class Projected(Part):
             score_mods = ((Causal(),) if self.causal else ()) + ALWAYS
             return AttentionInputs(q, k, v, self.head_width**-0.5, layout, score_mods)
 
-        ctx.record.observe(ctx.place, ApproximateMap(weights, exact))
+        ctx.record.observe(ctx.path, ApproximateMap(weights, exact))

@@ -165,14 +165,14 @@ class Recurrent(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, lengths = stream.x, None if stream.keep is None else stream.keep.sum(1)
-        state = ctx.cache.state(ctx.place, lambda: self.initial(x, ctx))
+        state = ctx.cache.state(ctx.path, lambda: self.initial(x, ctx))
         out, state = self.ahead(x, state, lengths)
-        ctx.cache.put(ctx.place, state)
-        ctx.side.add("final", ctx.place, state)
+        ctx.cache.put(ctx.path, state)
+        ctx.side.add("final", ctx.path, state)
         if self.back is not None:
             zeros = x.new_zeros(len(x), self.back.state_width)
             back, state = self.back(turned(x, lengths), zeros, lengths)
-            ctx.side.add("final-backward", ctx.place, state)
+            ctx.side.add("final-backward", ctx.path, state)
             out = torch.cat((out, turned(back, lengths)), dim=-1)  # (B, T, H) -> (B, T, 2H)
         return self.out(out)
 
@@ -188,7 +188,7 @@ class Recurrent(Part):
                 f"begin: a final state of width {final.shape[-1]} cannot begin one of {self.ahead.state_width}; "
                 "give both stacks parts of the same kind and hidden width, or use begin = 'zeros'"
             )
-        layer = next((step for step in ctx.place if isinstance(step, int)), 0)
+        layer = next((step for step in ctx.path if isinstance(step, int)), 0)
         state = final[:, min(layer, final.shape[1] - 1)]  # (B, layers, S) -> (B, S)
         return state.repeat_interleave(len(x) // len(state), 0)  # beams of one source are contiguous rows
 

@@ -39,7 +39,7 @@ class Sparse(Projected):
         return Properties(causal=self.causal, steppable=self.causal)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
-        k, v = ctx.cache.extend(ctx.place, 2, k, v)
+        k, v = ctx.cache.extend(ctx.path, 2, k, v)
         inputs = self._look(q, k, v, stream, ctx)
         self.show(q, k, v, stream, ctx, lambda: weights(inputs))
         if inputs.layout.offset:
@@ -51,9 +51,9 @@ class Sparse(Projected):
         """All keys so far, at their places in the row."""
         keys, keep, segment = k.shape[2], stream.keep, stream.segment
         if keep is not None:
-            (keep,) = ctx.cache.extend((*ctx.place, "keep"), 1, keep)
+            (keep,) = ctx.cache.extend((*ctx.path, "keep"), 1, keep)
         if segment is not None:
-            (segment,) = ctx.cache.extend((*ctx.place, "segment"), 1, segment)
+            (segment,) = ctx.cache.extend((*ctx.path, "segment"), 1, segment)
         places = shared(ctx, ("places", keys), lambda: torch.arange(keys, device=q.device))
         first = shared(ctx, ("places", keys, q.shape[2]), lambda: places[keys - q.shape[2] :])
         layout = AttentionLayout(q.shape[2], keys, first, places, keep, stream.segment, segment)
@@ -146,7 +146,7 @@ class BigBird(Projected):
             return auto(inputs)
         count = -(-length // graph.block)
         final = graph.final(length, None if stream.keep is None else stream.keep[:, extra:], q.device)
-        seen = graph.seen(final, count, self.heads, ctx.place, self.training)
+        seen = graph.seen(final, count, self.heads, ctx.path, self.training)
 
         def masked() -> AttentionInputs:
             counted = Counted(graph.counts(seen, final), graph.block, extra)
@@ -190,7 +190,7 @@ class WithExtra(Stack):
         x = torch.cat((self.tokens.weight.expand(len(stream.x), -1, -1), stream.x), 1)  # (B, extra + T, C)
         keep = None if stream.keep is None else F.pad(stream.keep, (count, 0), value=True)
         found = super().forward(Stream(x, F.pad(stream.pos, (count, 0)), keep), ctx)
-        return stream.carrying(found.x[:, count:])
+        return stream.with_x(found.x[:, count:])
 
 
 def real(inputs: AttentionInputs) -> Tensor:

@@ -62,7 +62,7 @@ class Workspace(Projected):
         self.hold = nn.Linear(width, 2 * width, bias=False)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
-        stack = ("workspace", self.slots, stream.x.shape[-1], *ctx.place[:1])  # stages of another width have their own
+        stack = ("workspace", self.slots, stream.x.shape[-1], *ctx.path[:1])  # stages of another width have their own
         slots = ctx.shared.get(stack)
         if slots is None:  # rows of the identity: each slot begins as another
             slots = torch.eye(self.slots, stream.x.shape[-1], dtype=q.dtype, device=q.device).expand(len(q), -1, -1)
@@ -78,6 +78,6 @@ class Workspace(Projected):
 
     def updated(self, slots: Tensor, written: Tensor, stream: Stream) -> Tensor:
         """The slots (B, N, C) after something was written."""
-        heard = self.heed(pool.mean(stream.carrying((self.stress * stream.x).relu())))  # (B, T, C) -> (B, 2C)
+        heard = self.heed(pool.mean(stream.with_x((self.stress * stream.x).relu())))  # (B, T, C) -> (B, 2C)
         come, stay = (heard.unsqueeze(1) + self.hold(slots.tanh())).chunk(2, dim=-1)  # 2 x (B, N, C)
         return come.sigmoid() * written.tanh() + (stay + 1).sigmoid() * slots
