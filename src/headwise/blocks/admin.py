@@ -1,4 +1,4 @@
-"""Admin: Post-LN whose residual paths are scaled, by one pass before training (C11; Liu et al. 2020, "Understanding the
+"""Admin: Post-LN whose residual paths are scaled, by one pass before training (Liu et al. 2020, "Understanding the
 Difficulty of Training Transformers").
 
 The more an output leans on its residual branches, the more it moves when their weights do. With a larger ω each branch

@@ -1,4 +1,4 @@
-"""Experts in the place of the feed-forward network: each token is sent to one of them, or to a few (E9, F48, F49).
+"""Experts in the place of the feed-forward network: each token is sent to one of them, or to a few.
 
 One expert: Fedus et al. 2022, "Switch Transformers: Scaling to Trillion Parameter Models with Simple and Efficient
 Sparsity". Several: Shazeer et al. 2017, "Outrageously Large Neural Networks"; Lepikhin et al. 2021, "GShard". The loss

@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network, its activations and the gated family (F02-F12, Shazeer 2020)."""
+"""The position-wise feed-forward network, its activations and the gated family (GLU, Shazeer 2020)."""
 
 from __future__ import annotations
 

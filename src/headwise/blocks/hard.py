@@ -1,4 +1,4 @@
-"""Looks at one key, or at a window around one, instead of at all (B2).
+"""Looks at one key, or at a window around one, instead of at all.
 
 Hard attention: Xu et al. 2015, "Show, Attend and Tell", section 4.1. Local attention: Luong et al. 2015, section 3.2;
 its monotonic form is a `Window` around the query's own position.

@@ -1,4 +1,4 @@
-"""From vectors to words: logits, and the vocabulary loss in chunks (I7)."""
+"""From vectors to words: logits, and the vocabulary loss in chunks."""
 
 from __future__ import annotations
 

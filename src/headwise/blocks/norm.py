@@ -1,4 +1,4 @@
-"""Normalisation over the width (C9, F13)."""
+"""Normalisation over the width."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Positions that are added to the embeddings (C3, C4). Relative ones are score mods (`blocks.score_mods`)."""
+"""Positions that are added to the embeddings. Relative ones are score mods (`blocks.score_mods`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wirings: how parts, norms and residual adds make a layer (C8, C10).
+"""Wirings: how parts, norms and residual adds make a layer.
 
 A wiring is a layer, `layer(stream, ctx) -> stream`, that owns a tuple of parts with their norms.
 """

@@ -1,4 +1,4 @@
-"""Reversible layers: activations are computed back from the outputs instead of being kept (E1; Kitaev et al. 2020,
+"""Reversible layers: activations are computed back from the outputs instead of being kept (Kitaev et al. 2020,
 section 3, after Gomez et al. 2017).
 
 The stream carries two halves in its channels. A part f with its norm takes a step (a, b) -> (b, a + f(norm(b))), whose

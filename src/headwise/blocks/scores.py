@@ -1,4 +1,4 @@
-"""Alignment scores: how well a query fits a key (B1).
+"""Alignment scores: how well a query fits a key.
 
 Additive: Bahdanau et al. 2015; dot, general, concat and location: Luong et al. 2015; cosine: Graves et al. 2014
 (Neural Turing Machine), bounded: Liu et al. 2022; scaled: Vaswani et al. 2017. Each head has weights of its own.

@@ -1,22 +1,22 @@
 """Scores that compare no tokens: Synthesizer (Tay et al. 2020, "Synthesizer: Rethinking Self-Attention in Transformer
 Models"), and their mixtures with those that do, as Narang et al. (2021) measured them in the self-attention of T5:
 
-    F40  dense                           W relu(q)
-    F41  mixture of scaled and dense     q k / sqrt(D) + W relu(q)
-    F42  the same, gated                 (1 - g) q k / sqrt(D) + g W relu(q), where g = sigmoid(a) and a begins as 0
-    F43  factorised                      R1 R2^T of rank 16
-    F44  random                          R of (N, H, N)
-    F45  mixture of scaled and random    q k / sqrt(D) + R
-    F46  the same, gated                 (1 - g) q k / sqrt(D) + g R
+    dense                           W relu(q)
+    mixture of scaled and dense     q k / sqrt(D) + W relu(q)
+    the same, gated                 (1 - g) q k / sqrt(D) + g W relu(q), where g = sigmoid(a) and a begins as 0
+    factorised                      R1 R2^T of rank 16
+    random                          R of (N, H, N)
+    mixture of scaled and random    q k / sqrt(D) + R
+    the same, gated                 (1 - g) q k / sqrt(D) + g R
 
 Masks, relative biases and the values' mixture are those of any attention. Keys are known by their places in a row, so
 a row may have at most N tokens, and documents that are packed into one are not told apart by them.
 
-A score says what it `reads`, and self-attention projects nothing else: F40 has no keys, F43 and F44 have neither keys
-nor queries (Tay et al., section 3: Y = softmax(R) G(X)).
+A score says what it `reads`, and self-attention projects nothing else: the dense form has no keys, the factorised and
+random ones have neither keys nor queries (Tay et al., section 3: Y = softmax(R) G(X)).
 
-DISCREPANCY: in the released code of F43 both factors run over the keys, so that all queries see alike; here R1 runs
-over the queries, as in the paper.
+DISCREPANCY: in the released code of the factorised form both factors run over the keys, so that all queries see alike;
+here R1 runs over the queries, as in the paper.
 
 Letters: B rows, H heads, Tq queries, Tk keys, D head_width, N limit, K rank.
 """

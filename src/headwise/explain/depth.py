@@ -1,4 +1,4 @@
-"""Why deep Post-LN Transformers are hard to train: the two measurements of Liu et al. 2020 (C10, C11).
+"""Why deep Post-LN Transformers are hard to train: the two measurements of Liu et al. 2020.
 
 Gradients: at the start of training, the norm of the gradient of each layer's parameters in an encoder-decoder.
 Amplification: how far an encoder's output moves when small random noise is added to the weights of all its layers. In

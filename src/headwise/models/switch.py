@@ -1,6 +1,6 @@
 """Switch Transformer (Fedus et al. 2022): T5 with experts in the place of every other feed-forward network.
 
-Matrices begin with a tenth of T5's variance (section 2.4). The sizes `narang-` are F49 and F48 of Narang et al. 2021,
+Matrices begin with a tenth of T5's variance (section 2.4). The sizes `narang-` are those of Narang et al. 2021,
 "Do Transformer Modifications Transfer Across Implementations and Applications?": LayerNorm, biases in the dense
 networks as in the experts, and experts in every fourth one.
 """

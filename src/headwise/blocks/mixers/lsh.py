@@ -1,4 +1,4 @@
-"""Attention among tokens that fall into the same bucket (E1; Kitaev et al. 2020, Reformer: The Efficient Transformer).
+"""Attention among tokens that fall into the same bucket (Kitaev et al. 2020, Reformer: The Efficient Transformer).
 
 Queries are keys, so similar tokens find each other by hashing: in each round a random rotation sends a token to its
 nearest of `buckets` corners. Who meets in a bucket is in `blocks/mixers/meeting.py`.

@@ -1,5 +1,5 @@
 """Attention among those who meet: tokens are sorted into chunks once for each round of hashing, a chunk sees itself and
-the one before it, and all rounds together make one softmax (E1; Kitaev et al. 2020, sections 2-3).
+the one before it, and all rounds together make one softmax (Kitaev et al. 2020, sections 2-3).
 
 Scores are made for some blocks of tokens at a time, again in the backward pass, and never kept: memory is linear in the
 length, and what is computed between two products stays in the processor's caches. Blocks are chunks or, in a decoder,

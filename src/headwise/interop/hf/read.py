@@ -59,7 +59,7 @@ def assemble(kind: Architecture, data: Mapping[str, Any], weights: Weights, text
     theirs, name, labels = kind.theirs.read(data, where), kind.class_of(data, where), label_names(data, where)
     assert isinstance(theirs, Theirs)
     shape, own = kind.classes[name], kind.for_class(name)
-    task, settings_of_task = judged(data, labels, where) if shape == "classify" else (shape, {})
+    task, settings_of_task = infer_classification_task(data, labels, where) if shape == "classify" else (shape, {})
     words = texts.words(kind, theirs, {**dict(theirs), **data}, labels if task in LABELLERS else ())
     if task == "regress":
         words = words._replace(target=Rows(0))
@@ -87,7 +87,7 @@ def assemble_images(kind: Architecture, data: Mapping[str, Any], weights: Weight
     where = str(folder / "config.json")
     name = kind.class_of(data, where)
     task, labels = kind.classes[name], label_names(data, where)
-    if task == "classify-images" and judged(data, labels, where) != ("classify", {}):
+    if task == "classify-images" and infer_classification_task(data, labels, where) != ("classify", {}):
         raise UserError(f"{where}: problem_type: of images only one label of several is supported")
     config = validate(kind.config, kind.theirs.read(data, where).ours(task, weights.names), where)
     pixels = read_pixels(folder, config.image, config.channels)
@@ -113,7 +113,9 @@ def label_names(config: Mapping[str, Any], where: str) -> list[str]:
     return [str(named[key]) for key in sorted(named, key=int)]
 
 
-def judged(config: Mapping[str, Any], labels: Sequence[str], where: str) -> tuple[str, dict[str, Any]]:
+def infer_classification_task(
+    config: Mapping[str, Any], labels: Sequence[str], where: str
+) -> tuple[str, dict[str, Any]]:
     """The task of a model that classifies texts, with its settings: what the pipeline of `transformers` makes of its
     logits. One label of which nothing more is said has a sigmoid there."""
     problem, alone = config.get("problem_type"), len(labels) == 1

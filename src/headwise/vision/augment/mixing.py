@@ -69,7 +69,7 @@ class Cutmix(Mixing):
 
 @dataclass(frozen=True)
 class Switch(Mixing):
-    """One way of mixing for each image, with a probability the second (G3)."""
+    """One way of mixing for each image, with a probability the second."""
 
     first: Mixing
     second: Mixing
