@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 import headwise
+from headwise.inference.trained_model import Loaded
 from headwise.interop import from_gguf
 from headwise.interop.gguf import Gguf
-from headwise.loaded import Loaded
 
 PROMPTS = ["The capital of France is", "Once upon a time, there was a little robot who", "Water boils at"]
 

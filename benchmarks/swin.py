@@ -18,8 +18,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import headwise
-from headwise.blocks.attention import Attention
-from headwise.blocks.kernels import plain
+from headwise.blocks.attention.kernels import plain
+from headwise.blocks.attention.multihead import Attention
 
 
 def operations(name: str, side: int) -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headwise.blocks.stack import parameters
-from headwise.building import build
 from headwise.catalog import CATALOG, names
+from headwise.models.build import build
 
 ROOT = Path(__file__).parents[1]
 COUNT = r"\d{1,3}(?:,\d{3}){2,}"

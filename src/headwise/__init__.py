@@ -18,27 +18,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwise.blocks.record import record
-    from headwise.building import build
     from headwise.errors import UserError
-    from headwise.fitting import fit
+    from headwise.inference.trained_model import load
     from headwise.interop import from_hf, to_hf
-    from headwise.loaded import load
-    from headwise.swapping import swap
-    from headwise.workflow import resume, train_experiment
+    from headwise.models.build import build
+    from headwise.train.autofit import fit
+    from headwise.train.experiment import resume, train_experiment
+    from headwise.tuning.swap import swap
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "UserError": "headwise.errors",
-    "build": "headwise.building",
-    "fit": "headwise.fitting",
+    "build": "headwise.models.build",
+    "fit": "headwise.train.autofit",
     "from_hf": "headwise.interop",
-    "load": "headwise.loaded",
+    "load": "headwise.inference.trained_model",
     "record": "headwise.blocks.record",
-    "resume": "headwise.workflow",
-    "swap": "headwise.swapping",
+    "resume": "headwise.train.experiment",
+    "swap": "headwise.tuning.swap",
     "to_hf": "headwise.interop",
-    "train_experiment": "headwise.workflow",
+    "train_experiment": "headwise.train.experiment",
 }
 __all__ = [
     "UserError", "build", "fit", "from_hf", "load", "record", "resume", "swap", "to_hf", "train_experiment",

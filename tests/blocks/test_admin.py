@@ -16,8 +16,8 @@ from headwise.blocks.norm import LayerNorm
 from headwise.blocks.residual import Post
 from headwise.blocks.stream import Context, Stream
 from headwise.config.experiment import resolved
-from headwise.loaded import load
-from headwise.workflow import resume, train_experiment
+from headwise.inference.trained_model import load
+from headwise.train.experiment import resume, train_experiment
 
 IDS = torch.tensor([[5, 6, 7, 8, 2], [9, 4, 3, 2, 0]])
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from headwise.blocks.attention import Attention
+from headwise.blocks.attention.multihead import Attention
+from headwise.blocks.attention.score_mods import Alibi, Causal
 from headwise.blocks.cache import DecodingCache
-from headwise.blocks.score_mods import Alibi, Causal
 from headwise.blocks.stream import Cache, Context, Stream
 
 close = torch.testing.assert_close

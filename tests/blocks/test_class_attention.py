@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 import headwise
 from headwise import UserError
-from headwise.blocks.attention import Attention, CrossProjection
+from headwise.blocks.attention.multihead import Attention, CrossProjection
+from headwise.blocks.attention.talking_heads import TalkingHeads
 from headwise.blocks.class_attention import ClassLayer, Marking
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.stream import Context, Stream
-from headwise.blocks.talking import TalkingHeads
 
 WIDTH, HEADS = 8, 2
 

@@ -11,8 +11,8 @@ from headwise.errors import UserError
 from headwise.models.gpt import Gpt2Config
 from headwise.models.ngram import NgramConfig
 from headwise.tasks.transduce import Transduce
-from headwise.text.listed import Characters
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters
 
 SOURCE = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0]])
 TARGET = torch.tensor([[1, 9, 10], [1, 11, 0]])

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from headwise.blocks.attention import Attention, CrossProjection
+from headwise.blocks.attention.multihead import Attention, CrossProjection
+from headwise.blocks.attention.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, Window
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.embed import Embedding
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.part import Part
-from headwise.blocks.position import NoPosition
+from headwise.blocks.positions.absolute import NoPosition
 from headwise.blocks.residual import Post
-from headwise.blocks.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, Window
 from headwise.blocks.stack import Decoder, Stack
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import headwise
-from headwise.blocks.attention import Attention, CrossProjection
+from headwise.blocks.attention.multihead import Attention, CrossProjection
+from headwise.blocks.attention.score_mods import BucketBias
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.lsh import HashedAttention
 from headwise.blocks.norm import LayerNorm
@@ -18,7 +19,6 @@ from headwise.blocks.part import Part
 from headwise.blocks.record import collect, record
 from headwise.blocks.residual import Add, Pre
 from headwise.blocks.reversible import Branch, Journey, Reversible, step
-from headwise.blocks.score_mods import BucketBias
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 

@@ -90,7 +90,7 @@ def experiment_file(tmp_path) -> Callable[..., Path]:
 def trained(tmp_path_factory) -> Path:
     """A run that has learnt to reverse."""
     from headwise.config.experiment import Experiment
-    from headwise.workflow import train_experiment
+    from headwise.train.experiment import train_experiment
 
     folder = tmp_path_factory.mktemp("trained")
     experiment = Experiment.read(write_experiment(folder), [f'data.cache="{folder}/cache"'])

@@ -9,8 +9,8 @@ from PIL import Image
 
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
+from headwise.train.experiment import train_experiment
 from headwise.vision.scenes import scenes
-from headwise.workflow import train_experiment
 
 EXPERIMENT = {
     "name": "boxes",

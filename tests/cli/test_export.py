@@ -6,9 +6,9 @@ import torch
 
 from headwise.catalog import CATALOG
 from headwise.config.experiment import Experiment
-from headwise.loaded import Loaded, task_of
-from headwise.text.listed import Characters, Labels
+from headwise.inference.trained_model import Loaded, task_of
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters, Labels
 from headwise.vision.pixels import Pixels
 
 LETTERS = Characters("abcdefgh ")

@@ -23,13 +23,13 @@ from headwise.bench.jobs import (
     Work,
 )
 from headwise.config.experiment import Experiment
-from headwise.extras import EXTRAS
+from headwise.inference.trained_model import Loaded, task_of
 from headwise.interop.marian_text import MarianTokeniser
-from headwise.loaded import Loaded, task_of
 from headwise.text import SPECIALS
 from headwise.text.base import Tokeniser
-from headwise.text.listed import Characters
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters
+from headwise.utils.extras import EXTRAS
 
 # Read by every Python that is started: neither modules nor distributions of these names are on its path.
 BLOCKED = """

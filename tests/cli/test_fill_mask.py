@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headwise.config.experiment import resolved
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 
 @pytest.fixture(scope="module")

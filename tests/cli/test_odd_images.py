@@ -13,9 +13,9 @@ from PIL import Image
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
 from headwise.errors import UserError
-from headwise.loaded import Loaded, task_of
-from headwise.text.listed import Labels, Words
+from headwise.inference.trained_model import Loaded, task_of
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels, Words
 from headwise.vision.pixels import Pixels
 
 SIZES = [(1, 400), (400, 1), (1, 1), (1, 65_535)]  # width and height
@@ -85,7 +85,7 @@ def test_endless_images_are_refused_before_they_are_decoded(headwise, runs, tmp_
 
 
 def test_images_without_pixels_are_refused(runs):
-    from headwise.loaded import load
+    from headwise.inference.trained_model import load
 
     for size in ((0, 0), (0, 5), (5, 0)):
         with pytest.raises(UserError, match=f"{size[0]} x {size[1]} pixels"):

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from headwise.config.experiment import resolved
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 COUNTED = {"epochs": 1, "threads": 1}
 BRIEF = {"steps": 40, "batch_size": 16, "threads": 1, "schedule": {"lr": 0.02, "warmup": 5}}

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 import headwise as hw
-from headwise import engines
+from headwise.decode import backends
 from headwise.interop.ctranslate2 import CTranslate2Engine
 
 
@@ -32,12 +32,12 @@ def test_translate_a_file_with_another_engine(headwise, trained, tmp_path):
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_eight_bits_are_left_to_ctranslate2_only_where_its_sums_are_right(trained, monkeypatch, caplog, wrong):
-    monkeypatch.setattr(engines, "overflows", lambda: wrong)  # as the CPU has it
+    monkeypatch.setattr(backends, "overflows", lambda: wrong)  # as the CPU has it
     loaded = hw.load(trained)
-    taken = [engines.choose(loaded, "auto", int8).model for int8 in (False, True)]
+    taken = [backends.choose(loaded, "auto", int8).model for int8 in (False, True)]
     assert [isinstance(model, CTranslate2Engine) for model in taken] == [True, not wrong]
     assert not caplog.text
-    assert isinstance(engines.choose(loaded, "ctranslate2", int8=True).model, CTranslate2Engine)
+    assert isinstance(backends.choose(loaded, "ctranslate2", int8=True).model, CTranslate2Engine)
     assert ("use --engine native" in caplog.text) is wrong
 
 

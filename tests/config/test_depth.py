@@ -3,11 +3,11 @@
 import pytest
 
 from headwise import catalog
-from headwise.building import build
 from headwise.config.base import validate
 from headwise.config.compare import ComparisonConfig
 from headwise.config.experiment import Experiment, resolved
 from headwise.errors import UserError
+from headwise.models.build import build
 from headwise.models.layered import LayeredConfig, StackConfig
 from headwise.models.transformer import TransformerConfig
 

@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from checks import ready
 from torch import Tensor, nn
 
-from headwise.blocks.attention import CrossProjection, SelfProjection
+from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.catalog import CATALOG
 from headwise.config.data import WordsConfig
 from headwise.config.experiment import Experiment, resolved
-from headwise.loaded import task_of
-from headwise.models.initial import rows
-from headwise.tasks import caption, detect, recognise, task_class
+from headwise.inference.trained_model import task_of
+from headwise.models.init_weights import rows
+from headwise.tasks import caption, classify_images, detect, task_class
 from headwise.tasks.base import Task
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.images import Images
@@ -62,7 +62,7 @@ def write_texts(folder: Path) -> None:
 MORE = {"answer": {"columns": ["question", "text", "answer"]}, "masked": {"format": "lines"}}
 MORE["language-model"] = MORE["masked"]
 OUTPUTS: dict[str, Callable[[Any], Any]] = {
-    "classify-images": recognise.labels,
+    "classify-images": classify_images.labels,
     "detect": detect.classes,
     "caption": lambda captions: caption.words(captions, WordsConfig()),
 }

@@ -15,7 +15,7 @@ import headwise
 from headwise import UserError
 from headwise.config.base import Config
 from headwise.config.parts import PARTS, PartConfig
-from headwise.plugins import add_parts
+from headwise.utils.plugins import add_parts
 
 FILE = Path(__file__).with_name("moving_average.py")
 

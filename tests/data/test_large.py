@@ -9,7 +9,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from headwise.config.experiment import resolved
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()

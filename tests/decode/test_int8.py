@@ -9,7 +9,7 @@ from headwise.config.decode import DecodeConfig
 from headwise.decode import Ensemble, decode
 from headwise.decode.driver import threads
 from headwise.decode.int8 import Int8Head, Int8Linear, overflows, quantised
-from headwise.decode.layout import columnwise
+from headwise.decode.weight_layout import columnwise
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
 

@@ -9,10 +9,10 @@ import torch
 import headwise
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.part import Part, Properties
-from headwise.blocks.plan import GAPS
 from headwise.blocks.record import record
 from headwise.blocks.residual import Pre
 from headwise.blocks.stack import LanguageModel
+from headwise.blocks.step_decoder import GAPS
 from headwise.catalog import CATALOG
 from headwise.config.decode import DecodeConfig
 from headwise.decode import Ensemble, decode, decode_batches

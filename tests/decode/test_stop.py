@@ -13,9 +13,9 @@ from headwise.config.decode import DecodeConfig
 from headwise.decode import decode, stream
 from headwise.decode.text import cut, following, growing
 from headwise.text import BOS, EOS
-from headwise.text.listed import Bytes, Characters, Words
 from headwise.text.normalise import PLAIN
 from headwise.text.subword import Bpe
+from headwise.text.vocabulary import Bytes, Characters, Words
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def test_dropout_is_off_and_comes_back():
 )
 def test_states_that_go_on_and_counts_need_no_window(tmp_path, kind, reach):
     from headwise.config.experiment import resolved
-    from headwise.workflow import train_experiment
+    from headwise.train.experiment import train_experiment
 
     (tmp_path / "text").write_text("to be or not to be, that is the question\n" * 8)
     learns = {"steps": 1, "batch_size": 2} if kind != "ngram" else {"epochs": 1}

@@ -11,7 +11,7 @@ from headwise.cli.main import main
 from headwise.config.experiment import Experiment
 from headwise.embeddings import Vectors
 from headwise.errors import UserError
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 COLOURS = ["red", "green", "blue", "black", "white", "grey"]
 NUMBERS = ["one", "two", "three", "four", "five", "six"]

@@ -8,8 +8,8 @@ from headwise.blocks.stream import Context
 from headwise.embeddings.sentences import embed
 from headwise.errors import UserError
 from headwise.text import BOS, EOS
-from headwise.text.listed import Characters
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters
 
 LETTERS = Characters("abcdefgh")
 BOTH = Tokenisers(LETTERS, LETTERS)

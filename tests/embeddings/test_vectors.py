@@ -7,8 +7,8 @@ import torch
 import headwise
 from headwise.embeddings import Vectors, initialise
 from headwise.errors import UserError
-from headwise.text.listed import Words
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Words
 
 SQUARE = Vectors(
     ("king", "man", "woman", "queen", "nothing"),

@@ -9,7 +9,7 @@ import pytest
 from headwise.errors import UserError
 from headwise.evaluate.bleu import bleu
 from headwise.evaluate.by_length import by_length, plot_by_length
-from headwise.evaluate.errors import sequence_error_rate
+from headwise.evaluate.error_rates import sequence_error_rate
 from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwise.evaluate import edit_distance, phoneme_error_rate, sequence_error_rate, word_error_rate
-from headwise.evaluate.errors import character_error_rate
+from headwise.evaluate.error_rates import character_error_rate
 
 tokens = st.lists(st.sampled_from("abcd"), min_size=1, max_size=90)
 

@@ -15,8 +15,8 @@ from headwise.cli.extrapolate import extrapolate as command
 from headwise.config.experiment import resolved
 from headwise.data.examples import Examples, tokenise
 from headwise.evaluate.extrapolate import extrapolate, plot
-from headwise.loaded import Loaded
-from headwise.workflow import train_experiment
+from headwise.inference.trained_model import Loaded
+from headwise.train.experiment import train_experiment
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 40
 

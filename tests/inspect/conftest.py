@@ -7,9 +7,9 @@ import torch
 
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
-from headwise.loaded import Loaded, task_of
-from headwise.text.listed import Labels
+from headwise.inference.trained_model import Loaded, task_of
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels
 from headwise.vision.pixels import Pixels
 
 

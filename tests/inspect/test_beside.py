@@ -55,7 +55,7 @@ def test_what_is_not_there_is_named() -> None:
 def runs(tmp_path_factory) -> dict[str, Path]:
     """A recurrent model with attention and a Transformer, both hardly trained."""
     from headwise.config.experiment import Experiment
-    from headwise.workflow import train_experiment
+    from headwise.train.experiment import train_experiment
 
     folder = tmp_path_factory.mktemp("beside")
     (folder / "pairs.tsv").write_text("".join(f"{word}\t{' '.join(word.upper())}\n" for word in ("ab", "bca", "cab")))

@@ -13,11 +13,11 @@ import headwise
 from headwise.config.experiment import Experiment
 from headwise.decode.driver import decode
 from headwise.errors import UserError
+from headwise.inference.trained_model import Loaded
 from headwise.inspect.exposure import exposure, follow, measure, plot
-from headwise.loaded import Loaded
 from headwise.text import BOS, EOS, PAD
-from headwise.text.listed import Characters
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters
 
 LENGTH, RATE, COPY, WRONG = 12, 0.1, 5, 9
 

@@ -12,14 +12,14 @@ from PIL import Image
 
 from headwise import UserError
 from headwise.blocks.grid import Tiling
+from headwise.inference.trained_model import Loaded, task_of
 from headwise.inspect.image_views import VIEWS, show, usual
 from headwise.inspect.panels import borders, canvas, covered
 from headwise.inspect.patches import added_by, components, kernels, offsets, places, similarities
 from headwise.inspect.scene import Scene
 from headwise.inspect.svg import Rect
-from headwise.loaded import Loaded, task_of
-from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 16, 3), dtype=np.uint8))
 OUTSIDE = {"detr-tiny": ("detect", "scenes"), "captioner-tiny": ("caption", "scene-captions")}

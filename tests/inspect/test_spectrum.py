@@ -15,11 +15,11 @@ import headwise
 from headwise import UserError
 from headwise.cli.main import main
 from headwise.config.experiment import resolved
+from headwise.inference.trained_model import Loaded, task_of
 from headwise.inspect.spectrum import PLACES, spectrum
-from headwise.loaded import Loaded, task_of
-from headwise.text.listed import Characters
 from headwise.text.tokenisers import Tokenisers
-from headwise.workflow import train_experiment
+from headwise.text.vocabulary import Characters
+from headwise.train.experiment import train_experiment
 
 LETTERS = Characters("abcdefgh ")
 

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from headwise.blocks.stack import EncoderDecoder
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD, SPECIALS
-from headwise.text.listed import Characters
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters
 
 LETTERS = "abcdefgh"
 

@@ -14,8 +14,8 @@ from headwise.config.experiment import Experiment
 from headwise.config.train import TrainConfig
 from headwise.decode import decode
 from headwise.errors import UserError
+from headwise.inference.trained_model import Loaded
 from headwise.interop.ctranslate2 import CTranslate2Engine, can_express, export_ctranslate2
-from headwise.loaded import Loaded
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, SPECIALS
 

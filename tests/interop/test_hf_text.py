@@ -12,10 +12,10 @@ from headwise.interop.hf.text import Texts
 from headwise.interop.hf.tokenizer_json import expressed, framed
 from headwise.text import BOS, EOS, PAD, SPECIALS
 from headwise.text.hf import HfTokeniser, Rows
-from headwise.text.listed import Bytes, Characters, Words
 from headwise.text.normalise import PLAIN, Normaliser
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Bytes, Characters, Words
 
 TEXT = ["the cat sat on the mat", "a dog and a cat", "the dog ran to the mat 1234 times"] * 8
 SAMPLES = ["the cat sat", " a  dog ran\nto 12 mats", "Zürich ☂ 東京", "", "catsanddogs, and the naïve"]

@@ -7,10 +7,10 @@ import torch
 
 import headwise
 from headwise import UserError
+from headwise.blocks.attention.talking_heads import TalkingHeads
 from headwise.blocks.class_attention import ClassLayer, Marking
 from headwise.blocks.residual import DropPath, ScaledAdd
 from headwise.blocks.stack import parameters
-from headwise.blocks.talking import TalkingHeads
 
 COUNTS = {
     "xxs24": 11_956_264,

@@ -10,7 +10,7 @@ from torch import nn
 
 import headwise
 from headwise.blocks.batchnorm import fused
-from headwise.blocks.mixers.pairwise import NonLocal
+from headwise.blocks.mixers.nonlocal_block import NonLocal
 from headwise.blocks.stack import parameters
 from headwise.blocks.stream import Context
 

@@ -15,9 +15,9 @@ from headwise.blocks.stream import Context
 from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import resolved
 from headwise.decode import Ensemble, decode
-from headwise.loaded import Loaded
-from headwise.text.listed import Words
+from headwise.inference.trained_model import Loaded
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Words
 
 KINDS = ("sutskever", "cho", "bahdanau", "luong")
 LOOKING = ("bahdanau", "luong")

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from headwise.blocks.stack import parameters
-from headwise.building import build
 from headwise.catalog import CATALOG
 from headwise.config.base import Config, merge, validate
 from headwise.config.parts import NORMS, PARTS, POSITIONS, SCORES, WIRINGS
 from headwise.errors import UserError
 from headwise.inspect.cost import inputs, room
+from headwise.models.build import build
 from headwise.models.pictured import PictureConfig
 
 TABLES = (PARTS, NORMS, WIRINGS, POSITIONS, SCORES)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import headwise
 from headwise import UserError
-from headwise.blocks.recall import Recall
+from headwise.blocks.segment_memory import Recall
 from headwise.blocks.stack import parameters
 
 LONG = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 4], [11, 4, 10, 5, 9, 6, 8, 7]])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.admin import Admin, profile
-from headwise.blocks.attention import Attention
+from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.stack import Stack

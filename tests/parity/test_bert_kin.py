@@ -22,7 +22,7 @@ from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.testing import assert_parity
 from headwise.text import EOS, PAD, UNK
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # torch's, of what this file of theirs is made with

@@ -20,7 +20,7 @@ from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.testing import assert_parity
 from headwise.text import EOS, PAD, UNK
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()

@@ -20,11 +20,11 @@ from transformers import (
 from transformers.utils import logging
 
 from headwise.blocks.record import collect
-from headwise.building import build
 from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import write_folder
+from headwise.models.build import build
 from headwise.testing import assert_parity
 from headwise.text import BOS, EOS
 

@@ -20,7 +20,7 @@ from headwise.cli.main import main
 from headwise.config.experiment import resolved
 from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import read_folder
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()

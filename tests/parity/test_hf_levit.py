@@ -22,8 +22,8 @@ from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.models.levit import SIZES, LevitConfig
 from headwise.testing import assert_parity
-from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels
 from headwise.vision.pixels import Pixels
 
 logging.disable_progress_bar()

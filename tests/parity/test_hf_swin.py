@@ -21,8 +21,8 @@ from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import fitting, write_folder
 from headwise.testing import assert_parity
-from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels
 from headwise.vision.pixels import Pixels
 
 logging.disable_progress_bar()

@@ -27,10 +27,10 @@ from headwise.interop.hf.files import open_weights
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.testing import assert_parity
-from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels
+from headwise.train.experiment import train_experiment
 from headwise.vision.pixels import Pixels
-from headwise.workflow import train_experiment
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()

@@ -12,10 +12,10 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from headwise.blocks.attention import Attention
-from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout
-from headwise.blocks.kernels import plain
-from headwise.blocks.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, bucket
+from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
+from headwise.blocks.attention.kernels import plain
+from headwise.blocks.attention.multihead import Attention
+from headwise.blocks.attention.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, bucket
 from headwise.blocks.stream import Stream
 
 

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headwise
-from headwise.blocks.attention import Attention, CrossProjection
+from headwise.blocks.attention.multihead import Attention, CrossProjection
+from headwise.blocks.attention.score_mods import Causal
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.residual import Post, Pre
-from headwise.blocks.score_mods import Causal
 from headwise.blocks.stream import Context, Stream
 from headwise.testing import assert_parity
 

@@ -12,9 +12,9 @@ from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
 
 import headwise
-from headwise.blocks.attention import Attention, SegmentRecurrenceProjection
-from headwise.blocks.recall import Recall
-from headwise.blocks.relative import Distances, Leanings, RelativeSinusoid
+from headwise.blocks.attention.multihead import Attention, SegmentRecurrenceProjection
+from headwise.blocks.positions.relative import Distances, Leanings, RelativeSinusoid
+from headwise.blocks.segment_memory import Recall
 from headwise.blocks.stream import Context, Stream
 from headwise.testing import assert_parity
 

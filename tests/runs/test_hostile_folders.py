@@ -17,12 +17,12 @@ from headwise.config.compare import ComparisonConfig, Suite
 from headwise.config.experiment import Experiment
 from headwise.config.scaling import ScalingConfig
 from headwise.errors import UserError
-from headwise.files import write
 from headwise.runs import Run, find, summary
 from headwise.runs.checkpoint import Checkpoint, latest, read, save, weights
 from headwise.runs.manifest import Damaged, seal
-from headwise.studio.histories import history, rows, samples
-from headwise.studio.shelf import Shelf
+from headwise.studio.run_history import history, rows, samples
+from headwise.studio.run_registry import Shelf
+from headwise.utils.files import write
 
 DEEP = "[" * 50_000
 

@@ -12,12 +12,12 @@ import uvicorn
 from playwright.sync_api import Page, expect
 
 from headwise.config.experiment import Experiment
-from headwise.loaded import Loaded, task_of
+from headwise.inference.trained_model import Loaded, task_of
 from headwise.studio.app import application
+from headwise.studio.run_registry import Shelf
 from headwise.studio.server import bound
-from headwise.studio.shelf import Shelf
-from headwise.text.listed import Characters, Labels
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters, Labels
 from headwise.vision.pixels import Pixels
 from headwise.web.guard import Address
 

@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from headwise.blocks.stack import parameters
-from headwise.building import build
 from headwise.catalog import CATALOG
 from headwise.compare.render import scaled
 from headwise.inspect.cost import cost
+from headwise.models.build import build
 
 
 def ask(studio, path):

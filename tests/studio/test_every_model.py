@@ -10,15 +10,15 @@ from PIL import Image
 from headwise.catalog import CATALOG
 from headwise.config.experiment import Experiment
 from headwise.errors import UserError
+from headwise.inference.trained_model import Loaded, task_of
 from headwise.inspect.page import page
-from headwise.loaded import Loaded, task_of
-from headwise.studio.intervening import Case, lens
-from headwise.studio.looks import looked, overview
+from headwise.studio.ablation import Case, lens
+from headwise.studio.decoding import WRITERS, searched, stepped
+from headwise.studio.map_cache import looked, overview
 from headwise.studio.neurons import neurons
 from headwise.studio.pictures import pictured
-from headwise.studio.steps import WRITERS, searched, stepped
-from headwise.text.listed import Characters, Labels
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters, Labels
 from headwise.vision.pixels import Pixels
 
 LETTERS = Characters("abcdefgh ")

@@ -13,18 +13,18 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 
-from headwise.blocks.position import Learned
-from headwise.blocks.score_mods import BucketBias, alibi_slopes, bucket
+from headwise.blocks.attention.score_mods import BucketBias, alibi_slopes, bucket
+from headwise.blocks.positions.absolute import Learned
 from headwise.config.experiment import Experiment
 from headwise.explain import AttentionExample, attend, masked, sinusoid
 from headwise.explain.attention import softmax
 from headwise.explain.source import shipped
-from headwise.loaded import Loaded, load, task_of
-from headwise.studio.places import of_model
-from headwise.studio.places import shipped as places
+from headwise.inference.trained_model import Loaded, load, task_of
+from headwise.studio.position_views import of_model
+from headwise.studio.position_views import shipped as places
 from headwise.studio.routes.explain import SENTENCES
-from headwise.text.listed import Words
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Words
 
 TABLES = """[...document.querySelectorAll('table.matrix')].map((table) => [table.caption.textContent,
     [...table.rows].map((row) => [...row.querySelectorAll('td:not(.corner)')].map((cell) =>

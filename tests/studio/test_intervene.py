@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 from headwise.blocks.intervene import intervene
 from headwise.blocks.record import collect
-from headwise.loaded import load
-from headwise.studio.intervening import Case, Changes, effects, intervened, lens, token_effects
+from headwise.inference.trained_model import load
+from headwise.studio.ablation import Case, Changes, effects, intervened, lens, token_effects
 
 HOSTILE = "<b>x"
 

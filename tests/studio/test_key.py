@@ -8,8 +8,8 @@ import uvicorn
 from playwright.sync_api import expect
 
 from headwise.studio.app import application
+from headwise.studio.run_registry import Shelf
 from headwise.studio.server import bound
-from headwise.studio.shelf import Shelf
 from headwise.web.guard import Address, Guard
 
 KEY = "a key/with & signs"

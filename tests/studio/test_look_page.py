@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from headwise.loaded import load
-from headwise.studio.looks import thumbnails
-from headwise.studio.pack import Pack
+from headwise.inference.trained_model import load
+from headwise.studio.binary_response import Pack
+from headwise.studio.map_cache import thumbnails
 
 
 def opened(page: Page, studio, state: str) -> Page:

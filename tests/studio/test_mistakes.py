@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from headwise.studio.limits import MOST_TOKENS
-from headwise.studio.looks import MOST_BYTES, Looks
+from headwise.studio.map_cache import MOST_BYTES, Looks
 
 
 def refusal(studio, path: str, body: dict) -> str:

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from playwright.sync_api import expect
 
+from headwise.inference.trained_model import load
 from headwise.inspect.image_maps import of_encoder
-from headwise.loaded import load
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from headwise.evaluate.score import Score
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, save
 from headwise.studio.comparing import table, tables
-from headwise.studio.histories import history, rows, state
-from headwise.studio.shelf import Item
+from headwise.studio.run_history import history, rows, state
+from headwise.studio.run_registry import Item
 
 LOSSES = (4.0, 3.0, 2.5)
 

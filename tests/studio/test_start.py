@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headwise.studio.desk import WORKERS, Desk
-from headwise.studio.shelf import Shelf
+from headwise.studio.model_pool import WORKERS, Desk
+from headwise.studio.run_registry import Shelf
 
 
 def test_the_first_page_waits_for_no_tensors():

@@ -9,8 +9,8 @@ import torch
 from playwright.sync_api import expect
 
 from headwise.decode.sample import draw
-from headwise.loaded import load
-from headwise.studio.steps import SENT, following, searched, stepped
+from headwise.inference.trained_model import load
+from headwise.studio.decoding import SENT, following, searched, stepped
 
 HOSTILE = "<b>x"
 

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from headwise.config.experiment import resolved
-from headwise.loaded import load
-from headwise.workflow import train_experiment
+from headwise.inference.trained_model import load
+from headwise.train.experiment import train_experiment
 
 SMALL = {
     "steps": 120, "batch_size": 32, "validate_every": 60, "smoothing": 0.0, "threads": 1,

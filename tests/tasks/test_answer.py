@@ -13,7 +13,7 @@ from headwise.config.experiment import resolved
 from headwise.evaluate.answers import exact_match, overlap
 from headwise.tasks.answer import best, spans
 from headwise.tasks.regress import number
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 NAMES = ("anna", "ben", "carl", "dora", "emil")
 PLACES = ("paris", "rome", "oslo", "bern")

@@ -11,8 +11,8 @@ from headwise.data.spans import SENTINELS
 from headwise.errors import UserError
 from headwise.models.t5 import T5Config
 from headwise.tasks.denoise import Denoise
-from headwise.text.listed import Characters
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters
 
 LETTERS = Characters("abcdef ")
 T5 = T5Config(width=16, heads=2, head_width=8, hidden=32, dropout=0.0, encoder={"depth": 1}, decoder={"depth": 1})

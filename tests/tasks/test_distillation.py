@@ -20,9 +20,9 @@ from headwise.config.experiment import resolved
 from headwise.runs import Run
 from headwise.runs.checkpoint import weights
 from headwise.tasks.distillation import Distillation, Teacher
-from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
-from headwise.workflow import train_experiment
+from headwise.text.vocabulary import Labels
+from headwise.train.experiment import train_experiment
 
 TRAIN = {"steps": 2, "batch_size": 8, "threads": 1, "device": "cpu", "log_every": 1}
 STUDENT = {"kind": "deit-tiny", "patch": 2, "width": 16, "depth": 1, "drop_path": 0.0}
@@ -106,7 +106,7 @@ def test_each_head_learns_its_own_lesson(place: Path) -> None:
     """With nearly all of the loss the teacher's, the head of the class token has hardly any gradient."""
     made = experiment(place, task=distilled(place, share=0.999))
     old = headwise.load(place / "runs" / "cnn")
-    task = headwise.loaded.task_of(made, old.tokenisers)
+    task = headwise.inference.trained_model.task_of(made, old.tokenisers)
     model = task.build(made.model)
     batch = task.data(old.task.held_out(made.data), 0, made.train).batch(np.arange(8))
     task.loss(model, batch).total.backward()

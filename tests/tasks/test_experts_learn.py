@@ -15,7 +15,7 @@ from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.cli.main import main
 from headwise.config.train import TrainConfig
-from headwise.inspect.load import loads, picture, table
+from headwise.inspect.expert_load import loads, picture, table
 from headwise.runs import Run
 from headwise.tasks.base import learn as loss_of
 from headwise.train.learner import Learner
@@ -27,8 +27,8 @@ EXPERTS = {"count": 4, "drop": True}
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A small Switch T5 that has learnt what is missing in a circle of letters."""
     from headwise.config.experiment import resolved
-    from headwise.loaded import load
-    from headwise.workflow import train_experiment
+    from headwise.inference.trained_model import load
+    from headwise.train.experiment import train_experiment
 
     folder = tmp_path_factory.mktemp("switch")
     draw, circle = random.Random(0), "abcdef" * 5

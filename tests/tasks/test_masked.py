@@ -12,16 +12,16 @@ from headwise.config.experiment import Experiment, resolved
 from headwise.config.tasks import MaskedConfig
 from headwise.data.examples import Examples
 from headwise.errors import UserError
-from headwise.loaded import task_of
+from headwise.inference.trained_model import task_of
 from headwise.models.bert import AlbertConfig, BertConfig
 from headwise.models.t5 import T5Config
 from headwise.models.transformer import TransformerConfig
 from headwise.runs.checkpoint import weights
-from headwise.tasks.filling import masked_ids
+from headwise.tasks.mask_filling import masked_ids
 from headwise.tasks.masked import Masked
-from headwise.text.listed import Characters, Words
 from headwise.text.tokenisers import Tokenisers
-from headwise.workflow import resume, train_experiment
+from headwise.text.vocabulary import Characters, Words
+from headwise.train.experiment import resume, train_experiment
 
 LETTERS = Characters("abcdefgh ")
 TINY = {"width": 16, "heads": 2, "dropout": 0.0}

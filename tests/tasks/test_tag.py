@@ -11,7 +11,7 @@ from headwise.errors import UserError
 from headwise.models.hmm import HmmConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.tasks.tag import Tag, batches
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 TINY = {"kind": "transformer-tiny", "wiring": "pre"}
 MODELS = [TINY, {"kind": "lstm-tiny", "bidirectional": True}]

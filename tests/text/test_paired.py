@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from headwise.config.data import BytesConfig
 from headwise.text import EOS
-from headwise.text.listed import Bytes
 from headwise.text.normalise import Normaliser
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Bytes
 
 TEXT = st.text(st.characters(exclude_characters="\t", exclude_categories=["Cs"]), min_size=1)
 BYTES = Bytes.train((), BytesConfig(), Normaliser())

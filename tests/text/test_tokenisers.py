@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from headwise.config.data import TOKENISERS
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
-from headwise.text.listed import Bytes, Characters, Words
 from headwise.text.normalise import PLAIN, Normaliser
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Bytes, Characters, Words
 
 CORPUS = ["the cat sat on the mat", "the dog saw a cat", "naïve café, 北京 🎉", "a mat, a dog"] * 3
 PAIRS = [(text, text.upper()) for text in CORPUS]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from headwise.errors import UserError
-from headwise.machine import taken
 from headwise.train.hardware import autocast, crowded, device
+from headwise.utils.cpu import taken
 
 HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: pass"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwise.config.experiment import resolved
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
 
 TRAIN = {
     "steps": 10, "batch_size": 16, "validate_every": 1000, "smoothing": 0.0, "threads": 1, "device": "cpu", "keep": 9,

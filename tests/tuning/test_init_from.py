@@ -11,8 +11,8 @@ from headwise import UserError
 from headwise.config.experiment import resolved
 from headwise.runs import Run
 from headwise.text.tokenisers import Tokenisers
-from headwise.tuning.begin import begin
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
+from headwise.tuning.init_from import begin
 
 
 def weights(run: Run, step: int) -> dict[str, torch.Tensor]:

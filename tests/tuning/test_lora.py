@@ -8,7 +8,7 @@ from headwise.config.decode import DecodeConfig
 from headwise.config.tuning import LoraConfig, TuningConfig
 from headwise.decode.driver import decode
 from headwise.decode.int8 import quantised
-from headwise.decode.layout import columnwise
+from headwise.decode.weight_layout import columnwise
 from headwise.testing import assert_parity
 from headwise.tuning.freezing import tune
 from headwise.tuning.lora import LowRank, adapt, merge

@@ -12,8 +12,8 @@ import torch
 import headwise
 from headwise.blocks.images import GridLearned, resized
 from headwise.config.experiment import resolved
-from headwise.tuning.carry import places
-from headwise.workflow import train_experiment
+from headwise.train.experiment import train_experiment
+from headwise.tuning.transfer import places
 
 TRAIN = {"steps": 1, "batch_size": 8, "threads": 1, "device": "cpu", "schedule": {"kind": "constant", "lr": 1e-12}}
 MODEL = {"kind": "vit-tiny", "patch": 2, "width": 16, "depth": 1}

@@ -7,9 +7,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from headwise.config.tasks import RecogniseConfig
-from headwise.tasks.recognise import Recognise
-from headwise.text.listed import Labels
+from headwise.tasks.classify_images import Recognise
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels
 from headwise.vision.frequency import by_frequency, energy_above, high_pass, low_pass, plot
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels

@@ -12,10 +12,10 @@ from PIL import Image
 
 from headwise.config.images import ImagesConfig
 from headwise.errors import UserError
-from headwise.vision import listing
+from headwise.vision import image_index
 from headwise.vision.corpora import load_images
 from headwise.vision.decode import Damaged
-from headwise.vision.listing import Files
+from headwise.vision.image_index import Files
 
 
 def load(root, **settings):
@@ -228,7 +228,7 @@ def test_a_script_without_a_guard_still_gets_its_images(pictures):
     script = pictures / "script.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from headwise.vision.listing import Files\n"
+        "from headwise.vision.image_index import Files\n"
         "files = Files(tuple(Path('pictures').rglob('*.png')), processes=2)\n"
         "print(len(list(files.looks())))\n"
     )
@@ -238,8 +238,8 @@ def test_a_script_without_a_guard_still_gets_its_images(pictures):
 
 
 def test_decoding_many_files_shows_a_bar_on_a_terminal(pictures, monkeypatch, capsys):
-    monkeypatch.setattr(listing, "WORTH", 0)
-    monkeypatch.setattr(listing, "cores", lambda: 1)
+    monkeypatch.setattr(image_index, "WORTH", 0)
+    monkeypatch.setattr(image_index, "cores", lambda: 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     load(pictures)
     assert "decoding images" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headwise.config.experiment import resolved
-from headwise.loaded import task_of
+from headwise.inference.trained_model import task_of
 from headwise.tasks import task_class
 from headwise.vision.batches import ImageData
 from headwise.vision.images import Images

@@ -17,7 +17,7 @@ from headwise.blocks.stack import EncoderDecoder
 from headwise.config.decode import DecodeConfig
 from headwise.decode import Hypothesis, decode
 from headwise.decode.int8 import quantised
-from headwise.decode.screen import for_cpu
+from headwise.decode.int8_screen import for_cpu
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD, SPECIALS
 

@@ -13,7 +13,7 @@ from headwise.blocks.stack import LanguageModel
 from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
 from headwise.decode.int8 import quantised
-from headwise.decode.screen import for_cpu
+from headwise.decode.int8_screen import for_cpu
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 
 Outputs = list[list[int]]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from headwise.bench.jobs import ImageJob
-from headwise.building import build
 from headwise.decode.int8 import quantised
 from headwise.errors import UserError
+from headwise.models.build import build
 from headwise.train.hardware import keep_memory
 
 LABELS = 1000

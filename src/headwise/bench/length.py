@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from headwise.bench.contest import Result
-from headwise.blocks.attention import Attention
-from headwise.blocks.kernels import kernel_named
+from headwise.blocks.attention.kernels import kernel_named
+from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.mixers.recurrent import Elman, Lstm, Recurrent
 from headwise.errors import UserError
 from headwise.explain.chart import HUES, Chart, Line

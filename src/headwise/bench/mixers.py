@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from headwise.bench import memory
 from headwise.bench.jobs import MixerJob
-from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs, AttentionLayout
-from headwise.blocks.kernels import plain
-from headwise.blocks.score_mods import ALWAYS, Causal
-from headwise.blocks.scores import Dot, Scaled
+from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, AttentionLayout
+from headwise.blocks.attention.kernels import plain
+from headwise.blocks.attention.score_mods import ALWAYS, Causal
+from headwise.blocks.attention.scores import Dot, Scaled
 from headwise.blocks.stream import Context, LayerPath, Recorder, Stream
 from headwise.config.parts import Site
-from headwise.models.initial import xavier
+from headwise.models.init_weights import xavier
 from headwise.train.hardware import keep_memory
 
 

@@ -59,7 +59,7 @@ class Torch(nn.Module):
 
     def __init__(self, job: TrainJob):
         super().__init__()
-        from headwise.blocks.position import sinusoid
+        from headwise.blocks.positions.absolute import sinusoid
 
         shape = job.shape
         self.table = nn.Embedding(shape.vocab, shape.width)

@@ -15,7 +15,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from headwise.errors import UserError
-from headwise.extras import is_missing
+from headwise.utils.extras import is_missing
 
 
 def main(what: str, text: str) -> None:

@@ -17,7 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Attention, CrossProjection, GroupedQueryProjection, SelfProjection
+from headwise.blocks.attention.multihead import (
+    Attention,
+    CrossProjection,
+    GroupedQueryProjection,
+    SelfProjection,
+)
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.residual import Add, Post, Wiring

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.images import ImageClassifier, marks_of
-from headwise.blocks.latent import seeing
+from headwise.blocks.latents import seeing
 from headwise.blocks.residual import Wiring
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream

@@ -19,13 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention import QKV, CrossProjection, SelfProjection
-from headwise.blocks.attention_inputs import ScoreMod
+from headwise.blocks.attention.inputs import ScoreMod
+from headwise.blocks.attention.multihead import QKV, CrossProjection, SelfProjection
+from headwise.blocks.attention.scores import Score
 from headwise.blocks.images import ImageEncoder, marks_of
-from headwise.blocks.latent import by_head
-from headwise.blocks.position import sinusoid
+from headwise.blocks.latents import by_head
+from headwise.blocks.positions.absolute import sinusoid
 from headwise.blocks.record import Collector
-from headwise.blocks.scores import Score
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import SIDE, Context, Stream
 from headwise.errors import UserError

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.images import ImageEncoder, cut
-from headwise.blocks.latent import Latents, seeing
+from headwise.blocks.latents import Latents, seeing
 from headwise.blocks.stream import Context, Stream
 
 

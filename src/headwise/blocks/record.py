@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs
-from headwise.blocks.kernels import weights
+from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs
+from headwise.blocks.attention.kernels import weights
 from headwise.blocks.stream import NO_RECORD, NO_SIDE, RECORDER, SIDE, ForwardingRecorder, LayerPath, Recorder, Side
 
-OUTPUTS = "outputs"  # where queries look at latents (blocks/latent.py)
+OUTPUTS = "outputs"  # where queries look at latents (blocks/latents.py)
 
 
 class AttentionRecord(ForwardingRecorder):

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention import SegmentRecurrenceProjection
+from headwise.blocks.attention.multihead import SegmentRecurrenceProjection
 from headwise.blocks.cache import DecodingCache, selected
 from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import Loss, VocabularyHead
 from headwise.blocks.part import Part
-from headwise.blocks.plan import GAPS, Plan, heeds_padding
-from headwise.blocks.position import Learned
+from headwise.blocks.positions.absolute import Learned
+from headwise.blocks.step_decoder import GAPS, Plan, heeds_padding
 from headwise.blocks.stream import NO_CACHE, NO_RECORD, REAL, RECORDER, Cache, Context, Stream
 from headwise.errors import UserError
 from headwise.text import PAD
@@ -189,7 +189,7 @@ class EncoderDecoder(Writer):
 
 class LanguageModel(Writer):
     """p(text): a decoder without a memory. It goes on with what it is given. One whose attention recalls earlier
-    segments takes them as `carried` (blocks/recall.py), and writes with a memory of as many tokens."""
+    segments takes them as `carried` (blocks/segment_memory.py), and writes with a memory of as many tokens."""
 
     continues = True
 

@@ -38,7 +38,7 @@ def augment(
         headwise augment '{kind="crop", area=[0.3, 1]}' erase --data photos/ --count 5
     """
     from headwise.inspect.files import check_ending, save
-    from headwise.plugins import add_parts
+    from headwise.utils.plugins import add_parts
 
     check_ending(out, ".png", ".svg")
     add_parts(with_ or ())

@@ -16,7 +16,7 @@ from headwise.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
 
 CHUNK = 4096  # texts that are worked on together: enough to sort by length, few enough to answer soon
 
@@ -82,8 +82,8 @@ def opened(
 ) -> Loaded:
     """The trained model of a run, or of several as an ensemble; warnings go to stderr from now on."""
     warnings_to_stderr()
-    from headwise.loaded import load
-    from headwise.plugins import add_parts
+    from headwise.inference.trained_model import load
+    from headwise.utils.plugins import add_parts
 
     add_parts(parts or ())
     return load(runs, which=checkpoint, device=torch_device(device, threads))

@@ -49,7 +49,7 @@ def compare(
     """
     warnings_to_stderr()
     from headwise.config.compare import Suite
-    from headwise.plugins import add_parts
+    from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
     suite = Suite.read(table, set_ or ()).only(arm or (), seeds or ())

@@ -43,7 +43,7 @@ def complete(
     """
     loaded = opened(run, checkpoint, device, threads, with_)
     loaded.able("language-model")
-    from headwise.complete import Completer
+    from headwise.inference.completion import Completer
     from headwise.tasks.base import device_of
 
     completer = Completer(loaded.model, loaded.tokenisers.target, device_of(loaded.model))

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headwise.cli.common import say, warnings_to_stderr
-from headwise.machine import cores, taken
+from headwise.utils.cpu import cores, taken
 
 SHOWN = 20
 PICTURED = "transformer"
@@ -37,9 +37,9 @@ def demo(
     experiment = Experiment.read(Path(str(files("headwise.cli") / "demo.toml")), settings)
 
     from headwise.blocks.stack import parameters
+    from headwise.inference.trained_model import load
     from headwise.inspect import export
-    from headwise.loaded import load
-    from headwise.workflow import train_experiment
+    from headwise.train.experiment import train_experiment
 
     say(f"training a small Transformer on the CMU dictionary, spelling to phonemes, for {minutes:g} minutes")
     if free < cores():

@@ -17,7 +17,7 @@ from headwise.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
 
 Action = Literal["nearest", "analogy", "export", "texts", "similar"]
 PoolName = Literal["mean", "max", "first", "last", "pooler"]
@@ -145,7 +145,7 @@ def write_texts(reader: Reader, words: Sequence[str], file: Path | None, out: Pa
         raise UserError(f"--out {out}: its ending says how vectors are written; use {', '.join(FORMS)}")
     import numpy as np
 
-    from headwise.files import write
+    from headwise.utils.files import write
 
     read = [(chunk, reader(chunk)) for chunk in chunks(words, file)]
     if not read:

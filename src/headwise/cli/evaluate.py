@@ -15,7 +15,7 @@ from headwise.errors import UserError
 
 if TYPE_CHECKING:
     from headwise.data.read import Pair
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
     from headwise.tasks.base import Evaluation
 
 FORMATS = {".conllu": "conllu", ".zip": "labelled-zip"}  # by ending; other files are TSV, or text for language models
@@ -76,7 +76,7 @@ def evaluate(
     found = loaded.evaluate(pairs, language=language, **settings)
     rows = list(zip(found.sources, found.outputs, found.references, strict=True))
     if outputs:
-        from headwise.files import write
+        from headwise.utils.files import write
 
         write(outputs, "".join("\t".join([source, output, *listed]) + "\n" for source, output, listed in rows))
         say(f"outputs are in {outputs}")

@@ -13,10 +13,10 @@ from cyclopts import Parameter, validators
 
 from headwise.cli.common import Checkpoint, Device, File, Int8, Json, Seed, Threads, TopK, TopP, With, chunks, opened
 from headwise.errors import UserError
-from headwise.prompts import TEMPLATE, few_shot
+from headwise.inference.few_shot import TEMPLATE, few_shot
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded, Translation
+    from headwise.inference.trained_model import Loaded, Translation
 
 POSITIVE = validators.Number(gte=1)
 
@@ -80,7 +80,7 @@ def generate(
     prompts
         How texts begin, each in quotes.
     """
-    from headwise.engines import choose
+    from headwise.decode.backends import choose
 
     loaded = opened(run, checkpoint, device, threads, with_)
     loaded.able("language-model")

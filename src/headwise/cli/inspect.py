@@ -12,9 +12,9 @@ from headwise.cli.common import Checkpoint, Json, With, opened, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
+    from headwise.inference.trained_model import Loaded
     from headwise.inspect.maps import Maps
     from headwise.inspect.spectrum import Spectrum
-    from headwise.loaded import Loaded
 
 POSITIVE = validators.Number(gte=1)
 TextView = Literal["alignment", "heads", "exact"]
@@ -162,8 +162,8 @@ def _spectrum(loaded: Loaded, text: str, out: Path | None, as_json: bool, name: 
 
 
 def _experts(loaded: Loaded, out: Path | None, as_json: bool, name: str) -> None:
+    from headwise.inspect.expert_load import loads, picture, table, to_json
     from headwise.inspect.files import save
-    from headwise.inspect.load import loads, picture, table, to_json
 
     found = loads(loaded)
     print(json.dumps(to_json(found)) if as_json else table(found))

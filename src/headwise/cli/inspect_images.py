@@ -34,8 +34,8 @@ def inspect_image(scene: Scene, view: str | None, out: Path | None, as_json: boo
 
 
 def _page(scene: Scene, view: str | None, out: Path, as_json: bool, title: str) -> None:
-    from headwise.files import write
     from headwise.inspect.image_page import page
+    from headwise.utils.files import write
 
     if view or as_json or scene.head or scene.at:
         raise UserError(f"{out}: a page has every view, head and patch; leave out what chooses, or write .svg or .png")

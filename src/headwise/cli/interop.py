@@ -73,11 +73,11 @@ def export(
         The folder (or .arpa file) to write; it must not exist.
     """
     warnings_to_stderr()
-    from headwise.engines import obstacle
+    from headwise.decode.backends import obstacle
     from headwise.errors import UserError
+    from headwise.inference.trained_model import load
     from headwise.interop import to_hf
-    from headwise.loaded import load
-    from headwise.plugins import add_parts
+    from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
     loaded = load(run, which=checkpoint)

@@ -36,9 +36,9 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
     from rich.console import Console
 
     from headwise.blocks.stack import parameters
-    from headwise.building import build
     from headwise.catalog import CATALOG
     from headwise.errors import UserError, nearest
+    from headwise.models.build import build
 
     traits = {name: {name, entry.family, *entry.config.tasks} for name, entry in CATALOG.items()}
     for each in what:
@@ -109,11 +109,11 @@ def show(
 
     from headwise import catalog
     from headwise.blocks.stack import parameters
-    from headwise.building import build
     from headwise.compare.render import scaled
     from headwise.config.base import merge
     from headwise.config.experiment import parse_changes
     from headwise.inspect.cost import cost, tree
+    from headwise.models.build import build
     from headwise.models.pictured import PictureConfig
 
     entry, size = catalog.find(name)

@@ -45,7 +45,7 @@ def scaling(
     """
     warnings_to_stderr()
     from headwise.config.scaling import ScalingConfig
-    from headwise.plugins import add_parts
+    from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
     config = ScalingConfig.read(ladder, set_ or ())

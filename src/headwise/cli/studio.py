@@ -9,7 +9,7 @@ from cyclopts import Parameter, validators
 
 from headwise.cli.common import say, warnings_to_stderr
 from headwise.errors import UserError
-from headwise.extras import needed_for
+from headwise.utils.extras import needed_for
 
 
 def studio(
@@ -35,7 +35,7 @@ def studio(
     warnings_to_stderr()
     with needed_for("headwise studio"):
         from headwise.studio.server import serve
-    from headwise.studio.shelf import Shelf
+    from headwise.studio.run_registry import Shelf
     from headwise.web.guard import Address
 
     for path in runs:

@@ -40,13 +40,13 @@ def train(
     if (experiment is None) == (resume is None):
         raise UserError("name an experiment file to train, or a run with --resume, and not both")
 
-    from headwise.plugins import add_parts
+    from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
     if resume is not None:
         if set_:
             raise UserError("--set changes a new experiment; a resumed run goes on with its own config.toml")
-        from headwise.workflow import resume as go_on
+        from headwise.train.experiment import resume as go_on
 
         run, result = go_on(resume, announce=say)
     else:
@@ -55,8 +55,8 @@ def train(
         assert experiment is not None
         settings = Experiment.read(experiment, [*(set_ or ()), *([f"train.device={device}"] if device else ())])
 
+        from headwise.train.experiment import train_experiment
         from headwise.train.hardware import crowded
-        from headwise.workflow import train_experiment
 
         if warning := crowded(settings.train.threads):
             say(warning)

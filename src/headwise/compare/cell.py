@@ -16,8 +16,8 @@ from headwise.config.base import Config
 from headwise.config.compare import ComparisonConfig
 from headwise.config.experiment import Experiment, resolved
 from headwise.errors import UserError
-from headwise.files import remove
 from headwise.runs import Run
+from headwise.utils.files import remove
 
 FORMAT = 1  # of outcome.json; another number makes all outcomes stale
 OUTCOME, ITEMS = "outcome.json", "items.json"

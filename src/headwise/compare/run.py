@@ -11,12 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path
 
-from headwise.compare.board import Board, board
 from headwise.compare.cell import Cell, cells
+from headwise.compare.progress import Board, board
 from headwise.compare.values import Arm, Comparison
 from headwise.config.compare import ComparisonConfig
-from headwise.files import open_regular, writing
-from headwise.machine import cores
+from headwise.utils.cpu import cores
+from headwise.utils.files import open_regular, writing
 
 RUNS = Path("runs") / "compare"
 

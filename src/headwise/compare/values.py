@@ -11,7 +11,7 @@ from typing import Any
 from headwise.config.compare import LOWER, Published
 from headwise.errors import UserError, nearest
 from headwise.evaluate.score import Score
-from headwise.files import read_json, write
+from headwise.utils.files import read_json, write
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from headwise.compare.cell import ITEMS, OUTCOME, Cell
 from headwise.compare.values import Outcome
 from headwise.errors import UserError
-from headwise.files import write
-from headwise.plugins import add_parts
 from headwise.train.progress import Row, describe
+from headwise.utils.files import write
+from headwise.utils.plugins import add_parts
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
     from headwise.runs import Run
 
 log = logging.getLogger(__name__)
@@ -56,9 +56,9 @@ class Report:
 
 def work(cell: Cell, tell: Tell) -> None:
     """Train a cell, or go on with it, evaluate it and keep the outcome; a polite stop leaves none."""
-    from headwise.loaded import load
+    from headwise.inference.trained_model import load
     from headwise.train import hardware
-    from headwise.workflow import resume, train_experiment
+    from headwise.train.experiment import resume, train_experiment
 
     show, begun = Report(tell), cell.begun()
     run, result = resume(begun.path, show=show) if begun else train_experiment(cell.experiment, cell.folder, show=show)

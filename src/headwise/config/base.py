@@ -31,7 +31,7 @@ from pydantic import (
 )
 
 from headwise.errors import UserError, nearest
-from headwise.files import check_name
+from headwise.utils.files import check_name
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -59,9 +59,9 @@ class Config(BaseModel):
     @classmethod
     def suggest(cls, key: str, data: Mapping[str, Any], place: str | None) -> str:
         """What may have been meant by a key that the table `data` at `place` cannot have."""
-        from headwise.config import guesses
+        from headwise.config import suggestions
 
-        return guesses.suggest(key, place, cls.known_keys()) or nearest(key, cls.known_keys())
+        return suggestions.suggest(key, place, cls.known_keys()) or nearest(key, cls.known_keys())
 
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:

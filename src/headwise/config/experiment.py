@@ -10,7 +10,7 @@ import tomli_w
 from pydantic import Field, model_validator
 
 from headwise.catalog import MODELS
-from headwise.config import guesses
+from headwise.config import suggestions
 from headwise.config.base import Config, FolderName, Problems, Table, merge, slot, validate
 from headwise.config.data import DATA, TOKENISERS, CharactersConfig
 from headwise.config.decode import DecodeConfig
@@ -19,8 +19,8 @@ from headwise.config.tasks import TASKS, TransduceConfig
 from headwise.config.train import TrainConfig
 from headwise.config.tuning import TuningConfig, inherited
 from headwise.errors import UserError, nearest
-from headwise.files import parse_toml
 from headwise.models.transformer import TransformerConfig
+from headwise.utils.files import parse_toml
 
 if TYPE_CHECKING:
     AnyTask: TypeAlias = Any
@@ -104,7 +104,7 @@ class Experiment(Config):
             config = chosen(KINDS[table], data.get(table, {})) if table in KINDS else None
             return config is None or rest.partition(".")[0] in config.known_keys()
 
-        return guesses.suggest(key, place, cls.known_keys(), exists) or nearest(key, cls.known_keys())
+        return suggestions.suggest(key, place, cls.known_keys(), exists) or nearest(key, cls.known_keys())
 
     @model_validator(mode="after")
     def _possible(self) -> Experiment:

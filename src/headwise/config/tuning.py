@@ -70,7 +70,7 @@ def described(init_from: str) -> dict[str, Any]:
         if (path / "config.toml").is_file():
             found = Run.open(path).config
         elif (path / "config.json").is_file():
-            from headwise.loaded import load
+            from headwise.inference.trained_model import load
 
             found = load(path).experiment.model_dump(mode="json")
         else:

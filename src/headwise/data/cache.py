@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from headwise.errors import UserError
-from headwise.files import user_cache
+from headwise.utils.files import user_cache
 
 log = logging.getLogger(__name__)
 

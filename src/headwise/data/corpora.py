@@ -19,13 +19,13 @@ from headwise.data.cache import cache_root
 from headwise.data.duplication import Duplication
 from headwise.data.generated import Made, configured
 from headwise.data.listops import ListOps
-from headwise.data.parts import Every, Pairs, Part, Prefixed, Span, fingerprint
 from headwise.data.periods import Periods
 from headwise.data.read import Pair
+from headwise.data.splits import Every, Pairs, Part, Prefixed, Span, fingerprint
 from headwise.data.table import GLUE
 from headwise.data.texts import Rest, find, is_jsonl, whole
 from headwise.errors import UserError, nearest
-from headwise.extras import is_missing
+from headwise.utils.extras import is_missing
 
 IN_MEMORY = 2**26  # bytes; larger files, and texts of any size, are read anew whenever they are needed
 BLOCK = 2**20  # fingerprints sorted at a time

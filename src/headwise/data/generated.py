@@ -18,7 +18,7 @@ from pydantic import Field
 
 from headwise.config.base import Config, validate
 from headwise.data.texts import Pair
-from headwise.files import writing
+from headwise.utils.files import writing
 
 VERSION = 1  # of what the makers make; another number makes everything anew
 PARTS = ("train", "valid", "test")

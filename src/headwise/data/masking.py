@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from headwise.data.denoising import Noised
 from headwise.data.examples import Examples
-from headwise.data.noised import Noised
 from headwise.text import EOS, PAD, UNK
 
 MASKED, REPLACED = 0.8, 0.1  # of the words to be guessed; the others are shown as they are

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from headwise.data.collate import PairBatch, collate
+from headwise.data.denoising import Noised
 from headwise.data.examples import Examples
-from headwise.data.noised import Noised
 
 SENTINELS = 100
 

@@ -16,7 +16,7 @@ from headwise.decode.generator import Generator, Request, Source, Stepper, lengt
 from headwise.decode.greedy import greedy, most_probable
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.sample import sample, sampler
-from headwise.decode.walk import Pick
+from headwise.decode.token_loop import Pick
 from headwise.decode.window import windowed
 from headwise.errors import UserError
 from headwise.text.base import Tokeniser

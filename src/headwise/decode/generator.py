@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.config.decode import DecodeConfig
-from headwise.decode.rules import LookBack, Rules
+from headwise.decode.logits_processors import LookBack, Rules
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD
 from headwise.text.base import Tokeniser

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headwise.decode.generator import Generator, Request, best
 from headwise.decode.hypothesis import Hypothesis
-from headwise.decode.walk import walk
+from headwise.decode.token_loop import walk
 
 
 def most_probable(log_probs: Tensor, step: int, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.heads import VocabularyHead
-from headwise.decode.layout import columnwise
+from headwise.decode.weight_layout import columnwise
 from headwise.errors import UserError
 
 Model = TypeVar("Model", bound=nn.Module)

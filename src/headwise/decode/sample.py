@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from headwise.config.decode import DecodeConfig
 from headwise.decode.generator import Generator, Request, Source, best, length
 from headwise.decode.hypothesis import Hypothesis
-from headwise.decode.walk import Pick, walk
+from headwise.decode.token_loop import Pick, walk
 
 
 def sample(model: Generator, state: Any, request: Request) -> list[list[Hypothesis]]:

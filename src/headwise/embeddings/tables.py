@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headwise.embeddings.vectors import Vectors
 from headwise.errors import UserError
-from headwise.loaded import load
+from headwise.inference.trained_model import load
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
 from headwise.text.tokenisers import Tokenisers

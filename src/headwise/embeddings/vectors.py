@@ -11,7 +11,7 @@ import numpy as np
 
 from headwise.data.read import read_lines
 from headwise.errors import UserError, nearest
-from headwise.files import write
+from headwise.utils.files import write
 
 Found = list[tuple[str, float]]
 

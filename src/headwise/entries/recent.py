@@ -134,7 +134,7 @@ ENTRIES = (
         checks=(
             Check(
                 "its equations, written out in float64",
-                "tests/blocks/test_synthetic.py::test_values_and_a_table_are_all_that_a_random_synthesizer_has",
+                "tests/blocks/attention/test_synthesizer.py::test_values_and_a_table_are_all_that_a_random_synthesizer_has",
             ),
         ),
     ),
@@ -149,7 +149,7 @@ ENTRIES = (
         checks=(
             Check(
                 "its recurrence, unrolled in float64",
-                "tests/blocks/test_linear_attention.py::test_a_decoder_is_the_recurrence_of_the_paper",
+                "tests/blocks/mixers/test_linear.py::test_a_decoder_is_the_recurrence_of_the_paper",
             ),
         ),
     ),
@@ -169,7 +169,8 @@ ENTRIES = (
                 "performer_pytorch",
             ),
             Check(
-                "exact softmax attention", "tests/blocks/test_favor.py::test_many_features_approach_softmax_attention"
+                "exact softmax attention",
+                "tests/blocks/mixers/test_favor.py::test_many_features_approach_softmax_attention",
             ),
         ),
     ),
@@ -201,7 +202,7 @@ ENTRIES = (
         checks=(
             Check(
                 "its equations, written out in float64",
-                "tests/blocks/test_workspace.py::test_two_layers_are_the_equations_written_out",
+                "tests/blocks/mixers/test_workspace.py::test_two_layers_are_the_equations_written_out",
             ),
         ),
     ),

@@ -70,9 +70,12 @@ ENTRIES = (
         checks=(
             Check(
                 "dense attention under the same mask, written out in float64",
-                "tests/blocks/test_sparse.py::test_equal_to_dense_attention_under_the_rule",
+                "tests/blocks/mixers/test_sparse.py::test_equal_to_dense_attention_under_the_rule",
             ),
-            Check("compressed attention's equations", "tests/blocks/test_compressed.py::test_equal_to_its_equations"),
+            Check(
+                "compressed attention's equations",
+                "tests/blocks/mixers/test_compressed.py::test_equal_to_its_equations",
+            ),
         ),
     ),
     Entry(

@@ -180,7 +180,7 @@ ENTRIES = (
         outputs=1000,
         published={"d1": "27M", "d2": "59M", "d3": "86M", "d4": "193M", "d5": "296M"},
         checks=(
-            Check("loops over places", "tests/blocks/test_outlook.py::test_it_is_its_algorithm_place_by_place"),
+            Check("loops over places", "tests/blocks/mixers/test_outlook.py::test_it_is_its_algorithm_place_by_place"),
             Check("timm volo_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
         ),
     ),
@@ -205,7 +205,7 @@ ENTRIES = (
         checks=(
             Check(
                 "the equation of token mixing",
-                "tests/blocks/test_token_mixing.py::test_it_is_a_network_along_the_tokens_that_all_channels_share",
+                "tests/blocks/mixers/test_token_mixing.py::test_it_is_a_network_along_the_tokens_that_all_channels_share",
             ),
             Check("timm mixer_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
         ),

@@ -2,7 +2,7 @@
 
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.bleu import bleu, tokenised_bleu
-from headwise.evaluate.errors import edit_distance, phoneme_error_rate, sequence_error_rate, word_error_rate
+from headwise.evaluate.error_rates import edit_distance, phoneme_error_rate, sequence_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score

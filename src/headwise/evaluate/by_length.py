@@ -11,7 +11,7 @@ import numpy as np
 
 from headwise.errors import UserError, nearest
 from headwise.evaluate.bleu import bleu
-from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, sequence_error_rate, word_error_rate
+from headwise.evaluate.error_rates import character_error_rate, phoneme_error_rate, sequence_error_rate, word_error_rate
 from headwise.evaluate.score import Score
 
 if TYPE_CHECKING:

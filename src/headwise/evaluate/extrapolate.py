@@ -14,9 +14,9 @@ from headwise.data.blocks import Blocks
 from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
-from headwise.loaded import Loaded
+from headwise.inference.trained_model import Loaded
 from headwise.tasks.base import device_of, evaluating
-from headwise.tasks.language import losses
+from headwise.tasks.language_model import losses
 
 STEPS = 4  # bins to each length of training
 

@@ -24,8 +24,8 @@ from headwise.blocks.admin import Admin, profile
 from headwise.blocks.readers import Tagger
 from headwise.blocks.stack import EncoderDecoder, Stack
 from headwise.blocks.stream import Context
-from headwise.building import build
 from headwise.errors import UserError
+from headwise.models.build import build
 
 WIRINGS = {"post": "Post-LN", "pre": "Pre-LN", "admin": "Admin"}
 HEADS, VOCAB, ROWS, LENGTH = 4, 100, 8, 16

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwise.blocks.attention import Attention
+from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.recurrent import Elman, Lstm, Recurrence
 from headwise.blocks.norm import LayerNorm

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headwise.config.base import Config, Problems, validate
 from headwise.errors import UserError
-from headwise.files import parse_toml
+from headwise.utils.files import parse_toml
 
 Numbers = tuple[tuple[float, ...], ...]
 LARGEST = 12  # rows or columns; beyond that nobody reads the numbers

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from headwise.blocks.position import Learned
+from headwise.blocks.positions.absolute import Learned
 from headwise.blocks.readers import Classifier, MaskedModel, SpanReader, Tagger
 from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder, Writer, parameters
 

@@ -25,7 +25,7 @@ from headwise.errors import UserError
 from headwise.inspect import colour
 from headwise.inspect.files import figure
 from headwise.inspect.image_maps import Gaze, Grid, of_encoder
-from headwise.tasks.recognise import batches
+from headwise.tasks.classify_images import batches
 
 AT_ONCE = 8  # images whose maps are kept together
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from headwise.errors import UserError, nearest
-from headwise.files import write
 from headwise.inspect.files import check_ending, save
 from headwise.inspect.maps import Maps
 from headwise.inspect.page import page
 from headwise.inspect.pictures import alignment, approximation, head_grid
+from headwise.utils.files import write
 
 VIEWS = ("alignment", "heads", "exact")
 

@@ -25,9 +25,9 @@ from headwise.decode.driver import batches, evaluating
 from headwise.decode.generator import Generator, Request
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
+from headwise.inference.trained_model import Loaded
 from headwise.inspect import colour
 from headwise.inspect.files import check_ending, figure
-from headwise.loaded import Loaded
 from headwise.tasks.base import device_of
 from headwise.text import BOS, EOS, PAD
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwise.errors import UserError, nearest
-from headwise.files import write
 from headwise.inspect.svg import Drawing
+from headwise.utils.files import write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.grid import Tiling
-from headwise.blocks.mixers.windows import WindowAttention
+from headwise.blocks.mixers.window_attention import WindowAttention
 from headwise.blocks.part import Part
 from headwise.blocks.record import OUTPUTS, record
 from headwise.blocks.stream import Context, LayerPath, Stream

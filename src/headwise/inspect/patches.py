@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.grid import OffsetBias
 from headwise.blocks.images import Patches
-from headwise.blocks.mixers.shrinking import Offsets
+from headwise.blocks.mixers.levit_attention import Offsets
 from headwise.blocks.stream import Context
 from headwise.errors import UserError
 from headwise.inspect import colour

@@ -15,7 +15,7 @@ from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, Grid, of_encoder
 from headwise.inspect.panels import ACROSS, SIDE, Box, Heat, Sheet, Tile, canvas
 from headwise.tasks.base import device_of
-from headwise.tasks.recognise import held_out
+from headwise.tasks.classify_images import held_out
 from headwise.vision.decode import whole_pixels, window
 from headwise.vision.draw import shown
 from headwise.vision.pixels import Pixels
@@ -23,7 +23,7 @@ from headwise.vision.pixels import Pixels
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
 
 HELD_OUT = 64  # images to look at where none is given
 

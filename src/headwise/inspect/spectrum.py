@@ -22,9 +22,9 @@ from headwise.blocks.record import record
 from headwise.blocks.stream import Context
 from headwise.data.examples import Examples, tokenise
 from headwise.errors import UserError
+from headwise.inference.trained_model import Loaded
 from headwise.inspect import colour
 from headwise.inspect.files import check_ending, figure
-from headwise.loaded import Loaded
 from headwise.tasks.base import device_of
 from headwise.text import EOS
 

@@ -14,16 +14,16 @@ from headwise.models.ngram import BackoffConfig
 from headwise.ngram.arpa import from_arpa, to_arpa
 from headwise.ngram.backoff import Backoff
 from headwise.text import SPECIALS
-from headwise.text.listed import Characters, Words
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters, Words
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
 
 
 def import_arpa(path: Path) -> Loaded:
     """The model of a file, with a tokeniser of its words; of characters, where all its words are single ones."""
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
 
     model, vocabulary = from_arpa(path)
     units = vocabulary[len(SPECIALS) :]

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.decode.hypothesis import Hypothesis, ranked, scored
 from headwise.errors import UserError
-from headwise.extras import needed_for
 from headwise.interop.ctranslate2_spec import can_express, specification
 from headwise.interop.folders import new_folder, read_json
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.tokenisers import Tokenisers
+from headwise.utils.extras import needed_for
 
 if TYPE_CHECKING:
     from headwise.blocks.stack import EncoderDecoder
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
 
 __all__ = ["CTranslate2Engine", "can_express", "export_ctranslate2"]
 

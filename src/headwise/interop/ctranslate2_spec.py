@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.config.base import Config
 from headwise.errors import UserError
-from headwise.extras import needed_for
 from headwise.interop.plain import PlainStack, Side, plain_stack
 from headwise.models.transformer import TransformerConfig
+from headwise.utils.extras import needed_for
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -188,7 +188,7 @@ def _terms(state: Mapping[str, Tensor], config: TransformerConfig, ours: str, th
 def _position_table(state: Mapping[str, Tensor], config: TransformerConfig, side: Side) -> Tensor | None:
     import torch
 
-    from headwise.blocks.position import sinusoid
+    from headwise.blocks.positions.absolute import sinusoid
 
     positions = config.positions
     if positions.kind == "learned":

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headwise import files
 from headwise.errors import UserError
-from headwise.files import appearing
+from headwise.utils import files
+from headwise.utils.files import appearing
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from typing import Any
 
 from headwise.config.base import Config
 from headwise.errors import UserError
-from headwise.extras import needed_for
 from headwise.interop.folders import read_json
 from headwise.text import EOS, SPECIALS, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN, Normaliser
+from headwise.utils.extras import needed_for
 
 _LANGUAGE = re.compile(r">>.*?<<")  # the target language that a multilingual model wants before the text
 

@@ -14,13 +14,13 @@ from headwise.config.images import ImagesConfig
 from headwise.config.train import TrainConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
+from headwise.inference.trained_model import Loaded
 from headwise.interop.hf.images import PROCESSOR
 from headwise.interop.hf.read import Imported
 from headwise.interop.hf.write import write_folder
-from headwise.loaded import Loaded
 from headwise.models.pictured import PictureConfig
 from headwise.text.hf import HfTokeniser
-from headwise.vision.named import UNKNOWN
+from headwise.vision.named_sets import UNKNOWN
 
 CONTEXT = 1024  # tokens that are read at once in evaluation, of models that could read more
 LACKING = {

@@ -32,7 +32,7 @@ class BartConfig(TwoStacksConfig):
     embedding_norm: bool = True
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import normal
+        from headwise.models.init_weights import normal
 
         normal(model)
 

@@ -1,8 +1,8 @@
 """DeBERTa (He et al. 2021), "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", version 1.
 
 BERT's layers, but what a token is and where it stands are kept apart: no position is added to the embeddings, scores
-have a part for each way that content and distance can meet (blocks/relative.py), and absolute positions come in only
-where hidden words are guessed (blocks/mask_decoder.py). Keys have no bias, texts no types.
+have a part for each way that content and distance can meet (blocks/positions/relative.py), and absolute positions come
+in only where hidden words are guessed (blocks/mask_decoder.py). Keys have no bias, texts no types.
 
 DISCREPANCY: `transformers` has no mask decoder and guesses from the last layer's outputs; `mask_decoder = 0` is that.
 """
@@ -47,13 +47,13 @@ class DebertaConfig(OneStackConfig):
     limit: int = Field(512, ge=1)  # absolute positions that the mask decoder knows
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import normal
+        from headwise.models.init_weights import normal
 
         normal(model)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.mask_decoder import MaskDecoder
-        from headwise.blocks.position import Learned
+        from headwise.blocks.positions.absolute import Learned
 
         decodes = self.mask_decoder and self.task_or_first(task) == "masked"
         if decodes and self.wiring.kind == "reversible":

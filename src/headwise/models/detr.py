@@ -92,7 +92,7 @@ class DetrConfig(OneStackConfig, PictureConfig):
     def begin(self, model: nn.Module) -> None:
         """The backbone as ever, layers Xavier-uniform; object queries N(0, 1) and heads as torch begins them, as in the
         released code."""
-        from headwise.models.initial import xavier
+        from headwise.models.init_weights import xavier
 
         self.backbone.begin(model.get_submodule("encoder.stem.backbone"))
         for stack in ("encoder.stack", "decoder"):

@@ -45,7 +45,7 @@ class FNetConfig(OneStackConfig):
     pool: PoolKind = "pooler"
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import normal
+        from headwise.models.init_weights import normal
 
         normal(model)
 

@@ -46,7 +46,7 @@ class GptConfig(OneStackConfig):
     pool: PoolKind = "last"
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import normal
+        from headwise.models.init_weights import normal
 
         normal(model)
 
@@ -59,7 +59,7 @@ class Gpt2Config(GptConfig):
     wiring: AnyWiring = PreConfig()
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import calmed
+        from headwise.models.init_weights import calmed
 
         calmed(model, self.depth)
 

@@ -129,7 +129,7 @@ class LayeredConfig(ModelConfig):
 
     def begin(self, model: nn.Module) -> None:
         """Set the weights of a new model."""
-        from headwise.models.initial import xavier
+        from headwise.models.init_weights import xavier
 
         xavier(model, self.width, self.outer)
 

@@ -59,7 +59,7 @@ class LevitConfig(StagedConfig):
         return [(ceil(rows / step), ceil(columns / step)) for step in steps]
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import truncated
+        from headwise.models.init_weights import truncated
 
         truncated(model, self.outer)
 
@@ -92,7 +92,7 @@ class LevitConfig(StagedConfig):
         return Stem(ConvPatches(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
 
     def _stage(self, number: int) -> Stack:
-        from headwise.blocks.mixers.shrinking import BatchNormCrossProjection, NormedAttention, Shrink
+        from headwise.blocks.mixers.levit_attention import BatchNormCrossProjection, NormedAttention, Shrink
         from headwise.blocks.stack import Stack
 
         here = self._site(number)
@@ -108,7 +108,7 @@ class LevitConfig(StagedConfig):
         width, grid = self.widths[number], self.grids()[number]
 
         def score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
-            from headwise.blocks.mixers.shrinking import Offsets
+            from headwise.blocks.mixers.levit_attention import Offsets
 
             return (Offsets(heads, grid),) if self.offsets else ()
 

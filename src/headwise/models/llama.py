@@ -40,7 +40,7 @@ class LlamaConfig(OneStackConfig):
     pool: PoolKind = "last"
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import normal
+        from headwise.models.init_weights import normal
 
         normal(model)
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from headwise.blocks.embed import Embedding
     from headwise.blocks.images import ImageEncoder
-    from headwise.blocks.latent import LatentEncoder, Queries
     from headwise.blocks.latent_images import PixelStem
+    from headwise.blocks.latents import LatentEncoder, Queries
     from headwise.blocks.stack import Stack
 
 
@@ -77,7 +77,7 @@ class PerceiverConfig(OneStackConfig):
         alike for long, as no residual tells them apart."""
         from torch import nn
 
-        from headwise.models.initial import normal
+        from headwise.models.init_weights import normal
 
         normal(model)
         for module in model.modules():
@@ -129,13 +129,13 @@ class PerceiverConfig(OneStackConfig):
             )
 
     def _latent_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
-        from headwise.blocks.latent import LatentEncoder, Latents
+        from headwise.blocks.latents import LatentEncoder, Latents
 
         outputs = Latents() if pooled else self._queries()
         return LatentEncoder(embedding, self.latents, self.width, self._latent_stack(), outputs)
 
     def _queries(self) -> Queries:
-        from headwise.blocks.latent import Instead, Queries
+        from headwise.blocks.latents import Instead, Queries
 
         site = self._place(self.embedding_width, self.width)
         layer = self._layer(site, (self.across, self.feedforward))
@@ -229,8 +229,8 @@ class ImagePerceiverConfig(PerceiverConfig, PictureConfig):
         return model
 
     def encoder(self) -> ImageEncoder:
-        from headwise.blocks.latent import Latents
         from headwise.blocks.latent_images import LatentImages, Question
+        from headwise.blocks.latents import Latents
 
         outputs: Latents | Question = Latents()
         if self.asks:

@@ -39,7 +39,7 @@ class RecurrentModelConfig(ModelConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.embed import Embedding
-        from headwise.blocks.position import NoPosition
+        from headwise.blocks.positions.absolute import NoPosition
         from headwise.blocks.stack import Encoder
         from headwise.models.assemble import Pieces, assemble
 

@@ -58,7 +58,7 @@ class ReformerConfig(OneStackConfig):
         return tuple((getattr(self, turn), self.feedforward) for turn in self.turns)
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import normal
+        from headwise.models.init_weights import normal
 
         normal(model)
 

@@ -22,8 +22,8 @@ from headwise.config.parts import PARTS, AdditiveConfig, AnyScore, AnyScoreMod, 
 if TYPE_CHECKING:
     from torch import nn
 
-    from headwise.blocks.mixers.attentive import Glimpse
     from headwise.blocks.mixers.recurrent import Recurrence
+    from headwise.blocks.mixers.rnn_attention import Glimpse
     from headwise.blocks.stack import EncoderDecoder, Stack
 
 Cell = Literal["lstm", "gru", "gru_cho"]
@@ -53,7 +53,7 @@ class Seq2SeqConfig(ModelConfig):
         """The stacks as a model whose outputs are `head` wide before they become words."""
         from headwise.blocks.bridge import RecurrentEncoder
         from headwise.blocks.embed import Embedding
-        from headwise.blocks.position import NoPosition
+        from headwise.blocks.positions.absolute import NoPosition
         from headwise.models.assemble import Pieces, assemble
         from headwise.models.recurrent import initialise
 
@@ -123,7 +123,7 @@ class ChoConfig(Seq2SeqConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         from headwise.blocks.bridge import FromSummary
-        from headwise.blocks.mixers.attentive import Maxout, Remembering
+        from headwise.blocks.mixers.rnn_attention import Maxout, Remembering
 
         encoder = self.stack(*self.recurrent())
         recurrences = self.recurrences(self.words + self.width)
@@ -148,8 +148,8 @@ class BahdanauConfig(Seq2SeqConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         from headwise.blocks.bridge import FromFirstWord
-        from headwise.blocks.mixers.attentive import Maxout, Searching
         from headwise.blocks.mixers.recurrent import Recurrent
+        from headwise.blocks.mixers.rnn_attention import Maxout, Searching
 
         seen = 2 * self.width
         inputs = [seen if layer else self.words for layer in range(self.depth)]
@@ -185,7 +185,7 @@ class LuongConfig(Seq2SeqConfig):
 
     def _writing(self) -> list[nn.Module]:
         """The decoder's parts."""
-        from headwise.blocks.mixers.attentive import Attentional, InputFeeding
+        from headwise.blocks.mixers.rnn_attention import Attentional, InputFeeding
 
         if not self.attention:
             return self.recurrent(begin="memory")
@@ -197,7 +197,7 @@ class LuongConfig(Seq2SeqConfig):
 
 def glimpse(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> Glimpse:
     """A look from states of `width` at annotations of `memory_width`."""
-    from headwise.blocks.mixers.attentive import Glimpse
+    from headwise.blocks.mixers.rnn_attention import Glimpse
 
     site = Site(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
     return Glimpse(score.build(width, memory_width, 1), [mod.build(site, width) for mod in score_mods])

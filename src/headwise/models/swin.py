@@ -134,7 +134,7 @@ class SwinConfig(StagedConfig):
         from torch import nn
 
         from headwise.blocks.residual import ResPost
-        from headwise.models.initial import truncated
+        from headwise.models.init_weights import truncated
 
         truncated(model, self.outer)
         for layer in model.modules():

@@ -57,7 +57,7 @@ class T5Config(TwoStacksConfig):
         return times if narrow is None else nn.Sequential(narrow, times)
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import unscaled
+        from headwise.models.init_weights import unscaled
 
         unscaled(model, self.width)
 

@@ -40,7 +40,7 @@ class TransformerXLConfig(OneStackConfig):
         return AttentionConfig(recall=self.recall), self.feedforward
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import normal
+        from headwise.models.init_weights import normal
 
         normal(model)
 

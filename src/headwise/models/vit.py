@@ -37,7 +37,7 @@ class ColumnConfig(OneStackConfig, PictureConfig):
     dropout: float = Field(0.0, ge=0, lt=1)
 
     def begin(self, model: nn.Module) -> None:
-        from headwise.models.initial import truncated
+        from headwise.models.init_weights import truncated
 
         truncated(model, self.outer)
 

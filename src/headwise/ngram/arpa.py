@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from headwise.errors import UserError
-from headwise.files import write
 from headwise.ngram.backoff import Backoff, Table
 from headwise.text import PAD, SPECIALS
+from headwise.utils.files import write
 
 NOTHING = -99.0
 LN10 = math.log(10)

@@ -25,10 +25,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from headwise.errors import UserError
-from headwise.files import appearing
 from headwise.runs.differences import flattened
 from headwise.runs.manifest import Damaged, check, seal
 from headwise.runs.run import Run, read_state
+from headwise.utils.files import appearing
 
 log = logging.getLogger("headwise")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import UserError
-from headwise.files import open_regular, parse_json, read_bytes
+from headwise.utils.files import open_regular, parse_json, read_bytes
 
 NAME = "manifest.json"
 

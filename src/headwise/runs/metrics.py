@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import UserError
-from headwise.files import open_regular, parse_json, read_bytes, sync, write, writing
+from headwise.utils.files import open_regular, parse_json, read_bytes, sync, write, writing
 
 Row = Mapping[str, Any]
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT

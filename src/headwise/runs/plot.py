@@ -5,8 +5,8 @@ from io import BytesIO
 from pathlib import Path
 
 from headwise.errors import UserError
-from headwise.files import write, writing
 from headwise.runs.run import Run
+from headwise.utils.files import write, writing
 
 AXES = ("step", "minutes", "epoch")
 

@@ -31,7 +31,8 @@ from typing import IO, Any
 import tomli_w
 
 from headwise.errors import UserError
-from headwise.files import (
+from headwise.runs.metrics import Metrics
+from headwise.utils.files import (
     Stage,
     check_name,
     discard,
@@ -45,7 +46,6 @@ from headwise.files import (
     write,
     writing,
 )
-from headwise.runs.metrics import Metrics
 
 # The types of what info.json and a checkpoint's state.json say; other keys may hold anything.
 INFO = {"created": str}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compare.board import Board
+from headwise.compare.progress import Board
 from headwise.compare.run import compare
 from headwise.compare.values import Arm
 from headwise.config.experiment import Experiment

@@ -14,9 +14,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from headwise.errors import UserError
-from headwise.studio.desk import Desk
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes import ROUTES
-from headwise.studio.shelf import Shelf
+from headwise.studio.run_registry import Shelf
 from headwise.web.guard import Address, Guard
 
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

@@ -13,9 +13,9 @@ from headwise.compare.render import notes, rows
 from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.config.compare import SHIPPED, ComparisonConfig, Published, Suite
 from headwise.errors import UserError, nearest
-from headwise.files import read_json
 from headwise.runs import Run
-from headwise.studio.histories import finite
+from headwise.studio.run_history import finite
+from headwise.utils.files import read_json
 
 DEEP = ("*", "*/*", "*/*/*")  # where runs of a table are, from a folder on: itself, its tables, those of `compare`
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs
+from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.record import kind_of
 from headwise.blocks.stream import RECORDER, LayerPath, Recorder
 from headwise.errors import UserError
 from headwise.inspect.maps import Maps
 from headwise.inspect.svg import visible
-from headwise.studio.looks import looked
-from headwise.studio.pack import Pack
+from headwise.studio.binary_response import Pack
+from headwise.studio.map_cache import looked
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
 
 
 class Keeper(Recorder):

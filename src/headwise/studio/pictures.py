@@ -17,14 +17,14 @@ from headwise.inspect.image_views import rolled
 from headwise.inspect.panels import borders
 from headwise.inspect.scene import Scene
 from headwise.inspect.svg import visible
-from headwise.studio.pack import Pack
+from headwise.studio.binary_response import Pack
 from headwise.vision.decode import decoding, opened
 from headwise.vision.draw import shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
 
 SURE = 12  # labels that are told
 

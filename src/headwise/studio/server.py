@@ -12,7 +12,7 @@ import uvicorn
 
 from headwise.errors import UserError
 from headwise.studio.app import application
-from headwise.studio.shelf import Shelf
+from headwise.studio.run_registry import Shelf
 from headwise.web.guard import Address
 
 

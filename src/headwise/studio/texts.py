@@ -9,7 +9,7 @@ from headwise.studio.limits import MOST_TOKENS
 from headwise.text import UNK
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
     from headwise.text.base import Tokeniser
 
 

@@ -26,7 +26,7 @@ from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.score import Score
 from headwise.tasks.base import PairData, device_of
-from headwise.tasks.recognise import Augment, held_out, prepared
+from headwise.tasks.classify_images import Augment, held_out, prepared
 from headwise.tasks.transduce import Transduce
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN

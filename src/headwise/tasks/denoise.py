@@ -24,8 +24,8 @@ from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import perplexity
 from headwise.tasks.base import Evaluation, PairData, Sample, Task, device_of, first, learn
-from headwise.tasks.filling import MASK, Filling, filled, masked_ids
-from headwise.tasks.language import Language, beginnings
+from headwise.tasks.language_model import Language, beginnings
+from headwise.tasks.mask_filling import MASK, Filling, filled, masked_ids
 from headwise.tasks.transduce import AT_ONCE, likelihoods
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Watch

@@ -20,13 +20,13 @@ from headwise.config.train import TrainConfig
 from headwise.data.prepare import Prepared
 from headwise.errors import UserError
 from headwise.evaluate.precision import Found, precisions
-from headwise.extras import needed_for
 from headwise.tasks.base import Evaluation, device_of, evaluating
+from headwise.tasks.classify_images import Recognise, batches, prepared
 from headwise.tasks.detection_loss import Objects, detection_loss
-from headwise.tasks.recognise import Recognise, batches, prepared
-from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels
 from headwise.train.state import Watch
+from headwise.utils.extras import needed_for
 from headwise.vision.batches import ImageBatch, ImageData
 from headwise.vision.boxes import Boxes, to_corners
 from headwise.vision.decode import window

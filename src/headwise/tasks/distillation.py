@@ -45,7 +45,7 @@ class Teacher:
     """A trained model that sees what a student sees, never learns and is no part of the student's run."""
 
     def __init__(self, run: str, classes: Sequence[str], channels: int):
-        from headwise.loaded import load
+        from headwise.inference.trained_model import load
 
         path, which = folder_of(run)
         try:

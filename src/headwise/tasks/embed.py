@@ -18,7 +18,7 @@ from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation, Task
-from headwise.tasks.language import Language
+from headwise.tasks.language_model import Language
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Watch
 

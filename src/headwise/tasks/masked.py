@@ -29,8 +29,8 @@ from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation, Sample, Task, device_of, evaluating, first
-from headwise.tasks.filling import Filling, filled, masked_ids
-from headwise.tasks.language import Language, beginnings
+from headwise.tasks.language_model import Language, beginnings
+from headwise.tasks.mask_filling import Filling, filled, masked_ids
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD, UNK
 from headwise.text.tokenisers import Tokenisers

@@ -15,16 +15,16 @@ from headwise.config.data import DataConfig, TokeniserConfig, WordsConfig
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.data.collate import PairBatch
 from headwise.data.examples import Examples
-from headwise.data.pieces import in_pieces, tokenise_tagged, words
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
+from headwise.data.word_pieces import in_pieces, tokenise_tagged, words
 from headwise.decode.driver import batches as by_length
 from headwise.errors import UserError
 from headwise.evaluate.labels import accuracy_by_text, confusion, macro_f1
 from headwise.tasks.base import Evaluation, Task, device_of, evaluating
 from headwise.text import EOS, PAD, UNK
-from headwise.text.listed import Words
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Words
 from headwise.train.state import Watch
 
 

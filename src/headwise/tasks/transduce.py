@@ -18,21 +18,21 @@ from headwise.data.collate import PairBatch
 from headwise.data.corpora import references
 from headwise.data.examples import Examples, tokenise
 from headwise.decode.driver import decode
-from headwise.decode.unknown import written
+from headwise.decode.unk_replacement import written
 from headwise.errors import UserError
 from headwise.evaluate.bleu import bleu, tokenised_bleu
-from headwise.evaluate.errors import character_error_rate, phoneme_error_rate, sequence_error_rate, word_error_rate
+from headwise.evaluate.error_rates import character_error_rate, phoneme_error_rate, sequence_error_rate, word_error_rate
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score
 from headwise.interop.marian_text import MarianTokeniser
-from headwise.tasks import teaching
+from headwise.tasks import scheduled_sampling
 from headwise.tasks.base import Evaluation, PairData, Task, by_token, device_of, evaluating, learn
 from headwise.text import PAD
 from headwise.text.hf import HfTokeniser
-from headwise.text.listed import Bytes, Characters
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Bytes, Characters
 from headwise.train.state import Watch
 
 WATCHES = {
@@ -73,7 +73,7 @@ class Transduce(Task):
         return WATCHES[self.score]
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        target_in = teaching.inputs(model, batch, self.config.own_inputs, self.progress)
+        target_in = scheduled_sampling.inputs(model, batch, self.config.own_inputs, self.progress)
         return learn(model, batch.source, target_in, labels=batch.target_out, smoothing=self.smoothing)
 
     def validate(self, model: nn.Module, examples: Any, pairs: Sequence[Any]) -> dict[str, float]:

@@ -17,7 +17,7 @@ BETWEEN = "\t"
 class Paired(Tokeniser):
     """Another tokeniser's units; where the text has a tab, the mark that ends a text.
 
-    >>> from headwise.text.listed import Characters
+    >>> from headwise.text.vocabulary import Characters
     >>> Paired(Characters("ab")).encode("ab\\tb")
     [4, 5, 2, 5]
     """

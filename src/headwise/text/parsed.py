@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from headwise.errors import UserError
 from headwise.text import SPECIALS
-from headwise.text.listed import Words
+from headwise.text.vocabulary import Words
 
 BETWEEN = "|"
 

@@ -10,15 +10,15 @@ from typing import Any
 
 from headwise.config.data import TokeniserConfig
 from headwise.errors import UserError, nearest
-from headwise.files import read_json, write
 from headwise.interop.marian_text import MarianTokeniser
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser
-from headwise.text.listed import Bytes, Characters, Labels, Words
 from headwise.text.normalise import Normaliser
 from headwise.text.paired import BETWEEN, Paired
 from headwise.text.parsed import Parsed
 from headwise.text.subword import Bpe, Unigram
+from headwise.text.vocabulary import Bytes, Characters, Labels, Words
+from headwise.utils.files import read_json, write
 from headwise.vision.pixels import Pixels
 
 CLASSES = (Characters, Words, Parsed, Labels, Bytes, Bpe, Unigram, Paired, HfTokeniser, MarianTokeniser, Pixels)

@@ -7,7 +7,7 @@ import torch
 
 from headwise.config.train import TrainConfig
 from headwise.errors import UserError
-from headwise.machine import cores, taken
+from headwise.utils.cpu import cores, taken
 
 
 def prepare(config: TrainConfig) -> torch.device:

@@ -22,11 +22,11 @@ from headwise.config.train import TrainConfig
 from headwise.errors import UserError, nearest
 from headwise.runs.checkpoint import NonFinite, latest, save, settle
 from headwise.runs.run import Run
-from headwise.train.board import board
 from headwise.train.learner import Learner
 from headwise.train.progress import Progress, progress
 from headwise.train.signals import Interrupted, Signals
 from headwise.train.state import Counted, Data, Observer, Result, Row, Samples, State, Task, Validate, Watch
+from headwise.train.tensorboard import board
 
 MOST_SKIPS = 10  # in a row, under nan = "skip": beyond that the weights themselves are lost
 

@@ -15,7 +15,7 @@ import numpy as np
 from headwise.data.cache import cached, digests, mapped, verify
 from headwise.errors import UserError
 from headwise.vision.decode import Damaged, Shape
-from headwise.vision.listing import Listing, state
+from headwise.vision.image_index import Listing, state
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from headwise.config.images import ImagesConfig
 from headwise.data.lines import reading
 from headwise.errors import UserError
 from headwise.vision.decode import decoded
-from headwise.vision.listing import Listing, labelled, stored
+from headwise.vision.image_index import Listing, labelled, stored
 
 SIDE, CHANNELS = 32, 3
 PIXELS = CHANNELS * SIDE * SIDE

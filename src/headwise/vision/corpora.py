@@ -13,9 +13,9 @@ from headwise.data.cache import cache_root
 from headwise.errors import UserError
 from headwise.vision.cache import Decoded, Way, decode_all
 from headwise.vision.formats import FORMATS, UNLABELLED
+from headwise.vision.image_index import Listing
 from headwise.vision.images import ImageCorpus, Images
-from headwise.vision.listing import Listing
-from headwise.vision.named import DRAWN, drawn, resolve
+from headwise.vision.named_sets import DRAWN, drawn, resolve
 
 PARTS = ("train", "valid", "test")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from headwise.config.images import ImagesConfig
 from headwise.errors import UserError
 from headwise.vision.decode import ENDINGS
-from headwise.vision.listing import Files, Listing
+from headwise.vision.image_index import Files, Listing
 
 PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 

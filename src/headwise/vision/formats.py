@@ -10,11 +10,11 @@ import numpy as np
 from headwise.config.images import ImagesConfig
 from headwise.data.lines import read_lines
 from headwise.errors import UserError
+from headwise.vision.annotations import read_captions, read_coco
 from headwise.vision.cifar import read_cifar, read_rows
 from headwise.vision.folders import read_folders
 from headwise.vision.idx import read_idx
-from headwise.vision.listing import Listing, labelled, stored
-from headwise.vision.lists import read_captions, read_coco
+from headwise.vision.image_index import Listing, labelled, stored
 from headwise.vision.npz import read_npz
 
 # Paths -> the parts in them; one that is called "" is whatever the paths were given for.

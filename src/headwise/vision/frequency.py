@@ -23,7 +23,7 @@ from headwise.inspect.files import figure
 from headwise.tasks.base import device_of, evaluating
 
 if TYPE_CHECKING:
-    from headwise.tasks.recognise import Recognise
+    from headwise.tasks.classify_images import Recognise
     from headwise.vision.images import Images
 
 
@@ -82,7 +82,7 @@ def energy_above(images: Tensor, radius: float) -> Tensor:
 def by_frequency(task: Recognise, model: Any, images: Images, radii: Sequence[float] = ()) -> ByFrequency:
     """How many images a model recognises from their low, and from their high frequencies alone. Without radii, eight
     of which each doubles the area of the disc, up to all frequencies."""
-    from headwise.tasks.recognise import batches
+    from headwise.tasks.classify_images import batches
 
     if not len(images):
         raise UserError("there are no images to filter; name a part that has some")

@@ -12,7 +12,7 @@ import numpy as np
 from headwise.config.images import ImagesConfig
 from headwise.data.lines import reading
 from headwise.errors import UserError
-from headwise.vision.listing import Listing, labelled, stored
+from headwise.vision.image_index import Listing, labelled, stored
 
 BYTES = 8  # the code of the only type that is read
 DENSEST = 1100  # nothing is packed tighter by gzip: a file that claims more lies

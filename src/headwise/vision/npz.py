@@ -14,7 +14,7 @@ import numpy as np
 from headwise.config.images import ImagesConfig
 from headwise.data.lines import reading
 from headwise.errors import UserError
-from headwise.vision.listing import Listing, labelled, stored
+from headwise.vision.image_index import Listing, labelled, stored
 
 KEYS = {  # the arrays that a part is made of
     "": ("images", "labels"),

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from headwise.blocks import pool
-from headwise.blocks.attention_inputs import ApproximateMap
+from headwise.blocks.attention.inputs import ApproximateMap
 from headwise.blocks.part import Part
 from headwise.blocks.stream import Context, Stream
 

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from headwise.blocks.mixers.projected import Projected
+from headwise.blocks.mixers.qkv_mixer import Projected
 from headwise.blocks.part import Properties
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.mixers.projected import Projected
+from headwise.blocks.mixers.qkv_mixer import Projected
 from headwise.blocks.part import Properties
 from headwise.blocks.stream import NO_RECORD, Context, Stream
 from headwise.errors import UserError

@@ -1,7 +1,7 @@
 """Attention among tokens that fall into the same bucket (Kitaev et al. 2020, Reformer: The Efficient Transformer).
 
 Queries are keys, so similar tokens find each other by hashing: in each round a random rotation sends a token to its
-nearest of `buckets` corners. Who meets in a bucket is in `blocks/mixers/meeting.py`.
+nearest of `buckets` corners. Who meets in a bucket is in `blocks/mixers/lsh_kernel.py`.
 
 DISCREPANCY: paper and trax sort tokens and cut them into chunks wherever a border falls. In a decoder that tells of the
 future: a later token in another bucket moves the borders. Here a decoder's chunks begin anew with each bucket.
@@ -22,14 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.blocks.attention import SelfProjection
-from headwise.blocks.attention_inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.attention.multihead import SelfProjection
+from headwise.blocks.attention.score_mods import ALWAYS
 from headwise.blocks.heads import product_dtype
-from headwise.blocks.mixers.meeting import NOWHERE, Meeting, Mix, weights
-from headwise.blocks.mixers.projected import Projected
+from headwise.blocks.mixers.lsh_kernel import NOWHERE, Meeting, Mix, weights
+from headwise.blocks.mixers.qkv_mixer import Projected
 from headwise.blocks.part import Properties
 from headwise.blocks.reversible import NOTES
-from headwise.blocks.score_mods import ALWAYS
 from headwise.blocks.stream import Context, Stream
 
 UNFACTORED, MOST = 7, 14  # powers of two: above the first, a bucket is a pair of corners

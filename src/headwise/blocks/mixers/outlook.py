@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention_inputs import ApproximateMap
+from headwise.blocks.attention.inputs import ApproximateMap
 from headwise.blocks.images import marks_of
 from headwise.blocks.part import Part
 from headwise.blocks.stream import Context, Stream

@@ -16,13 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout
-from headwise.blocks.kernels import auto, weights
-from headwise.blocks.mixers.choosing import attend, attend_chosen, gathered, placed
+from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
+from headwise.blocks.attention.kernels import auto, weights
+from headwise.blocks.attention.score_mods import ALWAYS
+from headwise.blocks.mixers.block_sparse import attend, attend_chosen, gathered, placed
 from headwise.blocks.mixers.patterns import Blocks, Counted, Graph, Pattern
-from headwise.blocks.mixers.projected import Projected
+from headwise.blocks.mixers.qkv_mixer import Projected
 from headwise.blocks.part import Properties
-from headwise.blocks.score_mods import ALWAYS
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 

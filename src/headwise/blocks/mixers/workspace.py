@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks import pool
-from headwise.blocks.attention_inputs import AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.kernels import auto, weights
-from headwise.blocks.mixers.projected import Projected
-from headwise.blocks.score_mods import ALWAYS
+from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.attention.kernels import auto, weights
+from headwise.blocks.attention.score_mods import ALWAYS
+from headwise.blocks.mixers.qkv_mixer import Projected
 from headwise.blocks.stream import Context, Stream
 
 

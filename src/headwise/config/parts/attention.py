@@ -31,9 +31,9 @@ class AttentionConfig(PartConfig):
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.attention import Attention, CrossProjection, read_by
-        from headwise.blocks.score_mods import Causal
-        from headwise.blocks.scores import BOTH
+        from headwise.blocks.attention.multihead import Attention, CrossProjection, read_by
+        from headwise.blocks.attention.score_mods import Causal
+        from headwise.blocks.attention.scores import BOTH
 
         heads = self.heads or site.heads
         head_width = self.head_width or site.head_width
@@ -67,7 +67,7 @@ class AttentionConfig(PartConfig):
 
     def _selected(self, site: Site, heads: int, head_width: int, reads: frozenset[str]) -> nn.Module:
         """Projections for a score that does not compare queries with keys."""
-        from headwise.blocks.attention import CrossProjection, SelectedProjections
+        from headwise.blocks.attention.multihead import CrossProjection, SelectedProjections
 
         shape, bias = (site.width, heads, head_width), site.attention_bias
         if self.attend_to == "memory":
@@ -77,7 +77,7 @@ class AttentionConfig(PartConfig):
         return SelectedProjections(*shape, bias, self.key_value_heads or site.key_value_heads or heads, reads)
 
     def _itself(self, site: Site, heads: int, head_width: int) -> nn.Module:
-        from headwise.blocks.attention import (
+        from headwise.blocks.attention.multihead import (
             GroupedQueryProjection,
             NoKeyBiasProjection,
             SegmentRecurrenceProjection,

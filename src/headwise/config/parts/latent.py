@@ -23,9 +23,9 @@ class UnevenConfig(ProjectedConfig):
     value_width: int = Field(0, ge=0)
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.latent import UnevenAttention, UnevenCrossProjection, UnevenSelfProjection
+        from headwise.blocks.attention.score_mods import Causal
+        from headwise.blocks.latents import UnevenAttention, UnevenCrossProjection, UnevenSelfProjection
         from headwise.blocks.norm import LayerNorm
-        from headwise.blocks.score_mods import Causal
 
         frame = self.frame(site)
         heads, head_width, bias, score_mods = frame["heads"], frame["head_width"], frame["bias"], frame["score_mods"]

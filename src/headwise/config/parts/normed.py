@@ -21,7 +21,7 @@ class NormedConfig(ProjectedConfig):
     values: int = Field(2, ge=1)
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.shrinking import BatchNormSelfProjection, NormedAttention
+        from headwise.blocks.mixers.levit_attention import BatchNormSelfProjection, NormedAttention
 
         site.must_look_ahead(self.kind)
         frame = self.frame(site)
@@ -37,6 +37,6 @@ class NormedMlpConfig(PartConfig):
     kind: Literal["normed_mlp"] = "normed_mlp"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.shrinking import NormedFeedForward
+        from headwise.blocks.mixers.levit_attention import NormedFeedForward
 
         return NormedFeedForward(site.width, site.hidden)

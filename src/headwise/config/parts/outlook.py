@@ -47,7 +47,7 @@ class BareConfig(AttentionConfig):
     kind: Literal["bare"] = "bare"  # type: ignore[assignment]
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.attention import Attention
+        from headwise.blocks.attention.multihead import Attention
 
         part = super().build(replace(site, attention_bias=False))
         assert isinstance(part, Attention)

@@ -23,7 +23,7 @@ class NonLocalConfig(PartConfig):
     pool: int = Field(2, ge=1)
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.pairwise import NonLocal
+        from headwise.blocks.mixers.nonlocal_block import NonLocal
 
         site.must_look_ahead(self.kind)
         return NonLocal(site.width, self.inner, self.form, self.pool)

@@ -22,7 +22,7 @@ class PositionConfig(Config):
     """Positions act on the embeddings, on the scores of every self-attention, or on neither."""
 
     def embedding(self, width: int) -> nn.Module:
-        from headwise.blocks.position import NoPosition
+        from headwise.blocks.positions.absolute import NoPosition
 
         return NoPosition()
 
@@ -54,7 +54,7 @@ class SinusoidConfig(PositionConfig):
     halves: bool = False
 
     def embedding(self, width: int) -> nn.Module:
-        from headwise.blocks.position import Sinusoid
+        from headwise.blocks.positions.absolute import Sinusoid
 
         return Sinusoid(width, self.halves)
 
@@ -66,7 +66,7 @@ class LearnedConfig(PositionConfig):
     unused: int = Field(0, ge=0)  # rows that stand before the first position's; BART has two
 
     def embedding(self, width: int) -> nn.Module:
-        from headwise.blocks.position import Learned
+        from headwise.blocks.positions.absolute import Learned
 
         return Learned(width, self.limit, self.unused)
 
@@ -97,7 +97,7 @@ class AxialConfig(PositionConfig):
     widths: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
 
     def embedding(self, width: int) -> nn.Module:
-        from headwise.blocks.position import Axial
+        from headwise.blocks.positions.absolute import Axial
 
         first, second = self.widths if any(self.widths) else (width // 4, width - width // 4)
         if first + second != width:
@@ -122,7 +122,7 @@ class WindowConfig(ScoreModConfig):
     right: int = Field(16, ge=0)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.score_mods import Window
+        from headwise.blocks.attention.score_mods import Window
 
         return Window(self.left, self.right)
 
@@ -133,7 +133,7 @@ class AlibiConfig(ScoreModConfig):
     kind: Literal["alibi"] = "alibi"
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.score_mods import Alibi
+        from headwise.blocks.attention.score_mods import Alibi
 
         return Alibi(site.heads)
 
@@ -148,7 +148,7 @@ class BucketsConfig(ScoreModConfig):
     furthest: int = Field(128, ge=2)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.score_mods import BucketBias
+        from headwise.blocks.attention.score_mods import BucketBias
 
         return BucketBias(site.heads, self.buckets, self.furthest, both_ways=not site.causal)
 
@@ -164,7 +164,7 @@ class ShawConfig(ScoreModConfig):
     furthest: int = Field(16, ge=1)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.score_mods import Shaw
+        from headwise.blocks.attention.score_mods import Shaw
 
         return Shaw(head_width, self.furthest)
 
@@ -179,7 +179,7 @@ class DisentangledConfig(PositionConfig):
     def score_mods(self, site: Site) -> ScoreMods:
         from torch import nn
 
-        from headwise.blocks.relative import Disentangled
+        from headwise.blocks.positions.relative import Disentangled
 
         table = cache(lambda: nn.Embedding(2 * self.furthest, site.width))
         return lambda heads, head_width: (Disentangled(table(), heads, head_width, site.dropout),)
@@ -194,7 +194,7 @@ class RelativeSinusoidConfig(PositionConfig):
     shared: bool = True
 
     def score_mods(self, site: Site) -> ScoreMods:
-        from headwise.blocks.relative import Distances, Leanings, RelativeSinusoid
+        from headwise.blocks.positions.relative import Distances, Leanings, RelativeSinusoid
 
         distances = cache(lambda: Distances(site.width, both_ways=not site.causal))
         leanings = cache(Leanings) if self.shared else Leanings
@@ -212,7 +212,7 @@ class RotaryConfig(ScoreModConfig):
     base: float = Field(10_000.0, gt=1)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.score_mods import Rotary
+        from headwise.blocks.attention.score_mods import Rotary
 
         if head_width % 2:
             raise UserError(f"rotary: pairs of channels need an even head_width, not {head_width}")
@@ -226,7 +226,7 @@ class HardConfig(ScoreModConfig):
     kind: Literal["hard"] = "hard"
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.hard import Hard
+        from headwise.blocks.attention.hard import Hard
 
         return Hard()
 
@@ -240,8 +240,8 @@ class LocalConfig(ScoreModConfig):
     reach: int = Field(10, ge=1)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.hard import Local
-        from headwise.blocks.score_mods import Window
+        from headwise.blocks.attention.hard import Local
+        from headwise.blocks.attention.score_mods import Window
 
         if self.mode == "monotonic":
             return Window(self.reach, self.reach)
@@ -258,8 +258,8 @@ class TreeConfig(PositionConfig):
     furthest: int = Field(16, ge=1)
 
     def embed(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
-        from headwise.blocks.position import NoPosition
-        from headwise.blocks.syntax import Apart, Fusion, TreeEmbedding
+        from headwise.blocks.positions.absolute import NoPosition
+        from headwise.blocks.positions.tree import Apart, Fusion, TreeEmbedding
 
         embedding = TreeEmbedding(table, NoPosition(), **settings)
         widen = settings.get("widen")
@@ -268,7 +268,7 @@ class TreeConfig(PositionConfig):
         return embedding
 
     def score_mods(self, site: Site) -> ScoreMods:
-        from headwise.blocks.syntax import TreeRelations
+        from headwise.blocks.positions.tree import TreeRelations
 
         if site.causal:
             raise UserError("positions: a tree is known when a sentence is whole; only encoders can have one")

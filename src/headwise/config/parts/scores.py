@@ -11,7 +11,7 @@ from headwise.config.parts.site import SCORES
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
-    from headwise.blocks.scores import Score
+    from headwise.blocks.attention.scores import Score
 
 
 class ScoreConfig(Config):
@@ -38,7 +38,7 @@ class ScaledConfig(ScoreConfig):
     kind: Literal["scaled"] = "scaled"
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.scores import Scaled
+        from headwise.blocks.attention.scores import Scaled
 
         return Scaled(self.width(width_q, width_k))
 
@@ -50,7 +50,7 @@ class DotConfig(ScoreConfig):
     kind: Literal["dot"] = "dot"
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.scores import Dot
+        from headwise.blocks.attention.scores import Dot
 
         self.width(width_q, width_k)
         return Dot()
@@ -63,7 +63,7 @@ class GeneralConfig(ScoreConfig):
     kind: Literal["general"] = "general"
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.scores import General
+        from headwise.blocks.attention.scores import General
 
         return General(width_q, width_k, heads)
 
@@ -76,7 +76,7 @@ class AdditiveConfig(ScoreConfig):
     hidden: int = Field(0, ge=0)
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.scores import Additive
+        from headwise.blocks.attention.scores import Additive
 
         return Additive(width_q, width_k, heads, self.hidden or width_q)
 
@@ -90,7 +90,7 @@ class CosineConfig(ScoreConfig):
     learned: bool = True
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.scores import Cosine
+        from headwise.blocks.attention.scores import Cosine
 
         self.width(width_q, width_k)
         return Cosine(heads, self.beta, self.learned)
@@ -105,7 +105,7 @@ class BoundedCosineConfig(ScoreConfig):
     most: float = Field(100.0, gt=0)
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.scores import BoundedCosine
+        from headwise.blocks.attention.scores import BoundedCosine
 
         self.width(width_q, width_k)
         return BoundedCosine(heads, self.initial, self.most)
@@ -119,6 +119,6 @@ class LocationConfig(ScoreConfig):
     limit: int = Field(256, ge=1)
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.scores import Location
+        from headwise.blocks.attention.scores import Location
 
         return Location(width_q, heads, self.limit)

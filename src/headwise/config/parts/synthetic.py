@@ -10,7 +10,7 @@ from headwise.config.parts.scores import ScaledConfig, ScoreConfig
 from headwise.config.parts.site import SCORES, AnyScore
 
 if TYPE_CHECKING:
-    from headwise.blocks.scores import Score
+    from headwise.blocks.attention.scores import Score
 
 
 @SCORES.add
@@ -22,7 +22,7 @@ class DenseConfig(ScoreConfig):
     factorised: bool = False
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.synthetic import Dense, FactorisedDense
+        from headwise.blocks.attention.synthesizer import Dense, FactorisedDense
 
         return (FactorisedDense if self.factorised else Dense)(width_q, heads, self.limit)
 
@@ -36,7 +36,7 @@ class RandomConfig(ScoreConfig):
     learned: bool = True
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.synthetic import Random
+        from headwise.blocks.attention.synthesizer import Random
 
         return Random(heads, self.limit, self.learned)
 
@@ -51,7 +51,7 @@ class FactorisedConfig(ScoreConfig):
     learned: bool = True
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.synthetic import Factorised
+        from headwise.blocks.attention.synthesizer import Factorised
 
         return Factorised(heads, self.limit, self.rank, self.learned)
 
@@ -65,6 +65,6 @@ class MixtureConfig(ScoreConfig):
     gated: bool = False
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        from headwise.blocks.synthetic import Gated, Mixture
+        from headwise.blocks.attention.synthesizer import Gated, Mixture
 
         return (Gated if self.gated else Mixture)([score.build(width_q, width_k, heads) for score in self.scores])

@@ -18,6 +18,6 @@ class TalkingConfig(ScoreModConfig):
     kind: Literal["talking"] = "talking"
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.talking import TalkingHeads
+        from headwise.blocks.attention.talking_heads import TalkingHeads
 
         return TalkingHeads(site.heads)

@@ -22,7 +22,7 @@ class TokensConfig(PartConfig):
     activation: Literal["relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh"] = "gelu"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.tokens import TokenMixing
+        from headwise.blocks.mixers.token_mixing import TokenMixing
 
         site.must_look_ahead(self.kind)
         hidden = self.hidden or max(1, site.width // 2)

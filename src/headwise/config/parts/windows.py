@@ -33,9 +33,14 @@ class WindowsConfig(ProjectedConfig):
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.attention import NoKeyBiasProjection, SelectedProjections, SelfProjection, read_by
-        from headwise.blocks.mixers.windows import WindowAttention
-        from headwise.blocks.scores import BOTH
+        from headwise.blocks.attention.multihead import (
+            NoKeyBiasProjection,
+            SelectedProjections,
+            SelfProjection,
+            read_by,
+        )
+        from headwise.blocks.attention.scores import BOTH
+        from headwise.blocks.mixers.window_attention import WindowAttention
 
         site.must_look_ahead(self.kind)
         if self.shift >= self.window:

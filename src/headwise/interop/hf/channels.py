@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention import Attention
+from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.config.parts import SinusoidConfig

@@ -24,8 +24,8 @@ from headwise.interop.hf.ties import TABLES, tie_of, untie
 from headwise.interop.hf.weights import fill
 from headwise.tasks import task_class
 from headwise.text.hf import Rows
-from headwise.text.listed import Labels
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels
 
 WRITERS = ("language-model", "transduce")
 MOST_LABELS = 1_000_000

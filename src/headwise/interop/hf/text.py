@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.text.hf import HfTokeniser, Rows
-from headwise.text.listed import Labels, Words
 from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels, Words
 
 if TYPE_CHECKING:
     from headwise.interop.hf.architecture import Architecture

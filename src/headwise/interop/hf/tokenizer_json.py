@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwise.complete import BYTES
+from headwise.inference.completion import BYTES
 from headwise.text import BOS, EOS, SPECIALS, UNK
 from headwise.text.base import Tokeniser
-from headwise.text.listed import Bytes, Characters, Words
 from headwise.text.subword import Bpe, Subword, Unigram
+from headwise.text.vocabulary import Bytes, Characters, Words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention import CrossProjection, SelfProjection
+from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.blocks.heads import NEVER
 from headwise.blocks.images import Patches
 from headwise.errors import UserError
 from headwise.interop.hf.architecture import Architecture, Key, some
 from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import Vocabularies
-from headwise.models.initial import rows as projections
+from headwise.models.init_weights import rows as projections
 from headwise.text.hf import ABSENT, Rows
 
 LEAVES = {"gain": "weight", "shift": "bias", "table": "weight"}  # ours -> theirs; others are called alike

@@ -23,7 +23,7 @@ from headwise.interop.hf.ties import fold
 from headwise.interop.hf.tokenizer_json import expressed, framed
 from headwise.interop.hf.weights import collect
 from headwise.models.layered import LayeredConfig
-from headwise.tasks.filling import MASK
+from headwise.tasks.mask_filling import MASK
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser, Rows

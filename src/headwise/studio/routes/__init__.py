@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter
 
-from headwise.studio.desk import Desk
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes import catalogue, explain, intervene, look, neuron, picture, runs, step
 
 ROUTES: tuple[Callable[[Desk], APIRouter], ...] = (

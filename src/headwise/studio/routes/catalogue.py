@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from headwise.studio.desk import Desk
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import Name
 
 if TYPE_CHECKING:
-    from headwise.studio.structures import Structures
+    from headwise.studio.model_tree import Structures
 
 MOST = 4096  # tokens
 
@@ -21,14 +21,14 @@ def routes(desk: Desk) -> APIRouter:
 
     @cache
     def structures() -> Structures:
-        from headwise.studio.structures import Structures  # the configs of all models: not needed for the first page
+        from headwise.studio.model_tree import Structures  # the configs of all models: not needed for the first page
 
         return Structures()
 
     @router.get("")
     async def catalogue() -> list[dict[str, Any]]:
         def work() -> list[dict[str, Any]]:
-            from headwise.studio.structures import listed
+            from headwise.studio.model_tree import listed
 
             return listed()
 

@@ -13,13 +13,13 @@ from headwise.explain.attention import AttentionExample
 from headwise.explain.positions import sinusoid
 from headwise.explain.source import LARGEST
 from headwise.explain.source import shipped as example
-from headwise.studio.desk import Desk
-from headwise.studio.pack import Pack
+from headwise.studio.binary_response import Pack
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name, Text
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
-    from headwise.studio.places import Places
+    from headwise.inference.trained_model import Loaded
+    from headwise.studio.position_views import Places
 
 # The lectures' sentences: one word at the end decides what another one means.
 SENTENCES = (
@@ -65,7 +65,7 @@ def routes(desk: Desk) -> APIRouter:
         head: Number = 0,
     ) -> Response:
         def work() -> bytes:
-            from headwise.studio.places import shipped
+            from headwise.studio.position_views import shipped
 
             return packed(shipped(kind, length, width, heads, head))
 
@@ -74,7 +74,7 @@ def routes(desk: Desk) -> APIRouter:
     @router.get("/positions/run")
     async def positions_of_run(run: Name, which: Number = 0, length: Length = 64, head: Number = 0) -> Response:
         def work(loaded: Loaded) -> bytes:
-            from headwise.studio.places import of_model
+            from headwise.studio.position_views import of_model
 
             choices, found = of_model(loaded.model, which, length, head)
             return packed(found, choices=choices, which=which)
@@ -111,8 +111,8 @@ def seen(length: int, padding: int, side: str, left: int, right: int, segments: 
     """What each mask lets through, (queries, keys), as the models' own terms say."""
     import torch
 
-    from headwise.blocks.attention_inputs import AttentionLayout
-    from headwise.blocks.score_mods import Causal, Padding, Segments, Window
+    from headwise.blocks.attention.inputs import AttentionLayout
+    from headwise.blocks.attention.score_mods import Causal, Padding, Segments, Window
 
     at = torch.arange(length)
     real = (at < length - padding if side == "right" else at >= padding)[None]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from headwise.studio.desk import Desk
 from headwise.studio.limits import MOST_JUDGED
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import Name, Request, Text
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
-    from headwise.studio.intervening import Case
+    from headwise.inference.trained_model import Loaded
+    from headwise.studio.ablation import Case
 
 Number = Annotated[int, Field(ge=0, le=100_000)]
 FEW = 1000
@@ -50,9 +50,9 @@ def routes(desk: Desk) -> APIRouter:
 
     async def answer(request: CaseRequest, task: Callable[[ModuleType, Case], dict[str, Any]]) -> dict[str, Any]:
         def work(loaded: Loaded) -> dict[str, Any]:
-            from headwise.studio import intervening
+            from headwise.studio import ablation
 
-            return task(intervening, intervening.Case(loaded, request.text, request.target, request.ids))
+            return task(ablation, ablation.Case(loaded, request.text, request.target, request.ids))
 
         found, spent = await desk.work(request.run, work)
         return {"milliseconds": round(spent, 1), **found}

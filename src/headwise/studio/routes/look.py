@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from headwise.inspect.maps import Maps
-from headwise.studio.desk import Desk
-from headwise.studio.looks import Looks, layer, looked, overview, size_of
+from headwise.studio.map_cache import Looks, layer, looked, overview, size_of
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name, Request, Text
 from headwise.studio.texts import reads, remark
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
 
 
 class LookRequest(Request):

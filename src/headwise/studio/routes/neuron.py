@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Response
 
-from headwise.studio.desk import Desk
-from headwise.studio.looks import Looks, size_of
+from headwise.studio.map_cache import Looks, size_of
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name, Request, Text
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
     from headwise.studio.neurons import Neurons
 
 KEPT = 2  # queries and keys of all layers are larger than maps

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Body, Query, Response
 
-from headwise.studio.desk import Desk
-from headwise.studio.looks import Looks
+from headwise.studio.map_cache import Looks
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
+    from headwise.inference.trained_model import Loaded
     from headwise.studio.pictures import Picture
 
 KEPT = 3  # looks: those of many windows are large

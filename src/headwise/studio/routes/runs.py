@@ -11,9 +11,9 @@ from pydantic import Field
 
 from headwise.errors import UserError
 from headwise.runs.differences import differences
-from headwise.studio.desk import Desk
-from headwise.studio.histories import history, rows, samples
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import Name, Request
+from headwise.studio.run_history import history, rows, samples
 
 MOST_RUNS = 50  # in one request
 Counted = Annotated[int, Field(ge=0, le=2**53)]

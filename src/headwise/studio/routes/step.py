@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Response
 from pydantic import Field
 
-from headwise.studio.desk import Desk
 from headwise.studio.limits import MOST_TOKENS
+from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name, Request, Text
 
 if TYPE_CHECKING:
-    from headwise.loaded import Loaded
-    from headwise.studio.pack import Pack
+    from headwise.inference.trained_model import Loaded
+    from headwise.studio.binary_response import Pack
 
 Tokens = Annotated[list[int], Field(max_length=MOST_TOKENS)]
 
@@ -41,7 +41,7 @@ def routes(desk: Desk) -> APIRouter:
     @router.post("")
     async def step(request: StepRequest) -> Response:
         def work(loaded: Loaded) -> tuple[Pack, dict[str, Any]]:
-            from headwise.studio.steps import stepped
+            from headwise.studio.decoding import stepped
 
             return stepped(loaded, request.text, request.tokens)
 
@@ -51,7 +51,7 @@ def routes(desk: Desk) -> APIRouter:
     @router.post("/beams")
     async def beams(request: BeamRequest) -> dict[str, Any]:
         def work(loaded: Loaded) -> dict[str, Any]:
-            from headwise.studio.steps import searched
+            from headwise.studio.decoding import searched
 
             return searched(loaded, request.text, request.beams, request.longest)
 

@@ -24,7 +24,7 @@ export const sendBytes = (path, body) => asked(path, bytes(body));
 export const sendPacked = async (path, body) => unpacked(await (await sendBytes(path, body)).arrayBuffer());
 export const getText = async (path) => (await asked(path)).text();
 
-/** A header in JSON and arrays of 16-bit weights behind it (studio/pack.py). */
+/** A header in JSON and arrays of 16-bit weights behind it (studio/binary_response.py). */
 export function unpacked(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));

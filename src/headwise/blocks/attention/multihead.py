@@ -1,0 +1,278 @@
+"""Multi-head attention: QKV projection + score + score mods + kernel (Vaswani et al. 2017).
+
+Letters: B rows, T length, C width, H heads, D head_width, K beams of one source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.attention.kernels import kernel_named
+from headwise.blocks.attention.score_mods import ALWAYS, Causal
+from headwise.blocks.attention.scores import BOTH, Scaled, Score
+from headwise.blocks.part import Part, Properties
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+
+QKV = tuple[Tensor, Tensor, Tensor, AttentionLayout]
+
+
+class SelfProjection(nn.Module):
+    """The QKV projection of self-attention: queries, keys and values in one fused product."""
+
+    roles: tuple[str, ...] = ("queries", "keys", "values")  # what the rows of the product are
+
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True):
+        super().__init__()
+        self.heads, self.head_width = heads, head_width
+        self.project = nn.Linear(width, sum(self.rows), bias)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """How many rows of the product belong to each role."""
+        return (self.heads * self.head_width,) * len(self.roles)
+
+    def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
+        q, k, v = self.split(self.project(stream.x))
+        for mod in score_mods:
+            if "rotate" in mod.hooks:  # before caching, so that a key is rotated once
+                q, k = (mod.rotate(x, stream.pos) if x.shape[-1] else x for x in (q, k))
+        kept = score.project(self.repeat_kv(k) if score.by_head else k)
+        k, v = ctx.cache.extend(ctx.path, 2, kept, v)
+        layout = self._layout(stream, ctx, k.shape[2], any(mod.needs_positions for mod in score_mods))
+        return q, self.repeat_kv(k), self.repeat_kv(v), layout
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values, each (B, H, T, D)."""
+        # (B, T, 3HD) -> (B, T, 3, H, D) -> 3 x (B, H, T, D); unbound first, their gradients are joined in one copy
+        parts = fused.view(*fused.shape[:2], 3, self.heads, self.head_width).unbind(2)
+        return tuple(part.transpose(1, 2) for part in parts)
+
+    def repeat_kv(self, x: Tensor) -> Tensor:
+        """Repeat cached keys or values for each query head."""
+        return x
+
+    def _layout(self, stream: Stream, ctx: Context, keys: int, positions: bool) -> AttentionLayout:
+        """The layout of all keys so far; positions and masks are cached only where something needs them."""
+        pos, keep, segment = stream.pos, stream.keep, stream.segment
+        if positions:
+            (pos,) = ctx.cache.extend((*ctx.path, "pos"), pos.dim() - 1, pos)
+        if keep is not None:
+            (keep,) = ctx.cache.extend((*ctx.path, "keep"), 1, keep)
+        if segment is not None:
+            (segment,) = ctx.cache.extend((*ctx.path, "segment"), segment.dim() - 1, segment)
+        return AttentionLayout(stream.x.shape[1], keys, stream.pos, pos, keep, stream.segment, segment, stream.tree)
+
+
+class GroupedQueryProjection(SelfProjection):
+    """Grouped-query attention (Ainslie et al. 2023): several query heads share one key-value head, so that the KV cache
+    is smaller; with one for all of them, multi-query attention (Shazeer 2019)."""
+
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, key_value_heads: int = 1):
+        if heads % key_value_heads:
+            raise UserError(
+                f"key_value_heads: {heads} heads cannot share {key_value_heads} heads of keys; choose a divisor"
+            )
+        self.key_value_heads = key_value_heads
+        super().__init__(width, heads, head_width, bias)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        heads = {"queries": self.heads, "keys": self.key_value_heads, "values": self.key_value_heads}
+        return tuple(heads[role] * self.head_width for role in self.roles)
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        # (B, T, (H + 2G)D) -> (B, T, HD) and 2 x (B, T, GD) -> (B, H, T, D) and 2 x (B, G, T, D)
+        return tuple(part.unflatten(-1, (-1, self.head_width)).transpose(1, 2) for part in fused.split(self.rows, -1))
+
+    def repeat_kv(self, x: Tensor) -> Tensor:
+        return x.repeat_interleave(self.heads // x.shape[1], dim=1)  # (B, G, T, D) -> (B, H, T, D)
+
+
+class NoKeyBiasProjection(SelfProjection):
+    """The QKV projection with biases of queries and values and none of keys (He et al. 2021)."""
+
+    def __init__(self, width: int, heads: int, head_width: int):
+        super().__init__(width, heads, head_width, bias=False)
+        self.bias = nn.Parameter(torch.zeros(2 * heads * head_width))  # of all queries, then of all values
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = super().split(fused)
+        of_q, of_v = self.bias.view(2, self.heads, 1, self.head_width)  # (2HD,) -> 2 x (H, 1, D)
+        return q + of_q, k, v + of_v
+
+
+class SelectedProjections(GroupedQueryProjection):
+    """Values, and of queries and keys those that a score or a score mod reads (Tay et al. 2020). The others have no
+    channels; they only tell how many tokens there are."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_width: int,
+        bias: bool = True,
+        key_value_heads: int = 1,
+        reads: Collection[str] = (),
+    ):
+        self.roles = tuple(role for role in SelfProjection.roles if role == "values" or role in reads)
+        super().__init__(width, heads, head_width, bias, key_value_heads)
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        made = dict(zip(self.roles, super().split(fused), strict=True))
+        none = made["values"][..., :0]  # (B, G, T, 0)
+        return made.get("queries", self.repeat_kv(none)), made.get("keys", none), made["values"]
+
+
+def read_by(score: Score, score_mods: Sequence[ScoreMod]) -> frozenset[str]:
+    """Whether anybody reads queries, keys, or both."""
+    return score.reads.union(*(mod.reads for mod in score_mods))
+
+
+class SegmentRecurrenceProjection(SelfProjection):
+    """Segment-level recurrence (Transformer-XL, Dai et al. 2019, section 3.2): keys and values also of `recall` tokens
+    of earlier segments, projected with the current weights."""
+
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, recall: int = 1):
+        super().__init__(width, heads, head_width, bias)
+        self.recall = recall
+
+    def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
+        length = stream.x.shape[1]
+        q, k, v, layout = super().forward(ctx.cache.carry(ctx.path, stream), ctx, score_mods, score)
+        return q[:, :, -length:], k, v, replace(layout, queries=length, query_pos=stream.pos)
+
+
+class CrossProjection(nn.Module):
+    """The projections of cross-attention: queries from the stream, keys and values from a stream in the context's
+    memory, projected once per source."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_width: int,
+        bias: bool = True,
+        memory_width: int = 0,
+        name: str = "encoder",
+        reads: Collection[str] = BOTH,
+    ):
+        super().__init__()
+        self.heads, self.head_width, self.name = heads, head_width, name
+        self.roles = ("keys", "values") if "keys" in reads else ("values",)  # what the rows of the product are
+        self.query = nn.Linear(width, heads * head_width, bias)
+        self.project = nn.Linear(memory_width or width, len(self.roles) * heads * head_width, bias)
+
+    def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
+        memory = ctx.memory[self.name]
+        k, v = ctx.cache.once(ctx.path, lambda: self.keys_values(memory, score_mods, score))
+        # Beams of one source are contiguous rows: folded into the queries, they share its keys and values.
+        # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
+        q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
+        for mod in score_mods:
+            if "rotate" in mod.hooks:
+                q = mod.rotate(q, folded(stream.pos, q.shape[2]))
+        # None where no mod needs positions, so that all layers of a step share one mask.
+        pos = folded(stream.pos, q.shape[2]) if any(mod.needs_positions for mod in score_mods) else None
+        return q, k, v, AttentionLayout(q.shape[2], k.shape[2], pos, memory.pos, memory.keep)
+
+    def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
+        """Keys, as the score projects them, and values: 2 x (B, H, S, D)."""
+        rows, length, _ = memory.x.shape
+        # (B, S, C) -> (B, S, 2, H, D) -> 2 x (B, H, S, D)
+        fused = self.project(memory.x).view(rows, length, len(self.roles), self.heads, self.head_width)
+        *keys, v = (part.transpose(1, 2) for part in fused.unbind(2))
+        k = keys[0] if keys else v[..., :0]
+        for mod in score_mods:
+            if "rotate" in mod.hooks and keys:
+                k = mod.rotate(k, memory.pos)
+        return score.project(k), v
+
+
+def folded(pos: Tensor, queries: int) -> Tensor:
+    """Fold the positions of beams into one row of queries: (T,) -> (K*T,) or (B*K, T) -> (B, K*T)."""
+    if pos.shape[-1] == queries:
+        return pos
+    return pos.repeat(queries // len(pos)) if pos.dim() == 1 else pos.reshape(-1, queries)
+
+
+class Attention(Part):
+    """Multi-head attention: softmax(score(Q, K) + bias + mask) V in several heads, then an output projection; the
+    score is Q K^T / sqrt(D) unless another is given.
+
+    >>> import torch
+    >>> Attention(64, heads=4)(torch.zeros(2, 10, 64)).shape
+    torch.Size([2, 10, 64])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int = 8,
+        *,
+        qkv: nn.Module | None = None,
+        head_width: int = 0,
+        score: Score | None = None,
+        score_mods: Sequence[ScoreMod] = (),
+        kernel: str = "auto",
+        dropout: float = 0.0,
+        bias: bool = True,
+        scale: float = 0.0,
+    ):
+        super().__init__()
+        if not head_width and width % heads:
+            raise UserError(f"heads: a width of {width} cannot be divided among {heads} heads; choose a divisor")
+        head_width = head_width or width // heads
+        self.qkv = qkv if qkv is not None else SelfProjection(width, heads, head_width, bias)
+        self.score_mods = nn.ModuleList(score_mods)
+        self.out = nn.Linear(heads * head_width, width, bias)
+        self.score = score if score is not None else Scaled(head_width)
+        self.scale = scale or self.score.scale
+        self.dropout = dropout
+        self.kernel = kernel_named(kernel)
+        self.all_score_mods: tuple[ScoreMod, ...] = (*score_mods, *ALWAYS)
+
+    @property
+    def properties(self) -> Properties:
+        masked = any(isinstance(mod, Causal) for mod in self.score_mods)
+        causal = isinstance(self.qkv, CrossProjection) or (
+            masked and not any(mod.needs_key_count for mod in self.all_score_mods)
+        )
+        return Properties(causal=causal, steppable=causal, length_free=self.score.length_free)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        q, k, v, layout = self.qkv(stream, ctx, self.all_score_mods, self.score)
+        if ctx.asked is not None and self._queries_are_independent():
+            q, layout = q[:, :, : ctx.asked], layout.take_first(ctx.asked)
+        dropout = self.dropout if self.training else 0.0
+        is_cross = isinstance(self.qkv, CrossProjection)
+        inputs = AttentionInputs(
+            q,
+            k,
+            v,
+            self.scale,
+            layout,
+            self.all_score_mods,
+            dropout,
+            ctx.shared,
+            is_cross,
+            self.score,
+            ctx.side,
+            ctx.path,
+        )
+        inputs = ctx.record.before(ctx.path, inputs)
+        ctx.record.observe(ctx.path, inputs)
+        mixed = ctx.record.heads(ctx.path, self.kernel(inputs)).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
+        return self.out(mixed.reshape(len(stream.x), -1, mixed.shape[2] * mixed.shape[3]))
+
+    def _queries_are_independent(self) -> bool:
+        """Whether a query's output does not depend on the other queries: so it is with padding masks and rotary
+        positions alone."""
+        return isinstance(self.qkv, SelfProjection) and all(
+            mod in ALWAYS or mod.hooks <= {"rotate"} for mod in self.all_score_mods
+        )

@@ -1,0 +1,138 @@
+"""A few latents that read a long input (Perceiver, Jaegle et al. 2021), and queries that read the latents (Perceiver
+IO, Jaegle et al. 2022).
+
+The cost is linear in the input's length: N latents look at M inputs, then at each other, O(M N + L N^2); M queries look
+at N latents. Nothing here knows what the inputs are: whatever has its positions in its channels can be read.
+
+Letters: B rows, M inputs, N latents, H heads, D head_width, V value_width, C width of inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from headwise.blocks.attention.inputs import ScoreMod
+from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
+from headwise.blocks.attention.scores import Score
+from headwise.blocks.embed import Embedding
+from headwise.blocks.stack import Encoder, Stack, real
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+
+
+def by_head(fused: Tensor, heads: int, rows: Sequence[int]) -> tuple[Tensor, ...]:
+    """One product's queries, keys or values, whatever their widths: (B, T, sum of rows) -> (B, H, T, row / H) each."""
+    return tuple(part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in fused.split(tuple(rows), -1))
+
+
+class UnevenSelfProjection(SelfProjection):
+    """Values of another width than queries and keys."""
+
+    def __init__(self, width: int, heads: int, head_width: int, value_width: int, bias: bool = True):
+        self.value_width = value_width
+        super().__init__(width, heads, head_width, bias)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return tuple(self.heads * width for width in (self.head_width, self.head_width, self.value_width))
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        return by_head(fused, self.heads, self.rows)
+
+
+class UnevenCrossProjection(CrossProjection):
+    """The same of a memory, which gets a norm of its own before it is looked at: inputs are no outputs of a layer."""
+
+    def __init__(
+        self, width: int, heads: int, head_width: int, value_width: int, bias: bool, memory_width: int, norm: nn.Module
+    ):
+        super().__init__(width, heads, head_width, bias, memory_width)
+        self.rows = (heads * head_width, heads * value_width)
+        self.project = nn.Linear(memory_width, sum(self.rows), bias)
+        self.norm = norm
+
+    def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
+        k, v = by_head(self.project(self.norm(memory.x)), self.heads, self.rows)
+        return score.project(k), v
+
+
+class UnevenAttention(Attention):
+    """softmax(Q K^T / sqrt(D)) V whose values have V channels a head."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        head_width: int,
+        value_width: int,
+        *,
+        qkv: UnevenSelfProjection | UnevenCrossProjection,
+        score_mods: Sequence[ScoreMod] = (),
+        dropout: float = 0.0,
+        bias: bool = True,
+    ):
+        if value_width != head_width and any("add_values" in mod.hooks for mod in score_mods):
+            raise UserError("positions: shaw adds to values as wide as keys; use rotary, t5, alibi or sinusoid")
+        super().__init__(
+            width, heads, qkv=qkv, head_width=head_width, score_mods=score_mods, dropout=dropout, bias=bias
+        )
+        self.out = nn.Linear(heads * value_width, width, bias)
+
+
+class Instead(nn.Module):
+    """In the place of a residual add: what was found replaces what was asked."""
+
+    def forward(self, x: Tensor, branch: Tensor) -> Tensor:
+        return branch
+
+
+class Latents(nn.Module):
+    """What the latents became is the output: N vectors, to be pooled."""
+
+    def forward(self, inputs: Stream, latents: Stream, ctx: Context) -> Stream:
+        return latents
+
+
+class Queries(nn.Module):
+    """A query for each input's place looks at the latents: a vector for each place (Perceiver IO, section 3.2). A query
+    is what `positions` say of a place, nothing else."""
+
+    def __init__(self, width: int, positions: nn.Module, layer: nn.Module):
+        super().__init__()
+        self.width, self.positions, self.layer = width, positions, layer
+
+    def forward(self, inputs: Stream, latents: Stream, ctx: Context) -> Stream:
+        rows, length, _ = inputs.x.shape
+        blank = Stream.of(inputs.x.new_zeros(1, length, self.width), inputs.keep)
+        asked = self.positions(blank.x, blank.pos, 0).expand(rows, -1, -1)  # (1, M, C) -> (B, M, C)
+        return self.layer(blank.with_x(asked), seeing(latents, ctx).at("outputs"))
+
+
+class LatentEncoder(Encoder):
+    """ids -> latents that have read them -> `outputs`. The stack's layers attend to the inputs as to a memory, or mix
+    the latents; those that stand in its order several times share their weights."""
+
+    def __init__(
+        self, embed: Embedding, latents: int, width: int, stack: Stack, outputs: Latents | Queries, pad: int = 0
+    ):
+        super().__init__(embed, stack, pad)
+        self.latents = nn.Parameter(0.02 * torch.randn(latents, width))
+        self.outputs = outputs
+
+    def forward(self, ids: Tensor, ctx: Context) -> Stream:
+        inputs = self.embed(ids, real(ids, self.pad))
+        return self.outputs(inputs, self.perceive(inputs, ctx), ctx)
+
+    def perceive(self, inputs: Stream, ctx: Context) -> Stream:
+        """The latents after they have read inputs of any kind, whose positions are in their channels."""
+        latents = Stream.of(self.latents.repeat(len(inputs.x), 1, 1))  # (N, width) -> (B, N, width)
+        return self.stack(latents, seeing(inputs, ctx).at("encoder"))
+
+
+def seeing(memory: Stream, ctx: Context) -> Context:
+    """The same call with another memory, and masks of its own."""
+    return replace(ctx, memory={"encoder": memory}, shared={})

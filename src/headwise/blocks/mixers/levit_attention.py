@@ -1,0 +1,127 @@
+"""LeViT's attention (Graham et al. 2021): batch norm in its projections, values wider than keys, a learned score for
+each offset on the grid instead of positions, and a form that leaves a quarter of the tokens.
+
+Letters: B images, T tokens, h x w grid, H heads, D head_width, V value_width, C width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
+from headwise.blocks.attention.kernels import plain
+from headwise.blocks.attention.scores import Score
+from headwise.blocks.batchnorm import LinearNorm
+from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.images import marks_of
+from headwise.blocks.latents import UnevenAttention, UnevenCrossProjection, UnevenSelfProjection, seeing
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+
+
+class Offsets(ScoreMod):
+    """A learned score for each head and each offset (|dy|, |dx|) between places of one grid (section 4.2): the same
+    to the left as to the right. Positions are numbers of places, row by row."""
+
+    needs_positions = True
+
+    def __init__(self, heads: int, grid: tuple[int, int]):
+        super().__init__()
+        self.columns = grid[1]
+        self.scores = nn.Parameter(torch.zeros(heads, grid[0] * grid[1]))
+
+    def bias(self, layout: AttentionLayout) -> Tensor:
+        assert layout.query_pos is not None and layout.key_pos is not None
+        q, k, columns = layout.query_pos.unsqueeze(-1), layout.key_pos, self.columns
+        offset = (q // columns - k // columns).abs() * columns + (q % columns - k % columns).abs()
+        return self.scores[:, offset]  # (H, hw) -> (H, Tq, Tk)
+
+
+class BatchNormSelfProjection(UnevenSelfProjection):
+    """Queries, keys and values in one product, head by head, with one batch norm."""
+
+    def __init__(self, width: int, heads: int, head_width: int, value_width: int):
+        super().__init__(width, heads, head_width, value_width, bias=False)
+        self.project = LinearNorm(width, sum(self.rows))  # type: ignore[assignment]
+
+    def split(self, fused: Tensor) -> tuple[Tensor, ...]:
+        return heads_of(fused, self.heads, (self.head_width, self.head_width, self.value_width))
+
+
+class BatchNormCrossProjection(UnevenCrossProjection):
+    """The same of a memory, and queries with a batch norm of their own."""
+
+    def __init__(self, width: int, heads: int, head_width: int, value_width: int):
+        super().__init__(width, heads, head_width, value_width, False, width, nn.Identity())
+        self.value_width = value_width
+        self.query = LinearNorm(width, heads * head_width)  # type: ignore[assignment]
+        self.project = LinearNorm(width, sum(self.rows))  # type: ignore[assignment]
+
+    def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
+        k, v = heads_of(self.project(memory.x), self.heads, (self.head_width, self.value_width))
+        return score.project(k), v
+
+
+def heads_of(fused: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, ...]:
+    """(B, T, H * sum of widths), head by head -> (B, H, T, each width)."""
+    return fused.unflatten(-1, (heads, -1)).transpose(1, 2).split(tuple(widths), -1)
+
+
+class NormedAttention(UnevenAttention):
+    """Softmax attention with batch norm in all projections and hard swish before the last (section 4.2). `gain` is what
+    the last norm begins with."""
+
+    def __init__(
+        self,
+        qkv: BatchNormSelfProjection | BatchNormCrossProjection,
+        outputs: int,
+        score_mods: Sequence[ScoreMod] = (),
+        gain: float = 0.0,
+    ):
+        super().__init__(
+            outputs, qkv.heads, qkv.head_width, qkv.value_width, qkv=qkv, score_mods=score_mods, bias=False
+        )
+        # Torch's fused kernel takes no values that are wider than keys; what it does instead is slower than this.
+        self.kernel = plain
+        last = LinearNorm(qkv.heads * qkv.value_width, outputs, gain)
+        self.out = nn.Sequential(nn.Hardswish(), last)  # type: ignore[assignment]
+
+
+class NormedFeedForward(FeedForward):
+    """norm(W norm(W x)) with hard swish between (section 4.2)."""
+
+    def __init__(self, width: int, hidden: int):
+        super().__init__(width, hidden, bias=False)
+        self.activation = F.hardswish
+        self.inner = LinearNorm(width, hidden)  # type: ignore[assignment]
+        self.outer = LinearNorm(hidden, width, gain=0.0)  # type: ignore[assignment]
+
+
+class Shrink(nn.Module):
+    """Every other token of every other row looks at all of them (section 4.2, figure 5 right): a layer onto half the
+    grid and another width, without a residual."""
+
+    def __init__(self, attention: NormedAttention):
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        few, grid = strided(stream)
+        x = self.attention(few, seeing(stream, ctx))
+        return replace(Stream.of(x), grid=grid)
+
+
+def strided(stream: Stream) -> tuple[Stream, tuple[int, int]]:
+    """Every other token of every other row, where it stood, and the grid that they make."""
+    if marks := marks_of(stream):
+        raise UserError(f"marks: a grid with {marks} before it cannot shrink; set marks = 0")
+    assert stream.grid is not None
+    # (B, hw, C) -> (B, h, w, C) -> (B, h/2, w/2, C) -> (B, hw/4, C)
+    x = stream.x.unflatten(1, stream.grid)[:, ::2, ::2]
+    pos = stream.pos.unflatten(0, stream.grid)[::2, ::2].flatten()
+    return Stream(x.flatten(1, 2), pos), (x.shape[1], x.shape[2])

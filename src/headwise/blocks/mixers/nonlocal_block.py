@@ -1,0 +1,110 @@
+"""Non-local blocks (Wang et al. 2018): attention for convolutional networks, in four forms.
+
+    y_i = 1/C(x) sum_j f(x_i, x_j) g(x_j),    z_i = norm(W_z y_i) + x_i
+
+    gaussian   f = exp(x_i x_j)                    C = sum_j f     (equation 2)
+    embedded   f = exp(theta(x_i) phi(x_j))        C = sum_j f     (equation 3): softmax attention of one head, unscaled
+    dot        f = theta(x_i) phi(x_j)             C = N           (equation 4)
+    concat     f = relu(w [theta(x_i), phi(x_j)])  C = N           (equation 5)
+
+theta, phi and g have half the channels; phi and g are max-pooled over 2 x 2 places, so that a place looks at a quarter
+of them (section 3.3). W_z's batch norm begins with a gain of 0: put into a trained network, a block changes nothing at
+first. The sum with x is the wiring's.
+
+Letters: B images, T tokens, h x w grid, D inner width, C width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.attention.multihead import QKV, Attention
+from headwise.blocks.attention.scores import Dot, Score, head_by_head, matrices
+from headwise.blocks.batchnorm import LinearNorm
+from headwise.blocks.images import marks_of
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError, nearest
+
+
+class Concat(Score):
+    """relu(w [q, k]), which is relu(w_q q + w_k k)."""
+
+    by_head = True
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.query, self.key = matrices(1, width, 1), matrices(1, width, 1)
+
+    def ask(self, q: Tensor) -> Tensor:
+        return head_by_head(q, self.query)  # (B, 1, Tq, D) -> (B, 1, Tq, 1)
+
+    def project(self, k: Tensor) -> Tensor:
+        return head_by_head(k, self.key)  # (B, 1, Tk, D) -> (B, 1, Tk, 1)
+
+    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+        return F.relu(asked + keys.transpose(-2, -1))  # (B, 1, Tq, Tk)
+
+
+class Mean(ScoreMod):
+    """The scores over their number, in the place of a softmax."""
+
+    def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
+        scores, hidden = inputs.score.meet(inputs.score.ask(inputs.q) * inputs.scale, inputs.k), inputs.mask()
+        if hidden is None:
+            return scores / inputs.layout.keys
+        return scores.masked_fill(hidden, 0.0) / (~hidden).sum(-1, keepdim=True).clamp(min=1)
+
+
+class Narrowed(nn.Module):
+    """Queries theta(x), keys phi(x) and values g(x); without `embedded`, queries and keys are x itself. Keys and values
+    are the largest of `pool` x `pool` places; marks before the grid stay as they are."""
+
+    def __init__(self, width: int, inner: int, embedded: bool, pool: int):
+        super().__init__()
+        self.inner, self.pool = inner, pool
+        self.embed = nn.Linear(width, 2 * inner) if embedded else None
+        self.value = nn.Linear(width, inner)
+
+    def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
+        x = stream.x
+        q, k = self.embed(x).chunk(2, -1) if self.embed is not None else (x, x)  # 2 x (B, T, D)
+        k, v = self.pooled(k, stream), self.pooled(self.value(x), stream)
+        layout = AttentionLayout(q.shape[1], k.shape[1], keep=stream.keep)
+        return q.unsqueeze(1), score.project(k.unsqueeze(1)), v.unsqueeze(1), layout  # one head: (B, 1, T, D)
+
+    def pooled(self, x: Tensor, stream: Stream) -> Tensor:
+        if self.pool == 1:
+            return x
+        if stream.grid is None or stream.keep is not None:
+            raise UserError("nonlocal: only whole images can be pooled; set its pool = 1 here")
+        marks = marks_of(stream)
+        maps = x[:, marks:].unflatten(1, stream.grid).permute(0, 3, 1, 2)  # (B, hw, D) -> (B, D, h, w)
+        fewer = F.max_pool2d(maps, self.pool, ceil_mode=True).flatten(2).transpose(1, 2)  # -> (B, hw / pool^2, D)
+        return torch.cat((x[:, :marks], fewer), dim=1) if marks else fewer
+
+
+FORMS = ("embedded", "gaussian", "dot", "concat")
+
+
+class NonLocal(Attention):
+    """norm(W_z y): one of FORMS."""
+
+    def __init__(self, width: int, inner: int = 0, form: str = "embedded", pool: int = 2):
+        if form not in FORMS:
+            raise UserError(f"form: there is no '{form}'; {nearest(form, FORMS)}")
+        inner = inner or max(width // 2, 1)
+        super().__init__(
+            width,
+            heads=1,
+            qkv=Narrowed(width, inner, form != "gaussian", pool),
+            head_width=inner,
+            score=Concat(inner) if form == "concat" else Dot(),
+            score_mods=(Mean(),) if form in ("dot", "concat") else (),
+            bias=False,
+        )
+        self.out = LinearNorm(inner, width, gain=0.0)  # type: ignore[assignment]

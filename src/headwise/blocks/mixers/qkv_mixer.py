@@ -1,0 +1,79 @@
+"""What mixers that never form the softmax over all keys share with attention: its projections, heads and output.
+
+A subclass of `Projected` says how queries, keys and values are mixed. Its tensors have the names that attention's have,
+so weights carry over from one to the other (`headwise.swap`).
+
+Letters: B rows, T length, C width, H heads, D head_width.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.attention.multihead import SelfProjection
+from headwise.blocks.attention.score_mods import ALWAYS, Causal
+from headwise.blocks.part import Part
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+
+
+class Projected(Part):
+    """Queries, keys and values of the stream itself, mixed by `mix`, then one output projection."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int = 8,
+        *,
+        head_width: int = 0,
+        score_mods: Sequence[ScoreMod] = (),
+        bias: bool = True,
+        causal: bool = False,
+    ):
+        super().__init__()
+        if not head_width and width % heads:
+            raise UserError(f"heads: a width of {width} cannot be divided among {heads} heads; choose a divisor")
+        for mod in score_mods:
+            if mod.hooks != {"rotate"}:
+                raise UserError(
+                    f"positions: {type(self).__name__} forms no scores that {type(mod).__name__} could change; "
+                    "use sinusoid, learned, rotary or none"
+                )
+        self.heads, self.head_width, self.causal = heads, head_width or width // heads, causal
+        self.qkv = self.layout(width, bias)
+        self.score_mods = nn.ModuleList(score_mods)
+        self.turns = [mod.rotate for mod in score_mods]
+        self.out = nn.Linear(heads * self.head_width, width, bias)
+
+    def layout(self, width: int, bias: bool) -> SelfProjection:
+        """What makes queries, keys and values."""
+        return SelfProjection(width, self.heads, self.head_width, bias)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        q, k, v = self.qkv.split(self.qkv.project(stream.x))  # 3 x (B, H, T, D)
+        for turn in self.turns:
+            q, k = turn(q, stream.pos), turn(k, stream.pos)
+        mixed = ctx.record.heads(ctx.path, self.mix(q, k, v, stream, ctx))
+        return self.out(mixed.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, HD)
+
+    @abstractmethod
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
+        """3 x (B, H, T, D) -> (B, H, T, D). In a decoder T tokens may follow others, of which `ctx.cache` knows."""
+
+    def show(
+        self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context, weights: Callable[[], Tensor]
+    ) -> None:
+        """Tell whoever looks what map this mixing implies, and what softmax attention would do instead."""
+
+        def exact() -> AttentionInputs:
+            layout = AttentionLayout(
+                q.shape[2], k.shape[2], stream.pos, stream.pos, stream.keep, stream.segment, stream.segment
+            )
+            score_mods = ((Causal(),) if self.causal else ()) + ALWAYS
+            return AttentionInputs(q, k, v, self.head_width**-0.5, layout, score_mods)
+
+        ctx.record.observe(ctx.path, ApproximateMap(weights, exact))

@@ -1,0 +1,273 @@
+"""Recurrent decoders that look at the source: Bahdanau et al. (2015), Luong et al. (2015), and the one that only
+remembers it, Cho et al. (2014).
+
+Where a step's input depends on the step before, the recurrence is unrolled in a loop, and all that does not depend
+on it is computed before the loop or after it.
+
+Letters: B sources, K beams, R = B * K rows, T length of the target, S that of the source, C width, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.attention.kernels import auto
+from headwise.blocks.attention.multihead import folded
+from headwise.blocks.attention.score_mods import ALWAYS
+from headwise.blocks.attention.scores import Score
+from headwise.blocks.bridge import state_before
+from headwise.blocks.dropout import make_dropout
+from headwise.blocks.mixers.recurrent import ChoGru, Gru, Lstm, Recurrence
+from headwise.blocks.part import Part, Properties
+from headwise.blocks.stream import Context, Stream
+
+State = tuple[Tensor, ...]  # (R, H) each; the first is h
+Step = Callable[[int, Tensor, State], State]
+
+
+class Glimpse(nn.Module):
+    """c = sum_s a_s h_s, a = softmax_s(score(q, h_s)): the annotations h_s of a source as they are, in one head."""
+
+    def __init__(self, score: Score, score_mods: Sequence[ScoreMod] = (), name: str = "encoder"):
+        super().__init__()
+        self.score, self.score_mods, self.name = score, nn.ModuleList(score_mods), name
+        self.all_score_mods: tuple[ScoreMod, ...] = (*score_mods, *ALWAYS)
+        self.needs_positions = any(mod.needs_positions for mod in score_mods)
+
+    def keys(self, ctx: Context) -> Tensor:
+        """What queries are compared with, once per source: (B, S, C) -> (B, 1, S, C')."""
+        return ctx.cache.once(ctx.path, lambda: self.score.project(ctx.memory[self.name].x.unsqueeze(1)))
+
+    def look(self, q: Tensor, keys: Tensor, pos: Tensor, ctx: Context) -> AttentionInputs:
+        """Queries (R, T, H) at `pos`, beams of one source as further queries."""
+        memory = ctx.memory[self.name]
+        q = q.reshape(len(keys), 1, -1, q.shape[-1])  # (R, T, H) -> (B, 1, K*T, H)
+        # None where nobody asks, so that all steps share one mask.
+        where = folded(pos, q.shape[2]) if self.needs_positions else None
+        layout = AttentionLayout(q.shape[2], keys.shape[2], where, memory.pos, memory.keep)
+        values = memory.x.unsqueeze(1)  # (B, S, C) -> (B, 1, S, C)
+        look = AttentionInputs(
+            q, keys, values, self.score.scale, layout, self.all_score_mods,
+            shared=ctx.shared, is_cross=True, score=self.score, side=ctx.side, path=ctx.path,
+        )  # fmt: skip
+        return ctx.record.before(ctx.path, look)
+
+    def seen(self, look: AttentionInputs, ctx: Context) -> Tensor:
+        """c of each query, (B, 1, K*T, C)."""
+        return ctx.record.heads(ctx.path, auto(look))
+
+
+class Writing(Part):
+    """A part of a decoder: it sees no later token, and goes on from its state."""
+
+    def __init__(self, length_free: bool = True):
+        super().__init__()
+        self.length_free = length_free
+
+    @property
+    def properties(self) -> Properties:
+        return Properties(causal=True, steppable=True, length_free=self.length_free)
+
+
+class Attentional(Writing):
+    """h~ = tanh(W_c [c; h]) with c seen from h (Luong et al. 2015, eq. 5)."""
+
+    def __init__(self, width: int, memory_width: int, glimpse: Glimpse):
+        super().__init__(glimpse.score.length_free)
+        self.glimpse = glimpse
+        self.out = nn.Linear(memory_width + width, width, bias=False)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        look = self.glimpse.look(stream.x, self.glimpse.keys(ctx), stream.pos, ctx)
+        ctx.record.observe(ctx.path, look)
+        return self.joined(stream.x, self.glimpse.seen(look, ctx))
+
+    def joined(self, h: Tensor, seen: Tensor) -> Tensor:
+        """h (R, T, H) with what it sees."""
+        seen = seen.reshape(*h.shape[:2], -1)  # (B, 1, K*T, C) -> (R, T, C)
+        return self.out(torch.cat((seen, h), dim=-1)).tanh()
+
+
+class InputFeeding(Writing):
+    """Recurrences below an attention whose h~ joins the next token's input (Luong et al. 2015, section 3.3).
+
+    The first recurrence takes [x_t; h~_{t-1}].
+    """
+
+    def __init__(self, recurrences: Sequence[Recurrence], attend: Attentional, dropout: float = 0.0):
+        super().__init__(attend.length_free)
+        self.tower, self.attend = Tower(recurrences, dropout), attend
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        glimpse, keys, fed_place = self.attend.glimpse, self.attend.glimpse.keys(ctx), (*ctx.path, "fed")
+        climb = Climb(self.tower, stream.x, ctx)
+        fed = ctx.cache.state(fed_place, lambda: torch.zeros_like(climb.top))
+        tops, outs = [], []
+        for t in range(stream.x.shape[1]):
+            top = climb.advance(t, fed).unsqueeze(1)  # (R, H) -> (R, 1, H)
+            seen = glimpse.seen(glimpse.look(top, keys, stream.pos[t : t + 1], ctx), ctx)
+            out = self.attend.joined(top, seen)
+            fed = out.squeeze(1)
+            tops.append(top)
+            outs.append(out)
+        climb.leave(ctx)
+        ctx.cache.put(fed_place, fed)
+        ctx.record.observe(ctx.path, glimpse.look(torch.cat(tops, dim=1), keys, stream.pos, ctx))
+        return torch.cat(outs, dim=1)
+
+
+class Searching(Writing):
+    """A decoder that searches the source before each step (Bahdanau et al. 2015, section 3.1).
+
+    c_t is seen from s_{t-1}; the first recurrence takes [y_{t-1}; c_t]; the output is made of (s_t, y_{t-1}, c_t).
+    """
+
+    def __init__(self, recurrences: Sequence[Recurrence], glimpse: Glimpse, output: nn.Module, dropout: float = 0.0):
+        super().__init__(glimpse.score.length_free)
+        self.tower, self.glimpse, self.output = Tower(recurrences, dropout), glimpse, output
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        x, keys = stream.x, self.glimpse.keys(ctx)
+        climb = Climb(self.tower, x, ctx)
+        states, contexts = [climb.top], []
+        for t in range(x.shape[1]):
+            look = self.glimpse.look(climb.top.unsqueeze(1), keys, stream.pos[t : t + 1], ctx)
+            contexts.append(self.glimpse.seen(look, ctx).reshape(len(x), -1))  # (B, 1, K, C) -> (R, C)
+            states.append(climb.advance(t, contexts[-1]))
+        climb.leave(ctx)
+        s = torch.stack(states, dim=1)  # s_0 ... s_T: (R, T + 1, H)
+        ctx.record.observe(ctx.path, self.glimpse.look(s[:, :-1], keys, stream.pos, ctx))
+        return self.output(torch.cat((s[:, 1:], x, torch.stack(contexts, dim=1)), dim=-1))
+
+
+class Remembering(Writing):
+    """A decoder that reads the summary c of the source beside every token: h_t = f(h_{t-1}, y_{t-1}, c), with an output
+    made of (h_t, y_{t-1}, c) (Cho et al. 2014, eqs. 3-4)."""
+
+    def __init__(self, recurrences: Sequence[Recurrence], output: nn.Module, dropout: float = 0.0):
+        super().__init__()
+        self.recurrences, self.output = nn.ModuleList(recurrences), output
+        self.drop = make_dropout(dropout)
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        x, summary = stream.x, ctx.memory["summary"].x
+        c = summary.repeat_interleave(len(x) // len(summary), 0).expand(-1, x.shape[1], -1)  # (B, 1, C) -> (R, T, C)
+        h = torch.cat((x, c), dim=-1)
+        for number, recurrence in enumerate(self.recurrences):
+            h, state = recurrence(self.drop(h) if number else h, state_before(ctx, number, len(x)))
+            ctx.cache.put(ctx.at(number).path, state)
+        return self.output(torch.cat((h, x, c), dim=-1))
+
+
+class Maxout(nn.Module):
+    """The larger of each two: units of a deep output (Goodfellow et al. 2013)."""
+
+    def __init__(self, width: int, units: int):
+        super().__init__()
+        self.inner = nn.Linear(width, 2 * units)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x).unflatten(-1, (-1, 2)).amax(-1)  # (..., 2U) -> (..., U, 2) -> (..., U)
+
+
+class Tower(nn.Module):
+    """Recurrences one on the other, for `Climb`."""
+
+    def __init__(self, recurrences: Sequence[Recurrence], dropout: float = 0.0):
+        super().__init__()
+        self.recurrences, self.drop = nn.ModuleList(recurrences), make_dropout(dropout)
+
+
+class Climb:
+    """One call's way up a tower, token after token: the states of its recurrences, and a step for each.
+
+    Of the lowest recurrence's inputs the first C are known before the loop: x (R, T, C).
+    """
+
+    def __init__(self, tower: Tower, x: Tensor, ctx: Context):
+        self.drop = tower.drop
+        self.states: list[State] = []
+        self.steps: list[Step] = []
+        for number, recurrence in enumerate(tower.recurrences):
+            self.states.append(state_before(ctx, number, len(x)).split(recurrence.hidden, dim=-1))
+            known = x if number == 0 else x[..., :0]
+            self.steps.append(UNROLLED[type(recurrence)](recurrence, known))
+
+    @property
+    def top(self) -> Tensor:
+        """h of the highest recurrence, (R, H)."""
+        return self.states[-1][0]
+
+    def advance(self, t: int, rest: Tensor) -> Tensor:
+        """Through token t, whose known inputs are joined by `rest` (R, C'); the new top."""
+        for number, step in enumerate(self.steps):
+            below = self.drop(self.states[number - 1][0]) if number else rest
+            self.states[number] = step(t, below, self.states[number])
+        return self.top
+
+    def leave(self, ctx: Context) -> None:
+        """The states for the next call."""
+        for number, state in enumerate(self.states):
+            ctx.cache.put(ctx.at(number).path, torch.cat(state, dim=-1))
+
+
+# A recurrence as one step (t, rest, state) -> state. What x (R, T, C) gives is computed for all t at once; the weights
+# of the inputs beyond the first C meet `rest`.
+
+
+def lstm(recurrence: Lstm, x: Tensor) -> Step:
+    w_ih, w_hh, b_ih, b_hh = recurrence.net.all_weights[0]
+    known, to_rest, to_h = cut(x, w_ih, b_ih + b_hh, w_hh)
+
+    def step(t: int, rest: Tensor, state: State) -> State:
+        h, c = state
+        gates = torch.addmm(torch.addmm(known[t], rest, to_rest), h, to_h)  # (R, 4H)
+        i, f, _, o = gates.sigmoid().chunk(4, dim=-1)
+        c = torch.addcmul(f * c, i, gates.chunk(4, dim=-1)[2].tanh())
+        return o * c.tanh(), c
+
+    return step
+
+
+def gru(recurrence: Gru, x: Tensor) -> Step:
+    w_ih, w_hh, b_ih, b_hh = recurrence.net.all_weights[0]
+    known, to_rest, to_h = cut(x, w_ih, b_ih, w_hh)
+    parts = (2 * recurrence.hidden, recurrence.hidden)
+
+    def step(t: int, rest: Tensor, state: State) -> State:
+        (h,) = state
+        gates, new = torch.addmm(known[t], rest, to_rest).split(parts, dim=-1)  # (R, 2H), (R, H)
+        more, old = torch.addmm(b_hh, h, to_h).split(parts, dim=-1)
+        r, z = (gates + more).sigmoid().chunk(2, dim=-1)
+        return (torch.lerp(torch.addcmul(new, r, old).tanh(), h, z),)
+
+    return step
+
+
+def cho_gru(recurrence: ChoGru, x: Tensor) -> Step:
+    known, to_rest, to_h = cut(x, recurrence.weight_ih, recurrence.bias, recurrence.weight_hh)
+    parts = (2 * recurrence.hidden, recurrence.hidden)
+    to_gates, to_new = to_h.split(parts, dim=-1)
+
+    def step(t: int, rest: Tensor, state: State) -> State:
+        (h,) = state
+        gates, new = torch.addmm(known[t], rest, to_rest).split(parts, dim=-1)  # (R, 2H), (R, H)
+        r, z = torch.addmm(gates, h, to_gates).sigmoid().chunk(2, dim=-1)
+        return (torch.lerp(torch.addmm(new, r * h, to_new).tanh(), h, z),)
+
+    return step
+
+
+def cut(x: Tensor, w_ih: Tensor, bias: Tensor, w_hh: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+    """What the known inputs give to the gates, T x (R, gates), and the weights of the other inputs and of h."""
+    width = x.shape[-1]
+    known = F.linear(x, w_ih[:, :width], bias).unbind(1)  # (R, T, C) -> T x (R, gates)
+    return known, w_ih[:, width:].t(), w_hh.t()
+
+
+UNROLLED: dict[type, Callable[..., Step]] = {Lstm: lstm, Gru: gru, ChoGru: cho_gru}

@@ -1,0 +1,247 @@
+"""A trained model, ready to use: `headwise.load("runs/demo").translate(["transformer"])`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from headwise.config.base import validate
+from headwise.config.decode import DecodeConfig
+from headwise.config.experiment import Experiment, resolved
+from headwise.config.tuning import TuningConfig
+from headwise.data.read import Pair
+from headwise.data.word_pieces import words
+from headwise.decode.driver import decode
+from headwise.decode.ensemble import Ensemble
+from headwise.decode.text import following
+from headwise.decode.unk_replacement import written
+from headwise.errors import UserError
+from headwise.inference.few_shot import TEMPLATE, few_shot
+from headwise.runs import Run
+from headwise.runs.checkpoint import Checkpoint, check_finite, restore, save, unique, weights
+from headwise.tasks import task_class
+from headwise.tasks.base import Evaluation, Task, device_of
+from headwise.text.tokenisers import Tokenisers
+from headwise.tuning.lora import adapt, merge
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from headwise.evaluate.precision import Found
+    from headwise.inference.completion import Completion
+    from headwise.inspect.maps import Maps
+    from headwise.tasks.mask_filling import Filling
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One output of a source, with its scores."""
+
+    text: str
+    score: float
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A generator with the tokenisers and the experiment that it came from."""
+
+    model: Any  # an nn.Module, an ensemble of them, or a deployment engine
+    tokenisers: Tokenisers
+    experiment: Experiment
+
+    def on(self, device: str | torch.device) -> Loaded:
+        """The same on another device."""
+        return replace(self, model=self.model.to(device))
+
+    def save(self, path: str | Path) -> Run:
+        """A new run of it, with one checkpoint: to be used, exported and trained further like any other."""
+        checkpoint = Checkpoint({"step": 0}, unique(self.model))
+        check_finite(checkpoint)  # before there is a folder
+        run = Run.create(path, self.experiment.model_dump(mode="json"))
+        self.tokenisers.save(run.tokenizer)
+        save(run, checkpoint)
+        return run
+
+    @property
+    def task(self) -> Task:
+        return task_of(self.experiment, self.tokenisers)
+
+    def able(self, *kinds: str) -> Any:
+        """The task, where it is of one of these kinds; another one is refused in a sentence."""
+        if self.task.kind not in kinds:
+            raise UserError(f"this run was trained to {self.task.kind}, not to {' or '.join(kinds)}; name another run")
+        return self.task
+
+    def translate(self, texts: Iterable[str], **settings: Any) -> list[str]:
+        """The best output of each text. Settings are those of `[decode]`: beams, temperature, ..."""
+        return [found[0].text for found in self.candidates(texts, **settings)]
+
+    def candidates(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
+        """The `nbest` outputs of each text, best first."""
+        self.able("transduce")
+        texts = [self.experiment.data.prefix + text for text in texts]
+        config, device = self.decoding(**settings), device_of(self.model)
+        sides = self.tokenisers.source, self.tokenisers.target
+        found = decode(self.model, sides[0].encode_batch(texts), config, device)
+        outputs = written(self.model, texts, found, sides, config, device)
+        return [
+            [Translation(text, h.score, h.log_prob) for text, h in zip(*each, strict=True)]
+            for each in zip(outputs, found, strict=True)
+        ]
+
+    def generate(self, prompts: Iterable[str] = ("",), **settings: Any) -> list[list[Translation]]:
+        """Each prompt and how a language model goes on with it, `nbest` ways. Settings are those of `[decode]`."""
+        prompts, tokeniser = list(prompts), self.tokenisers.target
+        known = [tokeniser.decode(ids) for ids in tokeniser.encode_batch(prompts)]
+        return [
+            [replace(each, text=prompt + each.text) for each in own]
+            for prompt, own in zip(known, self.continuations(prompts, **settings), strict=True)
+        ]
+
+    def continuations(self, prompts: Iterable[str], **settings: Any) -> list[list[Translation]]:
+        """The same without the prompts: what follows each of them."""
+        self.able("language-model")
+        tokeniser, config = self.tokenisers.target, self.decoding(**settings)
+        ids = tokeniser.encode_batch(list(prompts))
+        found = decode(self.model, ids, config, device_of(self.model), tokeniser)
+        return [
+            [Translation(following(tokeniser, prompt, h.ids, config.stop), h.score, h.log_prob) for h in own]
+            for prompt, own in zip(ids, found, strict=True)
+        ]
+
+    def few_shot(
+        self,
+        examples: Sequence[Pair],
+        inputs: Iterable[str],
+        template: str = TEMPLATE,
+        count: int | None = None,
+        **settings: Any,
+    ) -> list[str]:
+        """What a language model answers to each input after `count` examples, up to the end of the line."""
+        prompts = [few_shot(examples, text, template, count) for text in inputs]
+        return [own[0].text.strip() for own in self.continuations(prompts, **{"stop": ["\n"], **settings})]
+
+    def complete(self, text: str, count: int = 5) -> list[Completion]:
+        """The most probable ways in which a language model ends the last word of a text."""
+        from headwise.inference.completion import Completer
+
+        self.able("language-model")
+        return Completer(self.model, self.tokenisers.target, device_of(self.model))(text, count)
+
+    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
+        """Each word of each text with its tag."""
+        found = self.able("tag").tags(self.model, texts)
+        own = [words(self.tokenisers.source, text) for text in texts]
+        return [list(zip(*each, strict=True)) for each in zip(own, found, strict=True)]
+
+    def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """The probability of each label, for each text; they sum to 1 unless a text may have several labels."""
+        return self.able("classify").probabilities(self.model, texts)
+
+    def regress(self, texts: Sequence[str]) -> list[float]:
+        """The number that a regression gives each text."""
+        return self.able("regress").numbers(self.model, texts)
+
+    def recognise(self, images: Iterable[str | Path | Image]) -> list[dict[str, float]]:
+        """The probability of each label, for each image: a file, or one that Pillow has opened."""
+        task = self.able("classify-images")
+        read = [task.pixels.read(image) for image in images]
+        return task.probabilities(self.model, torch.stack(read)) if read else []
+
+    def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Found]:
+        """What is in each image and where, in its own pixels: what has at least the score `above`, the surest first."""
+        from headwise.vision.draw import shown
+
+        return self.able("detect").located(self.model, [shown(image) for image in images], above)
+
+    def caption(self, images: Iterable[str | Path | Image], **settings: Any) -> list[str]:
+        """A sentence about each image. Settings are those of `[decode]`."""
+        task = self.able("caption")
+        read = [task.pixels.read(image) for image in images]
+        return task.captions(self.model, torch.stack(read), self.decoding(**settings)) if read else []
+
+    def answer(self, questions: Sequence[tuple[str, str]]) -> list[str]:
+        """What each question asks for, in the words of the text beside it."""
+        from headwise.text.paired import BETWEEN
+
+        return self.able("answer").answers(self.model, [BETWEEN.join(pair) for pair in questions])
+
+    def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
+        """The most probable words for each [MASK] of each text, best first; of a denoising run, any number of words."""
+        return self.able("masked", "denoise").fill(self.model, texts, count)
+
+    def embed(self, texts: Sequence[str], pool: str = "mean", normalised: bool = False) -> Tensor:
+        """A vector for each text, (N, C): the mean of its tokens' last states, or another `pool` of them."""
+        from headwise.embeddings.sentences import embed
+
+        return embed(self.model, self.tokenisers, texts, pool, normalised)
+
+    def decoding(self, **settings: Any) -> DecodeConfig:
+        """The run's own way of decoding, with some settings changed."""
+        config = validate(DecodeConfig, {**dict(self.experiment.decode), **settings}, "decode")
+        return config if config.context else config.changed(context=self.task.reach(self.model))
+
+    def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
+        """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
+        given = [(self.experiment.data.prefix + source, target) for source, target in pairs]
+        return self.task.evaluate(self.model, given or self.held_out(), self.decoding(**settings), language)
+
+    def held_out(self) -> Any:
+        """The experiment's test part, or its validation part where there is none."""
+        return self.task.held_out(self.experiment.data)
+
+    def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
+        """The attention of every layer and head while reading `text` and writing `target` (its own output if empty)."""
+        from headwise.inspect.attention_maps import looked
+
+        return looked(self.model, self.tokenisers, text, target, self.decoding(**settings))
+
+
+def load(
+    source: str | Path | Sequence[str | Path], *, which: str = "best", device: str | torch.device = "cpu"
+) -> Loaded:
+    """A run folder, a Hugging Face folder, a GGUF file, or several runs as one ensemble.
+
+    `which` names the checkpoint: best, last, average (of the last few) or step-N.
+    """
+    if not isinstance(source, str | Path):
+        members = [load(each, which=which, device=device) for each in source]
+        first = members[0]
+        if len(members) == 1:
+            return first
+        if any(member.tokenisers.to_json() != first.tokenisers.to_json() for member in members):
+            raise UserError("the runs of an ensemble must have the same tokenisers; train them from the same data")
+        return Loaded(Ensemble([member.model for member in members]), first.tokenisers, first.experiment)
+    path = Path(source)
+    if path.suffix == ".gguf":
+        from headwise.interop import from_gguf
+
+        return from_gguf(path).on(device)
+    if not path.is_dir():
+        raise UserError(f"{path}: there is no such folder; name a run (see `headwise runs`)")
+    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
+        from headwise.interop import from_hf
+
+        return from_hf(path).on(device)
+    run = Run.open(path)
+    experiment = resolved(run.config, str(path / "config.toml"))
+    tokenisers = Tokenisers.load(run.tokenizer)
+    model = task_of(experiment, tokenisers).build(experiment.model)
+    adapt(model, experiment.tuning.lora)
+    restore(model, weights(run, which), str(path))
+    if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
+        merge(model)
+        experiment = experiment.changed(tuning=TuningConfig())
+    return Loaded(model.to(device).eval(), tokenisers, experiment)
+
+
+def task_of(experiment: Experiment, tokenisers: Tokenisers) -> Task:
+    """The experiment's task with these vocabularies."""
+    config = experiment.task.for_model(experiment.model)
+    return task_class(config.kind)(config, tokenisers, experiment.train.smoothing)

@@ -1,0 +1,101 @@
+"""How weights begin: one function for each tradition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
+from headwise.blocks.attention.score_mods import BucketBias
+from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.heads import Transform, VocabularyHead
+from headwise.blocks.latents import UnevenCrossProjection
+from headwise.blocks.mixers.qkv_mixer import Projected
+
+
+def xavier(model: nn.Module, *widths: int) -> None:
+    """Embeddings of these widths N(0, 1/width), so that sqrt(width) times them has unit variance; matrices
+    Xavier-uniform, each projection of a fused product for itself; biases zero."""
+    fused = {id(qkv.project): rows(qkv) for qkv in sights(model)}
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.embedding_dim in widths:
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        elif isinstance(module, nn.Linear):
+            for block in module.weight.split(fused.get(id(module), (len(module.weight),))):
+                nn.init.xavier_uniform_(block)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def normal(model: nn.Module, std: float = 0.02) -> None:
+    """All matrices and tables N(0, std^2), biases zero (Radford et al. 2018, Devlin et al. 2019)."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=std)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def truncated(model: nn.Module, width: int) -> None:
+    """Matrices, convolutions' kernels, marks and places of a grid N(0, std^2) cut at 2, which hardly cuts anything, as
+    in timm; biases zero (Touvron et al. 2021). `width` is the model's, at its widest.
+
+    DISCREPANCY: 0.02 is of the published widths, of which the narrowest is 192. Narrower models begin with more: one of
+    32 channels knew 94 % of scikit-learn's digits after 150 steps instead of 38 %.
+    """
+    std = 0.02 * max(1.0, 192 / width)
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding):
+            nn.init.trunc_normal_(module.weight, std=std)
+            if isinstance(bias := getattr(module, "bias", None), nn.Parameter):
+                nn.init.zeros_(bias)
+        for name in ("marks", "table"):
+            if isinstance(tensor := getattr(module, name, None), nn.Parameter):
+                nn.init.trunc_normal_(tensor, std=getattr(module, "std", 0.0) or std)
+
+
+def calmed(model: nn.Module, depth: int, std: float = 0.02) -> None:
+    """`normal`, and what is added to the residual path smaller by 1/sqrt(its 2 * depth terms) (Radford et al. 2019)."""
+    normal(model, std)
+    for module in model.modules():
+        if isinstance(module, Attention | Projected | FeedForward):
+            last = module.outer if isinstance(module, FeedForward) else module.out
+            if isinstance(last, nn.Linear):  # others end in a norm, whose gain begins with 0
+                nn.init.normal_(last.weight, std=std * (2 * depth) ** -0.5)
+
+
+def unscaled(model: nn.Module, width: int) -> None:
+    """Raffel et al. (2020): the 1/sqrt(head_width) that the scores do not have is in the queries' first weights."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=1.0)
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=module.in_features**-0.5)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    for module in model.modules():
+        if isinstance(module, BucketBias):
+            nn.init.normal_(module.table.weight, std=width**-0.5)
+        elif isinstance(module, Transform):  # products with rows of N(0, 1) would be sqrt(width) too large
+            nn.init.constant_(module.norm.get_parameter("gain"), module.dense.out_features**-0.5)
+        elif isinstance(module, VocabularyHead) and isinstance(module.before, nn.Identity):
+            nn.init.normal_(module.table.weight, std=1.0 if module.table.embedding_dim == width else width**-0.5)
+    for qkv in sights(model):
+        if isinstance(qkv, CrossProjection):
+            nn.init.normal_(qkv.query.weight, std=(width * qkv.head_width) ** -0.5)
+        elif "queries" in qkv.roles:
+            nn.init.normal_(qkv.project.weight.data[: rows(qkv)[0]], std=(width * qkv.head_width) ** -0.5)
+
+
+def sights(model: nn.Module) -> Iterator[SelfProjection | CrossProjection]:
+    return (module for module in model.modules() if isinstance(module, SelfProjection | CrossProjection))
+
+
+def rows(qkv: SelfProjection | CrossProjection) -> tuple[int, ...]:
+    """How many rows of a fused product belong to each projection."""
+    return (
+        qkv.rows
+        if isinstance(qkv, SelfProjection | UnevenCrossProjection)
+        else (qkv.heads * qkv.head_width,) * len(qkv.roles)
+    )

@@ -1,0 +1,123 @@
+"""What the catalogue's models are made of and what they cost, counted on the meta device and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from threading import Lock
+from time import thread_time
+from typing import Any, TypeVar
+
+from headwise.catalog import CATALOG, find
+from headwise.entries.entry import Entry
+from headwise.errors import UserError, nearest
+from headwise.models.pictured import PictureConfig
+
+Found = TypeVar("Found")
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)  # tokens
+SIDES = (64, 96, 128, 192, 224, 256, 384, 448, 512)  # pixels of a square image
+STEPWISE = ("recurrent", "seq2seq")  # families that are counted step by step
+FEW = (4, 8, 16)  # tokens that do for them
+
+
+def listed() -> list[dict[str, Any]]:
+    """Every architecture, without what must be built to be known."""
+    return [
+        {
+            "name": entry.name,
+            "paper": entry.paper,
+            "year": entry.year,
+            "family": entry.family,
+            "tasks": list(entry.config.tasks),
+            "oracle": entry.oracle,
+            "sizes": [
+                {
+                    "name": f"{entry.name}-{size}",
+                    "words": entry.words(size),
+                    "outputs": entry.outputs,
+                    "published": entry.published.get(size, ""),
+                }
+                for size in entry.sizes
+            ],
+        }
+        for entry in CATALOG.values()
+    ]
+
+
+class Structures:
+    """One model is counted at a time: it takes the processor, and torch's settings for it are the process's."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.known: dict[tuple[Any, ...], Any] = {}
+
+    def counts(self, name: str) -> dict[str, int]:
+        """The parameters of each size of an architecture."""
+        if name not in CATALOG:
+            raise UserError(f"there is no architecture '{name}'; {nearest(name, CATALOG)}")
+        return self._once(("counts", name), lambda: _counts(CATALOG[name]))
+
+    def structure(self, name: str) -> dict[str, Any]:
+        """The tree of modules of one size, with what it is called and where its costs can be asked for."""
+        entry, size = find(name)
+        return self._once(("structure", entry.name, size), lambda: _structure(entry, size))
+
+    def cost(self, name: str, at: int) -> dict[str, Any]:
+        """What one size costs for texts of `at` tokens, or for images of `at` pixels a side; 0: as it was made for."""
+        entry, size = find(name)
+        return self._once(("cost", entry.name, size, at), lambda: _cost(entry, size, at))
+
+    def _once(self, key: tuple[Any, ...], count: Callable[[], Found]) -> Found:
+        with self.lock:
+            if key not in self.known:
+                self.known[key] = count()
+            return self.known[key]
+
+
+def _counts(entry: Entry) -> dict[str, int]:
+    from headwise.blocks.stack import parameters
+    from headwise.models.build import build
+
+    names = [f"{entry.name}-{size}" for size in entry.sizes]
+    return {name: parameters(build(name, device="meta")) for name in names}
+
+
+def _structure(entry: Entry, size: str) -> dict[str, Any]:
+    from headwise.inspect.cost import tree
+    from headwise.models.build import build
+
+    name, config = f"{entry.name}-{size}", entry.configure(size)
+    top = tree(build(name, device="meta"), name)
+    pictured = isinstance(config, PictureConfig)
+    about = {"name": name, "entry": entry.name, "paper": entry.paper, "year": entry.year, "tree": top.to_json()}
+    return {
+        **about,
+        "words": entry.words(size),
+        "outputs": entry.outputs,
+        "counted": bool(top.parameters),
+        "unit": "pixels" if pictured else "tokens",
+        "lengths": SIDES if pictured else FEW if entry.family in STEPWISE else LENGTHS,
+        "usual": FEW[1] if entry.family in STEPWISE else 0,
+    }
+
+
+def _cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
+    from headwise.blocks.stack import parameters
+    from headwise.inspect.cost import Image, cost
+    from headwise.models.build import build
+
+    name, config, begun = f"{entry.name}-{size}", entry.configure(size), thread_time()
+    image: Image = ()
+    if isinstance(config, PictureConfig):
+        image = (config.channels, *((at, at) if at else config.image))
+    settings: dict[str, Any] = {"image": image[1:]} if image else {}
+    try:
+        model = build(name, device="meta", **settings)
+        if not parameters(model):
+            raise UserError(f"{name}: learns by a fit of its own; its tables grow with the text")
+        found = cost(model, at, image)
+    except UserError:
+        raise
+    except Exception as error:  # a geometry that nobody checks, or places that are fewer than the tokens
+        raise UserError(f"{name}: cannot be counted for {at} ({error})") from error
+    return {"name": name, "at": at, **asdict(found), "image": image, "seconds": round(thread_time() - begun, 3)}

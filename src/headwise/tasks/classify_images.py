@@ -1,0 +1,195 @@
+"""Recognition: one label for an image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headwise.blocks.heads import Loss
+from headwise.config.data import TokeniserConfig
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.config.images import ImagesConfig
+from headwise.config.train import TrainConfig
+from headwise.data.prepare import Prepared
+from headwise.errors import UserError
+from headwise.evaluate.labels import confusion
+from headwise.tasks.adversarial import hardened
+from headwise.tasks.base import Evaluation, Task, device_of, evaluating
+from headwise.tasks.classify import best, scorer
+from headwise.tasks.distillation import Distillation, Teacher
+from headwise.text import UNK
+from headwise.text.base import Tokeniser
+from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Labels
+from headwise.train.state import Watch
+from headwise.vision.batches import ImageBatch, ImageData
+from headwise.vision.corpora import load_images
+from headwise.vision.images import Images
+from headwise.vision.pixels import Pixels
+
+Augment = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+AT_ONCE = 256  # images that are looked at together in evaluation
+
+
+class Recognise(Task):
+    """Images and their labels."""
+
+    kind = "classify-images"
+    progress = 0.0  # how much of the budget is spent; the loop keeps it
+
+    @classmethod
+    def prepare(cls, data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        return prepared(data, tokeniser, labels)
+
+    @property
+    def pixels(self) -> Pixels:
+        assert isinstance(self.tokenisers.source, Pixels)
+        return self.tokenisers.source
+
+    @property
+    def classes(self) -> list[str]:
+        return self.tokenisers.target.vocabulary[UNK + 1 :]
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        return self.pixels.channels, self.pixels.height, self.pixels.width
+
+    @property
+    def units(self) -> str:
+        return f"{len(self.classes)} classes"
+
+    def build(self, model: Any) -> nn.Module:
+        pixels = self.pixels
+        return model.sized(pixels.height, pixels.width, pixels.channels).build(0, len(self.classes), self.kind)
+
+    def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
+        if self.config.teacher:
+            _ = self.distillation  # now, so that a teacher that does not fit is told before a run is begun
+        labels = self.numbers(examples.targets)
+        return ImageData(examples, lambda n: labels[torch.from_numpy(n)], seed, config.batch_size or 128, self.repeats)
+
+    @property
+    def repeats(self) -> int:
+        return self.config.repeats
+
+    def held_out(self, data: ImagesConfig) -> Images:
+        return held_out(data, self.pixels)
+
+    def numbers(self, labels: Sequence[str]) -> Tensor:
+        """The number of each label, (N,)."""
+        known = {label: number for number, label in enumerate(self.classes)}
+        if strange := sorted(set(labels) - known.keys()):
+            raise UserError(f"data: the label '{strange[0]}' is none of those that were learnt: {', '.join(known)}")
+        return torch.tensor([known[label] for label in labels])
+
+    @cached_property
+    def augmentations(self) -> list[Augment]:
+        return [config.build() for config in self.config.augment]
+
+    @cached_property
+    def distillation(self) -> Distillation:
+        config = self.config
+        teacher = Teacher(config.teacher, self.classes, self.pixels.channels)
+        return Distillation(teacher, config.distil, config.temperature, config.share)
+
+    @property
+    def watch(self) -> Watch:
+        return Watch(self.config.scores[0], lower=False)
+
+    def loss(self, model: Any, batch: ImageBatch) -> Loss:
+        images, targets = self.pixels.scaled(batch.images), F.one_hot(batch.targets, len(self.classes)).float()
+        for augment in self.augmentations if model.training else ():
+            images, targets = augment(images, targets)
+        looks = self.config.adversarial.looks(self.progress) if model.training else 1
+        return hardened(self.taught, model, images, targets, self.config.adversarial, looks)
+
+    def taught(self, model: Any, images: Tensor, targets: Tensor) -> Loss:
+        """The loss of images (B, C, H, W) in 0..1 and how much they are of each class, (B, L)."""
+        voices = model.voices(self.pixels.normalised(images))
+        losses = [cross_entropy(logits, targets, self.smoothing) for logits in voices]
+        rows = self.distillation(voices, losses, images) if self.config.teacher else torch.stack(losses).mean(0)
+        nll = cross_entropy(model.joined(voices).detach(), targets).sum()
+        return Loss(rows.sum(), nll, torch.tensor(len(images), device=images.device))
+
+    def validate(self, model: nn.Module, examples: Images, pairs: Images) -> Mapping[str, float]:
+        outputs = [[best(found)] for found in self.probabilities(model, examples.pixels)]
+        references = [[label] for label in examples.targets]
+        return {name: scorer(name)(outputs, references, 0).value for name in self.config.scores}
+
+    def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
+        self.numbers(pairs.targets)  # refuses labels that it could never give
+        outputs = [[best(found)] for found in self.probabilities(model, pairs.pixels)]
+        references = [[str(label)] for label in pairs.targets]
+        names, counts = confusion(outputs, references)
+        scores = [scorer(name)(outputs, references, 1000) for name in self.config.scores]
+        return Evaluation(list(pairs.names), [label for (label,) in outputs], references, scores, names, counts)
+
+    def probabilities(self, model: Any, images: np.ndarray | Tensor) -> list[dict[str, float]]:
+        """The probability of each label, for each image (N, C, H, W) of bytes."""
+        device = device_of(model)
+        found: list[dict[str, float]] = []
+        with evaluating(model):
+            for part in batches(images):
+                logits = model(self.pixels.normalised(part.to(device)))
+                found += [dict(zip(self.classes, row, strict=True)) for row in logits.float().softmax(-1).tolist()]
+        return found
+
+
+def prepared(
+    data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers, outputs: Callable[[Sequence[Any], Any], Tokeniser]
+) -> Prepared:
+    """Decoded images, and what a run knows already: the size of its pixels, unless `data.size` says another, their
+    scale, and its outputs; else `outputs` learns those from the targets and the config."""
+    known = tokeniser if isinstance(tokeniser, Tokenisers) else None
+    pixels = known.source if known is not None and isinstance(known.source, Pixels) else None
+    corpus = load_images(for_pixels(data, pixels))
+    target = known.target if known is not None else outputs(corpus.train.targets, tokeniser)
+    sides = Tokenisers(measured(corpus.train, data, pixels), target)
+    return Prepared(sides, corpus.train, corpus.valid, corpus.valid, corpus.test)
+
+
+def labels(targets: Sequence[Any], config: Any = None) -> Labels:
+    """All labels, in alphabetical order."""
+    return Labels(sorted(set(targets)))
+
+
+def batches(images: np.ndarray | Tensor, size: int = AT_ONCE) -> Iterator[Tensor]:
+    """Some images at a time."""
+    for start in range(0, len(images), size):
+        part = images[start : start + size]
+        yield part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))  # a mapped file is read-only
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Of each row, for targets that are shares of classes: (B, L) -> (B,)."""
+    return F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=smoothing)
+
+
+def for_pixels(data: ImagesConfig, pixels: Pixels | None) -> ImagesConfig:
+    """The data in the size and the channels that a model reads, unless they say others."""
+    if pixels is None:
+        return data
+    return data.changed(size=data.size or (pixels.height, pixels.width), channels=data.channels or pixels.channels)
+
+
+def held_out(data: ImagesConfig, pixels: Pixels) -> Images:
+    """The test part of what a model reads, or its validation part where there is none."""
+    corpus = load_images(for_pixels(data, pixels))
+    return corpus.test if len(corpus.test) else corpus.valid
+
+
+def measured(images: Images, data: ImagesConfig, pixels: Pixels | None) -> Pixels:
+    """The shape of the images, with the scale of `pixels`, or that of `data`, or their own."""
+    found = Pixels.measured(images.pixels)
+    scale = (pixels.mean, pixels.std) if pixels is not None else (data.mean, data.std) if data.mean else ()
+    if not scale:
+        return found
+    if len(scale[0]) != found.channels:
+        raise UserError(f"data.mean: has {len(scale[0])} channels and the images have {found.channels}")
+    return Pixels(found.height, found.width, found.channels, *scale)

@@ -1,0 +1,180 @@
+"""Language modelling: the next token of a text, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from headwise.blocks.heads import Loss
+from headwise.blocks.mixers.recurrent import Recurrent
+from headwise.blocks.segment_memory import Recall
+from headwise.config.data import DataConfig, TokeniserConfig
+from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.config.model import ModelConfig
+from headwise.config.train import TrainConfig
+from headwise.data.blocks import Blocks, TextBatch
+from headwise.data.examples import Examples, tokenise
+from headwise.data.packing import Packed
+from headwise.data.prepare import Prepared, prepare
+from headwise.data.read import Pair
+from headwise.data.streams import Streams
+from headwise.decode.driver import decode
+from headwise.errors import UserError
+from headwise.evaluate.perplexity import nats_per_character, perplexity
+from headwise.ngram.backoff import Backoff
+from headwise.tasks.base import Evaluation, Sample, Task, by_token, device_of, evaluating, first
+from headwise.text import PAD
+from headwise.text.tokenisers import Tokenisers
+from headwise.train.state import Watch
+
+OPENING = 24  # tokens of a text that a sample goes on with
+FOLLOWING = 72  # tokens of a sample
+LONG = 2000  # characters that hold these tokens
+UNLIMITED = 2**62  # tokens: documents are cut into blocks, not left out
+
+
+class Language(Task):
+    """Texts on the target side; there is no source."""
+
+    kind = "language-model"
+    carried: Mapping[str, Tensor] = {}  # what a model that recalls takes from batch to batch
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        if isinstance(tokeniser, TokeniserConfig):
+            if tokeniser.target.kind != "same":
+                raise UserError("tokeniser.target: a language model has one side; leave it out")
+            tokeniser = tokeniser.changed(shared=True)
+        return prepare(data.changed(max_length=UNLIMITED), tokeniser)
+
+    def build(self, model: ModelConfig) -> nn.Module:
+        built = super().build(model)
+        if self.config.packing and any(isinstance(part, Recurrent) for part in built.modules()):
+            raise UserError(f"task.packing: '{model.kind}' would carry its state from text to text; leave it out")
+        return built
+
+    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Blocks:
+        kind = Packed if self.config.packing else Streams if self.config.order == "stream" else Blocks
+        return kind(examples, self.config.context, seed, config.tokens_per_batch, config.batch_size)
+
+    def teach(self, model: Any, examples: Examples) -> None:
+        model.fit(target for _, target in examples)
+
+    @property
+    def watch(self) -> Watch:
+        return Watch("nll", lower=True)
+
+    def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
+        given: dict[str, Any] = {"labels": batch.labels, "smoothing": self.smoothing}
+        if batch.segment is not None:
+            given |= {"segment": batch.segment, "pos": batch.pos}
+        if batch.fresh is None or not recall_of(model):
+            return model(batch.ids, **given)
+        carried = Recall(recall_of(model), self.carried, batch.fresh)
+        loss = model(batch.ids, carried=carried, **given)
+        self.carried = carried.leaves
+        return loss
+
+    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        nll, counts = self.likelihoods(model, examples, stride=self.config.context)
+        return {"nll": float(nll.sum() / counts.sum())}
+
+    def evaluate(
+        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        """Each token is predicted from at least half of the context, where the text has as much; by a model that
+        recalls, from what it has read of the text."""
+        examples = Examples.of(tokenise(pairs, self.tokenisers))
+        nll, counts = self.likelihoods(model, examples, stride=max(self.config.context // 2, 1))
+        normalise = self.tokenisers.target.normalise
+        characters = sum(len(normalise(text)) for _, text in pairs)
+        scores = [perplexity(nll, counts), nats_per_character(nll, counts, characters)]
+        return Evaluation([], [], [], scores)
+
+    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
+        """How the model goes on with beginnings of texts. What it draws depends on the weights alone."""
+        tokeniser, context = self.tokenisers.target, self.config.context
+        texts = tokeniser.encode_batch(beginnings([text for _, text in first(pairs, count)], count))
+        openings = [ids[: min(OPENING, context // 2, len(ids) // 2)] for ids in texts]
+        most = max(1, min(FOLLOWING, context // 2 - 1))  # the start mark counts
+        config = DecodeConfig(temperature=0.8, max_ratio=0, extra=most)
+        found = decode(model, openings, config, device_of(model))
+        return [
+            Sample(*map(tokeniser.decode, (opening, best.ids, ids[len(opening) :][:most])))
+            for ids, opening, (best, *_) in zip(texts, openings, found, strict=True)
+        ]
+
+    def reach(self, model: nn.Module) -> int:
+        """As many as in training; all of them where a state goes on from token to token, and where counts decide."""
+        unbound = any(recall_of(part) or isinstance(part, Recurrent | Backoff) for part in model.modules())
+        return 0 if unbound else self.config.context
+
+    def likelihoods(self, model: nn.Module, examples: Examples, stride: int) -> tuple[np.ndarray, np.ndarray]:
+        """Summed negative log-likelihood and number of tokens of each block."""
+        if recall_of(model):
+            return self.recalled(model, examples)
+        blocks = Blocks(examples, self.config.context)
+        starts, firsts = blocks.windows(stride)
+        device = device_of(model)
+        nll, counts = np.zeros(len(starts)), np.zeros(len(starts))
+        # A batch's logits have about 64 MB, whatever the vocabulary.
+        rows = max(1, 2**24 // (self.tokenisers.target.size * self.config.context))
+        with evaluating(model):
+            for first in range(0, len(starts), rows):
+                here = slice(first, first + rows)
+                batch = blocks.batch(starts[here])
+                labels = batch.labels
+                labels[np.arange(labels.shape[1]) < firsts[here, None]] = PAD
+                batch = batch.to(device)
+                nll[here] = losses(model, batch).sum(1).cpu().numpy()
+                counts[here] = (labels != PAD).sum(1).numpy()
+        return nll, counts
+
+    def recalled(self, model: Any, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+        """The same of a model that recalls: each text from its beginning, in one block after the other."""
+        blocks, context, device = Blocks(examples, self.config.context), self.config.context, device_of(model)
+        sizes = np.diff(blocks.bounds)
+        longest_first = np.argsort(-sizes, kind="stable")
+        rows = max(1, 2**24 // (self.tokenisers.target.size * context))
+        nll, counts = [], []
+        with evaluating(model):
+            for first in range(0, len(sizes), rows):
+                texts = longest_first[first : first + rows]
+                left: Mapping[str, Tensor] = {}
+                for done in range(0, sizes[texts[0]], context):
+                    texts = texts[sizes[texts] > done]  # the short ones, which stand last, are over
+                    batch = blocks.batch(blocks.bounds[texts] + done)
+                    carried = Recall(model.recall, {name: each[: len(texts)] for name, each in left.items()})
+                    counts.append((batch.labels != PAD).sum(1).numpy())
+                    batch = batch.to(device)
+                    nll.append(by_token(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())
+                    left = carried.leaves
+        return np.concatenate(nll), np.concatenate(counts)
+
+
+def beginnings(texts: Sequence[str], count: int) -> list[str]:
+    """The first words of so many texts; where there are fewer, of words within them too, at equal distances.
+
+    >>> beginnings(["one two three four"], 2), beginnings(["one", "two", "three"], 2)
+    (['one two three four', 'four'], ['one', 'two'])
+    """
+    each = -(-count // max(1, len(texts)))  # rounded up
+    places = [(text, len(text) * part // each) for part in range(each) for text in texts]
+    starts = ((text, text.find(" ", at - 1) + 1 if at else 0) for text, at in places[:count])
+    return [text[start : start + LONG] for text, start in starts]
+
+
+def recall_of(model: Any) -> int:
+    """How many tokens of earlier segments a model sees; 0 where it has no such memory."""
+    return getattr(model, "recall", 0)
+
+
+def losses(model: Any, batch: TextBatch) -> Tensor:
+    """The negative log-likelihood of each token, (B, T); a model that looks them up is asked for these alone."""
+    if hasattr(model, "score"):
+        found = -model.score(model.contexts(batch.ids), batch.labels)
+        return found.masked_fill(batch.labels == PAD, 0.0)
+    return by_token(model(batch.ids), batch.labels)

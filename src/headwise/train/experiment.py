@@ -1,0 +1,132 @@
+"""From an experiment to a trained run: prepare the data, build the model, train, validate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headwise.blocks.admin import profile
+from headwise.config.experiment import Experiment, resolved
+from headwise.data.prepare import Prepared
+from headwise.embeddings import initialise
+from headwise.errors import UserError
+from headwise.inference.trained_model import task_of
+from headwise.runs import Run
+from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
+from headwise.tasks import task_class
+from headwise.tasks.base import Task
+from headwise.text.tokenisers import Tokenisers
+from headwise.train import hardware
+from headwise.train.fit_once import count
+from headwise.train.loop import Result, train
+from headwise.tuning.freezing import size, tune
+from headwise.tuning.init_from import begin, pretrained
+from headwise.utils.extras import needed_for
+
+Announce = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Tell nobody."""
+
+
+def train_experiment(
+    experiment: Experiment, folder: str | Path = "runs", announce: Announce = silent, **options: Any
+) -> tuple[Run, Result]:
+    """Train an experiment in a new run folder `folder/name`. `announce` hears lines about data and model; further
+    options are those of `headwise.train.loop.train`."""
+    hardware.prepare(experiment.train)  # before the first tensor: worker threads take its flags when they start
+    if experiment.train.tensorboard:
+        with needed_for("train.tensorboard"):  # before there is a folder
+            import_module("torch.utils.tensorboard")
+    prepared, model = _begun(experiment, announce)
+    lessons = _lessons(experiment, prepared, model)  # whatever is wrong with them is told before there is a folder
+    first = Checkpoint({"step": 0}, unique(model))
+    check_finite(first)
+    run = Run.fresh(folder, experiment.name or "run", experiment.model_dump(mode="json"))
+    prepared.tokenisers.save(run.tokenizer)
+    if experiment.init_from:  # whoever resumes needs the other model no more
+        save(run, first)
+    return run, _train(run, experiment, prepared, model, lessons, announce, **options)
+
+
+def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tuple[Run, Result]:
+    """Go on with a run from its newest whole checkpoint."""
+    run = Run.open(path)
+    experiment = resolved(run.config, str(run.path / "config.toml"))
+    if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
+        raise UserError(f"{run.path} ended before training began; train it anew")
+    hardware.prepare(experiment.train)
+    prepared = task_class(experiment.task.kind).prepare(experiment.data, Tokenisers.load(run.tokenizer))
+    model = _built(experiment, prepared.tokenisers, announce, first=not run.steps())
+    tune(model, experiment.tuning)
+    lessons = _lessons(experiment, prepared, model)
+    return run, _train(run, experiment, prepared, model, lessons, announce, **options)
+
+
+def _begun(experiment: Experiment, announce: Announce) -> tuple[Prepared, Any]:
+    """The data, and the model as it is before the first step."""
+    if experiment.init_from:
+        source, prepared = pretrained(experiment)
+        model = _built(experiment, prepared.tokenisers, announce, first=False)
+        found = begin(model, experiment, source, prepared.tokenisers)
+        tune(model, experiment.tuning)
+        found.check(model)
+        announce(str(found))
+    else:
+        prepared = task_class(experiment.task.kind).prepare(experiment.data, experiment.tokeniser)
+        model = _built(experiment, prepared.tokenisers, announce)
+        tune(model, experiment.tuning)
+    return prepared, model
+
+
+def _built(experiment: Experiment, tokenisers: Tokenisers, announce: Announce, first: bool = True) -> Any:
+    """The model with the weights of its seed; `first`: with the word vectors of a file, as no other weights follow."""
+    torch.manual_seed(experiment.seed)
+    model = task_of(experiment, tokenisers).build(experiment.model)
+    if first and (vectors := getattr(experiment.model, "embeddings", "")):
+        initialise(model, tokenisers, vectors, announce)
+    return model
+
+
+def _lessons(experiment: Experiment, prepared: Prepared, model: Any) -> tuple[Task, Any]:
+    """The task, and its batches; none for a model without parameters, which counts in one pass."""
+    task = task_of(experiment, prepared.tokenisers)
+    learns = any(True for _ in model.parameters())
+    return task, task.data(prepared.train, experiment.seed, experiment.train) if learns else None
+
+
+def _train(
+    run: Run,
+    experiment: Experiment,
+    prepared: Prepared,
+    model: Any,
+    lessons: tuple[Task, Any],
+    announce: Announce,
+    **options: Any,
+) -> Result:
+    config = experiment.train.for_width(getattr(experiment.model, "width", 0))
+    task, data = lessons
+    about = f"{len(prepared.valid):,} to validate; {task.units}"
+
+    def judge(current: Any) -> Mapping[str, float]:
+        return task.validate(current, prepared.valid, prepared.valid_pairs)
+
+    def show(current: Any) -> list[dict[str, str]]:
+        try:
+            return [each.told() for each in task.samples(current, prepared.valid_pairs, config.samples)]
+        except UserError:  # an n-gram model without smoothing may know no way to go on: no reason to end
+            return []
+
+    if data is None:
+        announce(f"{len(prepared.train):,} texts to learn from, {about}")
+        return count(run, model, lambda: task.teach(model, prepared.train), judge, show, task.watch)
+    announce(f"{data.summary}; {about}; {size(model)}")
+    if not run.steps():
+        profile(model, lambda: [task.loss(model, data.batch(first)) for first in data.plan(0)[:1]])
+    options |= {"validate": judge, "samples": show if config.samples else None, "watch": task.watch}
+    return train(run, model, task, data, config, experiment.seed, **options)

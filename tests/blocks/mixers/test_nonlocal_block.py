@@ -1,0 +1,97 @@
+"""Non-local blocks: each form written out, and what sets them apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import headwise
+from headwise.blocks.convolution import streamed
+from headwise.blocks.mixers.nonlocal_block import FORMS, NonLocal
+from headwise.blocks.record import AttentionRecord
+from headwise.blocks.residual import Pre
+from headwise.blocks.stream import Context, Stream
+from headwise.config.parts import PARTS, NonLocalConfig, Site
+from headwise.errors import UserError
+
+GRID, WIDTH = (3, 4), 6
+
+
+def part(form: str, pool: int = 2) -> Any:
+    config: Any = PARTS.parse({"kind": "nonlocal", "form": form, "pool": pool})
+    built = config.build(Site(WIDTH, 2, 8)).double()
+    nn.init.ones_(built.out.norm.weight)
+    return built.eval()
+
+
+def images() -> Stream:
+    return streamed(torch.randn(2, WIDTH, *GRID, dtype=torch.float64))
+
+
+def blocks(x: Tensor) -> Tensor:
+    """The largest of 2 x 2 places, one after the other; a last row of its own is a block, too."""
+    rows = x.unflatten(1, GRID)
+    return torch.stack([rows[:, y : y + 2, z : z + 2].amax((1, 2)) for y in (0, 2) for z in (0, 2)], dim=1)
+
+
+def pair(block: Any, form: str, one: Tensor, other: Tensor) -> Tensor:
+    """f(x_i, x_j) of the paper, with theta and phi already applied."""
+    if form == "concat":
+        both = torch.cat((block.score.query, block.score.key), dim=1).flatten()
+        return torch.relu(both @ torch.cat((one, other)))
+    return one @ other if form == "dot" else (one @ other).exp()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_sum_over_all_places_written_out(form: str) -> None:
+    block, stream = part(form), images()
+    theta, phi = (stream.x, stream.x) if form == "gaussian" else block.qkv.embed(stream.x).chunk(2, -1)
+    phi, g = blocks(phi), blocks(block.qkv.value(stream.x))
+    rows = []
+    for image in range(2):
+        for place in theta[image]:
+            f = torch.stack([pair(block, form, place, other) for other in phi[image]])
+            rows.append((f @ g[image]) / (len(f) if form in ("dot", "concat") else f.sum()))
+    expected = block.out(torch.stack(rows).view(2, 12, -1))
+    torch.testing.assert_close(block(stream), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_new_block_changes_nothing(form: str) -> None:
+    layer, stream = Pre([NonLocal(WIDTH, form=form)], nn.Identity).double(), images()
+    assert torch.equal(layer(stream, Context()).x, stream.x)
+
+
+def test_what_is_recorded_is_what_weighs() -> None:
+    """The mean's weights are no probabilities, and the record says so."""
+    stream, record = images(), AttentionRecord()
+    for form in ("embedded", "dot"):
+        block = part(form)
+        block(stream, Context(record=record, path=(form,)))
+        (seen,) = record.of(form).values()
+        assert seen.shape == (2, 1, 12, 4)
+        mixed = seen[:, 0] @ blocks(block.qkv.value(stream.x))
+        torch.testing.assert_close(block.out(mixed), block(stream))
+        assert torch.allclose(seen.sum(-1), torch.ones(())[None].double()) == (form == "embedded")
+
+
+def test_marks_are_seen_and_never_pooled() -> None:
+    """A class token stands before the grid; every place sees it."""
+    model: Any = headwise.build("vit-tiny", outputs=3, mixer={"kind": "nonlocal"}).eval()
+    for layer in model.encoder.stack.layers:
+        nn.init.ones_(layer.parts[0].out.norm.weight)
+    record, pixels = AttentionRecord(), torch.randn(2, 1, 16, 16)
+    model.encoder(pixels, Context(record=record))
+    assert {maps.shape for maps in record.of("encoder").values()} == {(2, 1, 17, 5)}
+
+
+def test_texts_cannot_be_pooled() -> None:
+    tokens = torch.randn(1, 5, WIDTH, dtype=torch.float64)
+    assert part("embedded", pool=1)(tokens).shape == tokens.shape
+    with pytest.raises(UserError, match="pool = 1"):
+        part("embedded")(tokens)
+    with pytest.raises(UserError, match="would see the future"):
+        NonLocalConfig().build(Site(WIDTH, 2, 8, causal=True))

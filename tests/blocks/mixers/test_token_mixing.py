@@ -1,0 +1,41 @@
+"""The network along the tokens: its equation, texts shorter than its limit, and those that are longer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import headwise
+from headwise import UserError
+from headwise.blocks.mixers.token_mixing import TokenMixing
+from headwise.blocks.stream import Stream
+
+
+def test_it_is_a_network_along_the_tokens_that_all_channels_share() -> None:
+    part, x = TokenMixing(5, 7).double(), torch.randn(2, 5, 3, dtype=torch.float64)
+    network = nn.Sequential(part.inner, nn.GELU(), part.outer)
+    expected = torch.stack([network(channel) for channel in x.unbind(-1)], dim=-1)
+    torch.testing.assert_close(part(x), expected)
+
+
+def test_a_shorter_text_is_one_that_zeros_follow() -> None:
+    part, x = TokenMixing(6, 7), torch.randn(2, 4, 3)
+    whole = torch.cat((x, torch.zeros(2, 2, 3)), dim=1)
+    torch.testing.assert_close(part(x), part(whole)[:, :4])
+    noise = torch.cat((x, torch.randn(2, 2, 3)), dim=1)
+    keep = torch.tensor([[True] * 4 + [False] * 2] * 2)
+    torch.testing.assert_close(part(Stream.of(noise, keep))[:, :4], part(x))
+
+
+def test_a_text_beyond_the_limit_is_refused_in_one_sentence() -> None:
+    mixer = {"kind": "tokens", "limit": 4}
+    model = headwise.build("transformer-tiny", vocab=12, outputs=6, task="classify", mixer=mixer)
+    assert model(torch.full((1, 4), 5)).shape == (1, 6)
+    with pytest.raises(UserError, match=r"a sequence of 5 tokens does not fit token mixing over 4; set mixer\.limit"):
+        model(torch.full((1, 5), 5))
+
+
+def test_a_decoder_cannot_have_it() -> None:
+    with pytest.raises(UserError, match="tokens: would see the future in a decoder"):
+        headwise.build("gpt2-tiny", vocab=12, mixer="tokens")

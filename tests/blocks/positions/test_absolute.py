@@ -1,0 +1,113 @@
+"""Sinusoids and learned positions (C3, C4), with the requirements that simpler encodings fail."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from headwise.blocks.positions.absolute import Learned, NoPosition, Sinusoid, sinusoid
+from headwise.errors import UserError
+
+WIDTH, LONGEST = 32, 4096
+close = torch.testing.assert_close
+
+
+def encode(count: int) -> Tensor:
+    return sinusoid(torch.arange(count), WIDTH)
+
+
+# Encodings that do not do (C3): what each gives for places 0 ... count - 1.
+COUNTER_EXAMPLES = {
+    "integers": lambda count: torch.arange(count, dtype=torch.float32).unsqueeze(-1).expand(count, WIDTH),
+    "sigmoid": lambda count: torch.sigmoid(torch.arange(count, dtype=torch.float32)).unsqueeze(-1).expand(count, WIDTH),
+    "slow sine": lambda count: torch.sin(torch.arange(count) / 10_000).float().unsqueeze(-1).expand(count, WIDTH),
+}
+
+
+def bounded(table: Tensor) -> bool:
+    return bool(table.abs().max() <= 1)
+
+
+def distinct(table: Tensor) -> bool:
+    return len(table.unique(dim=0)) == len(table)
+
+
+def tells_neighbours_apart(table: Tensor) -> bool:
+    """The nearest two places differ by more than rounding would swallow beside an embedding of unit variance."""
+    return bool((table[1:] - table[:-1]).norm(dim=-1).min() > 0.1)
+
+
+def test_formula() -> None:
+    table = encode(100)
+    for place in (0, 1, 7, 99):
+        for i in range(WIDTH // 2):
+            angle = place / 10_000 ** (2 * i / WIDTH)
+            assert table[place, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-12)
+            assert table[place, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-12)
+    assert table[1, 0].item() == pytest.approx(0.841471, abs=1e-6)
+
+
+def test_halves_hold_the_same_numbers_in_the_released_order() -> None:
+    interleaved, halves = encode(50), sinusoid(torch.arange(50), WIDTH, halves=True)
+    close(halves, torch.cat((interleaved[:, 0::2], interleaved[:, 1::2]), dim=-1))
+
+
+def test_a_shift_is_a_rotation_that_does_not_depend_on_the_place() -> None:
+    """PE(p + k) = R_k PE(p)."""
+    rates = 10_000 ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
+    table = encode(600)
+    for shift in (1, 5, 100):
+        cos, sin = (shift * rates).cos(), (shift * rates).sin()
+        blocks = [torch.stack((torch.stack((c, s)), torch.stack((-s, c)))) for c, s in zip(cos, sin, strict=True)]
+        rotation = torch.block_diag(*blocks)
+        close(rotation @ rotation.t(), torch.eye(WIDTH, dtype=torch.float64))
+        close(table[:500] @ rotation.t(), table[shift : 500 + shift])
+
+
+def test_sinusoids_meet_all_requirements() -> None:
+    table = encode(LONGEST).float()
+    assert bounded(table) and distinct(table) and tells_neighbours_apart(table)
+    close(table.norm(dim=-1), torch.full((LONGEST,), math.sqrt(WIDTH / 2)))  # no place outweighs the others
+
+
+@pytest.mark.parametrize(
+    ("name", "fails"), [("integers", bounded), ("sigmoid", distinct), ("slow sine", tells_neighbours_apart)]
+)
+def test_simpler_encodings_fail_one(name: str, fails: object) -> None:
+    table = COUNTER_EXAMPLES[name](LONGEST)
+    checks = (bounded, distinct, tells_neighbours_apart)
+    assert not fails(table)
+    assert any(check(table) for check in checks)
+
+
+def test_the_same_vector_whatever_the_length_and_the_content() -> None:
+    part = Sinusoid(WIDTH, ready=16)
+    short, long = torch.randn(1, 5, WIDTH), torch.randn(3, 40, WIDTH)  # the second is beyond the ready table
+    added = part(long, torch.arange(40), 0) - long
+    close(added[0, :5], (part(short, torch.arange(5), 0) - short)[0])
+    close(added[1], encode(40).float())
+
+
+@pytest.mark.parametrize("make", [lambda: Sinusoid(8, ready=16), lambda: Learned(8, 32), NoPosition])
+def test_positions_given_one_by_one_are_those_given_at_once(make: object) -> None:
+    part, x, pos = make(), torch.randn(2, 20, 8), torch.arange(20)
+    whole = part(x, pos, 0)
+    for start in range(20):
+        close(part(x[:, start : start + 1], pos[start : start + 1], start), whole[:, start : start + 1])
+    close(part(x, pos.expand(2, 20), -1), whole)
+
+
+def test_odd_widths_end_with_a_sine() -> None:
+    assert sinusoid(torch.arange(3), 5).shape == (3, 5)
+    assert sinusoid(torch.arange(3), 5, halves=True).shape == (3, 5)
+
+
+def test_a_learned_table_has_an_end() -> None:
+    part, x = Learned(8, limit=10), torch.zeros(1, 1, 8)
+    part(x, torch.tensor([9]), 9)
+    for start in (10, -1):
+        with pytest.raises(UserError, match=r"11 tokens does not fit the learned table of 10; set positions\.limit"):
+            part(x, torch.tensor([10]), start)

@@ -1,0 +1,84 @@
+"""Positions by rows and columns, and the feed-forward network a few tokens at a time (E1)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import headwise
+from headwise import UserError
+from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.positions.absolute import Axial
+from headwise.blocks.stack import parameters
+
+close = torch.testing.assert_close
+
+
+def test_a_place_is_its_row_and_its_column() -> None:
+    part = Axial((3, 4), (2, 6))
+    added = part(torch.zeros(1, 12, 8), torch.arange(12), 0)[0]
+    for place in range(12):
+        close(added[place], torch.cat((part.rows[place // 4], part.columns[place % 4])))
+    assert len(added.unique(dim=0)) == 12 and parameters(part) == 3 * 2 + 4 * 6
+
+
+def test_places_given_one_by_one_or_by_row_are_those_given_at_once() -> None:
+    part, x, pos = Axial((3, 4), (2, 6)), torch.randn(2, 12, 8), torch.arange(12)
+    whole = part(x, pos, 0)
+    for start in range(12):
+        close(part(x[:, start : start + 1], pos[start : start + 1], start), whole[:, start : start + 1])
+    close(part(x, pos.expand(2, 12), -1), whole)
+
+
+def test_a_grid_has_an_end_and_a_writer_knows_it() -> None:
+    part = Axial((3, 4), (2, 6))
+    with pytest.raises(UserError, match=r"13 tokens does not fit the learned table of 12; set positions\.shape higher"):
+        part(torch.zeros(1, 13, 8), torch.arange(13), 0)
+    model = headwise.build("gpt-tiny", vocab=12, positions={"kind": "axial", "shape": (3, 4)})
+    assert model.longest == 12
+
+
+def test_widths_must_make_the_models() -> None:
+    with pytest.raises(UserError, match=r"positions\.widths: 8 and 8 channels do not make the width of 32"):
+        headwise.build("gpt-tiny", vocab=12, positions={"kind": "axial", "widths": (8, 8)})
+
+
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_a_few_tokens_at_a_time_give_the_same_and_learn_the_same(activation: str) -> None:
+    torch.manual_seed(0)
+    whole, x = FeedForward(8, 12, activation).double(), torch.randn(2, 7, 8, dtype=torch.float64)
+    parts = FeedForward(8, 12, activation, chunk=3).double()
+    parts.load_state_dict(whole.state_dict())
+    for network in (whole, parts):
+        network(x).square().sum().backward()
+    close(parts(x), whole(x))
+    for found, expected in zip(parts.parameters(), whole.parameters(), strict=True):
+        close(found.grad, expected.grad)
+
+
+def test_hidden_channels_are_not_kept() -> None:
+    """What a pass keeps for the gradient: inputs and outputs, not the hidden channels, which are many more."""
+
+    def kept(chunk: int) -> int:
+        sizes = []
+        network = FeedForward(8, 512, "gelu", chunk=chunk)
+        own = {weight.data_ptr() for weight in network.parameters()}
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            sizes.append(0 if tensor.data_ptr() in own else tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            network(torch.randn(1, 64, 8, requires_grad=True))
+        return sum(sizes)
+
+    assert kept(16) < kept(0) / 10
+
+
+def test_what_is_dropped_is_dropped_again() -> None:
+    """Dropout inside a chunk: the gradient is that of the outputs that were given."""
+    torch.manual_seed(0)
+    network, x = FeedForward(8, 64, "identity", bias=False, dropout=0.5, chunk=2).double(), torch.ones(1, 6, 8).double()
+    out = network(x.requires_grad_())
+    out.sum().backward()
+    close((x.grad * x).sum(), out.sum().detach())  # linear: the slope along x is the value

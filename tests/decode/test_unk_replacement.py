@@ -1,0 +1,97 @@
+"""Unknown words replaced through the alignment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import pad
+
+import headwise
+from headwise.blocks.stack import EncoderDecoder
+from headwise.config.base import validate
+from headwise.config.decode import DecodeConfig
+from headwise.config.experiment import resolved
+from headwise.decode import Ensemble, Hypothesis
+from headwise.decode.unk_replacement import alignments, written
+from headwise.errors import UserError
+from headwise.inference.trained_model import Loaded
+from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters, Words
+
+WORDS = Words(["ein", "hund", "sieht", "eine", "katze", "und", "den", "ball"])
+SIDES = (WORDS, WORDS)
+REPLACE = DecodeConfig(replace_unknown=True)
+UNKNOWN = [Hypothesis((4, 3), 0.0, 0.0)]
+
+
+@pytest.fixture(scope="module")
+def copier() -> EncoderDecoder:
+    """A model that has learnt to copy, unknown words as such."""
+    torch.manual_seed(0)
+    model = headwise.build("luong-tiny", vocab=12, depth=1, dropout=0.0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(150):
+        words = torch.randint(3, 12, (32, 5))
+        source = pad(words, (0, 1), value=2)
+        loss = model(source, pad(words, (1, 0), value=1), labels=source)
+        optimizer.zero_grad()
+        (loss.total / loss.count).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def loaded(model: Any, **decode: Any) -> Loaded:
+    tables = {"data": {"name": "demo"}, "model": {"kind": "luong-tiny"}, "train": {"steps": 1}, "decode": decode}
+    return Loaded(model, Tokenisers(WORDS, WORDS), resolved(tables))
+
+
+TEXTS = ["ein Zwergspitz sieht den Igel", "und Igel katze Lurch ball", "ein hund sieht eine katze"]
+
+
+def test_names_are_carried_over(copier: EncoderDecoder) -> None:
+    plain = loaded(copier).translate(TEXTS)
+    assert plain == ["ein <unk> sieht den <unk>", "und <unk> katze <unk> ball", TEXTS[2]]
+    assert loaded(copier, replace_unknown=True).translate(TEXTS) == TEXTS
+    assert loaded(copier).translate(TEXTS, replace_unknown=True, beams=3, tokens_per_batch=1) == TEXTS
+
+
+def test_a_dictionary_translates_them(copier: EncoderDecoder, tmp_path: Path) -> None:
+    file = tmp_path / "names.tsv"
+    file.write_text("Igel\thedgehog\nhund\tnever needed\n", encoding="utf-8")
+    found = loaded(copier, replace_unknown=True, dictionary=str(file)).translate(TEXTS)
+    assert found == ["ein Zwergspitz sieht den hedgehog", "und hedgehog katze Lurch ball", TEXTS[2]]
+
+
+def test_evaluation_replaces_them_too(copier: EncoderDecoder) -> None:
+    pairs = [(text, text) for text in TEXTS]
+    assert loaded(copier, replace_unknown=True).evaluate(pairs).outputs == TEXTS
+
+
+def test_the_last_attention_of_a_transformer_decides() -> None:
+    model = headwise.build("transformer-tiny", vocab=12).eval()
+    source, target = [5, 9, 7], (4, 3, 8)
+    with torch.no_grad(), headwise.record() as maps:
+        model(torch.tensor([[*source, 2]]), torch.tensor([[1, *target[:-1]]]))
+    last = maps.of("decoder", 1)["decoder", 1, 1].mean(1)[0, :, :3]  # without the end mark
+    assert alignments(model, [source, [5, 6, 7, 8, 9]], [target, (4, 3)])[0] == last.argmax(-1).tolist()
+
+
+def test_an_empty_source_has_no_word_to_give(copier: EncoderDecoder) -> None:
+    assert written(copier, [""], [UNKNOWN], SIDES, REPLACE) == [["ein <unk>"]]
+
+
+def test_what_is_missing_is_said() -> None:
+    deaf = headwise.build("sutskever-tiny", vocab=12).eval()
+    with pytest.raises(UserError, match="this model does not look at its source"):
+        written(deaf, ["ein Igel"], [UNKNOWN], SIDES, REPLACE)
+    with pytest.raises(UserError, match="needs tokenisers of kind 'words'"):
+        written(deaf, ["ab"], [UNKNOWN], (Characters("ab"), WORDS), REPLACE)
+    with pytest.raises(UserError, match="use a single run"):
+        written(Ensemble([deaf, deaf]), ["ein Igel"], [UNKNOWN], SIDES, REPLACE)
+    with pytest.raises(UserError, match="set replace_unknown = true"):
+        validate(DecodeConfig, {"dictionary": "names.tsv"})
+    with pytest.raises(UserError, match=r"missing\.tsv"):
+        written(deaf, ["ein Igel"], [UNKNOWN], SIDES, DecodeConfig(replace_unknown=True, dictionary="missing.tsv"))

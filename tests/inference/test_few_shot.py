@@ -1,0 +1,30 @@
+"""Few-shot prompts, to the letter."""
+
+import pytest
+
+from headwise.errors import UserError
+from headwise.inference.few_shot import few_shot
+
+SHOTS = [("sea", "mer"), ("sky {output}", "ciel")]
+
+
+def test_prompts_are_these():
+    assert few_shot(SHOTS, "sun") == (
+        "input: sea\noutput: mer\n\ninput: sky {output}\noutput: ciel\n\ninput: sun\noutput:"
+    )
+    assert few_shot(SHOTS, "sun", count=1) == "input: sea\noutput: mer\n\ninput: sun\noutput:"
+    assert few_shot(SHOTS, "sun", count=0) == few_shot([], "sun") == "input: sun\noutput:"
+    assert few_shot(SHOTS, "sun", "{input} => {output}; ", count=1) == "sea => mer; sun =>"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"template": "{output} from {input}"}, "must hold {input} and, after it, {output}"),
+        ({"count": 3}, "choose from 0 to 2"),
+        ({"count": -1}, "choose from 0 to 2"),
+    ],
+)
+def test_a_mistake_is_one_sentence(given, sentence):
+    with pytest.raises(UserError, match=sentence):
+        few_shot(SHOTS, "sun", **given)
