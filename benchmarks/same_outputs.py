@@ -35,6 +35,8 @@ GENERATE = ("transduce", "language-model", "caption")
 RENAMED: tuple[tuple[str, str], ...] = (
     (r"\bsee\.", "qkv."),
     (r"\bterms\.", "score_mods."),
+    (r"(?<!adds\.\d)\.gain$", ".weight"),
+    (r"\.shift$", ".bias"),
 )
 
 

@@ -28,8 +28,8 @@ from headwise.blocks.stack import parameters
 Names = list[tuple[str, Any]]  # patterns of theirs, and ours
 
 WITHIN: Names = [  # what stands inside a layer
-    (r"norm([12])\.weight", lambda found: f"norms.{int(found[1]) - 1}.gain"),
-    (r"norm([12])\.bias", lambda found: f"norms.{int(found[1]) - 1}.shift"),
+    (r"norm([12])\.weight", lambda found: f"norms.{int(found[1]) - 1}.weight"),
+    (r"norm([12])\.bias", lambda found: f"norms.{int(found[1]) - 1}.bias"),
     (r"gamma_([12])", lambda found: f"adds.{int(found[1]) - 1}.gain"),
     (r"attn\.qkv\.", "parts.0.qkv.project."),
     (r"attn\.q\.", "parts.0.qkv.query."),
@@ -46,8 +46,8 @@ WITHIN: Names = [  # what stands inside a layer
 ]
 AROUND: Names = [
     (r"^(patch_embed|stem)\.proj\.", "encoder.stem.patches.project."),
-    (r"^norm\.weight", "encoder.stack.final.gain"),
-    (r"^norm\.bias", "encoder.stack.final.shift"),
+    (r"^norm\.weight", "encoder.stack.final.weight"),
+    (r"^norm\.bias", "encoder.stack.final.bias"),
     (r"^head\.", "heads.0.head."),
     (r"^(head_dist|aux_head)\.", "heads.1.head."),
     (r"^pos_embed", "encoder.stem.positions.table"),

@@ -13,7 +13,7 @@ import headwise
 from headwise.blocks.admin import Admin, fold, profile
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm
-from headwise.blocks.residual import Post
+from headwise.blocks.residual import PostNorm
 from headwise.blocks.stream import Context, Stream
 from headwise.config.experiment import resolved
 from headwise.inference.trained_model import load
@@ -46,7 +46,7 @@ def trained(model: nn.Module) -> Any:
 def test_it_is_its_formula_and_begins_as_post() -> None:
     torch.manual_seed(0)
     x, parts = torch.randn(2, 3, 8), [FeedForward(8, 12), FeedForward(8, 12, "gelu")]
-    admin, post = Admin(parts, lambda: LayerNorm(8)), Post(parts, lambda: LayerNorm(8))
+    admin, post = Admin(parts, lambda: LayerNorm(8)), PostNorm(parts, lambda: LayerNorm(8))
     assert torch.equal(admin(Stream.of(x), Context()).x, post(Stream.of(x), Context()).x)
     trained(admin)
     inner = admin.norms[0](admin.scales[0] * x + parts[0](x))
@@ -102,7 +102,7 @@ def test_folding_changes_no_output(task: str, norm: str) -> None:
     torch.testing.assert_close(folded(*inputs), model(*inputs), atol=1e-5, rtol=1e-5)
     stacks = [getattr(folded, name).stack for name in ("encoder", "decoder") if hasattr(folded, name)]
     for stack in stacks:  # the first scale has no norm before it to go to
-        assert [type(layer) for layer in stack.layers] == [Admin, Post, Post]
+        assert [type(layer) for layer in stack.layers] == [Admin, PostNorm, PostNorm]
         assert all(bool((scale == 1).all()) for scale in stack.layers[0].scales[1:])
     assert torch.equal(scales(model)[0], scales(folded)[0])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.batchnorm import ConvNorm, FrozenNorm, LinearNorm, NormLinear, TokenNorm, fused
+from headwise.blocks.batchnorm import ConvNorm, FrozenNorm, LinearNorm, NormLinear, TokenNorm, fuse_batch_norms
 
 TOKENS, MAPS = torch.randn(3, 5, 4, dtype=torch.float64), torch.randn(3, 4, 6, 5, dtype=torch.float64)
 
@@ -32,7 +32,7 @@ def lived(model: nn.Module) -> nn.Module:
 )
 def test_fused_keeps_outputs_and_leaves_no_norm(model: nn.Module, x: Tensor) -> None:
     model = lived(model)
-    made = fused(model)
+    made = fuse_batch_norms(model)
     torch.testing.assert_close(made(x), model(x), rtol=1e-12, atol=1e-12)
     assert not any("running_mean" in name for name in made.state_dict())
     assert any("running_mean" in name for name in model.state_dict())  # the model itself stays as it is

@@ -12,7 +12,7 @@ import headwise
 from headwise import UserError
 from headwise.blocks.attention.multihead import Attention, CrossProjection
 from headwise.blocks.attention.talking_heads import TalkingHeads
-from headwise.blocks.class_attention import ClassLayer, Marking
+from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.stream import Context, Stream
@@ -29,9 +29,9 @@ def marked(marks: int = 1) -> Stream:
     return Stream(x, torch.arange(marks + 6), grid=(2, 3))
 
 
-def class_layer() -> ClassLayer:
+def class_layer() -> ClassAttentionLayer:
     looks = Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, WIDTH // HEADS))
-    layer = ClassLayer([looks, FeedForward(WIDTH, 12, "gelu")], norm).double()
+    layer = ClassAttentionLayer([looks, FeedForward(WIDTH, 12, "gelu")], norm).double()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
     return layer
@@ -60,7 +60,7 @@ def test_patches_stay_as_they_are() -> None:
 
 def test_marks_join_a_stream_in_front_of_its_grid() -> None:
     stream = marked(0)
-    layer = Marking(WIDTH, marks=2).double()
+    layer = PrependClassTokens(WIDTH, marks=2).double()
     nn.init.normal_(layer.marks)
     out = layer(stream, Context())
     assert torch.equal(out.x[:, 2:], stream.x) and torch.equal(out.x[1, :2], layer.marks)

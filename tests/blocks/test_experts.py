@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 import headwise
 from headwise import UserError
-from headwise.blocks.experts import Experts, Load, Router, summary
+from headwise.blocks.experts import ExpertLoad, Experts, Router, summary
 from headwise.blocks.feedforward import GATED, PLAIN, FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.record import collect
-from headwise.blocks.residual import Pre
+from headwise.blocks.residual import PreNorm
 from headwise.blocks.stream import Context, Stream
 from headwise.testing import assert_independent
 from headwise.train.optim import adam
@@ -163,7 +163,7 @@ def test_there_are_more_places_in_evaluation_than_in_training() -> None:
 
 def test_who_finds_no_place_passes_through_the_residual_path_unchanged() -> None:
     part = made(capacity=(9.0, 0.5))
-    layer = Pre([part], lambda: LayerNorm(WIDTH)).double()
+    layer = PreNorm([part], lambda: LayerNorm(WIDTH)).double()
     x = texts()[:1, :1].repeat(2, 4, 1)
     with collect("load") as side:
         found = layer(Stream.of(x), Context()).x
@@ -277,8 +277,8 @@ def test_biases_of_experts_are_not_decayed() -> None:
 
 
 def test_loads_in_three_figures() -> None:
-    even = Load(torch.tensor([5, 5]), torch.tensor([5, 5]))
-    uneven = Load(torch.tensor([9, 1]), torch.tensor([5, 1]))
+    even = ExpertLoad(torch.tensor([5, 5]), torch.tensor([5, 5]))
+    uneven = ExpertLoad(torch.tensor([9, 1]), torch.tensor([5, 1]))
     assert (even + uneven).claims.tolist() == [14, 6]
     found = summary([even, uneven])
     assert found == pytest.approx({"busiest": 1.8, "evenness": 0.468996, "dropped": 0.2}, rel=1e-5)

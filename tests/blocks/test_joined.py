@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.joined import Joined
+from headwise.blocks.joined import PrefixLM
 from headwise.config.tasks import TransduceConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
@@ -21,7 +21,7 @@ TARGET = torch.tensor([[1, 9, 10], [1, 11, 0]])
 def joined(kind):
     torch.manual_seed(0)
     model = headwise.build(f"{kind}-tiny", vocab=12, task="language-model", dropout=0.0).double().eval()
-    return model, Joined(model.decoder)
+    return model, PrefixLM(model.decoder)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "transformer", "lstm"])

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from headwise.blocks.attention.multihead import Attention, CrossProjection
-from headwise.blocks.attention.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, Window
+from headwise.blocks.attention.score_mods import Alibi, Causal, Rotary, ShawRelative, T5Bias, Window
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.embed import Embedding
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.part import Part
-from headwise.blocks.positions.absolute import NoPosition
-from headwise.blocks.residual import Post
+from headwise.blocks.positions.absolute import NoPositions
+from headwise.blocks.residual import PostNorm
 from headwise.blocks.stack import Decoder, Stack
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
@@ -30,8 +30,8 @@ PARTS: dict[str, Callable[[], Part]] = {
     "causal attention": lambda: Attention(WIDTH, 2, score_mods=[Causal()]),
     "causal attention of a window": lambda: Attention(WIDTH, 2, score_mods=[Window(2, 0), Causal()]),
     "causal attention with alibi": lambda: Attention(WIDTH, 2, score_mods=[Alibi(2), Causal()]),
-    "causal attention with buckets": lambda: Attention(WIDTH, 2, score_mods=[BucketBias(2), Causal()]),
-    "causal attention with shaw": lambda: Attention(WIDTH, 2, score_mods=[Shaw(4, 2), Causal()]),
+    "causal attention with buckets": lambda: Attention(WIDTH, 2, score_mods=[T5Bias(2), Causal()]),
+    "causal attention with shaw": lambda: Attention(WIDTH, 2, score_mods=[ShawRelative(4, 2), Causal()]),
     "memory": lambda: Attention(WIDTH, 2, qkv=CrossProjection(WIDTH, 2, 4)),
     "feed-forward": lambda: FeedForward(WIDTH, 12, "geglu"),
 }
@@ -104,7 +104,7 @@ def test_a_part_stays_where_its_input_is() -> None:
 
 def test_a_decoder_refuses_a_part_that_would_see_the_future() -> None:
     table = torch.nn.Embedding(5, WIDTH)
-    embed, head = Embedding(table, NoPosition()), VocabularyHead(WIDTH, 5, table)
-    stack = Stack([Post([Attention(WIDTH, 2)], lambda: LayerNorm(WIDTH))])
+    embed, head = Embedding(table, NoPositions()), VocabularyHead(WIDTH, 5, table)
+    stack = Stack([PostNorm([Attention(WIDTH, 2)], lambda: LayerNorm(WIDTH))])
     with pytest.raises(UserError, match="Attention is not causal"):
         Decoder(embed, stack, head)

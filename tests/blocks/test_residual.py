@@ -6,13 +6,13 @@ from torch import Tensor
 
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.residual import Add, Chain, DropPath, Post, Pre, ResPost, ScaledAdd
+from headwise.blocks.residual import DropPath, LayerScaleAdd, NoResidual, PostNorm, PreNorm, ResidualAdd, ResPostNorm
 from headwise.blocks.stream import Context, Stream
 
 
 def test_wirings_are_their_formulas() -> None:
     x, parts = torch.randn(2, 3, 8), [FeedForward(8, 12), FeedForward(8, 12, "gelu")]
-    post, pre = Post(parts, lambda: LayerNorm(8)), Pre(parts, lambda: RMSNorm(8))
+    post, pre = PostNorm(parts, lambda: LayerNorm(8)), PreNorm(parts, lambda: RMSNorm(8))
     one, two = parts
     inner = post.norms[0](x + one(x))
     torch.testing.assert_close(post(Stream.of(x), Context()).x, post.norms[1](inner + two(inner)))
@@ -21,7 +21,7 @@ def test_wirings_are_their_formulas() -> None:
 
 
 def test_only_the_branch_is_dropped_and_only_in_training() -> None:
-    add, x, branch = Add(0.25), torch.full((1000,), 7.0), torch.ones(1000)
+    add, x, branch = ResidualAdd(0.25), torch.full((1000,), 7.0), torch.ones(1000)
     dropped = add(x, branch) - x
     assert torch.allclose(dropped[dropped != 0], torch.tensor(1 / 0.75), atol=1e-5)
     assert 0.2 < (dropped == 0).float().mean() < 0.3
@@ -42,8 +42,8 @@ def test_stochastic_depth_drops_whole_rows_and_keeps_the_expectation(p: float) -
     assert abs(float(factor.mean()) - 1) < 5 * deviation / (1 - p)
 
 
-@pytest.mark.parametrize("make", [Add, lambda **how: ScaledAdd(4, 0.3, **how)], ids=["add", "scaled"])
-def test_residual_adds_drop_rows_of_the_branch_in_training_alone(make: type[Add]) -> None:
+@pytest.mark.parametrize("make", [ResidualAdd, lambda **how: LayerScaleAdd(4, 0.3, **how)], ids=["add", "scaled"])
+def test_residual_adds_drop_rows_of_the_branch_in_training_alone(make: type[ResidualAdd]) -> None:
     x, branch = torch.randn(2000, 3, 4), torch.randn(2000, 3, 4)
     add, plain = make(drop_path=0.25), make()
     expected = plain(x, branch) - x
@@ -55,19 +55,19 @@ def test_residual_adds_drop_rows_of_the_branch_in_training_alone(make: type[Add]
 
 
 def test_layer_scale_multiplies_the_branch_channel_by_channel() -> None:
-    add = ScaledAdd(4, 0.5)
+    add = LayerScaleAdd(4, 0.5)
     add.gain.data = torch.tensor([0.0, 1.0, 2.0, -1.0])
     x, branch = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
     torch.testing.assert_close(add(x, branch), x + torch.tensor([0.0, 1.0, 2.0, -1.0]) * branch)
-    assert torch.equal(ScaledAdd(4, 0.5).gain, torch.full((4,), 0.5))
+    assert torch.equal(LayerScaleAdd(4, 0.5).gain, torch.full((4,), 0.5))
 
 
 def test_other_wirings_are_their_formulas() -> None:
     x, parts = torch.randn(2, 3, 8), [FeedForward(8, 12), FeedForward(8, 12, "gelu")]
     one, two = parts
-    behind = ResPost(parts, lambda: LayerNorm(8))
+    behind = ResPostNorm(parts, lambda: LayerNorm(8))
     for norm in behind.norms:
-        norm.gain.data.uniform_(0.5, 2)
+        norm.weight.data.uniform_(0.5, 2)
     inner: Tensor = x + behind.norms[0](one(x))
     torch.testing.assert_close(behind(Stream.of(x), Context()).x, inner + behind.norms[1](two(inner)))
-    torch.testing.assert_close(Chain(parts)(Stream.of(x), Context()).x, two(one(x)))
+    torch.testing.assert_close(NoResidual(parts)(Stream.of(x), Context()).x, two(one(x)))

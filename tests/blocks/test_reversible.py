@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 import headwise
 from headwise.blocks.attention.multihead import Attention, CrossProjection
-from headwise.blocks.attention.score_mods import BucketBias
+from headwise.blocks.attention.score_mods import T5Bias
 from headwise.blocks.feedforward import FeedForward
-from headwise.blocks.mixers.lsh import HashedAttention
+from headwise.blocks.mixers.lsh import LSHAttention
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.part import Part
 from headwise.blocks.record import collect, record
-from headwise.blocks.residual import Add, Pre
+from headwise.blocks.residual import PreNorm, ResidualAdd
 from headwise.blocks.reversible import Branch, Journey, Reversible, step
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
@@ -41,13 +41,13 @@ class Routed(Part):
 
 def biased() -> Callable[[], list[nn.Module]]:
     """Layers that share one table of biases, which is looked up once for all of them."""
-    table = BucketBias(2, buckets=4, furthest=8)
+    table = T5Bias(2, buckets=4, furthest=8)
     return lambda: [Attention(WIDTH, 2, score_mods=[table]), FeedForward(WIDTH, 12)]
 
 
 LAYERS: dict[str, Callable[[], Callable[[], list[nn.Module]]]] = {
     "attention": lambda: lambda: [Attention(WIDTH, 2), FeedForward(WIDTH, 12, dropout=0.2)],
-    "lsh": lambda: lambda: [HashedAttention(WIDTH, 2, chunk=2, rounds=2), FeedForward(WIDTH, 12, chunk=3)],
+    "lsh": lambda: lambda: [LSHAttention(WIDTH, 2, chunk=2, rounds=2), FeedForward(WIDTH, 12, chunk=3)],
     "decoder": lambda: lambda: [
         Attention(WIDTH, 2), Attention(WIDTH, 2, qkv=CrossProjection(WIDTH, 2, 4)), FeedForward(WIDTH, 12, "swiglu")
     ],
@@ -59,7 +59,7 @@ LAYERS: dict[str, Callable[[], Callable[[], list[nn.Module]]]] = {
 def stack(kind: str, depth: int = 3, wiring: type = Reversible, dropout: float = 0.1, dtype: Any = None) -> Stack:
     torch.manual_seed(0)
     parts = LAYERS[kind]()
-    layers = [wiring(parts(), lambda: LayerNorm(WIDTH), lambda: Add(dropout)) for _ in range(depth)]
+    layers = [wiring(parts(), lambda: LayerNorm(WIDTH), lambda: ResidualAdd(dropout)) for _ in range(depth)]
     return Stack(layers, LayerNorm(2 * WIDTH)).to(dtype or torch.float64)
 
 
@@ -139,7 +139,7 @@ def test_what_is_kept_does_not_grow_with_depth() -> None:
     assert shallow == deep
 
     def pre(depth: int) -> Stack:
-        model = stack("attention", depth, Pre, dtype=torch.float32)
+        model = stack("attention", depth, PreNorm, dtype=torch.float32)
         model.final = LayerNorm(WIDTH)
         return model
 

@@ -10,7 +10,7 @@ import headwise
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.part import Part, Properties
 from headwise.blocks.record import record
-from headwise.blocks.residual import Pre
+from headwise.blocks.residual import PreNorm
 from headwise.blocks.stack import LanguageModel
 from headwise.blocks.step_decoder import GAPS
 from headwise.catalog import CATALOG
@@ -167,7 +167,7 @@ class Mean(Part):
     def properties(self):
         return Properties(causal=True, steppable=True)
 
-    def transform(self, stream, ctx):
+    def mix(self, stream, ctx):
         before = ctx.cache.state(ctx.path, lambda: torch.zeros_like(stream.x[:, 0]))
         sums = before.unsqueeze(1) + stream.x.cumsum(1)
         ctx.cache.put(ctx.path, sums[:, -1])
@@ -176,7 +176,7 @@ class Mean(Part):
 
 def test_parts_that_know_of_no_padding_get_prompts_of_one_length():
     base = deepcopy(made("pre-norm"))
-    base.decoder.stack.layers[0] = Pre([Mean()], lambda: torch.nn.Identity())
+    base.decoder.stack.layers[0] = PreNorm([Mean()], lambda: torch.nn.Identity())
     model = LanguageModel(base.decoder)
     assert not model.ragged
     sizes = [len(numbers) for numbers, _ in decode_batches(model, PROMPTS, SEARCHES[0])]

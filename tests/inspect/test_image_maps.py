@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from headwise import UserError, record
-from headwise.blocks.grid import Tiling
+from headwise.blocks.grid import WindowPartition
 from headwise.blocks.stream import Context
 from headwise.inspect.distance import apart, distances, mean_distance
 from headwise.inspect.image_maps import Gaze, assembled, of_encoder
@@ -25,7 +25,7 @@ def soft(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize(("grid", "shift"), [((4, 6), 0), ((4, 6), 1), ((3, 5), 1)])
 def test_windows_stand_where_they_were_cut(grid: tuple[int, int], shift: int) -> None:
-    tiling = Tiling.of(grid, 2, shift)
+    tiling = WindowPartition.of(grid, 2, shift)
     windows = len(tiling.places())
     whole = assembled(torch.full((3 * windows, 2, 4, 4), 0.25), tiling)
     assert whole.shape == (3, 2, grid[0] * grid[1], grid[0] * grid[1])

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from headwise import UserError
-from headwise.blocks.grid import Tiling
+from headwise.blocks.grid import WindowPartition
 from headwise.inference.trained_model import Loaded, task_of
 from headwise.inspect.image_views import VIEWS, show, usual
 from headwise.inspect.panels import borders, canvas, covered
@@ -153,8 +153,8 @@ def test_the_heavier_the_bluer_whatever_the_image() -> None:
 
 
 def test_borders_are_those_of_shifted_windows() -> None:
-    assert borders(Tiling.of((4, 4), 2, 0)) == (((0, 0.5), (1, 0.5)), ((0.5, 0), (0.5, 1)))
-    assert [line[0][1] for line in borders(Tiling.of((4, 4), 2, 1))[:2]] == [0.25, 0.75]
+    assert borders(WindowPartition.of((4, 4), 2, 0)) == (((0, 0.5), (1, 0.5)), ((0.5, 0), (0.5, 1)))
+    assert [line[0][1] for line in borders(WindowPartition.of((4, 4), 2, 1))[:2]] == [0.25, 0.75]
 
 
 def test_frequencies_are_of_all_held_out_images(pictured, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.blocks.attention.talking_heads import TalkingHeads
-from headwise.blocks.class_attention import ClassLayer, Marking
-from headwise.blocks.residual import DropPath, ScaledAdd
+from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens
+from headwise.blocks.residual import DropPath, LayerScaleAdd
 from headwise.blocks.stack import parameters
 
 COUNTS = {
@@ -54,15 +54,15 @@ def test_all_patch_layers_are_left_out_equally_often_and_class_layers_never() ->
     *layers, _, last = model.encoder.stack.layers
     found = [[part.p for part in layer.modules() if isinstance(part, DropPath)] for layer in layers]
     assert found == [[0.2, 0.2]] * 3
-    assert isinstance(last, ClassLayer) and not any(isinstance(part, DropPath) for part in last.modules())
-    assert all(isinstance(add, ScaledAdd) for layer in (*layers, last) for add in layer.adds)
+    assert isinstance(last, ClassAttentionLayer) and not any(isinstance(part, DropPath) for part in last.modules())
+    assert all(isinstance(add, LayerScaleAdd) for layer in (*layers, last) for add in layer.adds)
 
 
 def test_its_parts_are_settings() -> None:
     model = headwise.build("cait-tiny", outputs=3, mixer="fourier", marks=2, class_depth=2)
     assert not any(isinstance(part, TalkingHeads) for part in model.modules())
     kinds = [type(layer) for layer in model.encoder.stack.layers[2:]]
-    assert kinds == [Marking, ClassLayer, ClassLayer]
+    assert kinds == [PrependClassTokens, ClassAttentionLayer, ClassAttentionLayer]
     assert len(model.voices(torch.randn(1, 1, 16, 16))) == 2, "a head for each mark"
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import headwise
-from headwise.blocks.batchnorm import fused
+from headwise.blocks.batchnorm import fuse_batch_norms
 from headwise.blocks.mixers.nonlocal_block import NonLocal
 from headwise.blocks.stack import parameters
 from headwise.blocks.stream import Context
@@ -59,6 +59,6 @@ def test_other_mixers_stand_there_as_well() -> None:
 def test_fused_for_inference() -> None:
     model, pixels = tiny(mixers=["nonlocal"]).double(), torch.randn(4, 1, 16, 16, dtype=torch.float64)
     model(pixels)
-    made = fused(model)
+    made = fuse_batch_norms(model)
     assert not [module for module in made.modules() if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d)]
     torch.testing.assert_close(made(pixels), model.eval()(pixels), rtol=1e-9, atol=1e-9)

@@ -16,9 +16,9 @@ from headwise.blocks.detection import (
     PaddedEncoder,
     PositionedCrossProjection,
     PositionedSelfProjection,
-    SinePlaces,
+    SinePositions,
 )
-from headwise.blocks.images import ImageEncoder, Patches, Stem
+from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
 from headwise.blocks.record import record
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
@@ -58,7 +58,7 @@ def test_the_backbone_learns_more_slowly() -> None:
 
 def test_places_are_sinusoids_of_row_and_column() -> None:
     """Counted from 1 and scaled to 2 pi: rows in the first half of the channels, columns in the second."""
-    places = SinePlaces(WIDTH)(on_grid(3, 5), Context())[0].unflatten(0, (3, 5))
+    places = SinePositions(WIDTH)(on_grid(3, 5), Context())[0].unflatten(0, (3, 5))
     for row, column, pair in [(0, 0, 0), (2, 4, 3), (1, 3, 5)]:
         for half, (number, count) in enumerate([(row + 1, 3), (column + 1, 5)]):
             angle = number / (count + 1e-6) * 2 * math.pi / 10_000 ** (2 * pair / (WIDTH / 2))
@@ -70,14 +70,14 @@ def test_places_are_sinusoids_of_row_and_column() -> None:
 def test_places_of_an_image_do_not_depend_on_its_padding() -> None:
     keep = torch.zeros(2, 4, 6, dtype=torch.bool)
     keep[0, :3, :5] = keep[1] = True
-    padded = SinePlaces(WIDTH)(on_grid(4, 6, keep=keep.flatten(1)), Context()).unflatten(1, (4, 6))
+    padded = SinePositions(WIDTH)(on_grid(4, 6, keep=keep.flatten(1)), Context()).unflatten(1, (4, 6))
     for row, (rows, columns) in enumerate([(3, 5), (4, 6)]):
-        alone = SinePlaces(WIDTH)(on_grid(rows, columns), Context())[0].unflatten(0, (rows, columns))
+        alone = SinePositions(WIDTH)(on_grid(rows, columns), Context())[0].unflatten(0, (rows, columns))
         torch.testing.assert_close(padded[row, :rows, :columns], alone)
 
 
 def test_marks_have_no_place_and_places_are_made_once_a_call() -> None:
-    places, ctx = SinePlaces(WIDTH), Context()
+    places, ctx = SinePositions(WIDTH), Context()
     stream = Stream(torch.randn(2, 1 + 6, WIDTH), torch.arange(7), grid=(2, 3))
     found = places(stream, ctx)
     assert not found[:, 0].any() and found[:, 1:].any(-1).all()
@@ -102,7 +102,7 @@ def test_places_reach_queries_and_keys_but_no_values() -> None:
     slots, image = Stream.of(torch.randn(2, 4, WIDTH, dtype=torch.float64)), on_grid(3, 5)
     ctx = Context({"encoder": image})
     asked = slots.x + itself.qkv.places.table.weight
-    placed = image.x + SinePlaces(WIDTH)(image, Context())
+    placed = image.x + SinePositions(WIDTH)(image, Context())
     assert isinstance(itself.qkv, PositionedSelfProjection) and itself.qkv.places is memory.qkv.places
     expected, _ = with_torch(itself.qkv, itself.out)(asked, asked, slots.x)
     torch.testing.assert_close(itself(slots, ctx), expected)
@@ -114,7 +114,9 @@ def test_places_reach_queries_and_keys_but_no_values() -> None:
 def test_padding_is_never_seen() -> None:
     """A batch of two sizes gives each image what it gets alone, whatever stands beside it."""
     model = tiny()
-    patches = ImageEncoder(Stem(Patches(1, WIDTH, 4), WIDTH), Stack([]))  # convolutions would look beyond the edge
+    patches = ImageEncoder(
+        ImageStem(PatchEmbedding(1, WIDTH, 4), WIDTH), Stack([])
+    )  # convolutions would look beyond the edge
     model.encoder.stem.backbone, model.encoder.stem.project = patches, nn.Identity()
     images, keep = torch.randn(2, 1, 16, 24), torch.zeros(2, 16, 24, dtype=torch.bool)
     keep[0, :12, :16] = keep[1] = True

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import headwise
 from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
-from headwise.blocks.attention.score_mods import BucketBias
+from headwise.blocks.attention.score_mods import T5Bias
 from headwise.blocks.attention.synthesizer import Factorised, Random
 from headwise.blocks.experts import Experts, Router
 from headwise.blocks.feedforward import FeedForward
@@ -151,7 +151,7 @@ def test_t5_begins_as_in_transformers(name: str, share: float) -> None:
     biases width^-1/2; Switch has a tenth of the variance in its matrices."""
     model = headwise.build(f"{name}-tiny", vocab=300)
     width = 32
-    buckets = {id(mod.table) for mod in model.modules() if isinstance(mod, BucketBias)}
+    buckets = {id(mod.table) for mod in model.modules() if isinstance(mod, T5Bias)}
     fused = {id(qkv.project): qkv for qkv in model.modules() if isinstance(qkv, SelfProjection)}
     queries = {id(qkv.query): qkv for qkv in model.modules() if isinstance(qkv, CrossProjection)}
     assert buckets and fused and queries

@@ -13,7 +13,7 @@ from torch import nn
 import headwise
 from headwise import UserError
 from headwise.blocks.attention.multihead import GroupedQueryProjection
-from headwise.blocks.embed import Types
+from headwise.blocks.embed import TokenTypes
 from headwise.blocks.stack import parameters
 from headwise.testing import assert_causal_in_embeddings
 
@@ -81,7 +81,7 @@ def test_what_is_added_to_the_residual_path_of_gpt_2_begins_smaller() -> None:
 
 
 def test_a_second_text_is_of_another_type() -> None:
-    types = Types(1, 2, end=2)
+    types = TokenTypes(1, 2, end=2)
     with torch.no_grad():
         types.table.weight.copy_(torch.tensor([[10.0], [20.0]]))
     ids = torch.tensor([[1, 5, 6, 2, 7, 2, 0], [1, 5, 2, 0, 0, 0, 0]])

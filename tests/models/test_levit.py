@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import headwise
-from headwise.blocks.batchnorm import fused
+from headwise.blocks.batchnorm import fuse_batch_norms
 from headwise.blocks.stack import parameters
 from headwise.blocks.stream import Context
 from headwise.errors import UserError
@@ -59,7 +59,7 @@ def test_fusing_leaves_linear_maps_and_the_same_outputs() -> None:
             nn.init.uniform_(parameter, 0.5, 1.5)
     for _ in range(3):
         model(pixels)  # running statistics
-    plain = fused(model)
+    plain = fuse_batch_norms(model)
     assert not [module for module in plain.modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
     torch.testing.assert_close(plain(pixels), model.eval()(pixels), rtol=1e-9, atol=1e-9)
 

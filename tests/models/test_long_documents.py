@@ -9,9 +9,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import headwise
-from headwise.blocks.joined import Joined
-from headwise.blocks.mixers.compressed import Compressed
-from headwise.blocks.mixers.sparse import BigBird, Sparse
+from headwise.blocks.joined import PrefixLM
+from headwise.blocks.mixers.compressed import CompressedAttention
+from headwise.blocks.mixers.sparse import BigBirdAttention, BlockSparseAttention
 from headwise.blocks.stack import LanguageModel, parameters
 
 
@@ -31,7 +31,13 @@ def test_parameter_counts() -> None:
 def test_local_and_compressed_layers_take_turns() -> None:
     model: Any = headwise.build("dmca-base", vocab=12, device="meta")
     kinds = [type(layer.parts[0]) for layer in model.decoder.stack.layers]
-    assert kinds == [Sparse, Compressed, Sparse, Compressed, Sparse]
+    assert kinds == [
+        BlockSparseAttention,
+        CompressedAttention,
+        BlockSparseAttention,
+        CompressedAttention,
+        BlockSparseAttention,
+    ]
     pattern = model.decoder.stack.layers[0].parts[0].pattern
     assert (pattern.block, pattern.left, pattern.right) == (256, 0, 0)
     experts: Any = headwise.build("dmca-tiny", vocab=12, feedforward="experts")
@@ -61,7 +67,7 @@ def test_a_source_and_its_target_are_one_text() -> None:
     torch.manual_seed(0)
     model = headwise.build("dmca-tiny", vocab=12)
     assert isinstance(model, LanguageModel)
-    joined = Joined(model.decoder).eval()
+    joined = PrefixLM(model.decoder).eval()
     source, target = torch.tensor([[5, 6, 7, 8, 2, 0], [9, 4, 5, 6, 7, 2]]), torch.tensor([[1, 5, 6], [1, 7, 8]])
     state, logits = joined.start(source[1:]), []
     for tokens in target[1:].unbind(1):
@@ -93,6 +99,6 @@ def test_extra_tokens_carry_everything_anywhere() -> None:
 def test_any_other_mixer_takes_the_place() -> None:
     for name in ("bigbird", "dmca"):
         model: Any = headwise.build(f"{name}-tiny", vocab=12, mixer="attention")
-        assert not any(isinstance(module, BigBird | Sparse) for module in model.modules())
+        assert not any(isinstance(module, BigBirdAttention | BlockSparseAttention) for module in model.modules())
     text: Any = headwise.build("gpt2-tiny", vocab=12, mixer={"kind": "window", "left": 2})
-    assert isinstance(text.decoder.stack.layers[0].parts[0], Sparse)
+    assert isinstance(text.decoder.stack.layers[0].parts[0], BlockSparseAttention)

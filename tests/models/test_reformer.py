@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headwise
-from headwise.blocks.mixers.lsh import HashedAttention
+from headwise.blocks.mixers.lsh import LSHAttention
 from headwise.blocks.stack import parameters
 
 
@@ -37,5 +37,5 @@ def test_parameter_counts_are_the_published_ones(name: str, published: float) ->
 
 def test_local_and_hashed_layers_take_turns() -> None:
     model = headwise.build("reformer-enwik8", device="meta")
-    hashed = [isinstance(layer.parts[0], HashedAttention) for layer in model.decoder.stack.layers]
+    hashed = [isinstance(layer.parts[0], LSHAttention) for layer in model.decoder.stack.layers]
     assert hashed == 3 * [False, False, True, False]

@@ -8,7 +8,7 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.blocks.record import collect
-from headwise.blocks.residual import DropPath, ResPost
+from headwise.blocks.residual import DropPath, ResPostNorm
 from headwise.blocks.stream import Context, Stream
 
 PUBLISHED = {
@@ -68,7 +68,7 @@ def test_the_second_version_measures_by_the_window_it_learned_with() -> None:
 def test_branches_of_the_second_version_begin_as_nothing() -> None:
     layer = headwise.build("swinv2-tiny").encoder.stack.layers[0].layers[1]
     stream = Stream(torch.randn(1, 16, 16), torch.arange(16), grid=(4, 4))
-    assert isinstance(layer, ResPost)
+    assert isinstance(layer, ResPostNorm)
     assert torch.equal(layer(stream, Context()).x, stream.x)
 
 

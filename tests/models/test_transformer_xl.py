@@ -10,7 +10,7 @@ from torch import Tensor
 
 import headwise
 from headwise import UserError
-from headwise.blocks.segment_memory import Recall
+from headwise.blocks.segment_memory import SegmentMemory
 from headwise.blocks.stack import parameters
 
 LONG = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 4], [11, 4, 10, 5, 9, 6, 8, 7]])
@@ -27,7 +27,7 @@ def tiny(**settings: Any) -> Any:
 def in_segments(model: Any, ids: Tensor, size: int) -> Tensor:
     left, logits = {}, []
     for segment in ids.split(size, 1):
-        carried = Recall(model.recall, left)
+        carried = SegmentMemory(model.recall, left)
         logits.append(model(segment, carried=carried))
         left = carried.leaves
     return torch.cat(logits, 1)
@@ -78,10 +78,10 @@ def test_a_short_memory_forgets() -> None:
 
 @torch.no_grad()
 def test_a_fresh_row_remembers_nothing() -> None:
-    model, first = tiny(), Recall(16)
+    model, first = tiny(), SegmentMemory(16)
     model(LONG[:, :4], carried=first)
     fresh = torch.tensor([False, True])
-    found = model(LONG[:, 4:], carried=Recall(16, first.leaves, fresh))
+    found = model(LONG[:, 4:], carried=SegmentMemory(16, first.leaves, fresh))
     torch.testing.assert_close(found[1], model(LONG[1:, 4:])[0])
     torch.testing.assert_close(found[0], model(LONG[:1])[0, 4:])
 
@@ -89,9 +89,9 @@ def test_a_fresh_row_remembers_nothing() -> None:
 def test_no_gradient_flows_into_the_memory() -> None:
     """Words of the first segment alone learn nothing from the second, which sees them all the same."""
     model = tiny(tie="none")
-    first = Recall(model.recall)
+    first = SegmentMemory(model.recall)
     model(LONG[:1, :4], carried=first)
-    model(LONG[:1, 4:], labels=LONG[:1, 4:], carried=Recall(model.recall, first.leaves)).total.backward()
+    model(LONG[:1, 4:], labels=LONG[:1, 4:], carried=SegmentMemory(model.recall, first.leaves)).total.backward()
     learnt = model.decoder.embed.table.weight.grad.abs().sum(1) > 0
     assert learnt.nonzero().flatten().tolist() == sorted(LONG[0, 4:].tolist())
     assert all(not tensor.requires_grad for tensor in first.leaves.values())

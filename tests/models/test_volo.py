@@ -7,7 +7,7 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.blocks.mixers.outlook import Outlook
+from headwise.blocks.mixers.outlook import OutlookAttention
 from headwise.blocks.residual import DropPath
 from headwise.blocks.stack import parameters
 
@@ -58,5 +58,5 @@ def test_sides_that_cannot_be_halved_are_refused() -> None:
 
 def test_its_first_layers_may_mix_otherwise() -> None:
     model = headwise.build("volo-tiny", outputs=3, outlook="attention", outlook_width=16)
-    assert not any(isinstance(part, Outlook) for part in model.modules())
+    assert not any(isinstance(part, OutlookAttention) for part in model.modules())
     assert model(IMAGES).shape == (2, 3)

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers.recurrent import ChoGru, Elman, Gru, Lstm, Recurrence, Recurrent
-from headwise.blocks.stream import Context, Side, Stream
+from headwise.blocks.stream import Context, SideOutputs, Stream
 from headwise.testing import assert_parity
 
 WIDTH, HIDDEN, LENGTHS = 5, 7, (6, 1, 4)
@@ -25,7 +25,7 @@ def close(ours: Tensor, theirs: Tensor) -> None:
     assert_parity(ours, theirs, 1e-6)
 
 
-class Kept(Side):
+class Kept(SideOutputs):
     """Side outputs by name."""
 
     def __init__(self) -> None:

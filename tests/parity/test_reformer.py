@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 import headwise
-from headwise.blocks.mixers.lsh import HALF, HashedAttention
+from headwise.blocks.mixers.lsh import HALF, LSHAttention
 from headwise.blocks.stream import Context, Stream
 from headwise.testing import assert_parity
 
@@ -47,7 +47,7 @@ def shaken(module: nn.Module) -> Any:
     return module.double().eval()
 
 
-def turned_alike(ours: HashedAttention, corners: list[int]) -> None:
+def turned_alike(ours: LSHAttention, corners: list[int]) -> None:
     """The rotations that a seed of 5 gives them."""
     torch.manual_seed(5)
     halves = [count // 2 for count in corners]
@@ -65,7 +65,7 @@ def test_shortcuts_are_theirs(causal: bool, corners: list[int], padding: int) ->
     buckets = corners if len(corners) > 1 else corners[0]
     theirs = shaken(LSHSelfAttention(config(is_decoder=causal, num_buckets=buckets, hidden_size=8)))
     total = torch.tensor(corners).prod().item()
-    ours = HashedAttention(8, heads=2, chunk=4, rounds=2, buckets=total, shortcuts=True, causal=causal, bias=False)
+    ours = LSHAttention(8, heads=2, chunk=4, rounds=2, buckets=total, shortcuts=True, causal=causal, bias=False)
     ours = ours.double().eval()
     ours.qkv.project.weight.copy_(torch.cat((theirs.query_key.weight, theirs.value.weight)))
     ours.out.weight.copy_(torch.eye(8))
@@ -91,8 +91,8 @@ def copied(theirs: nn.Module, ours: nn.Module, side: str) -> None:
     for layer, kind in enumerate(SHAPE["attn_layers"]):
         here, there = f"{place}.layers.{layer}", f"reformer.encoder.layers.{layer}"
         for number, norm in enumerate(("attention.layer_norm", "feed_forward.layer_norm")):
-            put(f"{here}.norms.{number}.gain", f"{there}.{norm}.weight")
-            put(f"{here}.norms.{number}.shift", f"{there}.{norm}.bias")
+            put(f"{here}.norms.{number}.weight", f"{there}.{norm}.weight")
+            put(f"{here}.norms.{number}.bias", f"{there}.{norm}.bias")
         looks = ("query", "key", "value") if kind == "local" else ("query_key", "value")
         put(
             f"{here}.parts.0.qkv.project.weight", *(f"{there}.attention.self_attention.{look}.weight" for look in looks)
@@ -101,8 +101,8 @@ def copied(theirs: nn.Module, ours: nn.Module, side: str) -> None:
         for name, dense in (("inner", "dense.dense"), ("outer", "output.dense")):
             for tensor in ("weight", "bias"):
                 put(f"{here}.parts.1.{name}.{tensor}", f"{there}.feed_forward.{dense}.{tensor}")
-    put(f"{place}.final.gain", "reformer.encoder.layer_norm.weight")
-    put(f"{place}.final.shift", "reformer.encoder.layer_norm.bias")
+    put(f"{place}.final.weight", "reformer.encoder.layer_norm.weight")
+    put(f"{place}.final.bias", "reformer.encoder.layer_norm.bias")
     if side == "decoder":
         put("decoder.head.table.weight", "lm_head.decoder.weight")
         put("decoder.head.bias", "lm_head.bias")
@@ -129,7 +129,7 @@ def test_a_whole_encoder_gives_their_hidden_states() -> None:
     ours = ours_like("encode", {"chunk": 4, "rounds": 2, "buckets": 4, "shortcuts": True})
     del theirs.lm_head
     copied(theirs, ours, "encoder")
-    for part in (part for part in ours.modules() if isinstance(part, HashedAttention)):
+    for part in (part for part in ours.modules() if isinstance(part, LSHAttention)):
         turned_alike(part, [4])
     expected = theirs.reformer(ids()).last_hidden_state
     assert_parity(ours.encoder(ids(), Context()).x, expected)
@@ -169,7 +169,7 @@ def test_reformer_pytorch_mixes_alike(shortcuts: bool, causal: bool) -> None:
     theirs = LSHAttention(
         bucket_size=8, n_hashes=3, causal=causal, allow_duplicate_attention=shortcuts, attend_across_buckets=shortcuts
     ).eval()
-    ours = HashedAttention(24, heads=heads, chunk=8, rounds=3, buckets=8, shortcuts=shortcuts, causal=causal)
+    ours = LSHAttention(24, heads=heads, chunk=8, rounds=3, buckets=8, shortcuts=shortcuts, causal=causal)
     ours = ours.double().eval()
     q, v = torch.randn(2, heads, length, width, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(1)

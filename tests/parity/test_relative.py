@@ -15,7 +15,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import plain
 from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.attention.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, bucket
+from headwise.blocks.attention.score_mods import Alibi, Causal, Rotary, ShawRelative, T5Bias, bucket_distances
 from headwise.blocks.stream import Stream
 
 
@@ -28,7 +28,7 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
 def test_buckets_are_those_of_t5(both_ways: bool, buckets: int, furthest: int) -> None:
     distance = torch.arange(-1000, 1001)
     theirs = T5Attention._relative_position_bucket(distance, both_ways, buckets, furthest)
-    assert torch.equal(bucket(distance, buckets, furthest, both_ways), theirs)
+    assert torch.equal(bucket_distances(distance, buckets, furthest, both_ways), theirs)
 
 
 @pytest.mark.parametrize("decoder", [False, True], ids=["encoder", "decoder"])
@@ -36,7 +36,7 @@ def test_attention_with_a_bucket_bias_is_that_of_t5(decoder: bool) -> None:
     """T5 neither scales the scores nor has biases in its projections."""
     config = T5Config(d_model=16, d_kv=4, num_heads=4, is_decoder=decoder, dropout_rate=0.0)
     theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).eval()
-    mod = BucketBias(4, both_ways=not decoder)
+    mod = T5Bias(4, both_ways=not decoder)
     score_mods = [mod, Causal()] if decoder else [mod]
     ours = Attention(16, 4, score_mods=score_mods, bias=False, scale=1.0).eval()
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_alibi_is_that_of_bloom() -> None:
         close(ours[0, :, 0], -(2 ** (-8 / power)) * pos)
 
 
-def shaw_by_loops(inputs: AttentionInputs, mod: Shaw) -> Tensor:
+def shaw_by_loops(inputs: AttentionInputs, mod: ShawRelative) -> Tensor:
     """Equations 3 and 4 of Shaw et al. (2018), one pair of places at a time."""
     rows, heads, length, width = inputs.q.shape
     out = torch.zeros_like(inputs.q)
@@ -99,14 +99,14 @@ def shaw_by_loops(inputs: AttentionInputs, mod: Shaw) -> Tensor:
 
 
 def test_shaw_is_its_formula() -> None:
-    mod = Shaw(4, furthest=2).double()
+    mod = ShawRelative(4, furthest=2).double()
     q, k, v = (torch.randn(2, 2, 6, 4, dtype=torch.float64) for _ in range(3))
     pos = torch.arange(6)
     inputs = AttentionInputs(q, k, v, 0.5, AttentionLayout(6, 6, pos, pos), (mod,))
     close(plain(inputs), shaw_by_loops(inputs, mod), 1e-12)
 
 
-@pytest.mark.parametrize("make", [lambda: Rotary(4), lambda: Alibi(2), lambda: BucketBias(2), lambda: Shaw(4, 3)])
+@pytest.mark.parametrize("make", [lambda: Rotary(4), lambda: Alibi(2), lambda: T5Bias(2), lambda: ShawRelative(4, 3)])
 def test_only_the_distance_counts(make: object) -> None:
     attention = Attention(8, 2, score_mods=[make()]).eval().double()
     x = torch.randn(2, 7, 8, dtype=torch.float64)

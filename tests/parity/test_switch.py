@@ -50,13 +50,13 @@ def copy(model: Any, found: Any) -> None:
     found.encoder.embed.table.weight.copy_(model.shared.weight)
     for side in ("encoder", "decoder"):
         their, our = getattr(model, side), getattr(found, side).stack
-        our.final.gain.copy_(their.final_layer_norm.weight)
+        our.final.weight.copy_(their.final_layer_norm.weight)
         our.layers[0].parts[0].score_mods[0].table.weight.copy_(
             their.block[0].layer[0].SelfAttention.relative_attention_bias.weight
         )
         for block, layer in zip(their.block, our.layers, strict=True):
             for sub, norm in zip(block.layer, layer.norms, strict=True):
-                norm.gain.copy_(sub.layer_norm.weight)
+                norm.weight.copy_(sub.layer_norm.weight)
             attention = block.layer[0].SelfAttention
             layer.parts[0].qkv.project.weight.copy_(torch.cat([getattr(attention, name).weight for name in "qkv"]))
             layer.parts[0].out.weight.copy_(attention.o.weight)

@@ -14,7 +14,7 @@ from headwise.blocks.attention.multihead import Attention, CrossProjection
 from headwise.blocks.attention.score_mods import Causal
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.residual import Post, Pre
+from headwise.blocks.residual import PostNorm, PreNorm
 from headwise.blocks.stream import Context, Stream
 from headwise.testing import assert_parity
 
@@ -44,7 +44,7 @@ def copy_linear(ours: nn.Linear, theirs: nn.Linear) -> None:
 
 
 def copy_norm(ours: nn.Module, theirs: nn.LayerNorm) -> None:
-    give(ours, ("gain", "shift"), theirs.weight, theirs.bias)
+    give(ours, ("weight", "bias"), theirs.weight, theirs.bias)
 
 
 def copy_attention(ours: Attention, theirs: nn.MultiheadAttention) -> None:
@@ -58,7 +58,7 @@ def copy_attention(ours: Attention, theirs: nn.MultiheadAttention) -> None:
     copy_linear(ours.out, theirs.out_proj)
 
 
-def copy_layer(ours: Post | Pre, theirs: nn.Module) -> None:
+def copy_layer(ours: PostNorm | PreNorm, theirs: nn.Module) -> None:
     """An encoder layer (two parts) or a decoder layer (three)."""
     attentions = [theirs.self_attn, *([theirs.multihead_attn] if len(ours.parts) == 3 else [])]
     for part, attention in zip(ours.parts, attentions, strict=False):
@@ -109,9 +109,9 @@ def test_attention_maps() -> None:
     close(maps.weights[()][0], expected)
 
 
-@pytest.mark.parametrize("wiring", [Post, Pre])
-def test_encoder_layer(wiring: type[Post] | type[Pre]) -> None:
-    first = wiring is Pre
+@pytest.mark.parametrize("wiring", [PostNorm, PreNorm])
+def test_encoder_layer(wiring: type[PostNorm] | type[PreNorm]) -> None:
+    first = wiring is PreNorm
     theirs = stir(nn.TransformerEncoderLayer(WIDTH, HEADS, HIDDEN, batch_first=True, norm_first=first))
     ours = wiring([Attention(WIDTH, HEADS), FeedForward(WIDTH, HIDDEN)], lambda: LayerNorm(WIDTH)).eval()
     copy_layer(ours, theirs)
@@ -168,8 +168,8 @@ def test_captioner() -> None:
 
 def test_norms() -> None:
     layer, rms, x = stir(LayerNorm(WIDTH)), stir(RMSNorm(WIDTH)), 3 * torch.randn(2, 5, WIDTH) + 1
-    close(layer(x), F.layer_norm(x, (WIDTH,), layer.gain, layer.shift, 1e-5))
-    close(rms(x), F.rms_norm(x, (WIDTH,), rms.gain, 1e-6))
+    close(layer(x), F.layer_norm(x, (WIDTH,), layer.weight, layer.bias, 1e-5))
+    close(rms(x), F.rms_norm(x, (WIDTH,), rms.weight, 1e-6))
     deviation = x.var(-1, correction=0, keepdim=True).add(1e-5).sqrt()
-    close(layer(x), (x - x.mean(-1, keepdim=True)) / deviation * layer.gain + layer.shift)
-    close(rms(x), x / x.square().mean(-1, keepdim=True).add(1e-6).sqrt() * rms.gain)
+    close(layer(x), (x - x.mean(-1, keepdim=True)) / deviation * layer.weight + layer.bias)
+    close(rms(x), x / x.square().mean(-1, keepdim=True).add(1e-6).sqrt() * rms.weight)

@@ -13,8 +13,8 @@ from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAt
 
 import headwise
 from headwise.blocks.attention.multihead import Attention, SegmentRecurrenceProjection
-from headwise.blocks.positions.relative import Distances, Leanings, RelativeSinusoid
-from headwise.blocks.segment_memory import Recall
+from headwise.blocks.positions.relative import ContentBiases, DistanceSinusoids, TransformerXLRelative
+from headwise.blocks.segment_memory import SegmentMemory
 from headwise.blocks.stream import Context, Stream
 from headwise.testing import assert_parity
 
@@ -67,12 +67,12 @@ def test_two_segments_are_the_papers_equations() -> None:
     one, two = torch.tensor([5, 6, 7, 8, 9, 10]), torch.tensor([4, 9, 3])
     nothing = [torch.zeros(0, WIDTH, dtype=torch.float64)] * 2
     expected, below = unrolled(model, one, nothing)
-    first = Recall(model.recall)
+    first = SegmentMemory(model.recall)
     torch.testing.assert_close(model(one[None], carried=first)[0], expected)
     for parameter in model.parameters():  # as training does between two segments: what is carried stays as it was
         parameter.add_(0.1)
     expected, _ = unrolled(model, two, [x[-4:] for x in below])
-    torch.testing.assert_close(model(two[None], carried=Recall(model.recall, first.leaves))[0], expected)
+    torch.testing.assert_close(model(two[None], carried=SegmentMemory(model.recall, first.leaves))[0], expected)
 
 
 @pytest.mark.parametrize("queries_first", [False, True])
@@ -84,7 +84,7 @@ def test_attention_is_that_of_xlnet(queries_first: bool) -> None:
     theirs = XLNetRelativeAttention(config).eval()
     for parameter in theirs.parameters():
         parameter.normal_(std=0.3)
-    mod = RelativeSinusoid(16, 4, 4, Distances(16, both_ways=True), Leanings(4, 4))
+    mod = TransformerXLRelative(16, 4, 4, DistanceSinusoids(16, both_ways=True), ContentBiases(4, 4))
     ours = Attention(16, 4, qkv=SegmentRecurrenceProjection(16, 4, 4, bias=False), score_mods=[mod], bias=False).eval()
     ours.qkv.project.weight.copy_(torch.cat([w.flatten(1).t() for w in (theirs.q, theirs.k, theirs.v)]))
     ours.out.weight.copy_(theirs.o.flatten(1))
@@ -95,13 +95,13 @@ def test_attention_is_that_of_xlnet(queries_first: bool) -> None:
     codes = XLNetModel(config).relative_positional_encoding(length, before + length, bsz=2)
     expected, _ = theirs(x.transpose(0, 1), None, None, None, codes, None, mems=memory.transpose(0, 1))
     left = {"": memory, "keep": torch.ones(2, before, dtype=torch.bool)}
-    found = theirs.layer_norm(x + ours(Stream.of(x), Context(cache=Recall(before, left))))
+    found = theirs.layer_norm(x + ours(Stream.of(x), Context(cache=SegmentMemory(before, left))))
     assert_parity(found, expected.transpose(0, 1))
 
 
 def test_far_distances_are_made_when_they_are_asked_for() -> None:
     for both_ways in (False, True):
-        near, far = Distances(6, both_ways, ready=3), Distances(6, both_ways, ready=20)
+        near, far = DistanceSinusoids(6, both_ways, ready=3), DistanceSinusoids(6, both_ways, ready=20)
         torch.testing.assert_close(near(9), far(9))
         torch.testing.assert_close(near(2), far(2))
         assert near(9).shape[0] == (19 if both_ways else 10)

@@ -13,8 +13,8 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 
-from headwise.blocks.attention.score_mods import BucketBias, alibi_slopes, bucket
-from headwise.blocks.positions.absolute import Learned
+from headwise.blocks.attention.score_mods import T5Bias, alibi_slopes, bucket_distances
+from headwise.blocks.positions.absolute import LearnedPositions
 from headwise.config.experiment import Experiment
 from headwise.explain import AttentionExample, attend, masked, sinusoid
 from headwise.explain.attention import softmax
@@ -172,16 +172,16 @@ def test_curves_over_distance_are_what_the_models_use(studio, reader, runs):
     assert np.allclose(found["mean"][:, 5 - 3], -3 * np.array(alibi_slopes(4)), atol=1e-4)
     assert found["promises"][1]["kept"] and "every step" in found["promises"][1]["says"]
     found = asked(studio, "explain/positions?kind=buckets&length=40")
-    assert np.allclose(found["mean"][0], bucket(torch.arange(-39, 40)).numpy(), atol=1e-3)
+    assert np.allclose(found["mean"][0], bucket_distances(torch.arange(-39, 40)).numpy(), atol=1e-3)
     found = asked(studio, f"explain/positions/run?run={reader}&length=9&head=1")
-    bias = next(part for part in load(runs / reader).model.modules() if isinstance(part, BucketBias))
-    assert np.allclose(found["mean"][1], bias.table(bucket(torch.arange(-8, 9)))[:, 1].detach(), atol=1e-3)
+    bias = next(part for part in load(runs / reader).model.modules() if isinstance(part, T5Bias))
+    assert np.allclose(found["mean"][1], bias.table(bucket_distances(torch.arange(-8, 9)))[:, 1].detach(), atol=1e-3)
 
 
 def test_learnt_positions_promise_nothing(runs):
     model = load(runs / "<b>x").model
     choices, found = of_model(model, 0, 500, 0)
-    table = next(part for part in model.modules() if isinstance(part, Learned)).table
+    table = next(part for part in model.modules() if isinstance(part, LearnedPositions)).table
     assert choices == ["decoder: Learned"] and np.allclose(found.table, table.detach())
     assert not found.promises()[0]["kept"]
     assert places("rotary", 30, 16, 1, 0).promises()[0]["kept"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.images import GridLearned, resized
+from headwise.blocks.images import LearnedGridPositions, resized
 from headwise.config.experiment import resolved
 from headwise.train.experiment import train_experiment
 from headwise.tuning.transfer import places
@@ -53,11 +53,11 @@ def test_larger_images_have_interpolated_places_and_the_same_scale(small: Path, 
 def test_equal_grids_keep_their_places_and_new_marks_their_own() -> None:
     table = torch.randn(17, 8)
     torch.testing.assert_close(resized(table, 1, (4, 4), (4, 4)), table)
-    own, other = GridLearned(8, (4, 4), 2), GridLearned(8, (4, 4), 1)
+    own, other = LearnedGridPositions(8, (4, 4), 2), LearnedGridPositions(8, (4, 4), 1)
     found = places(own, other)["table"]
     assert torch.equal(found[0], other.table[0]) and torch.equal(found[1], own.table[1])
     torch.testing.assert_close(found[2:], other.table[1:])
-    assert not places(own, own) and not places(own, GridLearned(4, (3, 3), 2))
+    assert not places(own, own) and not places(own, LearnedGridPositions(4, (3, 3), 2))
 
 
 def test_a_distillation_token_is_new_and_the_rest_taken_over(small: Path, tmp_path: Path) -> None:

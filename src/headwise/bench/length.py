@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from headwise.bench.contest import Result
-from headwise.blocks.attention.kernels import kernel_named
+from headwise.blocks.attention.kernels import get_kernel
 from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.mixers.recurrent import Elman, Lstm, Recurrent
 from headwise.errors import UserError
@@ -90,7 +90,7 @@ def unfolded(layer: Layer, x: Tensor) -> Tensor:
     """The layer's last output through single operations, none of them hidden in a fused kernel."""
     if isinstance(layer, Attention):
         plain = copy(layer)
-        plain.kernel = kernel_named("plain")
+        plain.kernel = get_kernel("plain")
         return plain(x)[:, -1]
     state = x.new_zeros(len(x), layer.ahead.state_width)
     for token in x.split(1, dim=1):  # (B, T, C) -> T x (B, 1, C)

@@ -59,12 +59,12 @@ class Torch(nn.Module):
 
     def __init__(self, job: TrainJob):
         super().__init__()
-        from headwise.blocks.positions.absolute import sinusoid
+        from headwise.blocks.positions.absolute import build_sinusoids
 
         shape = job.shape
         self.table = nn.Embedding(shape.vocab, shape.width)
         nn.init.normal_(self.table.weight, std=shape.width**-0.5)
-        self.register_buffer("positions", sinusoid(torch.arange(job.length), shape.width).float())
+        self.register_buffer("positions", build_sinusoids(torch.arange(job.length), shape.width).float())
         self.drop = nn.Dropout(job.dropout)
         self.core = nn.Transformer(
             shape.width, shape.heads, shape.depth, shape.depth, 4 * shape.width, job.dropout, batch_first=True

@@ -25,17 +25,19 @@ from headwise.blocks.attention.multihead import (
 )
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.residual import Add, Post, Wiring
+from headwise.blocks.residual import PostNorm, ResidualAdd, Wiring
 from headwise.blocks.stack import Decoder, Encoder
-from headwise.blocks.stream import SIDE, Context, LayerPath, Side, Stream
+from headwise.blocks.stream import SIDE, Context, LayerPath, SideOutputs, Stream
 
 
 class Admin(Wiring):
     """norm(ω x + f(x)), with a vector ω for each part in `scales`. They are 1 until `profile` sets them."""
 
-    def __init__(self, parts: Sequence[nn.Module], norm: Callable[[], nn.Module], add: Callable[[], nn.Module] = Add):
+    def __init__(
+        self, parts: Sequence[nn.Module], norm: Callable[[], nn.Module], add: Callable[[], nn.Module] = ResidualAdd
+    ):
         super().__init__(parts, norm, add)
-        self.scales = nn.ParameterList(torch.ones_like(norm.get_parameter("gain")) for norm in self.norms)
+        self.scales = nn.ParameterList(torch.ones_like(norm.get_parameter("weight")) for norm in self.norms)
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         pieces = zip(self.parts, self.norms, self.adds, self.scales, strict=True)
@@ -47,7 +49,7 @@ class Admin(Wiring):
         return stream
 
 
-class Profile(Side):
+class Profile(SideOutputs):
     """Hears of each residual sum before it is taken, and sets its scale: ω_1 = 1 and
     ω_(i+1) = sqrt(Var[ω_i x_(i-1)] + Var[f_i(x_(i-1))]), for each stack from its own input on."""
 
@@ -82,7 +84,7 @@ def profile(model: nn.Module, forward: Callable[[], object]) -> None:
 
 @torch.no_grad()
 def fold(model: nn.Module) -> nn.Module:
-    """An equal model without the scales that can go into other weights; layers that have none left become `Post`.
+    """An equal model without the scales that can go into other weights; layers that have none left become `PostNorm`.
 
     ω_i x_(i-1) is what the norm before gives with ω_i times its gain and shift. The part that reads it divides again,
     in the columns of its first linear map. A scale stays where no norm stands before (at the first part, after an
@@ -121,11 +123,11 @@ def reader(part: nn.Module) -> nn.Linear | None:
 
 
 def plain(layer: Admin) -> Wiring:
-    """The layer as `Post`, where that is the same."""
+    """The layer as `PostNorm`, where that is the same."""
     if any(bool((scale != 1).any()) for scale in layer.scales):
         return layer
     norms, adds = iter(layer.norms), iter(layer.adds)
-    return Post(list(layer.parts), lambda: next(norms), lambda: next(adds)).train(layer.training)
+    return PostNorm(list(layer.parts), lambda: next(norms), lambda: next(adds)).train(layer.training)
 
 
 # By exact type: a subclass may read in another way.

@@ -1,8 +1,8 @@
 """Batch normalisation beside the linear map that it scales (Ioffe and Szegedy 2015).
 
 In training a channel is normalised by the mean and variance of its batch, in evaluation by running ones. These stand
-still, so that norm and linear map are one linear map then: `fused` makes a model without any batch norm left, which
-gives the same outputs.
+still, so that norm and linear map are one linear map then: `fuse_batch_norms` makes a model without any batch norm
+left, which gives the same outputs.
 
 Letters: B rows, T tokens, C channels.
 """
@@ -137,7 +137,7 @@ class NormLinear(Fusable):
         self.norm = nn.Identity()
 
 
-def fused(model: Model) -> Model:
+def fuse_batch_norms(model: Model) -> Model:
     """A copy for evaluation in which every batch norm has become part of the linear map beside it."""
     model = copy.deepcopy(model).eval()
     with torch.no_grad():

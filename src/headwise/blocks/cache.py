@@ -12,7 +12,7 @@ from torch import Tensor
 from headwise.blocks.stream import Cache, LayerPath, Made
 
 
-class Growing:
+class GrowingBuffer:
     """Tensors that grow along one dimension, in buffers twice as long as what is kept whenever they are full."""
 
     __slots__ = ("buffers", "dim", "length")
@@ -62,14 +62,14 @@ class DecodingCache(Cache):
         self.beams = beams
         self.capacity = capacity
         self.limit = limit
-        self.growing: dict[LayerPath, Growing] = {}
+        self.growing: dict[LayerPath, GrowingBuffer] = {}
         self.states: dict[LayerPath, Tensor] = {}
         self.made: dict[LayerPath, Any] = {}
 
     def extend(self, path: LayerPath, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
         entry = self.growing.get(path)
         if entry is None:
-            entry = self.growing[path] = Growing(dim)
+            entry = self.growing[path] = GrowingBuffer(dim)
         return entry.extend(new, self.capacity, self.limit)
 
     def once(self, path: LayerPath, make: Callable[[], Made]) -> Made:
@@ -90,7 +90,7 @@ class DecodingCache(Cache):
         self.states = {path: value.index_select(0, rows) for path, value in self.states.items()}
         if self.moves_sources(rows):
             sources = self.sources(rows)
-            self.made.update({path: selected(value, sources) for path, value in self.made.items()})
+            self.made.update({path: select_rows(value, sources) for path, value in self.made.items()})
             self.rows = len(rows)
 
     def moves_sources(self, rows: Tensor) -> bool:
@@ -102,18 +102,20 @@ class DecodingCache(Cache):
         return torch.div(rows[:: self.beams], self.beams, rounding_mode="floor")
 
 
-def selected(value: Any, rows: Tensor) -> Any:
+def select_rows(value: Any, rows: Tensor) -> Any:
     """Rows of a tensor, or of every batched tensor inside a tuple, dict or dataclass."""
     if isinstance(value, Tensor):
         return value.index_select(0, rows)
     if isinstance(value, tuple):
-        return tuple(selected(item, rows) for item in value)
+        return tuple(select_rows(item, rows) for item in value)
     if isinstance(value, dict):
-        return {key: selected(item, rows) for key, item in value.items()}
+        return {key: select_rows(item, rows) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         batched = {f.name: getattr(value, f.name) for f in fields(value)}
         changed = {
-            name: selected(item, rows) for name, item in batched.items() if isinstance(item, Tensor) and item.dim() > 1
+            name: select_rows(item, rows)
+            for name, item in batched.items()
+            if isinstance(item, Tensor) and item.dim() > 1
         }
         return replace(value, **changed)
     return value

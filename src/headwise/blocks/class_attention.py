@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.images import ImageClassifier, marks_of
+from headwise.blocks.images import ImageClassifier, count_class_tokens
 from headwise.blocks.latents import seeing
 from headwise.blocks.residual import Wiring
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 
 
-class Marking(nn.Module):
+class PrependClassTokens(nn.Module):
     """Puts marks before the patches, in the middle of a stack."""
 
     def __init__(self, width: int, marks: int = 1):
@@ -30,7 +30,7 @@ class Marking(nn.Module):
         return Stream(x, torch.arange(x.shape[1], device=x.device), grid=stream.grid)
 
 
-class ClassLayer(Wiring):
+class ClassAttentionLayer(Wiring):
     """z = x + f(norm([x; patches])), then z + g(norm(z)), for the marks x alone: what is looked at is not changed.
 
     Class attention (equations 4-7) is attention of the marks at a memory which is all of the stream.
@@ -39,7 +39,7 @@ class ClassLayer(Wiring):
     closes = True
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        marks = marks_of(stream)
+        marks = count_class_tokens(stream)
         x, patches = stream.x[:, :marks], stream.x[:, marks:]
         (inputs, norm, add), *others = zip(self.parts, self.norms, self.adds, strict=True)
         seen = stream.with_x(norm(stream.x))
@@ -57,15 +57,15 @@ class PatchVotes(nn.Module):
         self.head = head
 
     def forward(self, stream: Stream) -> Tensor:
-        return self.head(stream.x[:, marks_of(stream) :]).amax(1)  # (B, T - marks, L) -> (B, L)
+        return self.head(stream.x[:, count_class_tokens(stream) :]).amax(1)  # (B, T - marks, L) -> (B, L)
 
 
 class Advised(ImageClassifier):
     """The last head gives advice: it counts half, beside the mean of the others (Jiang et al. 2021, "All Tokens
     Matter": token labelling)."""
 
-    def joined(self, voices: Sequence[Tensor]) -> Tensor:
-        return super().joined(voices[:-1]) + 0.5 * voices[-1]
+    def ensemble(self, voices: Sequence[Tensor]) -> Tensor:
+        return super().ensemble(voices[:-1]) + 0.5 * voices[-1]
 
 
 def in_a_row(*stacks: Stack) -> Stack:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.batchnorm import ConvNorm, Norm
 from headwise.blocks.feedforward import relu
-from headwise.blocks.images import cut, marks_of
+from headwise.blocks.images import count_class_tokens, cut
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
@@ -30,7 +30,7 @@ WIDER = 4  # how much wider a bottleneck's outputs are than its inside
 
 def mapped(stream: Stream) -> Tensor:
     """The tokens of a grid as a map: (B, hw, D) -> (B, D, h, w)."""
-    if marks := marks_of(stream):
+    if marks := count_class_tokens(stream):
         raise UserError(f"marks: a convolution has no place for the {marks} before the grid; set marks = 0")
     assert stream.grid is not None
     return stream.x.unflatten(1, stream.grid).permute(0, 3, 1, 2)

@@ -22,16 +22,16 @@ from torch import Tensor, nn
 from headwise.blocks.attention.inputs import ScoreMod
 from headwise.blocks.attention.multihead import QKV, CrossProjection, SelfProjection
 from headwise.blocks.attention.scores import Score
-from headwise.blocks.images import ImageEncoder, marks_of
+from headwise.blocks.images import ImageEncoder, count_class_tokens
 from headwise.blocks.latents import by_head
-from headwise.blocks.positions.absolute import sinusoid
+from headwise.blocks.positions.absolute import build_sinusoids
 from headwise.blocks.record import Collector
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import SIDE, Context, Stream
 from headwise.errors import UserError
 
 
-class Places(nn.Module, ABC):
+class ImagePositions(nn.Module, ABC):
     """A vector for each token of a stream, made once for all layers of a call: (B, T, C), or (1, T, C) for all rows."""
 
     def forward(self, stream: Stream, ctx: Context) -> Tensor:
@@ -46,7 +46,7 @@ class Places(nn.Module, ABC):
         """(B or 1, T, C)."""
 
 
-class SinePlaces(Places):
+class SinePositions(ImagePositions):
     """Sinusoids of the row in one half of the channels and of the column in the other, both counted from 1 and scaled
     so that an image, without its padding, ends at 2 pi (Carion et al. 2020, appendix A). Marks have no place."""
 
@@ -60,11 +60,11 @@ class SinePlaces(Places):
         self.width = width
 
     def vectors(self, stream: Stream) -> Tensor:
-        marks = marks_of(stream)
+        marks = count_class_tokens(stream)
         assert stream.grid is not None
         real = torch.ones_like(stream.x[:1, :, 0]) if stream.keep is None else stream.keep
         cells = real[:, marks:].double().unflatten(1, stream.grid)  # (B, T) -> (B, h, w)
-        halves = [sinusoid(_turned(cells.cumsum(axis), axis), self.width // 2) for axis in (1, 2)]
+        halves = [build_sinusoids(_turned(cells.cumsum(axis), axis), self.width // 2) for axis in (1, 2)]
         places = torch.cat(halves, dim=-1).flatten(1, 2)  # (B, h, w, C) -> (B, hw, C)
         return F.pad(places, (0, 0, marks, 0)).to(stream.x.dtype)
 
@@ -74,7 +74,7 @@ def _turned(count: Tensor, axis: int) -> Tensor:
     return count / (count.amax(axis, keepdim=True) + 1e-6) * (2 * math.pi)
 
 
-class ObjectQueries(Places):
+class ObjectQueries(ImagePositions):
     """A learned vector for each slot in which an object may be told: all that tells slots apart."""
 
     def __init__(self, count: int, width: int):
@@ -88,7 +88,7 @@ class ObjectQueries(Places):
 class PositionedSelfProjection(SelfProjection):
     """q = W_q (x + p), k = W_k (x + p), v = W_v x."""
 
-    def __init__(self, width: int, heads: int, head_width: int, bias: bool, places: Places):
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool, places: ImagePositions):
         super().__init__(width, heads, head_width, bias)
         self.places = places
 
@@ -108,8 +108,8 @@ class PositionedCrossProjection(CrossProjection):
         head_width: int,
         bias: bool,
         memory_width: int,
-        places: Places,
-        memory_places: Places,
+        places: ImagePositions,
+        memory_places: ImagePositions,
     ):
         super().__init__(width, heads, head_width, bias, memory_width)
         self.places, self.memory_places = places, memory_places
@@ -159,7 +159,7 @@ class PaddedEncoder(ImageEncoder):
         stream: Stream = self.stem(pixels)
         if keep is not None:
             shrunk = F.interpolate(keep.unsqueeze(1).float(), stream.grid).flatten(1)  # (B, H, W) -> (B, hw)
-            stream = replace(stream, keep=F.pad(shrunk, (marks_of(stream), 0), value=1.0) > 0)
+            stream = replace(stream, keep=F.pad(shrunk, (count_class_tokens(stream), 0), value=1.0) > 0)
         return self.stack(stream, ctx.at("encoder"))
 
 

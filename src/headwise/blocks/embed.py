@@ -9,14 +9,14 @@ from headwise.blocks.dropout import make_dropout
 from headwise.blocks.stream import Stream
 
 
-class NoTypes(nn.Module):
+class NoTokenTypes(nn.Module):
     """Adds nothing: one text is like another."""
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         return x
 
 
-class Types(nn.Module):
+class TokenTypes(nn.Module):
     """x + table[which of the texts a token belongs to] (Devlin et al. 2019: segment A or B). A text ends with the mark
     `end`, which still belongs to it; texts beyond the last type are of that type."""
 
@@ -53,7 +53,7 @@ class Embedding(nn.Module):
         self.positions = positions
         self.scale = scale
         self.drop = make_dropout(dropout)
-        self.types = types if types is not None else NoTypes()
+        self.types = types if types is not None else NoTokenTypes()
         self.norm = norm if norm is not None else nn.Identity()
         self.widen = widen if widen is not None else nn.Identity()
 

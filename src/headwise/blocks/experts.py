@@ -39,14 +39,14 @@ ROUND = 16  # of rows: a later claim seldom changes the shape of a product, and 
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ExpertLoad:
     """How many claims each expert of a layer had, and how many it served; both (E,)."""
 
     claims: Tensor
     served: Tensor
 
-    def __add__(self, other: Load) -> Load:
-        return Load(self.claims + other.claims, self.served + other.served)
+    def __add__(self, other: ExpertLoad) -> ExpertLoad:
+        return ExpertLoad(self.claims + other.claims, self.served + other.served)
 
     @property
     def shares(self) -> list[float]:
@@ -71,7 +71,9 @@ class Load:
         return 1 - int(self.served.sum()) / max(1, int(self.claims.sum()))
 
 
-def added(loads: Mapping[LayerPath, Load], more: Mapping[LayerPath, Iterable[Load]]) -> dict[LayerPath, Load]:
+def added(
+    loads: Mapping[LayerPath, ExpertLoad], more: Mapping[LayerPath, Iterable[ExpertLoad]]
+) -> dict[LayerPath, ExpertLoad]:
     """The loads of each place, with what came since."""
     found = dict(loads)
     for path, several in more.items():
@@ -80,7 +82,7 @@ def added(loads: Mapping[LayerPath, Load], more: Mapping[LayerPath, Iterable[Loa
     return found
 
 
-def summary(loads: Iterable[Load]) -> dict[str, float]:
+def summary(loads: Iterable[ExpertLoad]) -> dict[str, float]:
     """Some layers' loads in three figures: the least even layer, its longest queue, and what all of them dropped."""
     loads = list(loads)
     claims, served = (sum(int(getattr(load, what).sum()) for load in loads) for what in ("claims", "served"))
@@ -218,7 +220,7 @@ class Experts(Part):
         chosen = routes.chosen.view(*stream.x.shape[:2], -1)  # (N, J) -> (B, T, J)
         number, queues = lined_up(chosen, keep, self.count)
         places = self.places(len(tokens) if keep is None else keep.sum(), stream)
-        ctx.side.add("load", ctx.path, Load(queues, queues.clamp(max=places)))
+        ctx.side.add("load", ctx.path, ExpertLoad(queues, queues.clamp(max=places)))
         if self.training:
             ctx.side.add("aux", ctx.path, routes.loss)
         claims = tokens.unsqueeze(1).expand(-1, chosen.shape[-1], -1).flatten(0, 1)  # (N, C) -> (N, J, C) -> (S, C)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
-from headwise.blocks.images import marks_of
+from headwise.blocks.images import count_class_tokens
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -24,14 +24,14 @@ Pair = tuple[int, int]
 
 def bare_grid(stream: Stream, who: str) -> Pair:
     """The grid of a stream that has nothing but it."""
-    if marks_of(stream):
+    if count_class_tokens(stream):
         raise UserError(f"marks: {who} has no place for class tokens; use marks = 0")
     assert stream.grid is not None
     return stream.grid
 
 
 @dataclass(frozen=True)
-class Tiling:
+class WindowPartition:
     """A grid, cut into windows after it was rolled up and left by `shift`. What does not fill a window is padded.
 
     >>> Tiling.of((56, 56), 7, 3)
@@ -45,7 +45,7 @@ class Tiling:
     shift: Pair
 
     @classmethod
-    def of(cls, grid: Pair, window: int, shift: int) -> Tiling:
+    def of(cls, grid: Pair, window: int, shift: int) -> WindowPartition:
         """DISCREPANCY: the released code gives up both shifts where one side fits a window; here each side is for
         itself, which differs for images that are no squares."""
         (rows, columns), (down, right) = grid, (0 if side <= window else shift for side in grid)
@@ -72,7 +72,7 @@ class Tiling:
         return 2 * (places // columns < self.shift[0]) + (places % columns < self.shift[1]).long()
 
 
-class OffsetBias(ScoreMod):
+class RelativePositionBias(ScoreMod):
     """A bias for where a key stands, seen from its query, inside a window of `window` x `window`. Places are counted in
     whole windows, row * window + column, so smaller windows read the middle of the same table."""
 
@@ -95,7 +95,7 @@ class OffsetBias(ScoreMod):
         return self.values()[where].movedim(-1, -3)  # (Tq, Tk, H) -> (H, Tq, Tk)
 
 
-class TableBias(OffsetBias):
+class TablePositionBias(RelativePositionBias):
     """A learned scalar for each head and offset (Liu et al. 2021, equation 4)."""
 
     def __init__(self, heads: int, window: int):
@@ -106,7 +106,7 @@ class TableBias(OffsetBias):
         return self.table
 
 
-class NetworkBias(OffsetBias):
+class NetworkPositionBias(RelativePositionBias):
     """16 sigmoid(G(offset)) with a network G: 2 -> hidden -> H of the offset's logarithm, defined for windows that were
     never seen (Liu et al. 2022, equations 3 and 4). Offsets are measured by the `reach` that it was trained with.
 
@@ -129,7 +129,7 @@ class NetworkBias(OffsetBias):
         return 16 * self.outer(F.relu(self.inner(offsets))).sigmoid()
 
 
-class Merging(nn.Module):
+class PatchMerging(nn.Module):
     """A layer that makes one token of 2 x 2 neighbours: their 4C channels, through `project`, on half the grid. Where a
     side is odd, zeros are the neighbours of its last."""
 

@@ -98,7 +98,7 @@ def product_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
-class Times(nn.Module):
+class ScaleBy(nn.Module):
     """x * factor."""
 
     def __init__(self, factor: float):
@@ -124,7 +124,7 @@ class Pooler(nn.Module):
         return self.activation(self.dense(x))
 
 
-class Transform(nn.Module):
+class MLMTransform(nn.Module):
     """norm(act(W x + b)): what BERT puts before the product with its words."""
 
     def __init__(self, width: int, out: int, activation: str, norm: nn.Module):

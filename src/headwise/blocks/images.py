@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
-from headwise.blocks.pool import asked
+from headwise.blocks.pool import count_needed_outputs
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-class Patches(nn.Module):
+class PatchEmbedding(nn.Module):
     """Patches of P x P pixels, each a token: what a convolution with stride P computes, as one product
     (Dosovitskiy et al. 2021, equation 1). (B, C, H, W) -> (B, h, w, D)."""
 
@@ -50,7 +50,7 @@ def cut(pixels: Tensor, channels: int, patch: int) -> tuple[int, int]:
     return height // patch, width // patch
 
 
-class GridLearned(nn.Module):
+class LearnedGridPositions(nn.Module):
     """A learned vector for each mark and each place of a grid; for another grid the places' vectors are interpolated
     (Dosovitskiy et al. 2021, section 3.2)."""
 
@@ -74,7 +74,7 @@ def resized(table: Tensor, marks: int, old: tuple[int, int], new: tuple[int, int
     return torch.cat((table[:marks], places.flatten(2)[0].t()))
 
 
-class Along(nn.Module):
+class SequencePositions(nn.Module):
     """Positions of texts, for patches counted row by row and marks before them."""
 
     def __init__(self, positions: nn.Module):
@@ -85,7 +85,7 @@ class Along(nn.Module):
         return self.positions(x, pos, 0)
 
 
-class Stem(nn.Module):
+class ImageStem(nn.Module):
     """pixels -> patches, marks before them, positions, dropout: a stream on a grid."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Stem(nn.Module):
         return Stream(self.drop(x), pos, grid=grid)
 
 
-def marks_of(stream: Stream) -> int:
+def count_class_tokens(stream: Stream) -> int:
     """How many tokens of a stream stand before its grid."""
     if stream.grid is None:
         raise UserError("image: these tokens stand on no grid; use a part that needs none")
@@ -132,14 +132,14 @@ class ImageEncoder(nn.Module):
         self.stem, self.stack = stem, stack
 
     def forward(self, pixels: Tensor, ctx: Context) -> Stream:
-        return self.stack(self.stem(pixels), ctx.at("encoder", ctx.asked))
+        return self.stack(self.stem(pixels), ctx.at("encoder", ctx.outputs_needed))
 
     def read(self, pixels: Tensor) -> dict[str, Stream]:
         """What a decoder may attend to, by name."""
         return {"encoder": self(pixels, Context())}
 
 
-class Mark(nn.Module):
+class TakeClassToken(nn.Module):
     """One of the marks as the vector of the whole image."""
 
     def __init__(self, number: int = 0):
@@ -153,7 +153,7 @@ class Mark(nn.Module):
         return str(self.number)
 
 
-class Readout(nn.Module):
+class ImageHead(nn.Module):
     """A vector of the image, and its labels: (B, T, D) -> (B, L)."""
 
     def __init__(self, pool: nn.Module, head: nn.Module):
@@ -174,13 +174,15 @@ class ImageClassifier(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Logits (B, L) for (B, C, H, W) normalised pixels."""
-        return self.joined(self.voices(pixels))
+        return self.ensemble(self.head_logits(pixels))
 
-    def voices(self, pixels: Tensor) -> tuple[Tensor, ...]:
+    def head_logits(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """The logits of each head."""
-        stream = self.encoder(pixels, Context(asked=asked(getattr(head, "pool", head) for head in self.heads)))
+        stream = self.encoder(
+            pixels, Context(outputs_needed=count_needed_outputs(getattr(head, "pool", head) for head in self.heads))
+        )
         return tuple(head(stream) for head in self.heads)
 
-    def joined(self, voices: Sequence[Tensor]) -> Tensor:
+    def ensemble(self, voices: Sequence[Tensor]) -> Tensor:
         """What the heads say together."""
         return voices[0] if len(voices) == 1 else torch.stack(tuple(voices)).mean(0)

@@ -23,7 +23,7 @@ from headwise.errors import UserError
 Masks = Mapping[LayerPath, Tensor]
 
 
-class Hidden(ScoreMod):
+class HiddenTokens(ScoreMod):
     """Hide chosen keys from every query. Keys beyond those that the mask knows are seen: they were written later."""
 
     def __init__(self, hidden: Tensor):
@@ -36,11 +36,11 @@ class Hidden(ScoreMod):
 
 
 class Intervention(ForwardingRecorder):
-    """`hide` has tokens by stack, `heads` and `parts` what gives zeros, by place; True is hidden or silent."""
+    """`hide` has tokens by stack, `edit_heads` and `parts` what gives zeros, by place; True is hidden or silent."""
 
     def __init__(self, hide: Mapping[str, Tensor], heads: Masks, parts: Masks, onward: Recorder):
         super().__init__(onward)
-        self.hidden = {stack: Hidden(mask) for stack, mask in hide.items()}
+        self.hidden = {stack: HiddenTokens(mask) for stack, mask in hide.items()}
         self.silent_heads, self.silent_parts = heads, parts
 
     def _hiding(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> ScoreMod | None:
@@ -52,16 +52,16 @@ class Intervention(ForwardingRecorder):
             raise UserError("this model mixes its tokens without looks, so that none can be hidden; silence heads")
         super().observe(path, inputs)
 
-    def before(self, path: LayerPath, inputs: AttentionInputs) -> AttentionInputs:
-        inputs, mod = super().before(path, inputs), self._hiding(path, inputs)
+    def edit_inputs(self, path: LayerPath, inputs: AttentionInputs) -> AttentionInputs:
+        inputs, mod = super().edit_inputs(path, inputs), self._hiding(path, inputs)
         return inputs if mod is None else replace(inputs, score_mods=(*inputs.score_mods, mod))
 
-    def heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
-        mixed, silent = super().heads(path, mixed), self.silent_heads.get(path)
+    def edit_heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
+        mixed, silent = super().edit_heads(path, mixed), self.silent_heads.get(path)
         return mixed if silent is None else mixed.masked_fill(silent[..., None, None], 0)  # (N, H) -> (N, H, 1, 1)
 
-    def after(self, path: LayerPath, x: Tensor) -> Tensor:
-        x, silent = super().after(path, x), self.silent_parts.get(path)
+    def edit_output(self, path: LayerPath, x: Tensor) -> Tensor:
+        x, silent = super().edit_output(path, x), self.silent_parts.get(path)
         return x if silent is None else x.masked_fill(silent[:, None, None], 0)  # (N,) -> (N, 1, 1)
 
 
@@ -70,7 +70,7 @@ def intervene(
     hide: Mapping[str, Tensor] | None = None, heads: Masks | None = None, parts: Masks | None = None
 ) -> Iterator[Intervention]:
     """Change every model that is called inside the block. Masks have a row for each row of the batch, or one for all:
-    `hide` tokens (N, S) of a stack, silence `heads` (N, H) and `parts` (N,) of a place.
+    `hide` tokens (N, S) of a stack, silence `edit_heads` (N, H) and `parts` (N,) of a place.
 
     >>> import torch
     >>> from headwise import build, record
@@ -103,9 +103,9 @@ class Survey(ForwardingRecorder):
             self.keys[path] = inputs.layout.keys
         super().observe(path, inputs)
 
-    def heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
+    def edit_heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
         self.counts[path] = mixed.shape[1]
-        return super().heads(path, mixed)
+        return super().edit_heads(path, mixed)
 
     def places(self, kind: str) -> list[LayerPath]:
         """From the lowest layer up."""

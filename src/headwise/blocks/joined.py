@@ -14,7 +14,7 @@ from headwise.blocks.stream import Context
 from headwise.text import PAD
 
 
-class Joined(LanguageModel):
+class PrefixLM(LanguageModel):
     """p(target | source) by a decoder alone, which reads `source EOS BOS target EOS`; only the target is learnt.
 
     Called, trained and decoded like an encoder-decoder.

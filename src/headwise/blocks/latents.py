@@ -57,7 +57,7 @@ class UnevenCrossProjection(CrossProjection):
 
     def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
         k, v = by_head(self.project(self.norm(memory.x)), self.heads, self.rows)
-        return score.project(k), v
+        return score.project_key(k), v
 
 
 class UnevenAttention(Attention):
@@ -83,7 +83,7 @@ class UnevenAttention(Attention):
         self.out = nn.Linear(heads * value_width, width, bias)
 
 
-class Instead(nn.Module):
+class ReplaceStream(nn.Module):
     """In the place of a residual add: what was found replaces what was asked."""
 
     def forward(self, x: Tensor, branch: Tensor) -> Tensor:

@@ -12,11 +12,11 @@ class LayerNorm(nn.Module):
         super().__init__()
         self.shape = (width,)
         self.eps = eps
-        self.gain = nn.Parameter(torch.ones(width))
-        self.shift = nn.Parameter(torch.zeros(width))
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.shape, self.gain, self.shift, self.eps)
+        return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(nn.Module):
@@ -26,7 +26,7 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.shape = (width,)
         self.eps = eps
-        self.gain = nn.Parameter(torch.ones(width))
+        self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.shape, self.gain, self.eps)
+        return F.rms_norm(x, self.shape, self.weight, self.eps)

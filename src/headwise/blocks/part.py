@@ -45,7 +45,7 @@ class Part(nn.Module, ABC):
         if isinstance(stream, Tensor):
             stream = Stream.of(stream)
         ctx = ctx if ctx is not None else Context()
-        return ctx.record.after(ctx.path, self.transform(stream, ctx))
+        return ctx.record.edit_output(ctx.path, self.transform(stream, ctx))
 
     @abstractmethod
     def transform(self, stream: Stream, ctx: Context) -> Tensor:

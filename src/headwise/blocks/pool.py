@@ -65,7 +65,7 @@ class Pool(nn.Module):
         return self.kind
 
 
-def asked(pools: Iterable[nn.Module]) -> int | None:
+def count_needed_outputs(pools: Iterable[nn.Module]) -> int | None:
     """How many of the first tokens all of these read together; None: all there are.
 
     >>> asked([Pool("first"), nn.Sequential(Pool("first"), nn.Tanh())]), asked([Pool("first"), Pool("mean")])

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss, VocabularyHead
-from headwise.blocks.pool import asked
+from headwise.blocks.pool import count_needed_outputs
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
 
 
-class Tagger(nn.Module):
+class TokenClassifier(nn.Module):
     """p(label of each token | text)."""
 
     def __init__(self, encoder: Encoder, head: VocabularyHead):
@@ -30,7 +30,7 @@ class Tagger(nn.Module):
         return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
 
 
-class MaskedModel(nn.Module):
+class MaskedLanguageModel(nn.Module):
     """p(hidden tokens | the others) (Devlin et al. 2019). The last word of the vocabulary is the mask.
 
     `order` is the head that says whether a second text follows the first; an nn.Identity where there is none.
@@ -61,7 +61,7 @@ class MaskedModel(nn.Module):
         return replace(loss, total=loss.total + loss.count * F.cross_entropy(self.order(stream), apart))
 
 
-class Classifier(nn.Module):
+class SequenceClassifier(nn.Module):
     """p(label | text), from the pooled vectors of its tokens."""
 
     def __init__(self, encoder: Encoder, pool: nn.Module, head: VocabularyHead):
@@ -70,11 +70,11 @@ class Classifier(nn.Module):
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, L) for (B, T) ids; with labels (B,) their loss instead."""
-        x = self.pool(self.encoder(ids, Context(asked=asked([self.pool]))))
+        x = self.pool(self.encoder(ids, Context(outputs_needed=count_needed_outputs([self.pool]))))
         return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
 
 
-class Reader(nn.Module):
+class TextEncoder(nn.Module):
     """A vector for a text, from the pooled vectors of its tokens: an encoder without a head."""
 
     def __init__(self, encoder: Encoder, pool: nn.Module):
@@ -83,10 +83,10 @@ class Reader(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B, T) ids -> (B, C)."""
-        return self.pool(self.encoder(ids, Context(asked=asked([self.pool]))))
+        return self.pool(self.encoder(ids, Context(outputs_needed=count_needed_outputs([self.pool]))))
 
 
-class SpanReader(nn.Module):
+class SpanClassifier(nn.Module):
     """p(first place, last place | question and text): the answer is a part of the second of two texts."""
 
     def __init__(self, encoder: Encoder, head: nn.Linear, end: int = 2):

@@ -14,7 +14,16 @@ from torch import Tensor
 
 from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.attention.kernels import weights
-from headwise.blocks.stream import NO_RECORD, NO_SIDE, RECORDER, SIDE, ForwardingRecorder, LayerPath, Recorder, Side
+from headwise.blocks.stream import (
+    NO_RECORD,
+    NO_SIDE,
+    RECORDER,
+    SIDE,
+    ForwardingRecorder,
+    LayerPath,
+    Recorder,
+    SideOutputs,
+)
 
 OUTPUTS = "outputs"  # where queries look at latents (blocks/latents.py)
 
@@ -100,11 +109,11 @@ def record() -> Iterator[AttentionRecord]:
         RECORDER.reset(token)
 
 
-class Collector(Side):
+class Collector(SideOutputs):
     """Side outputs by name and place, in the order in which they came; of all names unless some are given. What
     comes is also passed on, to whoever collected before."""
 
-    def __init__(self, *names: str, onward: Side = NO_SIDE):
+    def __init__(self, *names: str, onward: SideOutputs = NO_SIDE):
         self.names, self.onward = frozenset(names), onward
         self.values: dict[str, dict[LayerPath, list[Any]]] = {}
 

@@ -32,7 +32,7 @@ class DropPath(nn.Module):
         return f"p={self.p}"
 
 
-class Add(nn.Module):
+class ResidualAdd(nn.Module):
     """The residual add: x + dropout(f(x)) (He et al. 2016), of some rows x alone in training."""
 
     def __init__(self, dropout: float = 0.0, drop_path: float = 0.0):
@@ -45,7 +45,7 @@ class Add(nn.Module):
         return x + self.drop(branch)
 
 
-class ScaledAdd(Add):
+class LayerScaleAdd(ResidualAdd):
     """x + diag(gain) f(x), with gains that begin small: LayerScale (Touvron et al. 2021, "Going deeper")."""
 
     def __init__(self, width: int, initial: float = 1e-5, dropout: float = 0.0, drop_path: float = 0.0):
@@ -70,7 +70,7 @@ class Wiring(nn.Module):
         self,
         parts: Sequence[nn.Module],
         norm: Callable[[], nn.Module],
-        add: Callable[[], nn.Module] = Add,
+        add: Callable[[], nn.Module] = ResidualAdd,
     ):
         super().__init__()
         self.parts = nn.ModuleList(parts)
@@ -78,20 +78,20 @@ class Wiring(nn.Module):
         self.adds = nn.ModuleList(add() for _ in parts)
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        cut = self._last_mixer() if ctx.asked is not None else None
+        cut = self._last_mixer() if ctx.outputs_needed is not None else None
         for index, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
-            asked = ctx.asked if index == cut else None
-            branch = part(self.enter(stream, norm), ctx.at(index, asked))
+            asked = ctx.outputs_needed if index == cut else None
+            branch = part(self.normalize_input(stream, norm), ctx.at(index, asked))
             if asked is not None:
                 stream, branch = stream.take_first(asked), branch[:, :asked]
-            stream = stream.with_x(self.join(stream.x, branch, norm, add))
+            stream = stream.with_x(self.add_residual(stream.x, branch, norm, add))
         return stream
 
-    def enter(self, stream: Stream, norm: nn.Module) -> Stream:
+    def normalize_input(self, stream: Stream, norm: nn.Module) -> Stream:
         """What a part reads."""
         return stream
 
-    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+    def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
         """What went before a part and what it gave, together."""
         return add(x, branch)
 
@@ -101,38 +101,41 @@ class Wiring(nn.Module):
         return max(mixers, default=None)
 
 
-class Post(Wiring):
+class PostNorm(Wiring):
     """norm(x + f(x)): the 2017 form."""
 
-    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+    def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
         return norm(add(x, branch))
 
 
-class Pre(Wiring):
+class PreNorm(Wiring):
     """x + f(norm(x)), with one norm after the last layer: gradients stay flat in depth (Xiong et al. 2020)."""
 
     closes = True
 
-    def enter(self, stream: Stream, norm: nn.Module) -> Stream:
+    def normalize_input(self, stream: Stream, norm: nn.Module) -> Stream:
         return stream.with_x(norm(stream.x))
 
 
-class ResPost(Wiring):
+class ResPostNorm(Wiring):
     """x + norm(f(x)): what is added to the residual path has one size at every depth (Liu et al. 2022, section 3.2)."""
 
     closes = True
 
-    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+    def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
         return add(x, norm(branch))
 
 
-class Chain(Wiring):
+class NoResidual(Wiring):
     """dropout(f(x)), no residual and no norm: recurrent stacks before residuals (Zaremba et al. 2014)."""
 
     def __init__(
-        self, parts: Sequence[nn.Module], norm: Callable[[], nn.Module] = nn.Identity, add: Callable[[], Add] = Add
+        self,
+        parts: Sequence[nn.Module],
+        norm: Callable[[], nn.Module] = nn.Identity,
+        add: Callable[[], ResidualAdd] = ResidualAdd,
     ):
         super().__init__(parts, nn.Identity, lambda: add().drop)
 
-    def join(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+    def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
         return add(branch)

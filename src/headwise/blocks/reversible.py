@@ -26,8 +26,8 @@ from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 from torch.utils.checkpoint import get_device_states, set_device_states
 
-from headwise.blocks.residual import Add, Wiring
-from headwise.blocks.stream import NO_CACHE, NO_RECORD, NO_SIDE, REAL, Context, LayerPath, Side, Stream
+from headwise.blocks.residual import ResidualAdd, Wiring
+from headwise.blocks.stream import NO_CACHE, NO_RECORD, NO_SIDE, REAL, Context, LayerPath, SideOutputs, Stream
 
 NOTES = "notes"  # where in `Context.shared` a part finds what it chose when it was computed before, by place
 LOSS = "aux"  # side outputs that are learnt from
@@ -38,9 +38,11 @@ class Reversible(Wiring):
 
     closes = True
 
-    def __init__(self, parts: Sequence[nn.Module], norm: Callable[[], nn.Module], add: Callable[[], nn.Module] = Add):
+    def __init__(
+        self, parts: Sequence[nn.Module], norm: Callable[[], nn.Module], add: Callable[[], nn.Module] = ResidualAdd
+    ):
         super().__init__(parts, norm, add)
-        self.width = len(self.norms[0].get_parameter("gain"))
+        self.width = len(self.norms[0].get_parameter("weight"))
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         if stream.x.shape[-1] == self.width:  # what the first layer reads
@@ -159,10 +161,10 @@ class Run:
             return functional_call(self.branch, weights, (self.places.with_x(b), ctx)), side.found
 
 
-class Losses(Side):
+class Losses(SideOutputs):
     """Keeps what is learnt from, to which gradients come from outside the step, and passes the rest on."""
 
-    def __init__(self, onward: Side):
+    def __init__(self, onward: SideOutputs):
         self.onward = onward
         self.found: list[Tensor] = []
 

@@ -12,7 +12,7 @@ from headwise.blocks.stream import Cache, LayerPath, Stream
 KEEP = "keep"  # (B, M) True = a token of the text that the row is in
 
 
-class Recall(Cache):
+class SegmentMemory(Cache):
     """The hidden states of the segments before, by place in the stack: the last `limit` tokens of each row.
 
     They are made of other weights than today's, and no gradient flows into them. `left` is what the call before left;

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import SegmentRecurrenceProjection
-from headwise.blocks.cache import DecodingCache, selected
+from headwise.blocks.cache import DecodingCache, select_rows
 from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import Loss, VocabularyHead
 from headwise.blocks.part import Part
-from headwise.blocks.positions.absolute import Learned
+from headwise.blocks.positions.absolute import LearnedPositions
 from headwise.blocks.step_decoder import GAPS, Plan, heeds_padding
 from headwise.blocks.stream import NO_CACHE, NO_RECORD, REAL, RECORDER, Cache, Context, Stream
 from headwise.errors import UserError
@@ -35,7 +35,7 @@ class Stack(nn.Module):
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         # Who looks inside wants to see every token.
-        asked = ctx.asked if ctx.record is NO_RECORD and not ctx.side.wants("layer") else None
+        asked = ctx.outputs_needed if ctx.record is NO_RECORD and not ctx.side.wants("layer") else None
         last = len(self.order) - 1
         for index, number in enumerate(self.order):
             here = ctx.at(index, asked if index == last else None)
@@ -54,7 +54,7 @@ class Encoder(nn.Module):
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
         if self.opening is not None:
             ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
-        return self.stack(self.embed(ids, real(ids, self.pad)), ctx.at("encoder", ctx.asked))
+        return self.stack(self.embed(ids, real(ids, self.pad)), ctx.at("encoder", ctx.outputs_needed))
 
     def tokens(self, stream: Stream) -> Tensor:
         """A vector for each of the ids that were given: without the opening's."""
@@ -115,12 +115,12 @@ class DecodingState:
     def select(self, rows: Tensor) -> DecodingState:
         """Keep these rows, in this order."""
         if self.cache.moves_sources(rows):
-            self.memory.update(selected(self.memory, self.cache.sources(rows)))
+            self.memory.update(select_rows(self.memory, self.cache.sources(rows)))
         self.cache.select(rows)
         return self
 
 
-class Writer(nn.Module):
+class GenerativeModel(nn.Module):
     """What has a decoder and writes token by token."""
 
     decoder: Decoder
@@ -136,7 +136,7 @@ class Writer(nn.Module):
     def longest(self) -> int:
         """How many positions there are for what it writes; 0: any number."""
         positions = self.decoder.embed.positions
-        return positions.limit - (self.decoder.opening is not None) if isinstance(positions, Learned) else 0
+        return positions.limit - (self.decoder.opening is not None) if isinstance(positions, LearnedPositions) else 0
 
     @property
     def ragged(self) -> bool:
@@ -154,7 +154,7 @@ class Writer(nn.Module):
         return self.decoder.head(x), state
 
 
-class EncoderDecoder(Writer):
+class EncoderDecoder(GenerativeModel):
     """p(target | source). Natural tensors in, outputs out. What reads has `read(source)`: texts, or images."""
 
     continues = False
@@ -187,7 +187,7 @@ class EncoderDecoder(Writer):
         return state
 
 
-class LanguageModel(Writer):
+class LanguageModel(GenerativeModel):
     """p(text): a decoder without a memory. It goes on with what it is given. One whose attention recalls earlier
     segments takes them as `carried` (blocks/segment_memory.py), and writes with a memory of as many tokens."""
 

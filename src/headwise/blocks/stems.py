@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.batchnorm import ConvNorm
 from headwise.blocks.feedforward import relu
-from headwise.blocks.images import Patches, cut, marks_of
+from headwise.blocks.images import PatchEmbedding, count_class_tokens, cut
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -29,14 +29,14 @@ class ConvolvedPatches(nn.Module):
             ConvNorm(hidden, hidden, activation=relu),
             ConvNorm(hidden, hidden, activation=relu),
         )
-        self.patches = Patches(hidden, width, patch // 2)
+        self.patches = PatchEmbedding(hidden, width, patch // 2)
 
     def forward(self, pixels: Tensor) -> Tensor:
         cut(pixels, self.channels, self.multiple)  # refuses what would leave a rest, here or further on
         return self.patches(self.convolve(pixels))
 
 
-class FixedPatches(Patches):
+class FixedPatches(PatchEmbedding):
     """Patches on one grid alone, for mixers whose weights belong to its places."""
 
     def __init__(self, channels: int, width: int, patch: int, grid: tuple[int, int]):
@@ -58,6 +58,6 @@ class Regrid(nn.Module):
         self.stem = stem
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        if marks_of(stream) or stream.grid is None:
+        if count_class_tokens(stream) or stream.grid is None:
             raise UserError("marks: tokens before the patches cannot be merged with them; use marks = 0")
         return self.stem(stream.x.mT.unflatten(2, stream.grid))  # (B, hw, D) -> (B, D, h, w)

@@ -24,21 +24,21 @@ from headwise.blocks.attention.multihead import (
     CrossProjection,
     GroupedQueryProjection,
     SelfProjection,
-    folded,
+    fold_beams,
 )
 from headwise.blocks.attention.score_mods import Causal, Padding, Segments
 from headwise.blocks.attention.scores import Dot, Scaled
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.dropout import Dropout
-from headwise.blocks.embed import Embedding, NoTypes
+from headwise.blocks.embed import Embedding, NoTokenTypes
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.favor import Performer
 from headwise.blocks.mixers.linear import LinearAttention
 from headwise.blocks.mixers.recurrent import Recurrent
 from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.part import Part
-from headwise.blocks.positions.absolute import Sinusoid
-from headwise.blocks.residual import Add, Chain, Post, Pre, Wiring
+from headwise.blocks.positions.absolute import SinusoidalPositions
+from headwise.blocks.residual import NoResidual, PostNorm, PreNorm, ResidualAdd, Wiring
 from headwise.blocks.stream import Context, LayerPath, Stream
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def vectors(embed: Embedding) -> Callable[[Tensor, int], Stream | None]:
     """The short form of an embedding that is a table and sinusoids: tokens (R,) at a place -> (R, 1, C), or None where
     that is beyond the stored sinusoids."""
     rest = (embed.types, embed.norm, embed.widen, embed.drop)
-    if type(embed.positions) is not Sinusoid or not all(type(each) in (NoTypes, Dropout, nn.Identity) for each in rest):
+    if type(embed.positions) is not SinusoidalPositions or not all(
+        type(each) in (NoTokenTypes, Dropout, nn.Identity) for each in rest
+    ):
         return lambda tokens, length: None
     weight, scale, waves = embed.table.weight, embed.scale, embed.positions.table
     places = torch.arange(len(waves), device=waves.device)
@@ -222,7 +224,7 @@ def memory(part: Attention, qkv: CrossProjection, ctx: Context) -> Step:
         alone = k.shape[0] == x.shape[0]  # one row a source: there is nothing to turn
         q = query(x).view(-1, heads, 1, head_width) if alone else by_head(query(x), k.shape[0])
         for turn in turns:
-            q = turn(q, folded(at.pos, q.shape[2]))
+            q = turn(q, fold_beams(at.pos, q.shape[2]))
         mixed = F.scaled_dot_product_attention(q, k, v, made[hidden], scale=scale)
         # (B, H, K, D) -> (B, K, H, D) -> (R, HD)
         return out(mixed.flatten(1) if alone else mixed.transpose(1, 2).reshape(x.shape[0], -1))
@@ -249,18 +251,18 @@ def linear(module: nn.Linear) -> Function:
 
 
 def layer_norm(module: LayerNorm) -> Function:
-    shape, gain, shift, eps = module.shape, module.gain, module.shift, module.eps
+    shape, gain, shift, eps = module.shape, module.weight, module.bias, module.eps
     return lambda x: torch.layer_norm(x, shape, gain, shift, eps)
 
 
 def rms_norm(module: RMSNorm) -> Function:
-    shape, gain, eps = module.shape, module.gain, module.eps
+    shape, gain, eps = module.shape, module.weight, module.eps
     return lambda x: torch.rms_norm(x, shape, gain, eps)
 
 
 # By exact type: a subclass may do something else.
-WIRINGS: dict[type, Callable[[Step, Function], Step]] = {Post: post, Pre: pre, Chain: chain}
-ADDS = (Add, Dropout, nn.Identity)  # of which evaluation sees a sum or nothing
+WIRINGS: dict[type, Callable[[Step, Function], Step]] = {PostNorm: post, PreNorm: pre, NoResidual: chain}
+ADDS = (ResidualAdd, Dropout, nn.Identity)  # of which evaluation sees a sum or nothing
 PARTS: dict[type, Callable[[Any, Context], Step]] = {
     Attention: attention,
     FeedForward: feedforward,

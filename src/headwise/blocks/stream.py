@@ -74,7 +74,7 @@ class Cache:
         """Store a recurrent state for the next call."""
 
 
-class Side:
+class SideOutputs:
     """Named side outputs (load-balancing losses, layer outputs). This one is null: they are dropped."""
 
     def add(self, name: str, path: LayerPath, value: Any) -> None:
@@ -92,15 +92,15 @@ class Recorder:
     def observe(self, path: LayerPath, inputs: Any) -> None:
         """Take one look (`blocks.inputs.AttentionInputs`, or `ApproximateMap` by a mixer of another kind)."""
 
-    def before(self, path: LayerPath, inputs: Any) -> Any:
+    def edit_inputs(self, path: LayerPath, inputs: Any) -> Any:
         """The look that is taken instead of this one."""
         return inputs
 
-    def heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
+    def edit_heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
         """What the heads give, (B, H, T, D), before one projection joins them."""
         return mixed
 
-    def after(self, path: LayerPath, x: Tensor) -> Tensor:
+    def edit_output(self, path: LayerPath, x: Tensor) -> Tensor:
         """What a part gives, (B, T, C)."""
         return x
 
@@ -114,19 +114,19 @@ class ForwardingRecorder(Recorder):
     def observe(self, path: LayerPath, inputs: Any) -> None:
         self.onward.observe(path, inputs)
 
-    def before(self, path: LayerPath, inputs: Any) -> Any:
-        return self.onward.before(path, inputs)
+    def edit_inputs(self, path: LayerPath, inputs: Any) -> Any:
+        return self.onward.edit_inputs(path, inputs)
 
-    def heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
-        return self.onward.heads(path, mixed)
+    def edit_heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
+        return self.onward.edit_heads(path, mixed)
 
-    def after(self, path: LayerPath, x: Tensor) -> Tensor:
-        return self.onward.after(path, x)
+    def edit_output(self, path: LayerPath, x: Tensor) -> Tensor:
+        return self.onward.edit_output(path, x)
 
 
-NO_CACHE, NO_SIDE, NO_RECORD = Cache(), Side(), Recorder()
+NO_CACHE, NO_SIDE, NO_RECORD = Cache(), SideOutputs(), Recorder()
 RECORDER: ContextVar[Recorder] = ContextVar("recorder", default=NO_RECORD)
-SIDE: ContextVar[Side] = ContextVar("side", default=NO_SIDE)
+SIDE: ContextVar[SideOutputs] = ContextVar("side", default=NO_SIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,15 @@ class Context:
 
     memory: Mapping[str, Stream] = field(default_factory=dict)
     cache: Cache = NO_CACHE
-    side: Side = field(default_factory=SIDE.get)
+    side: SideOutputs = field(default_factory=SIDE.get)
     record: Recorder = field(default_factory=RECORDER.get)
     path: LayerPath = ()
     shared: dict[Any, Any] = field(default_factory=dict)  # what layers of one call may reuse, such as masks
-    asked: int | None = None  # how many of the first outputs are read; the others may be left out. None: all are read
+    outputs_needed: int | None = (
+        None  # how many of the first outputs are read; the others may be left out. None: all are read
+    )
 
     def at(self, step: int | str, asked: int | None = None) -> Context:
         """The same call one level deeper. Cache entries belong to paths, not to modules, so a module may be shared.
-        `asked` is given anew at each level: only the last layer's outputs are those of the whole."""
+        `outputs_needed` is given anew at each level: only the last layer's outputs are those of the whole."""
         return Context(self.memory, self.cache, self.side, self.record, (*self.path, step), self.shared, asked)

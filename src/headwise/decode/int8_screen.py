@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.heads import VocabularyHead
-from headwise.blocks.stack import Writer
+from headwise.blocks.stack import GenerativeModel
 from headwise.config.decode import DecodeConfig
 from headwise.decode.int8 import packed
 from headwise.decode.weight_layout import columnwise
@@ -87,7 +87,7 @@ def for_cpu(model: Model, config: DecodeConfig, least: int = LEAST) -> Model:
 
 def screened(model: Model, least: int = LEAST) -> Model:
     """The same model with a screened head, where it has a large one. The model is changed, not copied."""
-    if not isinstance(model, Writer) or torch.backends.quantized.engine == "none":
+    if not isinstance(model, GenerativeModel) or torch.backends.quantized.engine == "none":
         return model
     head = model.decoder.head
     if type(head) is VocabularyHead and head.table.weight.numel() >= least:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headwise.blocks.heads import Pooler
 from headwise.blocks.pool import POOLS
-from headwise.blocks.readers import Tagger
+from headwise.blocks.readers import TokenClassifier
 from headwise.blocks.stack import LanguageModel
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
@@ -65,7 +65,7 @@ def read(model: Any, tokenisers: Tokenisers, texts: Sequence[str]) -> list[list[
     """The ids of each text with the marks that the model has learnt to read."""
     if isinstance(model, LanguageModel):
         return [[model.start_id, *ids] for ids in tokenisers.target.encode_batch(texts)]
-    end = [] if isinstance(model, Tagger) else [EOS]
+    end = [] if isinstance(model, TokenClassifier) else [EOS]
     return [[*ids, *end] for ids in tokenisers.source.encode_batch(texts)]
 
 

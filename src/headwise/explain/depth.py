@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.blocks.admin import Admin, profile
-from headwise.blocks.readers import Tagger
+from headwise.blocks.readers import TokenClassifier
 from headwise.blocks.stack import EncoderDecoder, Stack
 from headwise.blocks.stream import Context
 from headwise.errors import UserError
@@ -127,7 +127,7 @@ def by_layer(stack: Stack) -> Floats:
 
 def output_change(wiring: str, depth: int, width: int) -> tuple[float, Floats]:
     """How far an encoder's output moves, squared and relative to the square of output and noise; and Admin's scales."""
-    model: Tagger = made("tag", wiring, depth, width)
+    model: TokenClassifier = made("tag", wiring, depth, width)
     ids = torch.randint(4, VOCAB, (ROWS, LENGTH))
     profile(model, lambda: model(ids))
     stack, stream = model.encoder.stack, model.encoder.embed(ids)

@@ -25,7 +25,7 @@ from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.recurrent import Elman, Lstm, Recurrence
 from headwise.blocks.norm import LayerNorm
-from headwise.blocks.residual import Pre
+from headwise.blocks.residual import PreNorm
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 from headwise.train.optim import update
@@ -139,7 +139,7 @@ def residual(x: Tensor, layers: int) -> list[Tensor]:
     stream = Stream.of(x.expand(WIDTH, 1, -1).clone().requires_grad_())  # (C,) -> (R, 1, C)
     states = [stream.x]
     for _ in range(layers):
-        stream = Pre([FeedForward(WIDTH, 4 * WIDTH)], norm).double()(stream, Context())
+        stream = PreNorm([FeedForward(WIDTH, 4 * WIDTH)], norm).double()(stream, Context())
         states.append(stream.x)
     return states
 

@@ -59,10 +59,10 @@ class Cut:
 
 def cut(given: Shifted) -> Cut:
     """A grid in windows, in shifted windows, and rolled."""
-    from headwise.blocks.grid import Tiling
+    from headwise.blocks.grid import WindowPartition
 
     shape = (given.grid, given.grid)
-    plain, tiling = Tiling.of(shape, given.window, 0), Tiling.of(shape, given.window, given.shift)
+    plain, tiling = WindowPartition.of(shape, given.window, 0), WindowPartition.of(shape, given.window, given.shift)
     places = tiling.places()
     regions = tiling.regions(places)
     assert regions is not None

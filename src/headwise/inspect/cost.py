@@ -15,12 +15,18 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from headwise.blocks.positions.absolute import Learned
-from headwise.blocks.readers import Classifier, MaskedModel, SpanReader, Tagger
-from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder, Writer, parameters
+from headwise.blocks.positions.absolute import LearnedPositions
+from headwise.blocks.readers import MaskedLanguageModel, SequenceClassifier, SpanClassifier, TokenClassifier
+from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder, GenerativeModel, parameters
 
 Image = tuple[int, int, int] | tuple[()]  # channels, rows, columns
-Learning = (Writer, Tagger, MaskedModel, Classifier, SpanReader)  # models that take labels and give their loss
+Learning = (
+    GenerativeModel,
+    TokenClassifier,
+    MaskedLanguageModel,
+    SequenceClassifier,
+    SpanClassifier,
+)  # models that take labels and give their loss
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ def room(model: nn.Module) -> list[int]:
     return [
         side.embed.positions.limit - (side.opening is not None)
         for side in sides
-        if isinstance(side.embed.positions, Learned)
+        if isinstance(side.embed.positions, LearnedPositions)
     ] or [64]
 
 
@@ -104,7 +110,7 @@ def _kept_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
         return tensor
 
     given = inputs(model, rows, length, image)
-    wanted = given[-1][:, 0] if isinstance(model, Classifier) else given[-1]
+    wanted = given[-1][:, 0] if isinstance(model, SequenceClassifier) else given[-1]
     labels = {"labels": wanted} if isinstance(model, Learning) else {}
     model.train()
     # Without contents nobody knows how many words are hidden: as if all were.
@@ -149,7 +155,7 @@ def _storages(tensors: Any) -> list[Tensor]:
 
 
 def _cache_bytes(model: nn.Module, image: Image) -> int:
-    if not isinstance(model, Writer):
+    if not isinstance(model, GenerativeModel):
         return 0
     with torch.no_grad():
         state: Any = model.eval().start(inputs(model, 1, 4, image)[0])  # type: ignore[operator]

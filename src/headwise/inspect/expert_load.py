@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.blocks.experts import Experts, Load, added
+from headwise.blocks.experts import ExpertLoad, Experts, added
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
 from headwise.errors import UserError
@@ -20,7 +20,7 @@ from headwise.tasks.base import device_of, evaluating
 MOST = 16  # experts whose shares a line has room for
 
 
-def loads(loaded: Loaded, batches: int = 50) -> dict[str, Load]:
+def loads(loaded: Loaded, batches: int = 50) -> dict[str, ExpertLoad]:
     """The loads of all layers with experts, by name, over the first batches of the validation part: as in training, but
     in evaluation mode."""
     if not any(isinstance(part, Experts) for part in loaded.model.modules()):
@@ -28,7 +28,7 @@ def loads(loaded: Loaded, batches: int = 50) -> dict[str, Load]:
     experiment, task = loaded.experiment, loaded.task
     prepared = type(task).prepare(experiment.data, loaded.tokenisers)
     data, device = task.data(prepared.valid, experiment.seed, experiment.train), device_of(loaded.model)
-    found: dict[LayerPath, Load] = {}
+    found: dict[LayerPath, ExpertLoad] = {}
     with evaluating(loaded.model):
         for numbers in islice(data.plan(0), batches):
             with collect("load") as side:
@@ -46,12 +46,12 @@ def named(path: LayerPath) -> str:
     return "-".join(str(step + 1 if isinstance(step, int) else step) for step in path[:2]) or "experts"
 
 
-def to_json(found: Mapping[str, Load]) -> dict[str, dict[str, Any]]:
+def to_json(found: Mapping[str, ExpertLoad]) -> dict[str, dict[str, Any]]:
     figures = ("busiest", "evenness", "dropped", "shares")
     return {name: {figure: getattr(load, figure) for figure in figures} for name, load in found.items()}
 
 
-def table(found: Mapping[str, Load]) -> str:
+def table(found: Mapping[str, ExpertLoad]) -> str:
     """A line for each layer: its longest queue in means of all, evenness, what was dropped, and the experts' shares."""
     lines = [f"{'layer':<12}{'busiest':>9}{'evenness':>10}{'dropped':>9}   share of each expert, %"]
     for name, load in found.items():
@@ -62,7 +62,7 @@ def table(found: Mapping[str, Load]) -> str:
     return "\n".join(lines)
 
 
-def picture(found: Mapping[str, Load], title: str) -> Drawing:
+def picture(found: Mapping[str, ExpertLoad], title: str) -> Drawing:
     """Layers downwards, experts across, coloured by their shares of the tokens; the busiest of each layer is framed."""
     most = max(len(load.shares) for load in found.values())
     shares = np.array([[*load.shares, *[0.0] * (most - len(load.shares))] for load in found.values()])

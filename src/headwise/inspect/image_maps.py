@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.grid import Tiling
+from headwise.blocks.grid import WindowPartition
 from headwise.blocks.mixers.window_attention import WindowAttention
 from headwise.blocks.part import Part
 from headwise.blocks.record import OUTPUTS, record
@@ -38,7 +38,7 @@ class Gaze:
     cells: Tensor  # (B, H, Tq, Tk), or (BW, H, T, T) where windows of a grid were looked at one by one
     asks: Grid | None  # the grid of the queries
     seen: Grid  # the grid of the keys
-    tiling: Tiling | None = None
+    tiling: WindowPartition | None = None
 
     @property
     def weights(self) -> Tensor:
@@ -66,7 +66,7 @@ class Gaze:
         return rows[..., self.marks :].unflatten(-1, self.seen)  # (B, H, Tk) -> (B, H, h, w)
 
 
-def assembled(cells: Tensor, tiling: Tiling) -> Tensor:
+def assembled(cells: Tensor, tiling: WindowPartition) -> Tensor:
     """Maps of windows as one map of the whole grid, zero from window to window: (BW, H, T, T) -> (B, H, hw, hw)."""
     places = tiling.places(cells.device)  # (W, T)
     windows = cells.unflatten(0, (-1, len(places))).transpose(1, 2)  # (BW, H, T, T) -> (B, H, W, T, T)
@@ -123,7 +123,7 @@ def gaze(path: LayerPath, cells: Tensor, part: Part, stream: Stream, ctx: Contex
     if stream.grid is None:
         return None
     if isinstance(part, WindowAttention):
-        return Gaze(path, cells, stream.grid, stream.grid, Tiling.of(stream.grid, part.window, part.shift))
+        return Gaze(path, cells, stream.grid, stream.grid, WindowPartition.of(stream.grid, part.window, part.shift))
     fewer = getattr(qkv, "pool", 1)  # non-local blocks look at pooled keys
     rows, columns = (ceil(side / fewer) for side in stream.grid)
     return Gaze(path, cells, stream.grid, (rows, columns))

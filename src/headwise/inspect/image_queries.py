@@ -12,7 +12,7 @@ import torch
 
 from headwise.blocks.detection import Detector
 from headwise.blocks.images import ImageClassifier
-from headwise.blocks.readers import Reader
+from headwise.blocks.readers import TextEncoder
 from headwise.blocks.stack import EncoderDecoder
 from headwise.decode.driver import decode
 from headwise.errors import UserError
@@ -51,7 +51,7 @@ def asked(model: Any, scene: Scene) -> Asked:
 
 
 @asked.register
-def _latents(model: ImageClassifier | Reader, scene: Scene) -> Asked:
+def _latents(model: ImageClassifier | TextEncoder, scene: Scene) -> Asked:
     count = len(getattr(model.encoder, "latents", ()))
     names = {number: f"latent {number + 1}" for number in range(min(count, MOST))}
     return Asked(lambda: model(scene.pixels.normalised(scene.read)), names)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.blocks.grid import Tiling
+from headwise.blocks.grid import WindowPartition
 from headwise.inspect import colour
 from headwise.inspect.colour import Pixels, Scale
 from headwise.inspect.files import save
@@ -48,7 +48,7 @@ class Heat:
 
     name: str
     heat: Tensor  # (h, w)
-    tiling: Tiling | None = None
+    tiling: WindowPartition | None = None
     boxes: tuple[Box, ...] = ()
     relative: bool = False  # colours begin at the least weight, not at none
 
@@ -144,7 +144,7 @@ def covered(pixels: Pixels, weights: Weights, low: float = 0.0) -> Pixels:
     return ((1 - alpha) * pale + alpha * BLUE).round().astype(np.uint8)
 
 
-def borders(tiling: Tiling) -> tuple[Line, ...]:
+def borders(tiling: WindowPartition) -> tuple[Line, ...]:
     """Where windows meet, in shares of the image."""
     lines: list[Line] = []
     for axis, (side, window, shift) in enumerate(zip(tiling.grid, tiling.window, tiling.shift, strict=True)):

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.blocks.grid import OffsetBias
-from headwise.blocks.images import Patches
+from headwise.blocks.grid import RelativePositionBias
+from headwise.blocks.images import PatchEmbedding
 from headwise.blocks.mixers.levit_attention import Offsets
 from headwise.blocks.stream import Context
 from headwise.errors import UserError
@@ -43,7 +43,7 @@ class Components:
 def kernels(model: Any) -> Tensor:
     """What the model's first weights look for in pixels: (D, C, P, P)."""
     for module in model.encoder.stem.modules():
-        if isinstance(module, Patches):
+        if isinstance(module, PatchEmbedding):
             return module.project.weight.unflatten(1, (module.channels, module.patch, module.patch))
         if isinstance(module, nn.Conv2d):
             return module.weight
@@ -127,7 +127,7 @@ def offsets(model: Any) -> list[Tensor]:
     """The learned scores for offsets on the grid, of each layer that has some: L x (H, rows, columns)."""
     found = []
     for term in model.encoder.modules():
-        if isinstance(term, OffsetBias):
+        if isinstance(term, RelativePositionBias):
             span = 2 * term.window - 1
             found.append(term.values().detach().t().unflatten(1, (span, span)))  # (offsets, H) -> (H, rows, columns)
         elif isinstance(term, Offsets):

@@ -171,7 +171,7 @@ def _linear(state: Mapping[str, Tensor], ours: str, theirs: str, activation: str
 
 
 def _norm(state: Mapping[str, Tensor], ours: str, theirs: str) -> dict[str, Any]:
-    leaves = {"gain": "gamma", "shift": "beta"}
+    leaves = {"weight": "gamma", "bias": "beta"}
     return {f"{theirs}/{leaf}": state[f"{ours}.{own}"] for own, leaf in leaves.items() if f"{ours}.{own}" in state}
 
 
@@ -188,11 +188,11 @@ def _terms(state: Mapping[str, Tensor], config: TransformerConfig, ours: str, th
 def _position_table(state: Mapping[str, Tensor], config: TransformerConfig, side: Side) -> Tensor | None:
     import torch
 
-    from headwise.blocks.positions.absolute import sinusoid
+    from headwise.blocks.positions.absolute import build_sinusoids
 
     positions = config.positions
     if positions.kind == "learned":
         return state[f"{side}.embed.positions.table"][positions.unused :]
     if positions.kind == "sinusoid":
-        return sinusoid(torch.arange(ROWS), config.width, positions.halves).float()
+        return build_sinusoids(torch.arange(ROWS), config.width, positions.halves).float()
     return torch.zeros(ROWS, config.width) if positions.kind == "none" else None

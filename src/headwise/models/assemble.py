@@ -10,10 +10,16 @@ from torch import nn
 
 from headwise.blocks.dropout import make_dropout
 from headwise.blocks.embed import Embedding
-from headwise.blocks.heads import Pooler, Transform, VocabularyHead
+from headwise.blocks.heads import MLMTransform, Pooler, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.pool import Pool
-from headwise.blocks.readers import Classifier, MaskedModel, Reader, SpanReader, Tagger
+from headwise.blocks.readers import (
+    MaskedLanguageModel,
+    SequenceClassifier,
+    SpanClassifier,
+    TextEncoder,
+    TokenClassifier,
+)
 from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder, LanguageModel, Stack
 from headwise.errors import UserError
 
@@ -97,7 +103,7 @@ def language_model(pieces: Pieces, vocab: int, outputs: int) -> LanguageModel:
     return LanguageModel(Decoder(pieces.embed(table), pieces.decoder(False), head), start_id=pieces.start_id)
 
 
-def masked(pieces: Pieces, vocab: int, outputs: int) -> MaskedModel:
+def masked(pieces: Pieces, vocab: int, outputs: int) -> MaskedLanguageModel:
     inner = pieces.inner or pieces.width
     table = nn.Embedding(vocab, pieces.width)
     norm = pieces.norm() if pieces.norm else LayerNorm(pieces.width)
@@ -106,22 +112,22 @@ def masked(pieces: Pieces, vocab: int, outputs: int) -> MaskedModel:
         vocab,
         table if pieces.tie in ("auto", "all", "target") else None,
         bias=True,
-        before=Transform(inner, pieces.width, pieces.activation, norm),
+        before=MLMTransform(inner, pieces.width, pieces.activation, norm),
     )
     order = nn.Sequential(Pool("first"), Pooler(inner), nn.Linear(inner, 2)) if pieces.pairs else nn.Identity()
-    return MaskedModel(pieces.encoder(pieces.embed(table)), head, order)
+    return MaskedLanguageModel(pieces.encoder(pieces.embed(table)), head, order)
 
 
-def tagger(pieces: Pieces, vocab: int, outputs: int) -> Tagger:
-    return Tagger(pieces.reader(vocab), pieces.labels(outputs or vocab))
+def tagger(pieces: Pieces, vocab: int, outputs: int) -> TokenClassifier:
+    return TokenClassifier(pieces.reader(vocab), pieces.labels(outputs or vocab))
 
 
-def classifier(pieces: Pieces, vocab: int, outputs: int) -> Classifier:
-    return Classifier(pieces.reader(vocab), pieces.pooled(), pieces.labels(outputs or vocab))
+def classifier(pieces: Pieces, vocab: int, outputs: int) -> SequenceClassifier:
+    return SequenceClassifier(pieces.reader(vocab), pieces.pooled(), pieces.labels(outputs or vocab))
 
 
-def span_reader(pieces: Pieces, vocab: int, outputs: int) -> SpanReader:
-    return SpanReader(pieces.reader(vocab), nn.Linear(pieces.inner or pieces.width, 2))
+def span_reader(pieces: Pieces, vocab: int, outputs: int) -> SpanClassifier:
+    return SpanClassifier(pieces.reader(vocab), nn.Linear(pieces.inner or pieces.width, 2))
 
 
 ASSEMBLIES: dict[str, Callable[[Pieces, int, int], nn.Module]] = {
@@ -131,5 +137,5 @@ ASSEMBLIES: dict[str, Callable[[Pieces, int, int], nn.Module]] = {
     "tag": tagger,
     "classify": classifier,
     "answer": span_reader,
-    "encode": lambda pieces, vocab, outputs: Reader(pieces.reader(vocab), pieces.pooled()),
+    "encode": lambda pieces, vocab, outputs: TextEncoder(pieces.reader(vocab), pieces.pooled()),
 }

@@ -38,17 +38,17 @@ class ClassStageConfig(ColumnConfig):
         return ImageEncoder(self.stem(), in_a_row(*self.patch_stages(), self._class_stage()))
 
     def stem(self) -> nn.Module:
-        from headwise.blocks.images import Patches, Stem
+        from headwise.blocks.images import ImageStem, PatchEmbedding
 
         positions = self.positions.on_grid(self.width, self.grid(self.patch), marks=0)
-        return Stem(Patches(self.channels, self.width, self.patch), self.width, 0, positions, self.dropout)
+        return ImageStem(PatchEmbedding(self.channels, self.width, self.patch), self.width, 0, positions, self.dropout)
 
     def patch_stages(self) -> list[Stack]:
         """What the patches go through before there are marks."""
         return [self._stack(self.stacks()[0], causal=False)]
 
     def _class_stage(self) -> Stack:
-        from headwise.blocks.class_attention import ClassLayer, Marking
+        from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens
         from headwise.blocks.stack import Stack
 
         site, add = self._site(causal=False, memory=True), self.changed(drop_path=0.0)._add(0, 1)
@@ -57,8 +57,8 @@ class ClassStageConfig(ColumnConfig):
             return self.norm.build(self.width)
 
         parts = (self.across, self.feedforward)
-        layers = [ClassLayer([part.build(site) for part in parts], norm, add) for _ in range(self.class_depth)]
-        return Stack([Marking(self.width, self.marks), *layers], norm())
+        layers = [ClassAttentionLayer([part.build(site) for part in parts], norm, add) for _ in range(self.class_depth)]
+        return Stack([PrependClassTokens(self.width, self.marks), *layers], norm())
 
 
 class CaitConfig(ClassStageConfig):

@@ -47,23 +47,23 @@ class CnnConfig(StagedConfig):
         from headwise.blocks.batchnorm import ConvNorm
         from headwise.blocks.convolution import ConvPatches, basic, residual_stages
         from headwise.blocks.feedforward import relu
-        from headwise.blocks.images import ImageEncoder, Stem
+        from headwise.blocks.images import ImageEncoder, ImageStem
         from headwise.blocks.stack import Stack
 
         first = ConvNorm(self.channels, self.width, 3, self.stride, relu)
         stages = residual_stages(self.width, self.widths, self.depths, basic)
         for number in self.mixed if self.mixers else ():
             stages[number - 1] = Stack([*stages[number - 1].layers, *self._between(self.widths[number - 1])])
-        return ImageEncoder(Stem(ConvPatches(self.channels, first), self.width), Stack(stages))
+        return ImageEncoder(ImageStem(ConvPatches(self.channels, first), self.width), Stack(stages))
 
     def _between(self, width: int) -> list[nn.Module]:
         """Layers of one mixer each."""
         from torch import nn
 
-        from headwise.blocks.residual import Pre
+        from headwise.blocks.residual import PreNorm
 
         site = Site(width=width, heads=self.heads, hidden=4 * width)
-        return [Pre([part.build(site)], nn.Identity) for part in self.mixers]
+        return [PreNorm([part.build(site)], nn.Identity) for part in self.mixers]
 
 
 SIZES: dict[str, dict[str, Any]] = {

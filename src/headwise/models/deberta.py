@@ -53,7 +53,7 @@ class DebertaConfig(OneStackConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.mask_decoder import MaskDecoder
-        from headwise.blocks.positions.absolute import Learned
+        from headwise.blocks.positions.absolute import LearnedPositions
 
         decodes = self.mask_decoder and self.task_or_first(task) == "masked"
         if decodes and self.wiring.kind == "reversible":
@@ -64,7 +64,7 @@ class DebertaConfig(OneStackConfig):
             raise UserError("positions: the mask decoder asks for some words of a tree alone; use mask_decoder = 0")
         model = super().build(vocab, outputs, task)
         if decodes:
-            positions = Learned(self.width, self.limit)
+            positions = LearnedPositions(self.width, self.limit)
             model.encoder.stack = MaskDecoder(model.encoder.stack, positions, self.mask_decoder)
         return model
 

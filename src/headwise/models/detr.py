@@ -83,11 +83,11 @@ class DetrConfig(OneStackConfig, PictureConfig):
         return stack
 
     def _site(self, causal: bool, memory: bool) -> Site:
-        from headwise.blocks.detection import ObjectQueries, SinePlaces
+        from headwise.blocks.detection import ObjectQueries, SinePositions
 
         site = super()._site(causal, memory)
-        own = ObjectQueries(self.queries, self.width) if memory else SinePlaces(self.width)
-        return replace(site, shared={PLACES: own, MEMORY_PLACES: SinePlaces(self.width)})
+        own = ObjectQueries(self.queries, self.width) if memory else SinePositions(self.width)
+        return replace(site, shared={PLACES: own, MEMORY_PLACES: SinePositions(self.width)})
 
     def begin(self, model: nn.Module) -> None:
         """The backbone as ever, layers Xavier-uniform; object queries N(0, 1) and heads as torch begins them, as in the

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from torch import nn
 
 from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
-from headwise.blocks.attention.score_mods import BucketBias
+from headwise.blocks.attention.score_mods import T5Bias
 from headwise.blocks.feedforward import FeedForward
-from headwise.blocks.heads import Transform, VocabularyHead
+from headwise.blocks.heads import MLMTransform, VocabularyHead
 from headwise.blocks.latents import UnevenCrossProjection
-from headwise.blocks.mixers.qkv_mixer import Projected
+from headwise.blocks.mixers.qkv_mixer import QKVMixer
 
 
 def xavier(model: nn.Module, *widths: int) -> None:
@@ -59,7 +59,7 @@ def calmed(model: nn.Module, depth: int, std: float = 0.02) -> None:
     """`normal`, and what is added to the residual path smaller by 1/sqrt(its 2 * depth terms) (Radford et al. 2019)."""
     normal(model, std)
     for module in model.modules():
-        if isinstance(module, Attention | Projected | FeedForward):
+        if isinstance(module, Attention | QKVMixer | FeedForward):
             last = module.outer if isinstance(module, FeedForward) else module.out
             if isinstance(last, nn.Linear):  # others end in a norm, whose gain begins with 0
                 nn.init.normal_(last.weight, std=std * (2 * depth) ** -0.5)
@@ -75,10 +75,10 @@ def unscaled(model: nn.Module, width: int) -> None:
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
     for module in model.modules():
-        if isinstance(module, BucketBias):
+        if isinstance(module, T5Bias):
             nn.init.normal_(module.table.weight, std=width**-0.5)
-        elif isinstance(module, Transform):  # products with rows of N(0, 1) would be sqrt(width) too large
-            nn.init.constant_(module.norm.get_parameter("gain"), module.dense.out_features**-0.5)
+        elif isinstance(module, MLMTransform):  # products with rows of N(0, 1) would be sqrt(width) too large
+            nn.init.constant_(module.norm.get_parameter("weight"), module.dense.out_features**-0.5)
         elif isinstance(module, VocabularyHead) and isinstance(module.before, nn.Identity):
             nn.init.normal_(module.table.weight, std=1.0 if module.table.embedding_dim == width else width**-0.5)
     for qkv in sights(model):

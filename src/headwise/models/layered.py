@@ -165,7 +165,7 @@ class LayeredConfig(ModelConfig):
     def _embed(self, table: nn.Embedding) -> Embedding:
         from torch import nn
 
-        from headwise.blocks.embed import Types
+        from headwise.blocks.embed import TokenTypes
 
         width = self.embedding_width or self.width
         return self.positions.embed(
@@ -173,7 +173,7 @@ class LayeredConfig(ModelConfig):
             width,
             scale=width**0.5 if self.scaled else 1.0,
             dropout=self.dropout,
-            types=Types(width, self.token_types) if self.token_types else None,
+            types=TokenTypes(width, self.token_types) if self.token_types else None,
             norm=self.norm.build(width) if self.embedding_norm else None,
             widen=nn.Linear(width, self.width) if self.embedding_width else None,
         )
@@ -204,12 +204,12 @@ class LayeredConfig(ModelConfig):
 
     def _add(self, number: int, depth: int) -> Callable[[], nn.Module]:
         """What makes the residual adds of one layer of `depth`."""
-        from headwise.blocks.residual import Add, ScaledAdd
+        from headwise.blocks.residual import LayerScaleAdd, ResidualAdd
 
         drop_path = self.drop_path * number / max(depth - 1, 1)
         if self.layer_scale:
-            return lambda: ScaledAdd(self.width, self.layer_scale, self.dropout, drop_path)
-        return lambda: Add(self.dropout, drop_path)
+            return lambda: LayerScaleAdd(self.width, self.layer_scale, self.dropout, drop_path)
+        return lambda: ResidualAdd(self.dropout, drop_path)
 
     def _site(self, causal: bool, memory: bool) -> Site:
         site = Site(

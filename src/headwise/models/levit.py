@@ -65,10 +65,10 @@ class LevitConfig(StagedConfig):
 
     def readouts(self, outputs: int) -> list[nn.Module]:
         from headwise.blocks.batchnorm import NormLinear
-        from headwise.blocks.images import Readout
+        from headwise.blocks.images import ImageHead
         from headwise.blocks.pool import Pool
 
-        return [Readout(Pool(self.pool), NormLinear(self.outer, outputs)) for _ in range(self.voices)]
+        return [ImageHead(Pool(self.pool), NormLinear(self.outer, outputs)) for _ in range(self.voices)]
 
     def encoder(self) -> ImageEncoder:
         from headwise.blocks.images import ImageEncoder
@@ -82,17 +82,17 @@ class LevitConfig(StagedConfig):
         from headwise.blocks.batchnorm import ConvNorm
         from headwise.blocks.convolution import ConvPatches
         from headwise.blocks.feedforward import identity
-        from headwise.blocks.images import Stem
+        from headwise.blocks.images import ImageStem
 
         widths = [max(self.widths[0] >> left, 1) for left in reversed(range(self.halvings))]
         layers = [
             ConvNorm(inputs, outputs, 3, 2, hardswish if outputs < widths[-1] else identity)
             for inputs, outputs in pairwise((self.channels, *widths))
         ]
-        return Stem(ConvPatches(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
+        return ImageStem(ConvPatches(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
 
     def _stage(self, number: int) -> Stack:
-        from headwise.blocks.mixers.levit_attention import BatchNormCrossProjection, NormedAttention, Shrink
+        from headwise.blocks.mixers.levit_attention import BatchNormCrossProjection, LeViTAttention, SubsampleAttention
         from headwise.blocks.stack import Stack
 
         here = self._site(number)
@@ -100,8 +100,8 @@ class LevitConfig(StagedConfig):
         if number + 1 < len(self.widths):
             after, heads = self._site(number + 1), here.width // self.head_width
             qkv = BatchNormCrossProjection(here.width, heads, self.head_width, 4 * self.head_width)
-            attention = NormedAttention(qkv, after.width, here.score_mods(heads, self.head_width), gain=1.0)
-            layers += [Shrink(attention), self._branch(self.feedforward, after)]
+            attention = LeViTAttention(qkv, after.width, here.score_mods(heads, self.head_width), gain=1.0)
+            layers += [SubsampleAttention(attention), self._branch(self.feedforward, after)]
         return Stack(layers)
 
     def _site(self, number: int) -> Site:
@@ -118,9 +118,9 @@ class LevitConfig(StagedConfig):
         """x + part(x): the norms are in the part."""
         from torch import nn
 
-        from headwise.blocks.residual import Add, Pre
+        from headwise.blocks.residual import PreNorm, ResidualAdd
 
-        return Pre([part.build(site)], nn.Identity, lambda: Add(drop_path=self.drop_path))
+        return PreNorm([part.build(site)], nn.Identity, lambda: ResidualAdd(drop_path=self.drop_path))
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -32,11 +32,11 @@ class MixerConfig(ColumnConfig):
         return mixer, *others
 
     def stem(self) -> nn.Module:
-        from headwise.blocks.images import Stem
+        from headwise.blocks.images import ImageStem
         from headwise.blocks.stems import FixedPatches
 
         stem = super().stem()
-        if isinstance(self.mixer, TokensConfig) and isinstance(stem, Stem):
+        if isinstance(self.mixer, TokensConfig) and isinstance(stem, ImageStem):
             stem.patches = FixedPatches(self.channels, self.width, self.patch, self.grid(self.patch))
         return stem
 

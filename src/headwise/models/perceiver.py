@@ -107,12 +107,12 @@ class PerceiverConfig(OneStackConfig):
         from torch import nn
 
         from headwise.blocks.heads import VocabularyHead
-        from headwise.blocks.readers import MaskedModel
+        from headwise.blocks.readers import MaskedLanguageModel
 
         table = nn.Embedding(vocab, self.embedding_width)
         tied = table if self.tie in ("auto", "all", "target") else None
         head = VocabularyHead(self.embedding_width, vocab, tied, bias=True)
-        return MaskedModel(pieces.encoder(pieces.embed(table)), head, nn.Identity())
+        return MaskedLanguageModel(pieces.encoder(pieces.embed(table)), head, nn.Identity())
 
     def _embed(self, table: nn.Embedding) -> Embedding:
         from torch import nn
@@ -135,11 +135,11 @@ class PerceiverConfig(OneStackConfig):
         return LatentEncoder(embedding, self.latents, self.width, self._latent_stack(), outputs)
 
     def _queries(self) -> Queries:
-        from headwise.blocks.latents import Instead, Queries
+        from headwise.blocks.latents import Queries, ReplaceStream
 
         site = self._place(self.embedding_width, self.width)
         layer = self._layer(site, (self.across, self.feedforward))
-        layer.adds[0] = Instead()
+        layer.adds[0] = ReplaceStream()
         return Queries(site.width, self.positions.embedding(site.width), layer)
 
     def _latent_stack(self) -> Stack:
@@ -160,12 +160,12 @@ class PerceiverConfig(OneStackConfig):
         return Stack(layers, order=order)
 
     def _layer(self, site: Site, parts: Parts) -> Any:
-        from headwise.blocks.residual import Add, ScaledAdd
+        from headwise.blocks.residual import LayerScaleAdd, ResidualAdd
 
         def add() -> nn.Module:  # layers that stand at several depths are left out equally often at each
             if self.layer_scale:
-                return ScaledAdd(site.width, self.layer_scale, self.dropout, self.drop_path)
-            return Add(self.dropout, self.drop_path)
+                return LayerScaleAdd(site.width, self.layer_scale, self.dropout, self.drop_path)
+            return ResidualAdd(self.dropout, self.drop_path)
 
         wiring = self.wiring.build()
         return wiring([part.build(site) for part in parts], lambda: self.norm.build(site.width), add)
@@ -219,12 +219,12 @@ class ImagePerceiverConfig(PerceiverConfig, PictureConfig):
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         from torch import nn
 
-        from headwise.blocks.images import ImageClassifier, Readout
+        from headwise.blocks.images import ImageClassifier, ImageHead
         from headwise.blocks.pool import Pool
 
         self.task_or_first(task)
         head = nn.Linear(self.width, outputs or 1000)
-        model = ImageClassifier(self.encoder(), [Readout(Pool("mean"), head)])
+        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), head)])
         self.begin(model)
         return model
 

@@ -39,12 +39,12 @@ class RecurrentModelConfig(ModelConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.embed import Embedding
-        from headwise.blocks.positions.absolute import NoPosition
+        from headwise.blocks.positions.absolute import NoPositions
         from headwise.blocks.stack import Encoder
         from headwise.models.assemble import Pieces, assemble
 
         def embed(table: nn.Embedding) -> Embedding:
-            return Embedding(table, NoPosition(), dropout=self.dropout)
+            return Embedding(table, NoPositions(), dropout=self.dropout)
 
         pieces = Pieces(
             self.width,
@@ -60,7 +60,7 @@ class RecurrentModelConfig(ModelConfig):
         return model
 
     def _stack(self, causal: bool) -> Stack:
-        from headwise.blocks.residual import Add
+        from headwise.blocks.residual import ResidualAdd
         from headwise.blocks.stack import Stack
 
         if self.wiring.kind == "reversible":
@@ -74,7 +74,7 @@ class RecurrentModelConfig(ModelConfig):
         site = Site(self.width, heads=1, hidden=hidden, causal=causal)
         wiring = self.wiring.build()
         layers = [
-            wiring([part.build(site)], lambda: self.norm.build(self.width), lambda: Add(self.dropout))
+            wiring([part.build(site)], lambda: self.norm.build(self.width), lambda: ResidualAdd(self.dropout))
             for _ in range(self.depth)
         ]
         return Stack(layers, wiring.close(lambda: self.norm.build(self.width)))

@@ -40,13 +40,13 @@ class ResNetConfig(StagedConfig):
         from headwise.blocks.batchnorm import ConvNorm, FrozenNorm
         from headwise.blocks.convolution import ConvPatches, basic, bottleneck, residual_stages
         from headwise.blocks.feedforward import relu
-        from headwise.blocks.images import ImageEncoder, Stem
+        from headwise.blocks.images import ImageEncoder, ImageStem
         from headwise.blocks.stack import Stack
 
         norm = FrozenNorm if self.norm == "frozen" else nn.BatchNorm2d
         layer = bottleneck if self.bottleneck else basic
         first = ConvNorm(self.channels, self.width, 7, 2, relu, norm)
-        stem = Stem(ConvPatches(self.channels, first, nn.MaxPool2d(3, 2, padding=1)), self.width)
+        stem = ImageStem(ConvPatches(self.channels, first, nn.MaxPool2d(3, 2, padding=1)), self.width)
         stages = residual_stages(self.width, self.widths, self.depths, partial(layer, norm=norm))
         return ImageEncoder(stem, Stack(stages))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from headwise.blocks.mixers.recurrent import Recurrence
-    from headwise.blocks.mixers.rnn_attention import Glimpse
+    from headwise.blocks.mixers.rnn_attention import SourceAttention
     from headwise.blocks.stack import EncoderDecoder, Stack
 
 Cell = Literal["lstm", "gru", "gru_cho"]
@@ -53,12 +53,12 @@ class Seq2SeqConfig(ModelConfig):
         """The stacks as a model whose outputs are `head` wide before they become words."""
         from headwise.blocks.bridge import RecurrentEncoder
         from headwise.blocks.embed import Embedding
-        from headwise.blocks.positions.absolute import NoPosition
+        from headwise.blocks.positions.absolute import NoPositions
         from headwise.models.assemble import Pieces, assemble
         from headwise.models.recurrent import initialise
 
         def embed(table: nn.Embedding) -> Embedding:
-            return Embedding(table, NoPosition(), dropout=self.dropout)
+            return Embedding(table, NoPositions(), dropout=self.dropout)
 
         pieces = Pieces(
             self.words,
@@ -83,10 +83,10 @@ class Seq2SeqConfig(ModelConfig):
 
     def stack(self, *parts: nn.Module) -> Stack:
         """Parts one on the other, each a layer of its own."""
-        from headwise.blocks.residual import Add, Chain
+        from headwise.blocks.residual import NoResidual, ResidualAdd
         from headwise.blocks.stack import Stack
 
-        return Stack([Chain([part], add=lambda: Add(self.dropout)) for part in parts])
+        return Stack([NoResidual([part], add=lambda: ResidualAdd(self.dropout)) for part in parts])
 
     def recurrent(self, begin: str = "zeros") -> list[nn.Module]:
         """Layers of one direction over words."""
@@ -123,13 +123,13 @@ class ChoConfig(Seq2SeqConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         from headwise.blocks.bridge import FromSummary
-        from headwise.blocks.mixers.rnn_attention import Maxout, Remembering
+        from headwise.blocks.mixers.rnn_attention import ChoDecoder, Maxout
 
         encoder = self.stack(*self.recurrent())
         recurrences = self.recurrences(self.words + self.width)
         bridge = FromSummary(recurrences[0].state_width, self.width, self.depth)
         output = Maxout(self.width + self.words + self.width, self.maxout)
-        decoder = self.stack(Remembering(recurrences, output, self.dropout))
+        decoder = self.stack(ChoDecoder(recurrences, output, self.dropout))
         return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
 
 
@@ -149,7 +149,7 @@ class BahdanauConfig(Seq2SeqConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         from headwise.blocks.bridge import FromFirstWord
         from headwise.blocks.mixers.recurrent import Recurrent
-        from headwise.blocks.mixers.rnn_attention import Maxout, Searching
+        from headwise.blocks.mixers.rnn_attention import BahdanauDecoder, Maxout
 
         seen = 2 * self.width
         inputs = [seen if layer else self.words for layer in range(self.depth)]
@@ -158,7 +158,7 @@ class BahdanauConfig(Seq2SeqConfig):
         bridge = FromFirstWord(recurrences[0].state_width, self.depth)
         output = Maxout(self.width + self.words + seen, self.maxout)
         look = glimpse(self.score, self.score_mods, self.width, seen)
-        decoder = self.stack(Searching(recurrences, look, output, self.dropout))
+        decoder = self.stack(BahdanauDecoder(recurrences, look, output, self.dropout))
         return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
 
 
@@ -185,22 +185,22 @@ class LuongConfig(Seq2SeqConfig):
 
     def _writing(self) -> list[nn.Module]:
         """The decoder's parts."""
-        from headwise.blocks.mixers.rnn_attention import Attentional, InputFeeding
+        from headwise.blocks.mixers.rnn_attention import InputFeedingDecoder, LuongDecoder
 
         if not self.attention:
             return self.recurrent(begin="memory")
-        attend = Attentional(self.width, self.width, glimpse(self.score, self.score_mods, self.width, self.width))
+        attend = LuongDecoder(self.width, self.width, glimpse(self.score, self.score_mods, self.width, self.width))
         if not self.feeding:
             return [*self.recurrent(begin="memory"), attend]
-        return [InputFeeding(self.recurrences(self.words + self.width), attend, self.dropout)]
+        return [InputFeedingDecoder(self.recurrences(self.words + self.width), attend, self.dropout)]
 
 
-def glimpse(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> Glimpse:
+def glimpse(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> SourceAttention:
     """A look from states of `width` at annotations of `memory_width`."""
-    from headwise.blocks.mixers.rnn_attention import Glimpse
+    from headwise.blocks.mixers.rnn_attention import SourceAttention
 
     site = Site(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
-    return Glimpse(score.build(width, memory_width, 1), [mod.build(site, width) for mod in score_mods])
+    return SourceAttention(score.build(width, memory_width, 1), [mod.build(site, width) for mod in score_mods])
 
 
 def sizes(small: dict[str, Any], tiny: dict[str, Any]) -> dict[str, dict[str, Any]]:

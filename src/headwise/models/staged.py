@@ -20,10 +20,10 @@ class StagedConfig(PictureConfig):
         """The heads."""
         from torch import nn
 
-        from headwise.blocks.images import Readout
+        from headwise.blocks.images import ImageHead
         from headwise.blocks.pool import Pool
 
-        return [Readout(Pool(self.pool), nn.Linear(self.outer, outputs))]
+        return [ImageHead(Pool(self.pool), nn.Linear(self.outer, outputs))]
 
     def begin(self, model: nn.Module) -> None:
         """Convolutions N(0, 2 / fan-out) (He et al. 2015), and the last gain of each residual branch 0, so that every

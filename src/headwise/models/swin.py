@@ -81,18 +81,18 @@ class SwinConfig(StagedConfig):
         return self.width * 2 ** (len(self.depths) - 1)
 
     def encoder(self) -> ImageEncoder:
-        from headwise.blocks.images import ImageEncoder, Patches, Stem
+        from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
         from headwise.blocks.stack import Stack
 
-        patches = Patches(self.channels, self.width, self.patch)
+        patches = PatchEmbedding(self.channels, self.width, self.patch)
         positions = self.positions.on_grid(self.width, self.grid(self.patch), 0)
-        stem = Stem(patches, self.width, 0, positions, self.dropout, self.norm.build(self.width))
+        stem = ImageStem(patches, self.width, 0, positions, self.dropout, self.norm.build(self.width))
         final = self.wiring.build().close(lambda: self.norm.build(self.outer))
         return ImageEncoder(stem, Stack([self.stage(number) for number in range(len(self.depths))], final))
 
     def stage(self, number: int) -> Stack:
         """Layers of one width, and the merging that ends them where another stage follows."""
-        from headwise.blocks.residual import Add
+        from headwise.blocks.residual import ResidualAdd
         from headwise.blocks.stack import Stack
 
         site, wiring = self._site(number), self.wiring.build()
@@ -101,7 +101,7 @@ class SwinConfig(StagedConfig):
             wiring(
                 [self.mixer_of(number, layer).build(site), self.feedforward.build(site)],
                 partial(self.norm.build, site.width),
-                partial(Add, self.dropout, self.drop_path * (before + layer) / max(last, 1)),
+                partial(ResidualAdd, self.dropout, self.drop_path * (before + layer) / max(last, 1)),
             )
             for layer in range(self.depths[number])
         ]
@@ -123,24 +123,24 @@ class SwinConfig(StagedConfig):
         """2 x 2 tokens into one of twice the width."""
         from torch import nn
 
-        from headwise.blocks.grid import Merging
+        from headwise.blocks.grid import PatchMerging
 
         linear = nn.Linear(4 * width, 2 * width, bias=False)
         if self.merging == "norm-first":
-            return Merging(nn.Sequential(self.norm.build(4 * width), linear))
-        return Merging(nn.Sequential(linear, self.norm.build(2 * width)))
+            return PatchMerging(nn.Sequential(self.norm.build(4 * width), linear))
+        return PatchMerging(nn.Sequential(linear, self.norm.build(2 * width)))
 
     def begin(self, model: nn.Module) -> None:
         from torch import nn
 
-        from headwise.blocks.residual import ResPost
+        from headwise.blocks.residual import ResPostNorm
         from headwise.models.init_weights import truncated
 
         truncated(model, self.outer)
         for layer in model.modules():
-            if isinstance(layer, ResPost):  # begins as the identity, as in the released code
+            if isinstance(layer, ResPostNorm):  # begins as the identity, as in the released code
                 for norm in layer.norms:
-                    nn.init.zeros_(norm.get_parameter("gain"))
+                    nn.init.zeros_(norm.get_parameter("weight"))
 
     def _site(self, stage: int) -> Site:
         width = self.width << stage

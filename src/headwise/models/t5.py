@@ -48,12 +48,12 @@ class T5Config(TwoStacksConfig):
     def before_words(self) -> nn.Module | None:
         from torch import nn
 
-        from headwise.blocks.heads import Times
+        from headwise.blocks.heads import ScaleBy
 
         narrow = super().before_words()
         if not self.scaled_outputs:
             return narrow
-        times = Times((self.embedding_width or self.width) ** -0.5)
+        times = ScaleBy((self.embedding_width or self.width) ** -0.5)
         return times if narrow is None else nn.Sequential(narrow, times)
 
     def begin(self, model: nn.Module) -> None:

@@ -48,22 +48,22 @@ class ColumnConfig(OneStackConfig, PictureConfig):
 
     def stem(self) -> nn.Module:
         """pixels -> a stream"""
-        from headwise.blocks.images import Patches, Stem
+        from headwise.blocks.images import ImageStem, PatchEmbedding
 
         grid = self.grid(self.patch)
-        patches = Patches(self.channels, self.width, self.patch)
+        patches = PatchEmbedding(self.channels, self.width, self.patch)
         positions = self.positions.on_grid(self.width, grid, self.marks)
-        return Stem(patches, self.width, self.marks, positions, self.dropout)
+        return ImageStem(patches, self.width, self.marks, positions, self.dropout)
 
     def readouts(self, outputs: int) -> list[nn.Module]:
         """The heads: one for each mark, or one for the pool of the patches."""
         from torch import nn
 
-        from headwise.blocks.images import Mark, Readout
+        from headwise.blocks.images import ImageHead, TakeClassToken
         from headwise.blocks.pool import Pool
 
-        pools: list[nn.Module] = [Mark(number) for number in range(self.marks)] or [Pool(self.pool)]
-        return [Readout(pool, nn.Linear(self.outer, outputs)) for pool in pools]
+        pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.marks)] or [Pool(self.pool)]
+        return [ImageHead(pool, nn.Linear(self.outer, outputs)) for pool in pools]
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.images import ImageClassifier

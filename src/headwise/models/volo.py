@@ -42,15 +42,15 @@ class VoloConfig(ClassStageConfig):
     norm: AnyNorm = LayerNormConfig()
 
     def stem(self) -> nn.Module:
-        from headwise.blocks.images import Stem
+        from headwise.blocks.images import ImageStem
         from headwise.blocks.stems import ConvolvedPatches
 
         width = self.outlook_width or max(1, self.width // 2)
         patches = ConvolvedPatches(self.channels, width, self.patch, self.stem_hidden, multiple=2 * self.patch)
-        return Stem(patches, width)
+        return ImageStem(patches, width)
 
     def patch_stages(self) -> list[Stack]:
-        from headwise.blocks.images import Patches, Stem
+        from headwise.blocks.images import ImageStem, PatchEmbedding
         from headwise.blocks.stack import Stack
         from headwise.blocks.stems import Regrid
 
@@ -63,7 +63,7 @@ class VoloConfig(ClassStageConfig):
             drop_path=0.0,
         )
         positions = self.positions.on_grid(self.width, self.grid(2 * self.patch), marks=0)
-        coarser = Stem(Patches(near.width, self.width, 2), self.width, 0, positions, self.dropout)
+        coarser = ImageStem(PatchEmbedding(near.width, self.width, 2), self.width, 0, positions, self.dropout)
         return [near._stack(near.stacks()[0], causal=False), Stack([Regrid(coarser)]), *super().patch_stages()]
 
     def _add(self, number: int, depth: int) -> Callable[[], nn.Module]:

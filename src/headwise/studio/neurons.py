@@ -62,7 +62,7 @@ class Neurons:
     def row(self, kind: str, layer: int, head: int, query: int, key: int) -> bytes:
         """One query at all keys; the chosen key's numbers in full."""
         inputs, exact = self._look(kind, layer)
-        asked, keys = inputs.score.ask(inputs.q), inputs.k
+        asked, keys = inputs.score.project_query(inputs.q), inputs.k
         _check(head=(head, asked.shape[1]), query=(query, asked.shape[2]), key=(key, keys.shape[2]))
         maps = self.maps.exact if exact and kind in self.maps.exact else self.maps.weights  # no others: they are equal
         weights = maps[kind][layer, head, query]
@@ -102,7 +102,7 @@ class Neurons:
 
 def added(inputs: AttentionInputs) -> Tensor:
     """What terms add to the scaled products, masks aside: (B, H, Tq, Tk)."""
-    scaled = inputs.score.meet(inputs.score.ask(inputs.q) * inputs.scale, inputs.k)
+    scaled = inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
     edited = scaled
     for mod in inputs.mods_with("edit_scores"):
         edited = mod.edit_scores(edited, inputs)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
-from headwise.blocks.attention.score_mods import Alibi, BucketBias, Rotary
-from headwise.blocks.positions.absolute import Learned, Sinusoid, sinusoid
+from headwise.blocks.attention.score_mods import Alibi, Rotary, T5Bias
+from headwise.blocks.positions.absolute import LearnedPositions, SinusoidalPositions, build_sinusoids
 from headwise.errors import UserError
 
 Floats = NDArray[np.float64]
@@ -68,8 +68,8 @@ def _decay(mean: Floats) -> dict[str, Any]:
     return {"name": "Decay", "kept": always or mostly, "says": told}
 
 
-def of_sinusoid(module: Sinusoid, length: int, head: int) -> Places:
-    table = sinusoid(torch.arange(length), module.width, module.halves)
+def of_sinusoid(module: SinusoidalPositions, length: int, head: int) -> Places:
+    table = build_sinusoids(torch.arange(length), module.width, module.halves)
     order = "all sines first, then the cosines" if module.halves else "sines in even columns, cosines in odd ones"
     return Places(
         "Sinusoid",
@@ -84,7 +84,7 @@ def of_sinusoid(module: Sinusoid, length: int, head: int) -> Places:
     )
 
 
-def of_learned(module: Learned, length: int, head: int) -> Places:
+def of_learned(module: LearnedPositions, length: int, head: int) -> Places:
     length = min(length, module.limit)
     table = module.vectors(torch.arange(length), 0, length)  # (P, C)
     return Places(
@@ -130,7 +130,7 @@ def of_alibi(module: Alibi, length: int, head: int) -> Places:
     )
 
 
-def of_buckets(module: BucketBias, length: int, head: int) -> Places:
+def of_buckets(module: T5Bias, length: int, head: int) -> Places:
     return biased(
         module,
         length,
@@ -155,7 +155,7 @@ def biased(module: ScoreMod, length: int, head: int, name: str, formula: str, sa
 
 def bucket_numbers(length: int, head: int) -> Places:
     """Which bucket a distance falls into."""
-    module = BucketBias(1)
+    module = T5Bias(1)
     module.table.weight.data = torch.arange(float(module.buckets))[:, None]
     found = of_buckets(module, length, head)
     says = f"{found.says} Here bucket n has the number n, to show where they begin and end."
@@ -163,11 +163,11 @@ def bucket_numbers(length: int, head: int) -> Places:
 
 
 DRAWN: dict[type[nn.Module], Callable[[Any, int, int], Places]] = {
-    Sinusoid: of_sinusoid,
-    Learned: of_learned,
+    SinusoidalPositions: of_sinusoid,
+    LearnedPositions: of_learned,
     Rotary: of_rotary,
     Alibi: of_alibi,
-    BucketBias: of_buckets,
+    T5Bias: of_buckets,
 }
 
 
@@ -175,7 +175,7 @@ DRAWN: dict[type[nn.Module], Callable[[Any, int, int], Places]] = {
 def shipped(kind: str, length: int, width: int, heads: int, head: int) -> Places:
     """A kind of positions that needs no run."""
     kinds: dict[str, Callable[[], Places]] = {
-        "sinusoid": lambda: of_sinusoid(Sinusoid(width), length, head),
+        "sinusoid": lambda: of_sinusoid(SinusoidalPositions(width), length, head),
         "rotary": lambda: of_rotary(Rotary(width), length, head),
         "alibi": lambda: of_alibi(Alibi(heads), length, head),
         "buckets": lambda: bucket_numbers(length, head),

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention.hard import Hard, others, reinforce
+from headwise.blocks.attention.hard import HardAttention, others, reinforce_loss
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.config.base import Config
@@ -184,12 +184,12 @@ def by_token(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
 
 def learn(model: nn.Module, *inputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
     """The model's loss. Where it makes hard choices, with REINFORCE's gradient for them (blocks/attention/hard.py)."""
-    if not (model.training and any(isinstance(module, Hard) for module in model.modules())):
+    if not (model.training and any(isinstance(module, HardAttention) for module in model.modules())):
         return model(*inputs, labels=labels, smoothing=smoothing)
     with collect("hard") as side:
         logits = model(*inputs)
     nll = by_token(logits, labels).sum(1)  # (B, T) -> (B,)
     smooth = by_token(logits, labels, smoothing).sum(1)
     counts = (labels != PAD).sum(1)
-    rows = reinforce(smooth, side.all("hard"), others(smooth, counts))
+    rows = reinforce_loss(smooth, side.all("hard"), others(smooth, counts))
     return Loss(rows.sum(), nll.detach().sum(), counts.sum())

@@ -9,7 +9,7 @@ from torch import nn
 
 from headwise.blocks.heads import Loss, Pooler
 from headwise.blocks.pool import Pool
-from headwise.blocks.readers import Reader
+from headwise.blocks.readers import TextEncoder
 from headwise.config.data import DataConfig, TokeniserConfig
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.data.examples import Examples
@@ -59,9 +59,9 @@ class EncodeImages(Encode):
     def held_out(self, data: Any) -> Any:
         nothing_to_learn()
 
-    def build(self, model: Any) -> Reader:
+    def build(self, model: Any) -> TextEncoder:
         pixels: Any = self.tokenisers.source
         own = model.sized(pixels.height, pixels.width, pixels.channels)
         pooler = own.pool == "pooler"
         pool = nn.Sequential(Pool("first"), Pooler(own.outer)) if pooler else Pool(own.pool)
-        return Reader(own.encoder(), pool)
+        return TextEncoder(own.encoder(), pool)

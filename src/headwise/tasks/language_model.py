@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
 from headwise.blocks.mixers.recurrent import Recurrent
-from headwise.blocks.segment_memory import Recall
+from headwise.blocks.segment_memory import SegmentMemory
 from headwise.config.data import DataConfig, TokeniserConfig
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.model import ModelConfig
@@ -73,7 +73,7 @@ class Language(Task):
             given |= {"segment": batch.segment, "pos": batch.pos}
         if batch.fresh is None or not recall_of(model):
             return model(batch.ids, **given)
-        carried = Recall(recall_of(model), self.carried, batch.fresh)
+        carried = SegmentMemory(recall_of(model), self.carried, batch.fresh)
         loss = model(batch.ids, carried=carried, **given)
         self.carried = carried.leaves
         return loss
@@ -147,7 +147,7 @@ class Language(Task):
                 for done in range(0, sizes[texts[0]], context):
                     texts = texts[sizes[texts] > done]  # the short ones, which stand last, are over
                     batch = blocks.batch(blocks.bounds[texts] + done)
-                    carried = Recall(model.recall, {name: each[: len(texts)] for name, each in left.items()})
+                    carried = SegmentMemory(model.recall, {name: each[: len(texts)] for name, each in left.items()})
                     counts.append((batch.labels != PAD).sum(1).numpy())
                     batch = batch.to(device)
                     nll.append(by_token(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
-from headwise.blocks.readers import MaskedModel
+from headwise.blocks.readers import MaskedLanguageModel
 from headwise.blocks.stream import Context, Stream
 from headwise.config.data import DataConfig, TokeniserConfig
 from headwise.config.decode import GREEDY, DecodeConfig
@@ -98,7 +98,7 @@ class Masked(Task):
             scores.append(replace(accuracy(guessed, true), name="next sentence"))
         return Evaluation([], [], [], scores)
 
-    def guesses(self, model: MaskedModel | Any, examples: Examples, tokens: int = 4096) -> Guesses:
+    def guesses(self, model: MaskedLanguageModel | Any, examples: Examples, tokens: int = 4096) -> Guesses:
         """What the model makes of all the examples, with words hidden that depend on these alone."""
         data = self._masking(examples, seed=0)
         starts = data.tiles()
@@ -123,7 +123,7 @@ class Masked(Task):
         texts = beginnings([text for _, text in first(pairs, count)], count)
         return filled(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
 
-    def fill(self, model: MaskedModel | Any, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
+    def fill(self, model: MaskedLanguageModel | Any, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
         """The most probable words for each mask of each text, best first."""
         tokeniser = self.tokenisers.target
         rows = [[*masked_ids(text, tokeniser, repeat(model.mask_id)), EOS] for text in texts]

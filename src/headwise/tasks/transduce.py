@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from headwise.blocks.heads import Loss
-from headwise.blocks.joined import Joined
+from headwise.blocks.joined import PrefixLM
 from headwise.blocks.stack import EncoderDecoder, LanguageModel
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.model import ModelConfig
@@ -63,7 +63,7 @@ class Transduce(Task):
         built = model.build(self.tokenisers.target.size, 0, self.config.shape)
         if not isinstance(built, LanguageModel):
             raise UserError(f"task.joined: '{model.kind}' cannot read source and target as one text; choose another")
-        return Joined(built.decoder, built.start_id, built.end_id)
+        return PrefixLM(built.decoder, built.start_id, built.end_id)
 
     @property
     def watch(self) -> Watch:
@@ -95,7 +95,7 @@ class Transduce(Task):
         sources, targets = list(listed), list(listed.values())
         outputs = self.outputs(model, sources, config)
         scores = self.scores(outputs, targets, language=language)
-        if isinstance(model, EncoderDecoder | Joined):  # an ensemble or an engine only decodes
+        if isinstance(model, EncoderDecoder | PrefixLM):  # an ensemble or an engine only decodes
             scores.append(perplexity(*self.likelihoods(model, self.examples(pairs))))
         return Evaluation(sources, outputs, targets, scores)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.experts import Load, added, summary
+from headwise.blocks.experts import ExpertLoad, added, summary
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
 from headwise.config.train import TrainConfig
@@ -23,7 +23,7 @@ from headwise.train.state import Carrying, Paced, State, Task
 class Learner:
     """Model, optimiser, schedule and moving average, with the sums of what was learnt since `reset`."""
 
-    loads: dict[LayerPath, Load]  # of experts, by their places
+    loads: dict[LayerPath, ExpertLoad]  # of experts, by their places
 
     def __init__(self, model: nn.Module, task: Task, config: TrainConfig, seed: int):
         self.task, self.seed, self.clip = task, seed, config.clip

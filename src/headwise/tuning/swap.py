@@ -23,7 +23,7 @@ from headwise.blocks.attention.multihead import (
 )
 from headwise.blocks.attention.score_mods import Causal
 from headwise.blocks.feedforward import FeedForward
-from headwise.blocks.mixers.qkv_mixer import Projected
+from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.part import Part
 from headwise.config.base import Config, validate
 from headwise.config.parts import AnyPart, PartConfig, Site
@@ -36,7 +36,7 @@ from headwise.tuning.names import chosen
 from headwise.tuning.transfer import carried
 
 Model = TypeVar("Model", nn.Module, Loaded)
-Mixer = Attention | Projected
+Mixer = Attention | QKVMixer
 SIDES = ("encoder", "decoder")
 
 

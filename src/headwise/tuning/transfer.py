@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import NoKeyBiasProjection, SelfProjection
-from headwise.blocks.images import GridLearned, Stem, resized
+from headwise.blocks.images import ImageStem, LearnedGridPositions, resized
 from headwise.blocks.mixers.lsh import SharedQKProjection
 
 
@@ -40,14 +40,14 @@ def renewed(model: nn.Module, source: nn.Module, ways: Mapping[str, str]) -> dic
     return found
 
 
-def marks(own: Stem, other: Stem) -> dict[str, Tensor]:
+def marks(own: ImageStem, other: ImageStem) -> dict[str, Tensor]:
     """The marks of `other` as far as `own` has them; further ones begin as they do in `own`."""
     if own.marks is None or other.marks is None or own.marks.shape[1] != other.marks.shape[1]:
         return {}
     return {"marks": torch.cat((other.marks[: len(own.marks)], own.marks[len(other.marks) :]))}
 
 
-def places(own: GridLearned, other: GridLearned) -> dict[str, Tensor]:
+def places(own: LearnedGridPositions, other: LearnedGridPositions) -> dict[str, Tensor]:
     """The vectors of `other` for the grid of `own`, interpolated (Dosovitskiy et al. 2021, section 3.2), and those of
     marks as above. Nothing where both are the same anyway, or the vectors of another width."""
     if (own.grid, own.marks) == (other.grid, other.marks) or own.table.shape[1] != other.table.shape[1]:
@@ -84,6 +84,6 @@ def _rows(tensor: Tensor, heads: list[int], qkv: SelfProjection, other: SelfProj
 
 FORMS: dict[type[nn.Module], Callable[[Any, Any], dict[str, Tensor]]] = {
     SelfProjection: projections,
-    Stem: marks,
-    GridLearned: places,
+    ImageStem: marks,
+    LearnedGridPositions: places,
 }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise import build
-from headwise.blocks.attention.hard import Hard, Local, others, reinforce
+from headwise.blocks.attention.hard import HardAttention, LocalAttention, others, reinforce_loss
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import chunked, plain, weights
 from headwise.blocks.attention.multihead import Attention, CrossProjection
@@ -40,7 +40,7 @@ def near(samples: Tensor, expected: Tensor) -> bool:
 
 
 def test_on_average_hard_attention_is_soft_attention() -> None:
-    inputs = look_at(SAMPLES, Hard())
+    inputs = look_at(SAMPLES, HardAttention())
     soft = plain(replace(inputs, score_mods=()))[0]
     hard = plain(inputs)
     assert near(hard, soft)
@@ -48,7 +48,7 @@ def test_on_average_hard_attention_is_soft_attention() -> None:
 
 
 def test_training_samples_one_key_and_evaluation_takes_the_heaviest() -> None:
-    hard = Hard()
+    hard = HardAttention()
     inputs = look_at(500, hard)
     soft = weights(replace(inputs, score_mods=()))
     sampled = weights(inputs)
@@ -64,7 +64,7 @@ def test_training_samples_one_key_and_evaluation_takes_the_heaviest() -> None:
 def test_hidden_keys_are_never_chosen_and_a_blind_row_gives_zeros(training: bool) -> None:
     keep = torch.tensor([[True, False, True, False]] * 300 + [[False] * 4])
     side = Collector()
-    inputs = replace(look_at(301, Padding(), Hard().train(training), keep=keep), side=side)
+    inputs = replace(look_at(301, Padding(), HardAttention().train(training), keep=keep), side=side)
     chosen = weights(inputs)
     assert not chosen[..., ~keep[0]].any()
     assert chosen[:300].sum() == 600 and not chosen[300].any()
@@ -73,7 +73,7 @@ def test_hidden_keys_are_never_chosen_and_a_blind_row_gives_zeros(training: bool
 
 def test_log_probabilities_are_those_of_the_choices() -> None:
     side = Collector("hard")
-    inputs = replace(look_at(50, Hard()), side=side, path=("here", 1))
+    inputs = replace(look_at(50, HardAttention()), side=side, path=("here", 1))
     chosen = weights(inputs)
     soft = weights(replace(inputs, score_mods=()))
     (log_prob,) = side.values["hard"]["here", 1]
@@ -99,7 +99,7 @@ def test_a_model_reports_its_choices_once_whoever_looks_on() -> None:
 def estimates(informed: bool) -> tuple[Tensor, Tensor]:
     """REINFORCE's gradient in the queries from each of many samples, and the exact one by enumeration."""
     side = Collector()
-    inputs = replace(look_at(SAMPLES, Hard()), side=side)
+    inputs = replace(look_at(SAMPLES, HardAttention()), side=side)
     aim = torch.randn(3, dtype=torch.float64)
 
     def nll(out: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def estimates(informed: bool) -> tuple[Tensor, Tensor]:
     losses = nll(plain(replace(inputs, q=q))).squeeze(1)  # (B, 1, Tq) -> (B, T)
     rows = losses.sum(1)
     baseline = others(rows, torch.full((SAMPLES,), 2)) if informed else torch.zeros(())
-    loss = reinforce(rows, side.all("hard"), baseline)
+    loss = reinforce_loss(rows, side.all("hard"), baseline)
     close(loss, rows)
     (sampled,) = torch.autograd.grad(loss.sum(), q)
     single = inputs.q[:1].clone().requires_grad_()
@@ -132,11 +132,11 @@ def test_reinforce_is_unbiased_and_a_baseline_lowers_its_variance() -> None:
 
 def test_values_learn_through_the_choice_and_weights_through_its_probability() -> None:
     side = Collector()
-    inputs = replace(look_at(4, Hard()), side=side)
+    inputs = replace(look_at(4, HardAttention()), side=side)
     q, v = inputs.q.clone().requires_grad_(), inputs.v.clone().requires_grad_()
     out = plain(replace(inputs, q=q, v=v)).square().sum((1, 3))  # (B, H, Tq, D) -> (B, Tq)
     assert torch.autograd.grad(out.sum(), q, retain_graph=True, allow_unused=True) == (None,)
-    by_value, by_query = torch.autograd.grad(reinforce(out.sum(1), side.all("hard"), torch.zeros(4)).sum(), (v, q))
+    by_value, by_query = torch.autograd.grad(reinforce_loss(out.sum(1), side.all("hard"), torch.zeros(4)).sum(), (v, q))
     assert by_value.any() and by_query.any()
 
 
@@ -196,7 +196,7 @@ def test_windows_of_a_source_work_step_by_step_and_for_beams(mode: str) -> None:
 
 
 def test_the_place_of_a_window_is_learned() -> None:
-    mod = Local(1, 3, 2).double()
+    mod = LocalAttention(1, 3, 2).double()
     plain(look_at(1, mod, keys=9)).sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in mod.parameters())
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.attention.kernels import KERNELS, chunked, kernel_named, plain, sdpa, weights
+from headwise.blocks.attention.kernels import KERNELS, chunked, get_kernel, plain, sdpa, weights
 from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.attention.score_mods import Alibi, BucketBias, Causal, Padding, Segments, Shaw, Window
+from headwise.blocks.attention.score_mods import Alibi, Causal, Padding, Segments, ShawRelative, T5Bias, Window
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
@@ -26,8 +26,8 @@ SCORE_MODS: dict[str, Callable[[], ScoreMod]] = {
     "causal": Causal,
     "window": lambda: Window(2, 1),
     "alibi": lambda: Alibi(HEADS),
-    "t5": lambda: BucketBias(HEADS, buckets=8, furthest=16),
-    "shaw": lambda: Shaw(HEAD_WIDTH, furthest=3),
+    "t5": lambda: T5Bias(HEADS, buckets=8, furthest=16),
+    "shaw": lambda: ShawRelative(HEAD_WIDTH, furthest=3),
 }
 
 
@@ -84,7 +84,7 @@ def test_weights_are_a_distribution_over_what_may_be_seen(inputs: AttentionInput
     seen = torch.ones_like(found, dtype=torch.bool) if hidden is None else ~hidden.expand_as(found)
     assert (found >= 0).all() and (found[~seen] == 0).all()
     torch.testing.assert_close(found.sum(-1), seen.any(-1).double())
-    if not any(isinstance(mod, Shaw) for mod in inputs.score_mods):
+    if not any(isinstance(mod, ShawRelative) for mod in inputs.score_mods):
         out, lively = plain(inputs), seen.any(-1)
         assert (out <= inputs.v.amax(2, keepdim=True) + 1e-9)[lively].all()
         assert (out >= inputs.v.amin(2, keepdim=True) - 1e-9)[lively].all()
@@ -174,4 +174,4 @@ def test_masks_are_made_once_for_all_layers_of_a_call() -> None:
 
 def test_a_wrong_name_lists_the_near_ones() -> None:
     with pytest.raises(UserError, match="did you mean chunked"):
-        kernel_named("chunk")
+        get_kernel("chunk")

@@ -11,9 +11,9 @@ from torch import Tensor
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import plain, weights
 from headwise.blocks.attention.multihead import Attention, CrossProjection
-from headwise.blocks.attention.score_mods import Alibi, BucketBias, Causal, Rotary, Shaw, Window
+from headwise.blocks.attention.score_mods import Alibi, Causal, Rotary, ShawRelative, T5Bias, Window
 from headwise.blocks.cache import DecodingCache
-from headwise.blocks.positions.absolute import Sinusoid
+from headwise.blocks.positions.absolute import SinusoidalPositions
 from headwise.blocks.stream import Context, Recorder, Stream
 from headwise.errors import UserError
 
@@ -52,7 +52,7 @@ def test_without_positions_a_permutation_of_the_input_permutes_the_output() -> N
 
 
 @pytest.mark.parametrize(
-    "make", [Causal, lambda: Window(1, 1), lambda: Rotary(4), lambda: Alibi(2), lambda: Shaw(4, 2)]
+    "make", [Causal, lambda: Window(1, 1), lambda: Rotary(4), lambda: Alibi(2), lambda: ShawRelative(4, 2)]
 )
 def test_terms_of_place_break_the_symmetry(make: type[ScoreMod]) -> None:
     attention, x, order = (
@@ -64,7 +64,7 @@ def test_terms_of_place_break_the_symmetry(make: type[ScoreMod]) -> None:
 
 
 def test_sinusoids_break_the_symmetry() -> None:
-    attention, positions, order = Attention(8, heads=2), Sinusoid(8), [1, 0, 2, 5, 4, 3]
+    attention, positions, order = Attention(8, heads=2), SinusoidalPositions(8), [1, 0, 2, 5, 4, 3]
 
     def placed(x: Tensor) -> Tensor:
         return attention(positions(x, torch.arange(6), 0))
@@ -121,7 +121,7 @@ def test_a_width_that_heads_cannot_share() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Window(1, 1), lambda: Rotary(4), lambda: Alibi(2), lambda: BucketBias(2), lambda: Shaw(4, 2)]
+    "make", [lambda: Window(1, 1), lambda: Rotary(4), lambda: Alibi(2), lambda: T5Bias(2), lambda: ShawRelative(4, 2)]
 )
 def test_terms_between_a_target_and_its_memory(make: type[ScoreMod]) -> None:
     """Beams folded into the queries keep their positions: each row gives what it gives alone and at once."""

@@ -6,14 +6,14 @@ import torch
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.score_mods import (
     Alibi,
-    BucketBias,
     Causal,
     Padding,
     Rotary,
     Segments,
+    T5Bias,
     Window,
     alibi_slopes,
-    bucket,
+    bucket_distances,
 )
 
 
@@ -25,14 +25,14 @@ def at(queries: int, keys: int, **rest: object) -> AttentionLayout:
 
 def test_buckets_both_ways() -> None:
     known = {0: 0, -1: 1, 1: 17, -7: 7, -8: 8, -16: 10, -32: 12, -64: 14, -91: 15, -10_000: 15, 500: 31}
-    assert bucket(torch.tensor([*known])).tolist() == [*known.values()]
-    assert bucket(torch.tensor([-90])).item() == 14
+    assert bucket_distances(torch.tensor([*known])).tolist() == [*known.values()]
+    assert bucket_distances(torch.tensor([-90])).item() == 14
 
 
 def test_buckets_of_the_past() -> None:
     known = {0: 0, -15: 15, -16: 16, -32: 21, -64: 26, -113: 31, -10_000: 31, 1: 0, 50: 0}
-    assert bucket(torch.tensor([*known]), both_ways=False).tolist() == [*known.values()]
-    assert bucket(torch.tensor([-112]), both_ways=False).item() == 30
+    assert bucket_distances(torch.tensor([*known]), both_ways=False).tolist() == [*known.values()]
+    assert bucket_distances(torch.tensor([-112]), both_ways=False).item() == 30
 
 
 def test_a_causal_mask_stands_at_the_end_of_the_keys() -> None:
@@ -80,8 +80,8 @@ def test_slopes_between_powers_of_two() -> None:
     assert alibi_slopes(12) == [*alibi_slopes(8), *(2 ** (-8 * i / 16) for i in (1, 3, 5, 7))]
 
 
-@pytest.mark.parametrize("mod", [Alibi(2), BucketBias(2)])
-def test_biases_of_rows_with_positions_of_their_own(mod: Alibi | BucketBias) -> None:
+@pytest.mark.parametrize("mod", [Alibi(2), T5Bias(2)])
+def test_biases_of_rows_with_positions_of_their_own(mod: Alibi | T5Bias) -> None:
     pos = torch.tensor([[0, 1, 2], [0, 5, 9]])
     together = mod.bias(AttentionLayout(3, 3, pos, pos))
     assert together.shape == (2, 2, 3, 3)

@@ -69,8 +69,8 @@ def test_a_score_is_its_formula(kind: str) -> None:
     score, q, k = made(kind), random(QUERIES), random(KEYS)
     expected = REFERENCES[kind](score, q, k)
     close(score(q, k), expected)
-    close(score.compare(q, score.project(k)), expected)
-    one = score.compare(q[:, :, 2:3], score.project(k))  # one query, as in a recurrent decoder
+    close(score.match_keys(q, score.project_key(k)), expected)
+    one = score.match_keys(q[:, :, 2:3], score.project_key(k))  # one query, as in a recurrent decoder
     close(one, expected[:, :, 2:3])
 
 
@@ -122,14 +122,14 @@ def test_equal_scores_give_the_mean_of_the_values(kind: str) -> None:
     if kind in ("location", "dense"):
         q = 0 * q
     k = random(1).expand(-1, -1, KEYS, -1)
-    out = plain(AttentionInputs(q, score.project(k), v, score.scale, AttentionLayout(QUERIES, KEYS), score=score))
+    out = plain(AttentionInputs(q, score.project_key(k), v, score.scale, AttentionLayout(QUERIES, KEYS), score=score))
     close(out, v.mean(2, keepdim=True).expand_as(out))
 
 
 def test_a_sharp_score_over_identical_sets_retrieves() -> None:
     k, v = random(KEYS), random(KEYS)
     sharp = made("cosine", beta=1e4)
-    close(plain(AttentionInputs(k, sharp.project(k), v, 1.0, AttentionLayout(KEYS, KEYS), score=sharp)), v)
+    close(plain(AttentionInputs(k, sharp.project_key(k), v, 1.0, AttentionLayout(KEYS, KEYS), score=sharp)), v)
 
 
 def look_with(score: Score) -> AttentionInputs:
@@ -140,7 +140,7 @@ def look_with(score: Score) -> AttentionInputs:
 
 
 def with_gradients(kernel: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs) -> list[Tensor]:
-    out = kernel(replace(inputs, k=inputs.score.project(inputs.k), shared={}))
+    out = kernel(replace(inputs, k=inputs.score.project_key(inputs.k), shared={}))
     leaves = [inputs.q, inputs.k, inputs.v, *inputs.score.parameters()]
     return [out, *torch.autograd.grad(out.sin().sum(), leaves, allow_unused=True, materialize_grads=True)]
 
@@ -172,9 +172,9 @@ class Counted(Additive):
 
     calls = 0
 
-    def project(self, k: Tensor) -> Tensor:
+    def project_key(self, k: Tensor) -> Tensor:
         self.calls += 1
-        return super().project(k)
+        return super().project_key(k)
 
 
 def test_keys_of_a_source_are_projected_once_and_shared_by_its_beams() -> None:

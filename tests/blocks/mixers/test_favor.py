@@ -16,7 +16,7 @@ from torch import Tensor
 
 import headwise
 from headwise import UserError
-from headwise.blocks.mixers.favor import KERNELS, Performer, Positive, Projection, Trigonometric
+from headwise.blocks.mixers.favor import KERNELS, Performer, Positive, RandomProjection, Trigonometric
 from headwise.blocks.mixers.linear import everywhere, nothing, onward
 from headwise.blocks.stream import Stream
 
@@ -25,7 +25,7 @@ D = 8
 
 def directions(features: int, draws: int, **settings: Any) -> Tensor:
     """(draws, features, D)."""
-    made = Projection(D, features, **settings).double()
+    made = RandomProjection(D, features, **settings).double()
     drawn = []
     for _ in range(draws):
         made.draw()

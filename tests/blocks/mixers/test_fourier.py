@@ -11,7 +11,7 @@ from torch import Tensor
 
 import headwise
 from headwise import UserError
-from headwise.blocks.mixers.fourier import Fourier, Symmetric, grouped, mixed, mixed_apart
+from headwise.blocks.mixers.fourier import FourierMixing, Symmetric, grouped, mixed, mixed_apart
 from headwise.blocks.stack import parameters
 from headwise.blocks.stream import Context, Stream
 
@@ -29,19 +29,19 @@ def matrix(n: int) -> Tensor:
 def test_it_is_the_real_part_of_a_product_with_both_matrices(length: int, width: int) -> None:
     x = torch.randn(3, length, width, dtype=torch.float64)
     expected = (matrix(length) @ x.to(torch.complex128) @ matrix(width)).real
-    torch.testing.assert_close(Fourier()(x), expected)
+    torch.testing.assert_close(FourierMixing()(x), expected)
 
 
 def test_there_is_nothing_to_learn_and_nothing_to_keep() -> None:
     kept: list[Tensor] = []
     x = torch.randn(2, 5, 4, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        Fourier()(x)
-    assert parameters(Fourier()) == 0 and not kept
+        FourierMixing()(x)
+    assert parameters(FourierMixing()) == 0 and not kept
 
 
 def test_every_text_is_transformed_over_its_own_length() -> None:
-    x, part = torch.randn(4, 5, 6, dtype=torch.float64), Fourier()
+    x, part = torch.randn(4, 5, 6, dtype=torch.float64), FourierMixing()
     found = part(Stream.of(x, KEEP))
     for row, length in enumerate(KEEP.sum(1).tolist()):
         if length:
@@ -58,16 +58,16 @@ def test_the_gradients_are_those_of_the_map_with_padding_and_without() -> None:
 
 def test_layers_of_a_call_look_for_padding_once() -> None:
     ctx, stream = Context(), Stream.of(torch.randn(4, 5, 6), KEEP)
-    Fourier()(stream, ctx.at(0))
+    FourierMixing()(stream, ctx.at(0))
     (groups, _) = next(iter(ctx.shared.values()))
     assert [(rows.tolist(), length) for rows, length in groups] == [([1, 3], 3), ([0], 5)]
-    Fourier()(stream, ctx.at(1))
+    FourierMixing()(stream, ctx.at(1))
     assert len(ctx.shared) == 1
 
 
 def test_its_map_is_a_cosine_with_signs() -> None:
     with headwise.record() as maps:
-        Fourier()(Stream.of(torch.randn(4, 5, 6), KEEP))
+        FourierMixing()(Stream.of(torch.randn(4, 5, 6), KEEP))
     (found,) = maps.of().values()
     assert found.shape == (4, 1, 5, 5) and not maps.exact
     torch.testing.assert_close(found[0, 0].double(), matrix(5).real, atol=1e-6, rtol=0)
@@ -77,9 +77,9 @@ def test_its_map_is_a_cosine_with_signs() -> None:
 
 def test_16_bit_numbers_and_tensors_without_contents_go_through() -> None:
     x = torch.randn(2, 8, 6)
-    half = Fourier()(x.bfloat16())
+    half = FourierMixing()(x.bfloat16())
     assert half.dtype == torch.bfloat16
-    torch.testing.assert_close(half.float(), Fourier()(x), atol=0.2, rtol=0.05)
+    torch.testing.assert_close(half.float(), FourierMixing()(x), atol=0.2, rtol=0.05)
     model = headwise.build("fnet-tiny", vocab=12, device="meta")
     assert model(torch.zeros(2, 6, dtype=torch.long, device="meta")).shape == (2, 6, 12)
 

@@ -15,9 +15,9 @@ from headwise.blocks.convolution import streamed
 from headwise.blocks.mixers.levit_attention import (
     BatchNormCrossProjection,
     BatchNormSelfProjection,
-    NormedAttention,
+    LeViTAttention,
     Offsets,
-    Shrink,
+    SubsampleAttention,
     strided,
 )
 from headwise.blocks.stream import Context, Stream
@@ -61,7 +61,7 @@ def test_an_offset_counts_alike_in_all_directions() -> None:
 
 
 def test_attention_written_out() -> None:
-    part = shaken(NormedAttention(BatchNormSelfProjection(WIDTH, HEADS, D, V), WIDTH, [Offsets(HEADS, GRID)]))
+    part = shaken(LeViTAttention(BatchNormSelfProjection(WIDTH, HEADS, D, V), WIDTH, [Offsets(HEADS, GRID)]))
     stream = images()
     q, k, v = part.qkv.project(stream.x).unflatten(-1, (HEADS, 2 * D + V)).split((D, D, V), -1)
     expected = written_out(q, k, v, part.score_mods[0].scores, PLACES, part.out)
@@ -69,8 +69,8 @@ def test_attention_written_out() -> None:
 
 
 def test_shrinking_attention_asks_from_every_other_place() -> None:
-    attention = NormedAttention(BatchNormCrossProjection(WIDTH, HEADS, D, V), 7, [Offsets(HEADS, GRID)], gain=1.0)
-    layer, stream = shaken(Shrink(attention)), images()
+    attention = LeViTAttention(BatchNormCrossProjection(WIDTH, HEADS, D, V), 7, [Offsets(HEADS, GRID)], gain=1.0)
+    layer, stream = shaken(SubsampleAttention(attention)), images()
     few = [(y, x) for y in (0, 2) for x in (0, 2)]
     qkv = layer.attention.qkv
     q = qkv.query(stream.x[:, [4 * y + x for y, x in few]]).unflatten(-1, (HEADS, D))

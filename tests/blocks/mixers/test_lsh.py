@@ -14,7 +14,7 @@ from headwise import UserError
 from headwise.blocks.attention.inputs import AttentionLayout
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers import lsh_chunks
-from headwise.blocks.mixers.lsh import HashedAttention
+from headwise.blocks.mixers.lsh import LSHAttention
 from headwise.blocks.record import AttentionRecord
 from headwise.blocks.stream import Context, Stream
 from headwise.config.base import validate
@@ -31,9 +31,9 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def part(chunk: int = 3, rounds: int = 3, width: int = 16, **settings: Any) -> HashedAttention:
+def part(chunk: int = 3, rounds: int = 3, width: int = 16, **settings: Any) -> LSHAttention:
     torch.manual_seed(0)
-    return HashedAttention(width, heads=2, chunk=chunk, rounds=rounds, **settings).double().eval()
+    return LSHAttention(width, heads=2, chunk=chunk, rounds=rounds, **settings).double().eval()
 
 
 def texts(rows: int = 2, length: int = 40, width: int = 16, seed: int = 1) -> Tensor:
@@ -41,7 +41,7 @@ def texts(rows: int = 2, length: int = 40, width: int = 16, seed: int = 1) -> Te
     return torch.randn(rows, length, width, dtype=torch.float64, generator=generator)
 
 
-def hashes(lsh: HashedAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def hashes(lsh: LSHAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Queries, keys, values and buckets (B, H, R, T)."""
     q, k, v = lsh.qkv.split(lsh.qkv.project(x))
     return q, k, v, lsh.hashed(k, AttentionLayout(x.shape[1], x.shape[1]), Context())
@@ -64,7 +64,7 @@ def sees(buckets: list[int], chunk: int, causal: bool) -> list[set[int]]:
     ]
 
 
-def by_definition(lsh: HashedAttention, x: Tensor) -> Tensor:
+def by_definition(lsh: LSHAttention, x: Tensor) -> Tensor:
     """One softmax over all that a token sees in some round, once; over itself where that is nobody."""
     q, k, v, buckets = hashes(lsh, x)
     out = torch.zeros_like(v)
@@ -261,7 +261,7 @@ def test_cost_grows_with_the_length_alone(causal: bool) -> None:
     counts = []
     for length in (4096, 16_384):
         with torch.device("meta"):
-            lsh, x = HashedAttention(64, heads=2, causal=causal, buckets=128), torch.empty(1, length, 64)
+            lsh, x = LSHAttention(64, heads=2, causal=causal, buckets=128), torch.empty(1, length, 64)
         with FlopCounterMode(display=False) as counter:
             lsh(x)
         counts.append(counter.get_total_flops())

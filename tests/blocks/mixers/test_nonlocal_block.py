@@ -12,7 +12,7 @@ import headwise
 from headwise.blocks.convolution import streamed
 from headwise.blocks.mixers.nonlocal_block import FORMS, NonLocal
 from headwise.blocks.record import AttentionRecord
-from headwise.blocks.residual import Pre
+from headwise.blocks.residual import PreNorm
 from headwise.blocks.stream import Context, Stream
 from headwise.config.parts import PARTS, NonLocalConfig, Site
 from headwise.errors import UserError
@@ -61,7 +61,7 @@ def test_the_sum_over_all_places_written_out(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_new_block_changes_nothing(form: str) -> None:
-    layer, stream = Pre([NonLocal(WIDTH, form=form)], nn.Identity).double(), images()
+    layer, stream = PreNorm([NonLocal(WIDTH, form=form)], nn.Identity).double(), images()
     assert torch.equal(layer(stream, Context()).x, stream.x)
 
 

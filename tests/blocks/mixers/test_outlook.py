@@ -9,7 +9,7 @@ from torch import Tensor
 import headwise
 from headwise import UserError
 from headwise.blocks.attention.inputs import ApproximateMap
-from headwise.blocks.mixers.outlook import Outlook
+from headwise.blocks.mixers.outlook import OutlookAttention
 from headwise.blocks.stream import Context, Recorder, Stream
 
 
@@ -18,7 +18,7 @@ def on_grid(rows: int, columns: int, width: int = 6, images: int = 2) -> Stream:
     return Stream(x, torch.arange(rows * columns), grid=(rows, columns))
 
 
-def place_by_place(part: Outlook, stream: Stream) -> Tensor:
+def place_by_place(part: OutlookAttention, stream: Stream) -> Tensor:
     """Algorithm 1, one window, head, place and neighbour at a time."""
     assert stream.grid is not None
     (rows, columns), heads, side = stream.grid, part.heads, part.window
@@ -46,7 +46,7 @@ def place_by_place(part: Outlook, stream: Stream) -> Tensor:
 @torch.no_grad()
 def test_it_is_its_algorithm_place_by_place(grid: tuple[int, int], window: int, stride: int) -> None:
     torch.manual_seed(0)
-    part = Outlook(6, 2, window=window, stride=stride).double()
+    part = OutlookAttention(6, 2, window=window, stride=stride).double()
     stream = on_grid(*grid)
     torch.testing.assert_close(part(stream), place_by_place(part, stream))
 
@@ -57,14 +57,14 @@ def test_its_map_times_its_values_is_its_output() -> None:
         def observe(self, place: object, inputs: ApproximateMap) -> None:  # type: ignore[override]
             self.found = inputs.weights()
 
-    part, stream, keeper = Outlook(6, 2).double(), on_grid(5, 4), Keeper()
+    part, stream, keeper = OutlookAttention(6, 2).double(), on_grid(5, 4), Keeper()
     out = part(stream, Context(record=keeper))
     values = part.value(stream.x).unflatten(-1, (2, 3)).transpose(1, 2)  # (B, T, HD) -> (B, H, T, D)
     torch.testing.assert_close(part.out((keeper.found @ values).transpose(1, 2).flatten(2)), out)
 
 
 def test_gradients_are_those_of_its_equation() -> None:
-    part, stream = Outlook(4, 2).double(), on_grid(3, 3, width=4, images=1)
+    part, stream = OutlookAttention(4, 2).double(), on_grid(3, 3, width=4, images=1)
     assert torch.autograd.gradcheck(lambda x: part(stream.with_x(x)), stream.x.requires_grad_())
 
 
@@ -77,10 +77,10 @@ def test_it_stands_in_a_vision_transformer_without_marks() -> None:
 
 def test_it_says_what_it_needs() -> None:
     with pytest.raises(UserError, match="no grid"):
-        Outlook(4, 2)(torch.randn(1, 9, 4))
+        OutlookAttention(4, 2)(torch.randn(1, 9, 4))
     with pytest.raises(UserError, match="odd side of at least the stride of 2, not 4"):
-        Outlook(4, 2, window=4)
+        OutlookAttention(4, 2, window=4)
     with pytest.raises(UserError, match="cannot be divided among 3 heads"):
-        Outlook(4, 3)
+        OutlookAttention(4, 3)
     with pytest.raises(UserError, match="outlook: would see the future in a decoder"):
         headwise.build("gpt2-tiny", vocab=12, mixer="outlook")

@@ -12,8 +12,8 @@ from torch import Tensor
 import headwise
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers.recurrent import ChoGru, Elman, Gru, Lstm, Recurrence, Recurrent
-from headwise.blocks.residual import Add, Chain
-from headwise.blocks.stream import Context, Side, Stream
+from headwise.blocks.residual import NoResidual, ResidualAdd
+from headwise.blocks.stream import Context, SideOutputs, Stream
 from headwise.config.base import validate
 from headwise.config.parts import PARTS, Site
 from headwise.errors import UserError
@@ -45,7 +45,7 @@ def stepped(recurrent: Recurrent, x: Tensor, ctx: Context) -> Tensor:
     return torch.cat([recurrent(Stream.of(x[:, t : t + 1], start=t), ctx) for t in range(x.shape[1])], dim=1)
 
 
-class Finals(Side):
+class Finals(SideOutputs):
     """What parts report, by name and place."""
 
     def __init__(self) -> None:
@@ -229,7 +229,7 @@ def test_a_decoder_of_the_transformer() -> None:
 
 def test_a_chain_is_one_part_after_the_other() -> None:
     one, two = part(Gru, hidden=WIDTH), part(Elman, hidden=WIDTH)
-    chain, x = Chain([one, two], torch.nn.Identity, lambda: Add(0.5)), random(2, LENGTH, WIDTH)
+    chain, x = NoResidual([one, two], torch.nn.Identity, lambda: ResidualAdd(0.5)), random(2, LENGTH, WIDTH)
     assert not chain.closes and not list(chain.norms.parameters())
     assert (chain(Stream.of(x), Context()).x == 0).any()  # dropped while training
     torch.testing.assert_close(chain.eval()(Stream.of(x), Context()).x, two(one(x)))

@@ -18,7 +18,7 @@ from headwise.blocks.attention.score_mods import Causal
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers import block_sparse
 from headwise.blocks.mixers.patterns import Graph
-from headwise.blocks.mixers.qkv_mixer import Projected
+from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.stream import Context, Stream
 from headwise.config.parts import PARTS, Site
 
@@ -42,7 +42,7 @@ def part(name: str, causal: bool = False, **settings: Any) -> Any:
     torch.manual_seed(0)
     config = PARTS.parse({"kind": name.split("-")[0], **KINDS.get(name, {}), **settings})
     built = config.build(Site(WIDTH, HEADS, WIDTH, causal=causal)).double()
-    assert isinstance(built, Projected)
+    assert isinstance(built, QKVMixer)
     return built
 
 

@@ -15,7 +15,7 @@ import headwise
 from headwise import UserError
 from headwise.blocks.attention.inputs import AttentionLayout
 from headwise.blocks.attention.scores import BoundedCosine
-from headwise.blocks.grid import Merging, NetworkBias, TableBias, Tiling
+from headwise.blocks.grid import NetworkPositionBias, PatchMerging, TablePositionBias, WindowPartition
 from headwise.blocks.mixers.window_attention import WindowAttention
 from headwise.blocks.stream import Context, Stream
 
@@ -30,13 +30,13 @@ def stream(rows: int, columns: int, width: int = WIDTH, **settings: Any) -> Stre
 
 def attention(window: int, shift: int = 0, **settings: Any) -> WindowAttention:
     torch.manual_seed(0)
-    table = TableBias(HEADS, window)
+    table = TablePositionBias(HEADS, window)
     nn.init.normal_(table.table)
     return WindowAttention(WIDTH, HEADS, window=window, shift=shift, score_mods=[table], **settings).double()
 
 
 def test_the_grid_of_the_paper_has_64_windows_of_which_15_are_masked() -> None:
-    plain, shifted = Tiling.of((56, 56), 7, 0), Tiling.of((56, 56), 7, 3)
+    plain, shifted = WindowPartition.of((56, 56), 7, 0), WindowPartition.of((56, 56), 7, 3)
     assert len(plain.places()) == len(shifted.places()) == 64
     assert plain.regions(plain.places()) is None
     regions = shifted.regions(shifted.places())
@@ -118,7 +118,7 @@ def test_a_vision_transformer_may_have_windows() -> None:
         headwise.build("gpt-tiny", vocab=9, mixer=windows)
 
 
-def biases(mod: NetworkBias, side: int) -> Tensor:
+def biases(mod: NetworkPositionBias, side: int) -> Tensor:
     """Of one corner of a window towards all its places, (H, side, side)."""
     places = (torch.arange(side)[:, None] * mod.window + torch.arange(side)).flatten()
     return mod.bias(AttentionLayout(side**2, side**2, places, places))[:, 0].unflatten(-1, (side, side))
@@ -127,13 +127,13 @@ def biases(mod: NetworkBias, side: int) -> Tensor:
 @torch.no_grad()
 def test_a_network_knows_windows_it_never_saw() -> None:
     torch.manual_seed(0)
-    small, large = NetworkBias(HEADS, 4), NetworkBias(HEADS, 12, reach=4)
+    small, large = NetworkPositionBias(HEADS, 4), NetworkPositionBias(HEADS, 12, reach=4)
     nn.init.normal_(small.outer.weight)
     large.load_state_dict(small.state_dict())
     close(biases(large, 12)[:, :4, :4], biases(small, 4))
     found = biases(large, 12)
     assert found.min() > 0 and found.max() < 16 and found.flatten(1).unique(dim=1).shape[1] == 144
-    wide = NetworkBias(HEADS, 12)  # by its own window: the corner of either is the same share of the way
+    wide = NetworkPositionBias(HEADS, 12)  # by its own window: the corner of either is the same share of the way
     wide.load_state_dict(small.state_dict())
     close(biases(wide, 12)[:, -1, -1], biases(small, 4)[:, -1, -1])
 
@@ -151,7 +151,7 @@ def test_bounded_cosines_are_never_large() -> None:
 @torch.no_grad()
 def test_four_neighbours_become_one() -> None:
     given = stream(3, 4, width=1)
-    merged = Merging(nn.Identity())(given, Context())
+    merged = PatchMerging(nn.Identity())(given, Context())
     grid = given.x[0, :, 0].view(3, 4)
     assert merged.grid == (2, 2) and merged.x.shape == (2, 4, 4)
     close(merged.x[0, 1], torch.stack((grid[0, 2], grid[1, 2], grid[0, 3], grid[1, 3])))  # column by column

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.blocks.positions.absolute import Learned, NoPosition, Sinusoid, sinusoid
+from headwise.blocks.positions.absolute import LearnedPositions, NoPositions, SinusoidalPositions, build_sinusoids
 from headwise.errors import UserError
 
 WIDTH, LONGEST = 32, 4096
@@ -16,7 +16,7 @@ close = torch.testing.assert_close
 
 
 def encode(count: int) -> Tensor:
-    return sinusoid(torch.arange(count), WIDTH)
+    return build_sinusoids(torch.arange(count), WIDTH)
 
 
 # Encodings that do not do (C3): what each gives for places 0 ... count - 1.
@@ -51,7 +51,7 @@ def test_formula() -> None:
 
 
 def test_halves_hold_the_same_numbers_in_the_released_order() -> None:
-    interleaved, halves = encode(50), sinusoid(torch.arange(50), WIDTH, halves=True)
+    interleaved, halves = encode(50), build_sinusoids(torch.arange(50), WIDTH, halves=True)
     close(halves, torch.cat((interleaved[:, 0::2], interleaved[:, 1::2]), dim=-1))
 
 
@@ -84,14 +84,16 @@ def test_simpler_encodings_fail_one(name: str, fails: object) -> None:
 
 
 def test_the_same_vector_whatever_the_length_and_the_content() -> None:
-    part = Sinusoid(WIDTH, ready=16)
+    part = SinusoidalPositions(WIDTH, ready=16)
     short, long = torch.randn(1, 5, WIDTH), torch.randn(3, 40, WIDTH)  # the second is beyond the ready table
     added = part(long, torch.arange(40), 0) - long
     close(added[0, :5], (part(short, torch.arange(5), 0) - short)[0])
     close(added[1], encode(40).float())
 
 
-@pytest.mark.parametrize("make", [lambda: Sinusoid(8, ready=16), lambda: Learned(8, 32), NoPosition])
+@pytest.mark.parametrize(
+    "make", [lambda: SinusoidalPositions(8, ready=16), lambda: LearnedPositions(8, 32), NoPositions]
+)
 def test_positions_given_one_by_one_are_those_given_at_once(make: object) -> None:
     part, x, pos = make(), torch.randn(2, 20, 8), torch.arange(20)
     whole = part(x, pos, 0)
@@ -101,12 +103,12 @@ def test_positions_given_one_by_one_are_those_given_at_once(make: object) -> Non
 
 
 def test_odd_widths_end_with_a_sine() -> None:
-    assert sinusoid(torch.arange(3), 5).shape == (3, 5)
-    assert sinusoid(torch.arange(3), 5, halves=True).shape == (3, 5)
+    assert build_sinusoids(torch.arange(3), 5).shape == (3, 5)
+    assert build_sinusoids(torch.arange(3), 5, halves=True).shape == (3, 5)
 
 
 def test_a_learned_table_has_an_end() -> None:
-    part, x = Learned(8, limit=10), torch.zeros(1, 1, 8)
+    part, x = LearnedPositions(8, limit=10), torch.zeros(1, 1, 8)
     part(x, torch.tensor([9]), 9)
     for start in (10, -1):
         with pytest.raises(UserError, match=r"11 tokens does not fit the learned table of 10; set positions\.limit"):

@@ -8,14 +8,14 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.blocks.feedforward import FeedForward
-from headwise.blocks.positions.absolute import Axial
+from headwise.blocks.positions.absolute import AxialPositions
 from headwise.blocks.stack import parameters
 
 close = torch.testing.assert_close
 
 
 def test_a_place_is_its_row_and_its_column() -> None:
-    part = Axial((3, 4), (2, 6))
+    part = AxialPositions((3, 4), (2, 6))
     added = part(torch.zeros(1, 12, 8), torch.arange(12), 0)[0]
     for place in range(12):
         close(added[place], torch.cat((part.rows[place // 4], part.columns[place % 4])))
@@ -23,7 +23,7 @@ def test_a_place_is_its_row_and_its_column() -> None:
 
 
 def test_places_given_one_by_one_or_by_row_are_those_given_at_once() -> None:
-    part, x, pos = Axial((3, 4), (2, 6)), torch.randn(2, 12, 8), torch.arange(12)
+    part, x, pos = AxialPositions((3, 4), (2, 6)), torch.randn(2, 12, 8), torch.arange(12)
     whole = part(x, pos, 0)
     for start in range(12):
         close(part(x[:, start : start + 1], pos[start : start + 1], start), whole[:, start : start + 1])
@@ -31,7 +31,7 @@ def test_places_given_one_by_one_or_by_row_are_those_given_at_once() -> None:
 
 
 def test_a_grid_has_an_end_and_a_writer_knows_it() -> None:
-    part = Axial((3, 4), (2, 6))
+    part = AxialPositions((3, 4), (2, 6))
     with pytest.raises(UserError, match=r"13 tokens does not fit the learned table of 12; set positions\.shape higher"):
         part(torch.zeros(1, 13, 8), torch.arange(13), 0)
     model = headwise.build("gpt-tiny", vocab=12, positions={"kind": "axial", "shape": (3, 4)})

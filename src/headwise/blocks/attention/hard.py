@@ -15,11 +15,11 @@ from headwise.blocks.attention.inputs import AttentionInputs, ScoreMod
 from headwise.blocks.attention.scores import matrices
 
 
-class Hard(ScoreMod):
+class HardAttention(ScoreMod):
     """One key instead of a mean of all: sampled by its weight in training, the heaviest one in evaluation.
 
     The choice has no gradient, so the log-probability of each, (B, H, Tq), goes to the side outputs as "hard",
-    for `reinforce`. Over samples the mean of its output is that of soft attention.
+    for `reinforce_loss`. Over samples the mean of its output is that of soft attention.
     """
 
     def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
@@ -53,7 +53,7 @@ def others(losses: Tensor, counts: Tensor) -> Tensor:
     return counts * (losses.sum() - losses) / (counts.sum() - counts).clamp(min=1)
 
 
-def reinforce(losses: Tensor, log_probs: Iterable[Tensor], baseline: Tensor) -> Tensor:
+def reinforce_loss(losses: Tensor, log_probs: Iterable[Tensor], baseline: Tensor) -> Tensor:
     """The rows' losses (B,) with a gradient that is an unbiased estimate for the expectation over hard choices:
     grad L + (L - b) grad log p(choices), Xu et al. eq. 12 without its entropy term.
 
@@ -63,7 +63,7 @@ def reinforce(losses: Tensor, log_probs: Iterable[Tensor], baseline: Tensor) -> 
     return losses + (losses.detach() - baseline) * (chosen - chosen.detach())
 
 
-class Local(ScoreMod):
+class LocalAttention(ScoreMod):
     """A window around a predicted place: p = S sigmoid(v tanh(W q)), keys beyond p +- reach hidden, and weights times
     exp(-(s - p)^2 / (2 (reach/2)^2)). S is the number of real keys, so it looks at a whole source, not at a past."""
 

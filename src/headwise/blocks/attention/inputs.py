@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention.scores import DOT, Score
-from headwise.blocks.stream import NO_SIDE, LayerPath, Side
+from headwise.blocks.stream import NO_SIDE, LayerPath, SideOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class AttentionInputs:
     shared: dict[Any, Any] = field(default_factory=dict)
     is_cross: bool = False  # cross-attention
     score: Score = DOT
-    side: Side = NO_SIDE  # collects what score mods report, under `path`
+    side: SideOutputs = NO_SIDE  # collects what score mods report, under `path`
     path: LayerPath = ()
 
     def mods_with(self, *hooks: str) -> list[ScoreMod]:

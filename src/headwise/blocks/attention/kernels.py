@@ -28,7 +28,7 @@ def unfused(inputs: AttentionInputs) -> list[nn.Module]:
 
 def weights(inputs: AttentionInputs) -> Tensor:
     """The attention weights: softmax(score(q, k) + bias + mask), (B, H, Tq, Tk)."""
-    scores = inputs.score.meet(inputs.score.ask(inputs.q) * inputs.scale, inputs.k)
+    scores = inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
     for mod in inputs.mods_with("edit_scores"):
         scores = mod.edit_scores(scores, inputs)
     bias, mask = inputs.bias(), inputs.mask()
@@ -77,7 +77,13 @@ def sdpa(inputs: AttentionInputs) -> Tensor:
     if mask is not None and mask.dim() == 3:
         mask = mask.unsqueeze(0)
     return F.scaled_dot_product_attention(
-        inputs.score.ask(inputs.q), inputs.k, inputs.v, mask, inputs.dropout, is_causal=causal, scale=inputs.scale
+        inputs.score.project_query(inputs.q),
+        inputs.k,
+        inputs.v,
+        mask,
+        inputs.dropout,
+        is_causal=causal,
+        scale=inputs.scale,
     )
 
 
@@ -122,7 +128,7 @@ def auto(inputs: AttentionInputs) -> Tensor:
 KERNELS: dict[str, Kernel] = {"auto": auto, "plain": plain, "sdpa": sdpa, "chunked": chunked}
 
 
-def kernel_named(name: str) -> Kernel:
+def get_kernel(name: str) -> Kernel:
     """A kernel by name."""
     if name not in KERNELS:
         raise UserError(f"kernel: there is no '{name}'; {nearest(name, KERNELS)}")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.attention.kernels import kernel_named
+from headwise.blocks.attention.kernels import get_kernel
 from headwise.blocks.attention.score_mods import ALWAYS, Causal
 from headwise.blocks.attention.scores import BOTH, Scaled, Score
 from headwise.blocks.part import Part, Properties
@@ -42,7 +42,7 @@ class SelfProjection(nn.Module):
         for mod in score_mods:
             if "rotate" in mod.hooks:  # before caching, so that a key is rotated once
                 q, k = (mod.rotate(x, stream.pos) if x.shape[-1] else x for x in (q, k))
-        kept = score.project(self.repeat_kv(k) if score.by_head else k)
+        kept = score.project_key(self.repeat_kv(k) if score.by_head else k)
         k, v = ctx.cache.extend(ctx.path, 2, kept, v)
         layout = self._layout(stream, ctx, k.shape[2], any(mod.needs_positions for mod in score_mods))
         return q, self.repeat_kv(k), self.repeat_kv(v), layout
@@ -129,7 +129,7 @@ class SelectedProjections(GroupedQueryProjection):
         return made.get("queries", self.repeat_kv(none)), made.get("keys", none), made["values"]
 
 
-def read_by(score: Score, score_mods: Sequence[ScoreMod]) -> frozenset[str]:
+def find_operands_read(score: Score, score_mods: Sequence[ScoreMod]) -> frozenset[str]:
     """Whether anybody reads queries, keys, or both."""
     return score.reads.union(*(mod.reads for mod in score_mods))
 
@@ -176,9 +176,9 @@ class CrossProjection(nn.Module):
         q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
         for mod in score_mods:
             if "rotate" in mod.hooks:
-                q = mod.rotate(q, folded(stream.pos, q.shape[2]))
+                q = mod.rotate(q, fold_beams(stream.pos, q.shape[2]))
         # None where no mod needs positions, so that all layers of a step share one mask.
-        pos = folded(stream.pos, q.shape[2]) if any(mod.needs_positions for mod in score_mods) else None
+        pos = fold_beams(stream.pos, q.shape[2]) if any(mod.needs_positions for mod in score_mods) else None
         return q, k, v, AttentionLayout(q.shape[2], k.shape[2], pos, memory.pos, memory.keep)
 
     def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
@@ -191,10 +191,10 @@ class CrossProjection(nn.Module):
         for mod in score_mods:
             if "rotate" in mod.hooks and keys:
                 k = mod.rotate(k, memory.pos)
-        return score.project(k), v
+        return score.project_key(k), v
 
 
-def folded(pos: Tensor, queries: int) -> Tensor:
+def fold_beams(pos: Tensor, queries: int) -> Tensor:
     """Fold the positions of beams into one row of queries: (T,) -> (K*T,) or (B*K, T) -> (B, K*T)."""
     if pos.shape[-1] == queries:
         return pos
@@ -234,7 +234,7 @@ class Attention(Part):
         self.score = score if score is not None else Scaled(head_width)
         self.scale = scale or self.score.scale
         self.dropout = dropout
-        self.kernel = kernel_named(kernel)
+        self.kernel = get_kernel(kernel)
         self.all_score_mods: tuple[ScoreMod, ...] = (*score_mods, *ALWAYS)
 
     @property
@@ -247,8 +247,8 @@ class Attention(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         q, k, v, layout = self.qkv(stream, ctx, self.all_score_mods, self.score)
-        if ctx.asked is not None and self._queries_are_independent():
-            q, layout = q[:, :, : ctx.asked], layout.take_first(ctx.asked)
+        if ctx.outputs_needed is not None and self._queries_are_independent():
+            q, layout = q[:, :, : ctx.outputs_needed], layout.take_first(ctx.outputs_needed)
         dropout = self.dropout if self.training else 0.0
         is_cross = isinstance(self.qkv, CrossProjection)
         inputs = AttentionInputs(
@@ -265,9 +265,9 @@ class Attention(Part):
             ctx.side,
             ctx.path,
         )
-        inputs = ctx.record.before(ctx.path, inputs)
+        inputs = ctx.record.edit_inputs(ctx.path, inputs)
         ctx.record.observe(ctx.path, inputs)
-        mixed = ctx.record.heads(ctx.path, self.kernel(inputs)).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
+        mixed = ctx.record.edit_heads(ctx.path, self.kernel(inputs)).transpose(1, 2)  # (B, H, Tq, D) -> (B, Tq, H, D)
         return self.out(mixed.reshape(len(stream.x), -1, mixed.shape[2] * mixed.shape[3]))
 
     def _queries_are_independent(self) -> bool:

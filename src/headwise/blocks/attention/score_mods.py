@@ -108,7 +108,7 @@ class Alibi(ScoreMod):
         return -self.slopes[:, None, None] * distance
 
 
-def bucket(distance: Tensor, buckets: int = 32, furthest: int = 128, both_ways: bool = True) -> Tensor:
+def bucket_distances(distance: Tensor, buckets: int = 32, furthest: int = 128, both_ways: bool = True) -> Tensor:
     """T5's relative position bucket of a distance j - i: near ones exact, far ones by their logarithm."""
     base = torch.zeros_like(distance)
     if both_ways:
@@ -124,7 +124,7 @@ def bucket(distance: Tensor, buckets: int = 32, furthest: int = 128, both_ways: 
     return base + torch.where(distance < exact, distance, far)
 
 
-class BucketBias(ScoreMod):
+class T5Bias(ScoreMod):
     """T5's relative position bias: a learned scalar for each head and bucket of distance, shared by all layers of a
     stack (Raffel et al. 2020)."""
 
@@ -138,11 +138,11 @@ class BucketBias(ScoreMod):
         self.both_ways = both_ways
 
     def bias(self, layout: AttentionLayout) -> Tensor:
-        where = bucket(layout.distance(), self.buckets, self.furthest, self.both_ways)
+        where = bucket_distances(layout.distance(), self.buckets, self.furthest, self.both_ways)
         return self.table(where).movedim(-1, -3)  # (..., Tq, Tk, H) -> (..., H, Tq, Tk)
 
 
-class Shaw(ScoreMod):
+class ShawRelative(ScoreMod):
     """Relative position representations (Shaw et al. 2018): e_ij = q_i (k_j + a_ij)^T / sqrt(D) and z_i = sum_j w_ij
     (v_j + b_ij), with a_ij and b_ij looked up by the clipped distance j - i and shared over heads."""
 

@@ -23,38 +23,38 @@ BOTH = frozenset(("queries", "keys"))
 class Score(nn.Module):
     """How well a query and a key fit together.
 
-    `ask` and `project` are made once of each query and each key; only `meet` sees both. A score that leaves `meet`
-    the dot product costs N + M calls instead of N * M, and fused kernels take it.
+    `project_query` and `project_key` are made once of each query and each key; only `match` sees both. A score that
+    leaves `match` the dot product costs N + M calls instead of N * M, and fused kernels take it.
     """
 
-    scale: float = 1.0  # apart from `ask`, because fused kernels scale for free
+    scale: float = 1.0  # apart from `project_query`, because fused kernels scale for free
     length_free: bool = True
     by_head: ClassVar[bool] = False  # whether each head projects keys in a way of its own
     reads: frozenset[str] = BOTH  # what nobody reads is not projected
 
     @property
     def fused(self) -> bool:
-        """Whether it is a dot product of what `ask` and `project` make."""
-        return type(self).meet is Score.meet
+        """Whether it is a dot product of what `project_query` and `project_key` make."""
+        return type(self).match is Score.match
 
-    def ask(self, q: Tensor) -> Tensor:
+    def project_query(self, q: Tensor) -> Tensor:
         """(B, H, Tq, D) -> what meets the keys."""
         return q
 
-    def project(self, k: Tensor) -> Tensor:
+    def project_key(self, k: Tensor) -> Tensor:
         """(B, H, Tk, D) -> what is kept of the keys, once per source."""
         return k
 
-    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
         """Asked queries and projected keys -> scores (B, H, Tq, Tk)."""
         return asked @ keys.transpose(-2, -1)
 
-    def compare(self, q: Tensor, keys: Tensor) -> Tensor:
+    def match_keys(self, q: Tensor, keys: Tensor) -> Tensor:
         """Queries (B, H, Tq, D) and projected keys -> scores (B, H, Tq, Tk)."""
-        return self.meet(self.ask(q) * self.scale, keys)
+        return self.match(self.project_query(q) * self.scale, keys)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        return self.compare(q, self.project(k))
+        return self.match_keys(q, self.project_key(k))
 
 
 class Dot(Score):
@@ -81,7 +81,7 @@ class General(Score):
         super().__init__()
         self.weight = matrices(heads, width_k, width_q)
 
-    def project(self, k: Tensor) -> Tensor:
+    def project_key(self, k: Tensor) -> Tensor:
         return head_by_head(k, self.weight)  # (B, H, Tk, Dk) -> (B, H, Tk, Dq)
 
 
@@ -92,10 +92,10 @@ class Cosine(Score):
         super().__init__()
         self.beta = nn.Parameter(torch.full((heads, 1, 1), float(beta)), requires_grad=learned)
 
-    def ask(self, q: Tensor) -> Tensor:
+    def project_query(self, q: Tensor) -> Tensor:
         return self.beta * F.normalize(q, dim=-1)
 
-    def project(self, k: Tensor) -> Tensor:
+    def project_key(self, k: Tensor) -> Tensor:
         return F.normalize(k, dim=-1)
 
 
@@ -108,10 +108,10 @@ class BoundedCosine(Score):
         self.log_factor = nn.Parameter(torch.full((heads, 1, 1), math.log(initial)))
         self.most = math.log(most)
 
-    def ask(self, q: Tensor) -> Tensor:
+    def project_query(self, q: Tensor) -> Tensor:
         return self.log_factor.clamp(max=self.most).exp() * F.normalize(q, dim=-1)
 
-    def project(self, k: Tensor) -> Tensor:
+    def project_key(self, k: Tensor) -> Tensor:
         return F.normalize(k, dim=-1)
 
 
@@ -126,13 +126,13 @@ class Additive(Score):
         self.key = matrices(heads, width_k, hidden)
         self.out = matrices(heads, hidden, 1)
 
-    def ask(self, q: Tensor) -> Tensor:
+    def project_query(self, q: Tensor) -> Tensor:
         return head_by_head(q, self.query)  # (B, H, Tq, D) -> (B, H, Tq, A)
 
-    def project(self, k: Tensor) -> Tensor:
+    def project_key(self, k: Tensor) -> Tensor:
         return head_by_head(k, self.key)  # (B, H, Tk, D) -> (B, H, Tk, A)
 
-    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
         both = (asked.unsqueeze(3) + keys.unsqueeze(2)).tanh()  # (B, H, Tq, Tk, A)
         return torch.einsum("bhqka,ha->bhqk", both, self.out.squeeze(-1))
 
@@ -149,10 +149,10 @@ class Location(Score):
         self.limit = limit
         self.weight = matrices(heads, width_q, limit)
 
-    def ask(self, q: Tensor) -> Tensor:
+    def project_query(self, q: Tensor) -> Tensor:
         return head_by_head(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, limit)
 
-    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
         return asked[..., : places(keys, self.limit, self.kind)]
 
 

@@ -40,8 +40,8 @@ class Dense(Location):
 
     kind = "dense"
 
-    def ask(self, q: Tensor) -> Tensor:
-        return super().ask(q.relu())  # (B, H, Tq, D) -> (B, H, Tq, N)
+    def project_query(self, q: Tensor) -> Tensor:
+        return super().project_query(q.relu())  # (B, H, Tq, D) -> (B, H, Tq, N)
 
 
 class FactorisedDense(Dense):
@@ -51,8 +51,8 @@ class FactorisedDense(Dense):
         super().__init__(width_q, heads, 2 * math.isqrt(limit - 1) + 2)  # both in one product
         self.limit = limit
 
-    def ask(self, q: Tensor) -> Tensor:
-        far, near = super().ask(q).chunk(2, dim=-1)  # 2 x (B, H, Tq, n)
+    def project_query(self, q: Tensor) -> Tensor:
+        far, near = super().project_query(q).chunk(2, dim=-1)  # 2 x (B, H, Tq, n)
         return (far.unsqueeze(-1) * near.unsqueeze(-2)).flatten(-2)  # (B, H, Tq, n, n) -> (B, H, Tq, n^2)
 
 
@@ -73,10 +73,10 @@ class Random(Score):
         """Of the queries at places `start` ... `end` - 1, for as many keys: (H, Tq, Tk)."""
         return self.table[:, start:end, :end]
 
-    def ask(self, q: Tensor) -> Tensor:
+    def project_query(self, q: Tensor) -> Tensor:
         return q[..., :0]  # only how many they are counts
 
-    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
         queries, length = asked.shape[2], places(keys, self.limit, self.kind)
         if queries not in (1, length):  # cut into chunks, or of another text: nobody knows their places
             raise UserError(
@@ -111,7 +111,7 @@ class Mixture(Score):
         self.length_free = all(score.length_free for score in scores)
         self.reads = frozenset[str]().union(*(score.reads for score in scores))
 
-    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
         return self.join([score(asked, keys) for score in self.scores])
 
     def join(self, found: Sequence[Tensor]) -> Tensor:

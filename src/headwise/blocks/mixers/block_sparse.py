@@ -22,7 +22,7 @@ PIECE = 2**21  # how many numbers of keys are put together at a time; accelerato
 LARGE = 2**26
 
 
-def attend_chosen(
+def attend_blocks(
     q: Tensor, k: Tensor, v: Tensor, more_k: Tensor, more_v: Tensor, mask: Tensor, slots: Tensor
 ) -> Tensor:
     """Each block at those that `slots` name, and at `more`: 3 x (B, H, N, S, D), 2 x (B, H, 1, E, D), what is added to
@@ -38,7 +38,7 @@ def attend_chosen(
 def _some_heads(
     span: int, q: Tensor, k: Tensor, v: Tensor, more_k: Tensor, more_v: Tensor, mask: Tensor, slots: Tensor
 ) -> Tensor:
-    """`attend_chosen` for `span` blocks of each head at a time."""
+    """`attend_blocks` for `span` blocks of each head at a time."""
     found = []
     for asking, hidden, chosen in zip(*(x.split(span, 2) for x in (q, mask, slots)), strict=True):
         make_k, make_v = partial(_beside, k, more_k, chosen), partial(_beside, v, more_v, chosen)

@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from headwise.blocks.mixers.qkv_mixer import Projected
+from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.part import Properties
 from headwise.blocks.stream import Context, Stream
 
 
-class Compressed(Projected):
+class CompressedAttention(QKVMixer):
     """softmax(Q conv(K)^T / sqrt(D)) conv(V) with convolutions of kernel and stride `factor`: n^2 / factor scores.
 
     They begin as means of their tokens, so that weights of exact attention are a good start.

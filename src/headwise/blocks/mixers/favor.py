@@ -36,7 +36,7 @@ from headwise.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
-class Directions(FeatureMap):
+class RandomFeatures(FeatureMap):
     """A map along random directions w, the rows of `matrix` (M, D)."""
 
     matrix: Tensor
@@ -52,7 +52,7 @@ class Directions(FeatureMap):
 
 
 @dataclass(frozen=True)
-class Positive(Directions):
+class Positive(RandomFeatures):
     """phi(x) = M^-1/2 (exp(w x' - |x'|^2 / 2 - max) + epsilon), with the maximum of w x' over a query's features, and
     over all features of all keys.
 
@@ -109,7 +109,7 @@ class Positive(Directions):
 
 
 @dataclass(frozen=True)
-class Relu(Directions):
+class Relu(RandomFeatures):
     """phi(x) = relu(w x') + epsilon: another kernel than softmax's, and often a better one to train with."""
 
     epsilon: float = 1e-3
@@ -122,7 +122,7 @@ class Relu(Directions):
 
 
 @dataclass(frozen=True)
-class Trigonometric(Directions):
+class Trigonometric(RandomFeatures):
     """phi(x) = M^-1/2 exp(|x'|^2 / 2) [sin w x'; cos w x'], for comparison: unbiased, too, but where a weight is small
     its estimate is not, and may be negative (eq. 5 and lemma 2)."""
 
@@ -143,7 +143,7 @@ KERNELS: dict[str, Callable[[Tensor], FeatureMap]] = {
 }
 
 
-class Projection(nn.Module):
+class RandomProjection(nn.Module):
     """M random directions (M, D), drawn anew after every `redraw` passes in training (0: never); in evaluation they
     stay. The seed of the draw and the count of passes belong to a checkpoint, so that a resumed run goes on with the
     same bits; directions of several checkpoints have no mean, but a last seed.
@@ -227,7 +227,7 @@ class Performer(LinearAttention):
             raise UserError(f"features: {features} cannot be drawn; give 1 or more, or 0 for D log D")
         count = features or max(1, int(self.head_width * math.log(self.head_width)))
         self.kernel = KERNELS[kernel]
-        self.projection = Projection(self.head_width, count, orthogonal, norms, redraw)
+        self.projection = RandomProjection(self.head_width, count, orthogonal, norms, redraw)
 
     def phi(self) -> FeatureMap:
         return self.kernel(self.projection())

@@ -24,7 +24,7 @@ from headwise.blocks.stream import Context, Stream
 Groups = list[tuple[Tensor, int]]  # rows of one length, and that length
 
 
-class Fourier(Part):
+class FourierMixing(Part):
     """y = Re(F_T x F_C) with F_n[j, k] = exp(-2 pi i j k / n): nothing to learn. Padding stands on the right."""
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:

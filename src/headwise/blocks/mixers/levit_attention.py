@@ -18,7 +18,7 @@ from headwise.blocks.attention.kernels import plain
 from headwise.blocks.attention.scores import Score
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.feedforward import FeedForward
-from headwise.blocks.images import marks_of
+from headwise.blocks.images import count_class_tokens
 from headwise.blocks.latents import UnevenAttention, UnevenCrossProjection, UnevenSelfProjection, seeing
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
@@ -64,7 +64,7 @@ class BatchNormCrossProjection(UnevenCrossProjection):
 
     def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
         k, v = heads_of(self.project(memory.x), self.heads, (self.head_width, self.value_width))
-        return score.project(k), v
+        return score.project_key(k), v
 
 
 def heads_of(fused: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, ...]:
@@ -72,7 +72,7 @@ def heads_of(fused: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, 
     return fused.unflatten(-1, (heads, -1)).transpose(1, 2).split(tuple(widths), -1)
 
 
-class NormedAttention(UnevenAttention):
+class LeViTAttention(UnevenAttention):
     """Softmax attention with batch norm in all projections and hard swish before the last (section 4.2). `gain` is what
     the last norm begins with."""
 
@@ -92,7 +92,7 @@ class NormedAttention(UnevenAttention):
         self.out = nn.Sequential(nn.Hardswish(), last)  # type: ignore[assignment]
 
 
-class NormedFeedForward(FeedForward):
+class LeViTFeedForward(FeedForward):
     """norm(W norm(W x)) with hard swish between (section 4.2)."""
 
     def __init__(self, width: int, hidden: int):
@@ -102,11 +102,11 @@ class NormedFeedForward(FeedForward):
         self.outer = LinearNorm(hidden, width, gain=0.0)  # type: ignore[assignment]
 
 
-class Shrink(nn.Module):
+class SubsampleAttention(nn.Module):
     """Every other token of every other row looks at all of them (section 4.2, figure 5 right): a layer onto half the
     grid and another width, without a residual."""
 
-    def __init__(self, attention: NormedAttention):
+    def __init__(self, attention: LeViTAttention):
         super().__init__()
         self.attention = attention
 
@@ -118,7 +118,7 @@ class Shrink(nn.Module):
 
 def strided(stream: Stream) -> tuple[Stream, tuple[int, int]]:
     """Every other token of every other row, where it stood, and the grid that they make."""
-    if marks := marks_of(stream):
+    if marks := count_class_tokens(stream):
         raise UserError(f"marks: a grid with {marks} before it cannot shrink; set marks = 0")
     assert stream.grid is not None
     # (B, hw, C) -> (B, h, w, C) -> (B, h/2, w/2, C) -> (B, hw/4, C)

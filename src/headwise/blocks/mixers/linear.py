@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from headwise.blocks.mixers.qkv_mixer import Projected
+from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.part import Properties
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
@@ -67,7 +67,7 @@ class Elu(FeatureMap):
         return self.queries(k)
 
 
-class LinearAttention(Projected):
+class LinearAttention(QKVMixer):
     """phi(Q) (phi(K)^T V), each row divided by its sum of weights; in a decoder, with a state of constant size.
 
     >>> LinearAttention(64, heads=4)(torch.zeros(2, 10, 64)).shape

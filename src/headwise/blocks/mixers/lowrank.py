@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.mixers.qkv_mixer import Projected
+from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.part import Properties
 from headwise.blocks.stream import NO_RECORD, Context, Stream
 from headwise.errors import UserError
@@ -54,7 +54,7 @@ class Summary(nn.Module):
         return torch.einsum("kt,btc->bkc", matrix, x * real), matrix @ real
 
 
-class LowRankAttention(Projected):
+class LowRankAttention(QKVMixer):
     """softmax(Q (E K)^T / sqrt(D)) (F V) (Wang et al. 2020, eq. 7). Without `values` they have the keys' matrix, F = E.
 
     The map that it implies is softmax(...) F: its rows need not be positive, nor sum to one.

@@ -26,8 +26,8 @@ from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, At
 from headwise.blocks.attention.multihead import SelfProjection
 from headwise.blocks.attention.score_mods import ALWAYS
 from headwise.blocks.heads import product_dtype
-from headwise.blocks.mixers.lsh_kernel import NOWHERE, Meeting, Mix, weights
-from headwise.blocks.mixers.qkv_mixer import Projected
+from headwise.blocks.mixers.lsh_kernel import NOWHERE, ChunkedAttention, Mix, weights
+from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.part import Properties
 from headwise.blocks.reversible import NOTES
 from headwise.blocks.stream import Context, Stream
@@ -56,7 +56,7 @@ class SharedQKProjection(SelfProjection):
         return self._layout(stream, ctx, keys, positions=False)
 
 
-class Others(ScoreMod):
+class NotSelf(ScoreMod):
     """Hide the token itself, which would outshine all others; the first of a causal text has nobody else."""
 
     may_mask_all = False
@@ -75,7 +75,7 @@ class Others(ScoreMod):
         return hidden & ~(hidden.all(-1, keepdim=True) & ones.tril(layout.offset))
 
 
-class HashedAttention(Projected):
+class LSHAttention(QKVMixer):
     """softmax over the keys that share a bucket with the query in some round, in chunks of `chunk` places.
 
     Buckets are 2^p: as many as `buckets`, or the power of two below 2 n / chunk for a text of n tokens, and one where
@@ -130,7 +130,7 @@ class HashedAttention(Projected):
         out, implied = (self.glance if going_on else self.meet)(q, k, v, apart(buckets, layout), layout)
 
         def exact() -> AttentionInputs:
-            return AttentionInputs(q, k, v, 1.0, layout, (Others(self.causal), *ALWAYS))
+            return AttentionInputs(q, k, v, 1.0, layout, (NotSelf(self.causal), *ALWAYS))
 
         ctx.record.observe(ctx.path, ApproximateMap(implied, exact))
         return out
@@ -140,7 +140,7 @@ class HashedAttention(Projected):
         most = (
             2 ** self.largest(layout) + 1 if layout.key_segment is None else 0
         )  # with padding's; documents have theirs
-        meeting = Meeting.of(buckets, self.chunk, self.causal, self.shortcuts, most)
+        meeting = ChunkedAttention.of(buckets, self.chunk, self.causal, self.shortcuts, most)
         low = product_dtype(self.out.weight)
         q = F.pad(q, (0, 0, layout.offset, 0)) if layout.offset else q
         asked, keys, values = (x.flatten(0, 1).to(low) for x in (q, k, v))  # (B, H, T, D) -> (Z, T, D)

@@ -34,7 +34,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Seating:
+class ChunkLayout:
     """The seats of tokens sorted by their buckets."""
 
     seats: Tensor  # (R, Z, T) among the N*M of a row
@@ -45,13 +45,13 @@ class Seating:
     rank: Tensor | None = None  # (R, Z, T) of each in its bucket, where that was looked at
 
     @classmethod
-    def in_a_row(cls, fresh: Tensor, chunk: int) -> Seating:
+    def in_a_row(cls, fresh: Tensor, chunk: int) -> ChunkLayout:
         """Chunks one after the other, cut wherever a border falls; `fresh` says where a bucket begins."""
         places = torch.arange(fresh.shape[-1], device=fresh.device).expand(fresh.shape)
         return cls(places, places // chunk, chunk, chunk, -(-fresh.shape[-1] // chunk))
 
     @classmethod
-    def by_bucket(cls, fresh: Tensor, chunk: int, most: int) -> Seating:
+    def by_bucket(cls, fresh: Tensor, chunk: int, most: int) -> ChunkLayout:
         """Each bucket begins a chunk; without a look there are as many chunks as `most` buckets may need."""
         length, looks = fresh.shape[-1], fresh.device.type in LOOKS or not most
         size = chunk // 2 if looks and chunk % 2 == 0 else chunk

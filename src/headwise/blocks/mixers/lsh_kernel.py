@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from headwise.blocks.mixers.lsh_chunks import Group, Seating
+from headwise.blocks.mixers.lsh_chunks import ChunkLayout, Group
 
 NOWHERE = torch.iinfo(torch.int64).max  # the bucket of padding, sorted behind all others
 UNSEEN = -9  # a code that no token sees
@@ -44,7 +44,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class ChunkedAttention:
     """Who meets whom. Tokens are numbered over all rows; each row ends with one that is nobody, for empty seats."""
 
     who: Tensor  # (L, X, M) the tokens of each block
@@ -55,7 +55,7 @@ class Meeting:
     causal: bool
 
     @classmethod
-    def of(cls, buckets: Tensor, chunk: int, causal: bool, shortcuts: bool, most: int = 0) -> Meeting:
+    def of(cls, buckets: Tensor, chunk: int, causal: bool, shortcuts: bool, most: int = 0) -> ChunkedAttention:
         """The meetings of tokens in buckets (B, H, R, T), of which there are at most `most` (0: nobody knows).
 
         In the causal form chunks begin anew with each bucket: a token's chunk is told by the tokens before it alone,
@@ -66,7 +66,11 @@ class Meeting:
         rounds, rows, length = buckets.shape
         ordered, order = buckets.sort(dim=-1, stable=True)
         fresh = F.pad(ordered[..., 1:] != ordered[..., :-1], (1, 0), value=True)  # where a bucket begins
-        seating = Seating.by_bucket(fresh, chunk, most) if causal and not shortcuts else Seating.in_a_row(fresh, chunk)
+        seating = (
+            ChunkLayout.by_bucket(fresh, chunk, most)
+            if causal and not shortcuts
+            else ChunkLayout.in_a_row(fresh, chunk)
+        )
         code = torch.where(ordered == NOWHERE, UNSEEN, 0) if shortcuts else seating.chunks + 2 * fresh.cumsum(-1)
 
         size, count, seats = seating.size, seating.count, seating.seats
@@ -162,7 +166,7 @@ class Mix(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, meeting: Meeting) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, meeting: ChunkedAttention) -> tuple[Tensor, Tensor]:
         asked, keys, values = with_nobody(q).mul_(BITS), with_nobody(k), with_nobody(v)
         exact = torch.promote_types(q.dtype, torch.float32)
         mixed = v.new_empty(*meeting.who.shape, v.shape[-1])  # (L, X, M, D)
@@ -224,7 +228,7 @@ def give(total: Tensor, blocks: Tensor, found: Tensor) -> None:
         total.index_put_((column,), rows_found, accumulate=True)  # faster than index_add_ on CPUs
 
 
-def weights(q: Tensor, k: Tensor, z: Tensor, meeting: Meeting) -> Tensor:
+def weights(q: Tensor, k: Tensor, z: Tensor, meeting: ChunkedAttention) -> Tensor:
     """The whole map, for who wants to look at it: (Z, T, D), (Z, T, D), (Z, T, 1) -> (Z, T, T)."""
     count, length, _ = q.shape
     alone = z == -torch.inf

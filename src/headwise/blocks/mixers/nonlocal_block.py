@@ -26,7 +26,7 @@ from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, S
 from headwise.blocks.attention.multihead import QKV, Attention
 from headwise.blocks.attention.scores import Dot, Score, head_by_head, matrices
 from headwise.blocks.batchnorm import LinearNorm
-from headwise.blocks.images import marks_of
+from headwise.blocks.images import count_class_tokens
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
 
@@ -40,13 +40,13 @@ class Concat(Score):
         super().__init__()
         self.query, self.key = matrices(1, width, 1), matrices(1, width, 1)
 
-    def ask(self, q: Tensor) -> Tensor:
+    def project_query(self, q: Tensor) -> Tensor:
         return head_by_head(q, self.query)  # (B, 1, Tq, D) -> (B, 1, Tq, 1)
 
-    def project(self, k: Tensor) -> Tensor:
+    def project_key(self, k: Tensor) -> Tensor:
         return head_by_head(k, self.key)  # (B, 1, Tk, D) -> (B, 1, Tk, 1)
 
-    def meet(self, asked: Tensor, keys: Tensor) -> Tensor:
+    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
         return F.relu(asked + keys.transpose(-2, -1))  # (B, 1, Tq, Tk)
 
 
@@ -54,13 +54,16 @@ class Mean(ScoreMod):
     """The scores over their number, in the place of a softmax."""
 
     def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
-        scores, hidden = inputs.score.meet(inputs.score.ask(inputs.q) * inputs.scale, inputs.k), inputs.mask()
+        scores, hidden = (
+            inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k),
+            inputs.mask(),
+        )
         if hidden is None:
             return scores / inputs.layout.keys
         return scores.masked_fill(hidden, 0.0) / (~hidden).sum(-1, keepdim=True).clamp(min=1)
 
 
-class Narrowed(nn.Module):
+class BottleneckProjection(nn.Module):
     """Queries theta(x), keys phi(x) and values g(x); without `embedded`, queries and keys are x itself. Keys and values
     are the largest of `pool` x `pool` places; marks before the grid stay as they are."""
 
@@ -75,14 +78,14 @@ class Narrowed(nn.Module):
         q, k = self.embed(x).chunk(2, -1) if self.embed is not None else (x, x)  # 2 x (B, T, D)
         k, v = self.pooled(k, stream), self.pooled(self.value(x), stream)
         layout = AttentionLayout(q.shape[1], k.shape[1], keep=stream.keep)
-        return q.unsqueeze(1), score.project(k.unsqueeze(1)), v.unsqueeze(1), layout  # one head: (B, 1, T, D)
+        return q.unsqueeze(1), score.project_key(k.unsqueeze(1)), v.unsqueeze(1), layout  # one head: (B, 1, T, D)
 
     def pooled(self, x: Tensor, stream: Stream) -> Tensor:
         if self.pool == 1:
             return x
         if stream.grid is None or stream.keep is not None:
             raise UserError("nonlocal: only whole images can be pooled; set its pool = 1 here")
-        marks = marks_of(stream)
+        marks = count_class_tokens(stream)
         maps = x[:, marks:].unflatten(1, stream.grid).permute(0, 3, 1, 2)  # (B, hw, D) -> (B, D, h, w)
         fewer = F.max_pool2d(maps, self.pool, ceil_mode=True).flatten(2).transpose(1, 2)  # -> (B, hw / pool^2, D)
         return torch.cat((x[:, :marks], fewer), dim=1) if marks else fewer
@@ -101,7 +104,7 @@ class NonLocal(Attention):
         super().__init__(
             width,
             heads=1,
-            qkv=Narrowed(width, inner, form != "gaussian", pool),
+            qkv=BottleneckProjection(width, inner, form != "gaussian", pool),
             head_width=inner,
             score=Concat(inner) if form == "concat" else Dot(),
             score_mods=(Mean(),) if form in ("dot", "concat") else (),

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import ApproximateMap
-from headwise.blocks.images import marks_of
+from headwise.blocks.images import count_class_tokens
 from headwise.blocks.part import Part
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-class Outlook(Part):
+class OutlookAttention(Part):
     """In a window of K x K around a centre c, y_i = sum_j A_ij v_j with A = softmax(W x_c / sqrt(D)), K^2 x K^2 for
     each head. Windows overlap, and what they say of a place is summed (algorithm 1).
 
@@ -49,7 +49,7 @@ class Outlook(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         grid = stream.grid
-        if marks_of(stream) or grid is None:
+        if count_class_tokens(stream) or grid is None:
             raise UserError("marks: outlook attention has no place for tokens before the patches; use marks = 0")
         where, weights = self.places(grid, stream.x.device), self.weights(stream.x, grid)
         ctx.record.observe(ctx.path, ApproximateMap(lambda: self.map(weights, where, grid)))

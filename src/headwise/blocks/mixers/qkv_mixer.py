@@ -1,6 +1,6 @@
 """What mixers that never form the softmax over all keys share with attention: its projections, heads and output.
 
-A subclass of `Projected` says how queries, keys and values are mixed. Its tensors have the names that attention's have,
+A subclass of `QKVMixer` says how queries, keys and values are mixed. Its tensors have the names that attention's have,
 so weights carry over from one to the other (`headwise.swap`).
 
 Letters: B rows, T length, C width, H heads, D head_width.
@@ -21,7 +21,7 @@ from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-class Projected(Part):
+class QKVMixer(Part):
     """Queries, keys and values of the stream itself, mixed by `mix`, then one output projection."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Projected(Part):
         q, k, v = self.qkv.split(self.qkv.project(stream.x))  # 3 x (B, H, T, D)
         for turn in self.turns:
             q, k = turn(q, stream.pos), turn(k, stream.pos)
-        mixed = ctx.record.heads(ctx.path, self.mix(q, k, v, stream, ctx))
+        mixed = ctx.record.edit_heads(ctx.path, self.mix(q, k, v, stream, ctx))
         return self.out(mixed.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, HD)
 
     @abstractmethod

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import auto
-from headwise.blocks.attention.multihead import folded
+from headwise.blocks.attention.multihead import fold_beams
 from headwise.blocks.attention.score_mods import ALWAYS
 from headwise.blocks.attention.scores import Score
 from headwise.blocks.bridge import state_before
@@ -30,7 +30,7 @@ State = tuple[Tensor, ...]  # (R, H) each; the first is h
 Step = Callable[[int, Tensor, State], State]
 
 
-class Glimpse(nn.Module):
+class SourceAttention(nn.Module):
     """c = sum_s a_s h_s, a = softmax_s(score(q, h_s)): the annotations h_s of a source as they are, in one head."""
 
     def __init__(self, score: Score, score_mods: Sequence[ScoreMod] = (), name: str = "encoder"):
@@ -41,28 +41,28 @@ class Glimpse(nn.Module):
 
     def keys(self, ctx: Context) -> Tensor:
         """What queries are compared with, once per source: (B, S, C) -> (B, 1, S, C')."""
-        return ctx.cache.once(ctx.path, lambda: self.score.project(ctx.memory[self.name].x.unsqueeze(1)))
+        return ctx.cache.once(ctx.path, lambda: self.score.project_key(ctx.memory[self.name].x.unsqueeze(1)))
 
     def look(self, q: Tensor, keys: Tensor, pos: Tensor, ctx: Context) -> AttentionInputs:
         """Queries (R, T, H) at `pos`, beams of one source as further queries."""
         memory = ctx.memory[self.name]
         q = q.reshape(len(keys), 1, -1, q.shape[-1])  # (R, T, H) -> (B, 1, K*T, H)
         # None where nobody asks, so that all steps share one mask.
-        where = folded(pos, q.shape[2]) if self.needs_positions else None
+        where = fold_beams(pos, q.shape[2]) if self.needs_positions else None
         layout = AttentionLayout(q.shape[2], keys.shape[2], where, memory.pos, memory.keep)
         values = memory.x.unsqueeze(1)  # (B, S, C) -> (B, 1, S, C)
         look = AttentionInputs(
             q, keys, values, self.score.scale, layout, self.all_score_mods,
             shared=ctx.shared, is_cross=True, score=self.score, side=ctx.side, path=ctx.path,
         )  # fmt: skip
-        return ctx.record.before(ctx.path, look)
+        return ctx.record.edit_inputs(ctx.path, look)
 
     def seen(self, look: AttentionInputs, ctx: Context) -> Tensor:
         """c of each query, (B, 1, K*T, C)."""
-        return ctx.record.heads(ctx.path, auto(look))
+        return ctx.record.edit_heads(ctx.path, auto(look))
 
 
-class Writing(Part):
+class AttentionDecoder(Part):
     """A part of a decoder: it sees no later token, and goes on from its state."""
 
     def __init__(self, length_free: bool = True):
@@ -74,10 +74,10 @@ class Writing(Part):
         return Properties(causal=True, steppable=True, length_free=self.length_free)
 
 
-class Attentional(Writing):
+class LuongDecoder(AttentionDecoder):
     """h~ = tanh(W_c [c; h]) with c seen from h (Luong et al. 2015, eq. 5)."""
 
-    def __init__(self, width: int, memory_width: int, glimpse: Glimpse):
+    def __init__(self, width: int, memory_width: int, glimpse: SourceAttention):
         super().__init__(glimpse.score.length_free)
         self.glimpse = glimpse
         self.out = nn.Linear(memory_width + width, width, bias=False)
@@ -93,19 +93,19 @@ class Attentional(Writing):
         return self.out(torch.cat((seen, h), dim=-1)).tanh()
 
 
-class InputFeeding(Writing):
+class InputFeedingDecoder(AttentionDecoder):
     """Recurrences below an attention whose h~ joins the next token's input (Luong et al. 2015, section 3.3).
 
     The first recurrence takes [x_t; h~_{t-1}].
     """
 
-    def __init__(self, recurrences: Sequence[Recurrence], attend: Attentional, dropout: float = 0.0):
+    def __init__(self, recurrences: Sequence[Recurrence], attend: LuongDecoder, dropout: float = 0.0):
         super().__init__(attend.length_free)
-        self.tower, self.attend = Tower(recurrences, dropout), attend
+        self.tower, self.attend = StackedCells(recurrences, dropout), attend
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         glimpse, keys, fed_place = self.attend.glimpse, self.attend.glimpse.keys(ctx), (*ctx.path, "fed")
-        climb = Climb(self.tower, stream.x, ctx)
+        climb = StackedStep(self.tower, stream.x, ctx)
         fed = ctx.cache.state(fed_place, lambda: torch.zeros_like(climb.top))
         tops, outs = [], []
         for t in range(stream.x.shape[1]):
@@ -121,19 +121,21 @@ class InputFeeding(Writing):
         return torch.cat(outs, dim=1)
 
 
-class Searching(Writing):
+class BahdanauDecoder(AttentionDecoder):
     """A decoder that searches the source before each step (Bahdanau et al. 2015, section 3.1).
 
     c_t is seen from s_{t-1}; the first recurrence takes [y_{t-1}; c_t]; the output is made of (s_t, y_{t-1}, c_t).
     """
 
-    def __init__(self, recurrences: Sequence[Recurrence], glimpse: Glimpse, output: nn.Module, dropout: float = 0.0):
+    def __init__(
+        self, recurrences: Sequence[Recurrence], glimpse: SourceAttention, output: nn.Module, dropout: float = 0.0
+    ):
         super().__init__(glimpse.score.length_free)
-        self.tower, self.glimpse, self.output = Tower(recurrences, dropout), glimpse, output
+        self.tower, self.glimpse, self.output = StackedCells(recurrences, dropout), glimpse, output
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, keys = stream.x, self.glimpse.keys(ctx)
-        climb = Climb(self.tower, x, ctx)
+        climb = StackedStep(self.tower, x, ctx)
         states, contexts = [climb.top], []
         for t in range(x.shape[1]):
             look = self.glimpse.look(climb.top.unsqueeze(1), keys, stream.pos[t : t + 1], ctx)
@@ -145,7 +147,7 @@ class Searching(Writing):
         return self.output(torch.cat((s[:, 1:], x, torch.stack(contexts, dim=1)), dim=-1))
 
 
-class Remembering(Writing):
+class ChoDecoder(AttentionDecoder):
     """A decoder that reads the summary c of the source beside every token: h_t = f(h_{t-1}, y_{t-1}, c), with an output
     made of (h_t, y_{t-1}, c) (Cho et al. 2014, eqs. 3-4)."""
 
@@ -175,21 +177,21 @@ class Maxout(nn.Module):
         return self.inner(x).unflatten(-1, (-1, 2)).amax(-1)  # (..., 2U) -> (..., U, 2) -> (..., U)
 
 
-class Tower(nn.Module):
-    """Recurrences one on the other, for `Climb`."""
+class StackedCells(nn.Module):
+    """Recurrences one on the other, for `StackedStep`."""
 
     def __init__(self, recurrences: Sequence[Recurrence], dropout: float = 0.0):
         super().__init__()
         self.recurrences, self.drop = nn.ModuleList(recurrences), make_dropout(dropout)
 
 
-class Climb:
+class StackedStep:
     """One call's way up a tower, token after token: the states of its recurrences, and a step for each.
 
     Of the lowest recurrence's inputs the first C are known before the loop: x (R, T, C).
     """
 
-    def __init__(self, tower: Tower, x: Tensor, ctx: Context):
+    def __init__(self, tower: StackedCells, x: Tensor, ctx: Context):
         self.drop = tower.drop
         self.states: list[State] = []
         self.steps: list[Step] = []

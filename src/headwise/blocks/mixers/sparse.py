@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import auto, weights
 from headwise.blocks.attention.score_mods import ALWAYS
-from headwise.blocks.mixers.block_sparse import attend, attend_chosen, gathered, placed
+from headwise.blocks.mixers.block_sparse import attend, attend_blocks, gathered, placed
 from headwise.blocks.mixers.patterns import Blocks, Counted, Graph, Pattern
-from headwise.blocks.mixers.qkv_mixer import Projected
+from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.part import Properties
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 
 
-class Sparse(Projected):
+class BlockSparseAttention(QKVMixer):
     """softmax(Q K^T / sqrt(D)) V over the keys that a pattern shows."""
 
     def __init__(self, pattern: Pattern, **frame: Any):
@@ -97,7 +97,7 @@ class Sparse(Projected):
         return additive(seen, inputs.q.dtype).unsqueeze(1)
 
 
-class StridedSparse(Sparse):
+class StridedSparse(BlockSparseAttention):
     """A block of queries looks at the keys around it, each of them also at its own column of all blocks beyond."""
 
     def blocked(self, inputs: AttentionInputs, blocks: Blocks) -> Tensor:
@@ -123,7 +123,7 @@ class StridedSparse(Sparse):
         return additive(seen, inputs.q.dtype).unsqueeze(1)
 
 
-class BigBird(Projected):
+class BigBirdAttention(QKVMixer):
     """softmax(Q K^T / sqrt(D)) V over the keys that a graph of blocks shows; the few blocks that see everything, and
     `extra` tokens before the text, are one dense product."""
 
@@ -163,7 +163,7 @@ class BigBird(Projected):
         blocks = Blocks(inputs.layout.keys - extra, self.graph.block)
         q, k, v = (blocks.own(x[:, :, extra:]) for x in (inputs.q, inputs.k, inputs.v))
         more_k, more_v = (x[:, :, None, :extra] for x in (inputs.k, inputs.v))
-        out = attend_chosen(q, k, v, more_k, more_v, self._mask(inputs, blocks, seen), seen)
+        out = attend_blocks(q, k, v, more_k, more_v, self._mask(inputs, blocks, seen), seen)
         ends = self.graph.ends(final)[:, None, None].expand(-1, self.heads, 1, -1)  # (B, H, 1, R)
         asking = torch.cat((inputs.q[:, :, :extra], gathered(q, ends).flatten(2, 3)), 2)
         answer = auto(replace(inputs, q=asking, layout=replace(inputs.layout, queries=asking.shape[2])))

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.grid import Tiling, bare_grid
+from headwise.blocks.grid import WindowPartition, bare_grid
 from headwise.blocks.stream import Context, Stream
 
 
@@ -41,7 +41,7 @@ class WindowAttention(Attention):
         self.window, self.shift = window, shift
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        tiling = Tiling.of(bare_grid(stream, "windows"), self.window, self.shift)
+        tiling = WindowPartition.of(bare_grid(stream, "windows"), self.window, self.shift)
         rows, _, width = stream.x.shape
         cut = self.cut(tiling, rows, stream.x.device, ctx)
         x = arranged(padded(stream.x, tiling), cut.order, cut.back)
@@ -50,7 +50,7 @@ class WindowAttention(Attention):
         mixed = mixed.view(rows, -1, width)  # (BW, T, C) -> (B, WT, C)
         return cropped(arranged(mixed, cut.back, cut.order), tiling)
 
-    def cut(self, tiling: Tiling, rows: int, device: torch.device, ctx: Context) -> Cut:
+    def cut(self, tiling: WindowPartition, rows: int, device: torch.device, ctx: Context) -> Cut:
         key = ("windows", tiling, self.window, rows, device)
         if key not in ctx.shared:
             places = tiling.places(device)
@@ -66,7 +66,7 @@ class WindowAttention(Attention):
         return found
 
 
-class Arranged(torch.autograd.Function):
+class Permute(torch.autograd.Function):
     """Tokens in another order. The gradient goes back by the inverse order; torch's own would add it into zeros."""
 
     @staticmethod
@@ -82,11 +82,11 @@ class Arranged(torch.autograd.Function):
 
 def arranged(x: Tensor, order: Tensor, back: Tensor) -> Tensor:
     """(B, T, C) -> (B, T, C), where `back` is the inverse of `order`: one copy; to roll and to cut would take three."""
-    found: Tensor = Arranged.apply(x, order, back)
+    found: Tensor = Permute.apply(x, order, back)
     return found
 
 
-def padded(x: Tensor, tiling: Tiling) -> Tensor:
+def padded(x: Tensor, tiling: WindowPartition) -> Tensor:
     """Zeros below and to the right, which are seen like all others (as in the released code)."""
     if tiling.grid == tiling.padded:
         return x
@@ -95,7 +95,7 @@ def padded(x: Tensor, tiling: Tiling) -> Tensor:
     return F.pad(x.unflatten(1, tiling.grid), (0, 0, 0, wide - columns, 0, high - rows)).flatten(1, 2)
 
 
-def cropped(x: Tensor, tiling: Tiling) -> Tensor:
+def cropped(x: Tensor, tiling: WindowPartition) -> Tensor:
     """What was there before the padding."""
     rows, columns = tiling.grid
     return x if tiling.grid == tiling.padded else x.unflatten(1, tiling.padded)[:, :rows, :columns].flatten(1, 2)

@@ -23,11 +23,11 @@ from headwise.blocks import pool
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import auto, weights
 from headwise.blocks.attention.score_mods import ALWAYS
-from headwise.blocks.mixers.qkv_mixer import Projected
+from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.stream import Context, Stream
 
 
-class Winners(ScoreMod):
+class TopK(ScoreMod):
     """The heaviest `count` keys of each query; the others' weights become 0 after the softmax, so what is left sums to
     less than 1 unless it is renormalised."""
 
@@ -43,7 +43,7 @@ class Winners(ScoreMod):
         return won / won.sum(-1, keepdim=True).clamp(min=torch.finfo(won.dtype).tiny)
 
 
-class Workspace(Projected):
+class Workspace(QKVMixer):
     """Write, then read (steps 2 and 3 of the paper), with R the tokens and M the slots:
 
         M~ = softmax(M W_q (R W_k)^T / sqrt(D)) R W_v, of all tokens (soft) or of the top k of each slot (hard)
@@ -56,7 +56,7 @@ class Workspace(Projected):
     def __init__(self, width: int, *, slots: int = 8, top_k: int = 0, renormalise: bool = False, **frame: Any):
         super().__init__(width, **frame)
         self.slots = slots
-        self.competition: tuple[ScoreMod, ...] = (Winners(top_k, renormalise),) if top_k else ()
+        self.competition: tuple[ScoreMod, ...] = (TopK(top_k, renormalise),) if top_k else ()
         self.stress = nn.Parameter(torch.randn(width))
         self.heed = nn.Linear(width, 2 * width)
         self.hold = nn.Linear(width, 2 * width, bias=False)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from headwise.errors import UserError
 
 
-def sinusoid(pos: Tensor, width: int, halves: bool = False) -> Tensor:
+def build_sinusoids(pos: Tensor, width: int, halves: bool = False) -> Tensor:
     """PE(p, 2i) = sin(p / 10000^(2i/width)), PE(p, 2i+1) = cos of the same, i from 0: (...) -> (..., width).
 
     DISCREPANCY: the paper interleaves sine and cosine, the code released with it puts all sines first (`halves`).
@@ -24,20 +24,20 @@ def sinusoid(pos: Tensor, width: int, halves: bool = False) -> Tensor:
     return table
 
 
-class NoPosition(nn.Module):
+class NoPositions(nn.Module):
     """Adds nothing: for models whose positions are score mods, or which need none."""
 
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
         return x
 
 
-class Sinusoid(nn.Module):
+class SinusoidalPositions(nn.Module):
     """x + PE(pos): nothing to learn, any length (Vaswani et al. 2017, 3.5)."""
 
     def __init__(self, width: int, halves: bool = False, ready: int = 512):
         super().__init__()
         self.width, self.halves = width, halves
-        table = sinusoid(torch.arange(ready), width, halves).to(torch.get_default_dtype())
+        table = build_sinusoids(torch.arange(ready), width, halves).to(torch.get_default_dtype())
         self.register_buffer("table", table, persistent=False)  # a store of the first rows, not a limit
         self.table: Tensor
 
@@ -45,10 +45,10 @@ class Sinusoid(nn.Module):
         """`start` >= 0 says that `pos` is start, start + 1, ...; -1 that it is anything."""
         if start >= 0 and start + x.shape[1] <= len(self.table):
             return x + self.table[start : start + x.shape[1]]
-        return x + sinusoid(pos, self.width, self.halves).to(x.dtype)
+        return x + build_sinusoids(pos, self.width, self.halves).to(x.dtype)
 
 
-class Learned(nn.Module):
+class LearnedPositions(nn.Module):
     """x + table[unused + pos]; cannot go beyond the table's length. fairseq numbers positions from the padding's id on,
     so that its tables begin with rows that nobody uses."""
 
@@ -74,11 +74,12 @@ class Learned(nn.Module):
         return used[start:end] if start >= 0 else F.embedding(pos, used)
 
 
-class Axial(Learned):
+class AxialPositions(LearnedPositions):
     """x + [rows[p // n2]; columns[p % n2]] at place p of a grid of n1 x n2: n1 + n2 vectors serve n1 * n2 places, as in
     the released Reformer (Kitaev et al. 2020).
 
-    DISCREPANCY: trax and transformers begin with N(0, 1), beside embeddings of 0.02; we begin as `Learned` does.
+    DISCREPANCY: trax and transformers begin with N(0, 1), beside embeddings of 0.02; we begin as `LearnedPositions`
+    does.
     """
 
     setting = "shape"

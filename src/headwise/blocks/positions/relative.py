@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headwise.blocks.attention.inputs import AttentionInputs, ScoreMod
 from headwise.blocks.attention.scores import BOTH
 from headwise.blocks.dropout import make_dropout
-from headwise.blocks.positions.absolute import sinusoid
+from headwise.blocks.positions.absolute import build_sinusoids
 
 
 def places(inputs: AttentionInputs, before: int, count: int) -> Tensor:
@@ -23,7 +23,7 @@ def places(inputs: AttentionInputs, before: int, count: int) -> Tensor:
     return inputs.layout.expand_heads(where).expand(*inputs.q.shape[:2], -1, -1)
 
 
-class Disentangled(ScoreMod):
+class DisentangledAttention(ScoreMod):
     """e_ij = (q_i k_j + q_i Kr[d] + k_j Qr[d]) / sqrt(3 D) with d = clip(i - j + k, 0, 2k - 1): content to content,
     content to place, place to content (He et al. 2021, equation 4). Kr and Qr are made of one table of distances, which
     all layers share.
@@ -55,7 +55,7 @@ class Disentangled(ScoreMod):
         return x.unflatten(-1, (self.heads, -1)).permute(1, 2, 0)  # (N, H * D) -> (H, D, N)
 
 
-class Distances(nn.Module):
+class DistanceSinusoids(nn.Module):
     """Sinusoids of the distances 0, 1, 2 ... to earlier tokens, and `both_ways` of the negative ones to later tokens
     before them. Nothing to learn, any length."""
 
@@ -78,10 +78,10 @@ class Distances(nn.Module):
 
     def _made(self, furthest: int, device: torch.device | None = None) -> Tensor:
         distances = torch.arange(-self.negative(furthest), furthest + 1, device=device)
-        return sinusoid(distances, self.width, halves=True).to(torch.get_default_dtype())
+        return build_sinusoids(distances, self.width, halves=True).to(torch.get_default_dtype())
 
 
-class Leanings(nn.Module):
+class ContentBiases(nn.Module):
     """What every query leans to, whatever it is: towards some contents and towards some distances."""
 
     def __init__(self, heads: int, head_width: int):
@@ -90,7 +90,7 @@ class Leanings(nn.Module):
         self.distance = nn.Parameter(torch.randn(heads, 1, head_width) * 0.02)
 
 
-class RelativeSinusoid(ScoreMod):
+class TransformerXLRelative(ScoreMod):
     """e_ij = ((q_i + u) k_j + (q_i + v) W PE(i - j)) / sqrt(D) (Dai et al. 2019, section 3.3). W belongs to a layer, u
     and v to all of them. As in the code released with the paper, all sines of PE stand before the cosines."""
 
@@ -98,7 +98,13 @@ class RelativeSinusoid(ScoreMod):
     reads = BOTH
 
     def __init__(
-        self, width: int, heads: int, head_width: int, distances: Distances, leanings: Leanings, dropout: float = 0.0
+        self,
+        width: int,
+        heads: int,
+        head_width: int,
+        distances: DistanceSinusoids,
+        leanings: ContentBiases,
+        dropout: float = 0.0,
     ):
         super().__init__()
         self.distances, self.leanings = distances, leanings

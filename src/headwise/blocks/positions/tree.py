@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
-from headwise.blocks.attention.score_mods import Shaw
+from headwise.blocks.attention.score_mods import ShawRelative
 from headwise.blocks.embed import Embedding
-from headwise.blocks.positions.absolute import sinusoid
+from headwise.blocks.positions.absolute import build_sinusoids
 from headwise.blocks.stream import Stream
 
 
@@ -74,8 +74,8 @@ class Fusion(nn.Module):
         self.depth = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, pos: Tensor, tree: Tensor) -> Tensor:
-        place = sinusoid(pos, self.width).to(x.dtype)
-        depth = sinusoid(depths(ancestors(tree)), self.width).to(x.dtype)
+        place = build_sinusoids(pos, self.width).to(x.dtype)
+        depth = build_sinusoids(depths(ancestors(tree)), self.width).to(x.dtype)
         return x + torch.tanh(self.place(place) + self.depth(depth))
 
 
@@ -87,10 +87,10 @@ class Apart(nn.Module):
         self.width = width
 
     def forward(self, x: Tensor, pos: Tensor, tree: Tensor) -> Tensor:
-        return x + sinusoid(pos, self.width).to(x.dtype)
+        return x + build_sinusoids(pos, self.width).to(x.dtype)
 
 
-class TreeRelations(Shaw):
+class TreeRelations(ShawRelative):
     """Shaw's score mod, with the tree's relations for distances."""
 
     def _where(self, inputs: AttentionInputs) -> Tensor:

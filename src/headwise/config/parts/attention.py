@@ -31,7 +31,7 @@ class AttentionConfig(PartConfig):
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.attention.multihead import Attention, CrossProjection, read_by
+        from headwise.blocks.attention.multihead import Attention, CrossProjection, find_operands_read
         from headwise.blocks.attention.score_mods import Causal
         from headwise.blocks.attention.scores import BOTH
 
@@ -51,7 +51,7 @@ class AttentionConfig(PartConfig):
             chosen += site.score_mods(heads, head_width) + ((Causal(),) if site.causal else ())
         score = self.score.build(head_width, head_width, heads)
         # After them, so that weights of models in which everything is read are drawn in the order they always were.
-        if (reads := read_by(score, chosen)) < BOTH:
+        if (reads := find_operands_read(score, chosen)) < BOTH:
             qkv = self._selected(site, heads, head_width, reads)
         return Attention(
             site.width,

@@ -21,6 +21,6 @@ class CompressedConfig(ProjectedConfig):
     factor: int = Field(3, ge=1)
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.compressed import Compressed
+        from headwise.blocks.mixers.compressed import CompressedAttention
 
-        return Compressed(self.factor, **self.frame(site))
+        return CompressedAttention(self.factor, **self.frame(site))

@@ -17,7 +17,7 @@ class FourierConfig(PartConfig):
     kind: Literal["fourier"] = "fourier"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.fourier import Fourier
+        from headwise.blocks.mixers.fourier import FourierMixing
 
         site.must_look_ahead(self.kind)
-        return Fourier()
+        return FourierMixing()

@@ -33,11 +33,11 @@ class LshConfig(ProjectedConfig):
         return buckets
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.lsh import HashedAttention
+        from headwise.blocks.mixers.lsh import LSHAttention
 
         if self.shortcuts:
             site.must_look_ahead("lsh with shortcuts")
-        return HashedAttention(
+        return LSHAttention(
             **self.frame(site),
             chunk=self.chunk,
             rounds=self.rounds,

@@ -21,13 +21,13 @@ class NormedConfig(ProjectedConfig):
     values: int = Field(2, ge=1)
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.levit_attention import BatchNormSelfProjection, NormedAttention
+        from headwise.blocks.mixers.levit_attention import BatchNormSelfProjection, LeViTAttention
 
         site.must_look_ahead(self.kind)
         frame = self.frame(site)
         head_width = frame["head_width"]
         qkv = BatchNormSelfProjection(site.width, frame["heads"], head_width, self.values * head_width)
-        return NormedAttention(qkv, site.width, frame["score_mods"])
+        return LeViTAttention(qkv, site.width, frame["score_mods"])
 
 
 @PARTS.add
@@ -37,6 +37,6 @@ class NormedMlpConfig(PartConfig):
     kind: Literal["normed_mlp"] = "normed_mlp"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.levit_attention import NormedFeedForward
+        from headwise.blocks.mixers.levit_attention import LeViTFeedForward
 
-        return NormedFeedForward(site.width, site.hidden)
+        return LeViTFeedForward(site.width, site.hidden)

@@ -26,10 +26,10 @@ class OutlookConfig(PartConfig):
     value_bias: bool = False
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.mixers.outlook import Outlook
+        from headwise.blocks.mixers.outlook import OutlookAttention
 
         site.must_look_ahead(self.kind)
-        return Outlook(
+        return OutlookAttention(
             site.width,
             self.heads or site.heads,
             head_width=self.head_width or site.head_width,

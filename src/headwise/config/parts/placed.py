@@ -28,17 +28,17 @@ class PlacedConfig(PartConfig):
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: Site) -> nn.Module:
-        from headwise.blocks.detection import PositionedCrossProjection, PositionedSelfProjection, SinePlaces
+        from headwise.blocks.detection import PositionedCrossProjection, PositionedSelfProjection, SinePositions
 
         plain = AttentionConfig(attend_to=self.attend_to, heads=self.heads, kernel=self.kernel)
         attention: Any = plain.build(replace(site, key_value_heads=0))
         if any("rotate" in mod.hooks for mod in attention.score_mods):
             raise UserError(f"{self.kind}: queries and keys have places already; use positions that do not turn them")
         shape = (site.width, attention.qkv.heads, attention.qkv.head_width, site.attention_bias)
-        places = site.once(PLACES, lambda: SinePlaces(site.width))
+        places = site.once(PLACES, lambda: SinePositions(site.width))
         if self.attend_to == "self":
             attention.qkv = PositionedSelfProjection(*shape, places)
         else:
-            there = site.once(MEMORY_PLACES, lambda: SinePlaces(site.memory_width))
+            there = site.once(MEMORY_PLACES, lambda: SinePositions(site.memory_width))
             attention.qkv = PositionedCrossProjection(*shape, site.memory_width, places, there)
         return attention

@@ -22,9 +22,9 @@ class PositionConfig(Config):
     """Positions act on the embeddings, on the scores of every self-attention, or on neither."""
 
     def embedding(self, width: int) -> nn.Module:
-        from headwise.blocks.positions.absolute import NoPosition
+        from headwise.blocks.positions.absolute import NoPositions
 
-        return NoPosition()
+        return NoPositions()
 
     def embed(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
         """Tokens to vectors with these positions."""
@@ -34,9 +34,9 @@ class PositionConfig(Config):
 
     def on_grid(self, width: int, grid: tuple[int, int], marks: int) -> nn.Module:
         """Positions of patches on a grid, with marks before them."""
-        from headwise.blocks.images import Along
+        from headwise.blocks.images import SequencePositions
 
-        return Along(self.embedding(width))
+        return SequencePositions(self.embedding(width))
 
     def score_mods(self, site: Site) -> ScoreMods:
         """What makes the score mods of each self-attention in a stack; called once for each."""
@@ -54,9 +54,9 @@ class SinusoidConfig(PositionConfig):
     halves: bool = False
 
     def embedding(self, width: int) -> nn.Module:
-        from headwise.blocks.positions.absolute import Sinusoid
+        from headwise.blocks.positions.absolute import SinusoidalPositions
 
-        return Sinusoid(width, self.halves)
+        return SinusoidalPositions(width, self.halves)
 
 
 @POSITIONS.add
@@ -66,9 +66,9 @@ class LearnedConfig(PositionConfig):
     unused: int = Field(0, ge=0)  # rows that stand before the first position's; BART has two
 
     def embedding(self, width: int) -> nn.Module:
-        from headwise.blocks.positions.absolute import Learned
+        from headwise.blocks.positions.absolute import LearnedPositions
 
-        return Learned(width, self.limit, self.unused)
+        return LearnedPositions(width, self.limit, self.unused)
 
 
 @POSITIONS.add
@@ -82,9 +82,9 @@ class GridConfig(PositionConfig):
         raise UserError("positions: 'grid' is of images; texts have learned, sinusoid, rotary and others")
 
     def on_grid(self, width: int, grid: tuple[int, int], marks: int) -> nn.Module:
-        from headwise.blocks.images import GridLearned
+        from headwise.blocks.images import LearnedGridPositions
 
-        return GridLearned(width, grid, marks, self.std)
+        return LearnedGridPositions(width, grid, marks, self.std)
 
 
 @POSITIONS.add
@@ -97,12 +97,12 @@ class AxialConfig(PositionConfig):
     widths: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
 
     def embedding(self, width: int) -> nn.Module:
-        from headwise.blocks.positions.absolute import Axial
+        from headwise.blocks.positions.absolute import AxialPositions
 
         first, second = self.widths if any(self.widths) else (width // 4, width - width // 4)
         if first + second != width:
             raise UserError(f"positions.widths: {first} and {second} channels do not make the width of {width}")
-        return Axial(self.shape, (first, second))
+        return AxialPositions(self.shape, (first, second))
 
 
 class ScoreModConfig(PositionConfig):
@@ -148,9 +148,9 @@ class BucketsConfig(ScoreModConfig):
     furthest: int = Field(128, ge=2)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.attention.score_mods import BucketBias
+        from headwise.blocks.attention.score_mods import T5Bias
 
-        return BucketBias(site.heads, self.buckets, self.furthest, both_ways=not site.causal)
+        return T5Bias(site.heads, self.buckets, self.furthest, both_ways=not site.causal)
 
     def score_mods(self, site: Site) -> ScoreMods:
         shared = cache(lambda heads: (self.build(replace(site, heads=heads), 0),))
@@ -164,9 +164,9 @@ class ShawConfig(ScoreModConfig):
     furthest: int = Field(16, ge=1)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.attention.score_mods import Shaw
+        from headwise.blocks.attention.score_mods import ShawRelative
 
-        return Shaw(head_width, self.furthest)
+        return ShawRelative(head_width, self.furthest)
 
 
 @POSITIONS.add
@@ -179,10 +179,10 @@ class DisentangledConfig(PositionConfig):
     def score_mods(self, site: Site) -> ScoreMods:
         from torch import nn
 
-        from headwise.blocks.positions.relative import Disentangled
+        from headwise.blocks.positions.relative import DisentangledAttention
 
         table = cache(lambda: nn.Embedding(2 * self.furthest, site.width))
-        return lambda heads, head_width: (Disentangled(table(), heads, head_width, site.dropout),)
+        return lambda heads, head_width: (DisentangledAttention(table(), heads, head_width, site.dropout),)
 
 
 @POSITIONS.add
@@ -194,12 +194,12 @@ class RelativeSinusoidConfig(PositionConfig):
     shared: bool = True
 
     def score_mods(self, site: Site) -> ScoreMods:
-        from headwise.blocks.positions.relative import Distances, Leanings, RelativeSinusoid
+        from headwise.blocks.positions.relative import ContentBiases, DistanceSinusoids, TransformerXLRelative
 
-        distances = cache(lambda: Distances(site.width, both_ways=not site.causal))
-        leanings = cache(Leanings) if self.shared else Leanings
+        distances = cache(lambda: DistanceSinusoids(site.width, both_ways=not site.causal))
+        leanings = cache(ContentBiases) if self.shared else ContentBiases
         return lambda heads, head_width: (
-            RelativeSinusoid(
+            TransformerXLRelative(
                 site.width, heads, head_width, distances(), leanings(heads, head_width), dropout=site.dropout
             ),
         )
@@ -226,9 +226,9 @@ class HardConfig(ScoreModConfig):
     kind: Literal["hard"] = "hard"
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.attention.hard import Hard
+        from headwise.blocks.attention.hard import HardAttention
 
-        return Hard()
+        return HardAttention()
 
 
 @SCORE_MODS.add
@@ -240,12 +240,12 @@ class LocalConfig(ScoreModConfig):
     reach: int = Field(10, ge=1)
 
     def build(self, site: Site, head_width: int) -> nn.Module:
-        from headwise.blocks.attention.hard import Local
+        from headwise.blocks.attention.hard import LocalAttention
         from headwise.blocks.attention.score_mods import Window
 
         if self.mode == "monotonic":
             return Window(self.reach, self.reach)
-        return Local(site.heads, head_width, self.reach)
+        return LocalAttention(site.heads, head_width, self.reach)
 
 
 @POSITIONS.add
@@ -258,10 +258,10 @@ class TreeConfig(PositionConfig):
     furthest: int = Field(16, ge=1)
 
     def embed(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
-        from headwise.blocks.positions.absolute import NoPosition
+        from headwise.blocks.positions.absolute import NoPositions
         from headwise.blocks.positions.tree import Apart, Fusion, TreeEmbedding
 
-        embedding = TreeEmbedding(table, NoPosition(), **settings)
+        embedding = TreeEmbedding(table, NoPositions(), **settings)
         widen = settings.get("widen")
         width = widen.out_features if widen is not None else width  # places are added to what leaves the embedding
         embedding.absolute = Fusion(width) if self.absolute else Apart(width)

@@ -24,9 +24,9 @@ class LocalMixerConfig(ProjectedConfig):
 
     def build(self, site: Site) -> nn.Module:
         from headwise.blocks.mixers.patterns import Local
-        from headwise.blocks.mixers.sparse import Sparse
+        from headwise.blocks.mixers.sparse import BlockSparseAttention
 
-        return Sparse(Local(self.block, self.before, self.after, site.causal), **self.frame(site))
+        return BlockSparseAttention(Local(self.block, self.before, self.after, site.causal), **self.frame(site))
 
 
 @PARTS.add
@@ -39,9 +39,9 @@ class WindowMixerConfig(ProjectedConfig):
 
     def build(self, site: Site) -> nn.Module:
         from headwise.blocks.mixers.patterns import Sliding
-        from headwise.blocks.mixers.sparse import Sparse
+        from headwise.blocks.mixers.sparse import BlockSparseAttention
 
-        return Sparse(Sliding(self.left, self.right, site.causal), **self.frame(site))
+        return BlockSparseAttention(Sliding(self.left, self.right, site.causal), **self.frame(site))
 
 
 @PARTS.add
@@ -85,9 +85,9 @@ class BigBirdMixerConfig(ProjectedConfig):
 
     def build(self, site: Site) -> nn.Module:
         from headwise.blocks.mixers.patterns import Graph
-        from headwise.blocks.mixers.sparse import BigBird
+        from headwise.blocks.mixers.sparse import BigBirdAttention
 
         site.must_look_ahead("bigbird")
         reach = self.window // 2
         graph = Graph(self.block, reach, self.random, self.first, self.last, self.seed, self.like == "transformers")
-        return BigBird(graph, self.extra, **self.frame(site))
+        return BigBirdAttention(graph, self.extra, **self.frame(site))

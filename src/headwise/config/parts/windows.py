@@ -14,7 +14,7 @@ from headwise.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
-    from headwise.blocks.grid import OffsetBias
+    from headwise.blocks.grid import RelativePositionBias
 
 
 @PARTS.add
@@ -37,7 +37,7 @@ class WindowsConfig(ProjectedConfig):
             NoKeyBiasProjection,
             SelectedProjections,
             SelfProjection,
-            read_by,
+            find_operands_read,
         )
         from headwise.blocks.attention.scores import BOTH
         from headwise.blocks.mixers.window_attention import WindowAttention
@@ -55,7 +55,7 @@ class WindowsConfig(ProjectedConfig):
             self.score.build(head_width, head_width, heads),
             (*self._offsets(heads), *frame["score_mods"]),
         )
-        if (reads := read_by(score, score_mods)) < BOTH:
+        if (reads := find_operands_read(score, score_mods)) < BOTH:
             qkv = SelectedProjections(*shape, bias, heads, reads)
         return WindowAttention(
             site.width,
@@ -71,9 +71,9 @@ class WindowsConfig(ProjectedConfig):
             bias=bias,
         )
 
-    def _offsets(self, heads: int) -> tuple[OffsetBias, ...]:
-        from headwise.blocks.grid import NetworkBias, TableBias
+    def _offsets(self, heads: int) -> tuple[RelativePositionBias, ...]:
+        from headwise.blocks.grid import NetworkPositionBias, TablePositionBias
 
         if self.offsets == "table":
-            return (TableBias(heads, self.window),)
-        return (NetworkBias(heads, self.window, self.reach),) if self.offsets == "network" else ()
+            return (TablePositionBias(heads, self.window),)
+        return (NetworkPositionBias(heads, self.window, self.reach),) if self.offsets == "network" else ()

@@ -48,9 +48,9 @@ class PostConfig(WiringConfig):
     kind: Literal["post"] = "post"
 
     def build(self) -> type[nn.Module]:
-        from headwise.blocks.residual import Post
+        from headwise.blocks.residual import PostNorm
 
-        return Post
+        return PostNorm
 
 
 @WIRINGS.add
@@ -60,9 +60,9 @@ class PreConfig(WiringConfig):
     kind: Literal["pre"] = "pre"
 
     def build(self) -> type[nn.Module]:
-        from headwise.blocks.residual import Pre
+        from headwise.blocks.residual import PreNorm
 
-        return Pre
+        return PreNorm
 
 
 @WIRINGS.add
@@ -72,9 +72,9 @@ class ResPostConfig(WiringConfig):
     kind: Literal["respost"] = "respost"
 
     def build(self) -> type[nn.Module]:
-        from headwise.blocks.residual import ResPost
+        from headwise.blocks.residual import ResPostNorm
 
-        return ResPost
+        return ResPostNorm
 
 
 @WIRINGS.add
@@ -96,9 +96,9 @@ class ChainConfig(WiringConfig):
     kind: Literal["chain"] = "chain"
 
     def build(self) -> type[nn.Module]:
-        from headwise.blocks.residual import Chain
+        from headwise.blocks.residual import NoResidual
 
-        return Chain
+        return NoResidual
 
 
 @WIRINGS.add

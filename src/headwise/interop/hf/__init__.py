@@ -13,7 +13,7 @@ How to add an architecture: one file beside this one, and its name in `ARCHITECT
 2. An `Architecture`: which class of theirs means which task of ours (of several the first that can hold a model is
    written; `hints` say which tensor of ours only a certain one can), our config class, and `keys`, a table from our
    modules to theirs. `{i}` is the number of a layer, `{stage}` of the stack that it is in where there are several,
-   `{side}` is encoder or decoder. Leaves follow by themselves (gain -> weight, shift -> bias). A name is plain;
+   `{side}` is encoder or decoder. Leaves follow by themselves (table -> weight). A name is plain;
    `fused(...)` are several whose rows stand one after the other in ours; `turned(...)` is one of which we have the
    transpose; `either(...)` are names of which a folder has one; for anything else a `Key` with two functions. A key may
    also be a whole tensor name of ours, with whole names of theirs. `heads` has the names of what stands on an encoder,

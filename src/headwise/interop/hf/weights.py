@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.blocks.heads import NEVER
-from headwise.blocks.images import Patches
+from headwise.blocks.images import PatchEmbedding
 from headwise.errors import UserError
 from headwise.interop.hf.architecture import Architecture, Key, some
 from headwise.interop.hf.files import Weights
@@ -25,7 +25,7 @@ from headwise.interop.hf.text import Vocabularies
 from headwise.models.init_weights import rows as projections
 from headwise.text.hf import ABSENT, Rows
 
-LEAVES = {"gain": "weight", "shift": "bias", "table": "weight"}  # ours -> theirs; others are called alike
+LEAVES = {"table": "weight"}  # ours -> theirs; others are called alike
 PLACES = {"{stage}": r"(?P<stage>\d+)", "{i}": r"(?P<i>\d+)", "{side}": r"(?P<side>encoder|decoder)"}
 WORDS = re.compile(r"(.*\.)?(embed|head)\.(table\.weight|bias)")  # our tensors with a row for each word or label
 OUTPUT_BIAS = re.compile(r"(.*\.)?head\.bias")
@@ -159,7 +159,7 @@ def _sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:
         return projections(owner)
     if getattr(owner, "gated", False) and name.rsplit(".", 2)[1] == "inner":
         return (len(tensor) // 2,) * 2
-    return (owner.channels, owner.patch, owner.patch) if isinstance(owner, Patches) else ()
+    return (owner.channels, owner.patch, owner.patch) if isinstance(owner, PatchEmbedding) else ()
 
 
 def _rows(name: str, words: Vocabularies) -> Rows | None:

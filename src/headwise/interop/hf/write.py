@@ -9,8 +9,8 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from headwise.blocks.readers import MaskedModel
-from headwise.blocks.stack import LanguageModel, Writer
+from headwise.blocks.readers import MaskedLanguageModel
+from headwise.blocks.stack import GenerativeModel, LanguageModel
 from headwise.errors import UserError
 from headwise.interop.folders import new_folder
 from headwise.interop.hf import ARCHITECTURES, architecture_of
@@ -208,11 +208,11 @@ def settled(config: Any, task: str) -> dict[str, Any]:
 
 
 def _write_tokenisers(tokenisers: Tokenisers, kind: Architecture, model: Any, folder: Path) -> None:
-    words, labelled = _words(tokenisers), not isinstance(model, Writer)
+    words, labelled = _words(tokenisers), not isinstance(model, GenerativeModel)
     if isinstance(words, HfTokeniser):
         engine, names = words.engine, {mark: _name(words, getattr(words.rows, mark)) for mark in MARKS}
     elif (tokenisers.shared or labelled) and (own := expressed(words)):
-        masks = [MASK] if isinstance(model, MaskedModel) else []
+        masks = [MASK] if isinstance(model, MaskedLanguageModel) else []
         reads = not isinstance(model, LanguageModel)
         engine = framed(own, not reads or model.encoder.opening is not None, reads, *masks)
         names = dict(zip(MARKS, [*SPECIALS, *masks], strict=False))
