@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 import headwise
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.interop import from_gguf
 from headwise.interop.gguf import Gguf
 
@@ -41,7 +41,7 @@ def check_tensors(path: Path, package: Path) -> None:
 
 
 @torch.inference_mode()
-def check_transformers(loaded: Loaded, folder: Path, what: str, **reader: str) -> None:
+def check_transformers(loaded: TrainedModel, folder: Path, what: str, **reader: str) -> None:
     """The same tokens, logits and continuations as `transformers` with a model of its own reading."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, logging
 

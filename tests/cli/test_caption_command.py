@@ -9,18 +9,18 @@ from PIL import Image
 
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import Loaded, task_of
+from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 from headwise.vision.pixels import Pixels
 
 
-def save_run(path: Path) -> Loaded:
+def save_run(path: Path) -> TrainedModel:
     torch.manual_seed(1)
     tables = {"task": "caption", "data": {"name": "scene-captions"}, "model": "captioner-tiny", "train": {"steps": 1}}
     experiment = validate(Experiment, tables)
     tokenisers = Tokenisers(Pixels(16, 16, 1, (0.5,), (0.25,)), Words(["a", "red", "circle"]))
-    loaded = Loaded(task_of(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
+    loaded = TrainedModel(create_task(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
     loaded.save(path)
     return loaded
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import Loaded, task_of
+from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels, Words
 from headwise.vision.pixels import Pixels
@@ -26,8 +26,8 @@ def run(tmp_path: Path) -> Path:
     tables = {"task": "classify-images", "data": {"name": "unknown"}, "model": MODEL, "train": {"steps": 1}}
     experiment = validate(Experiment, tables)
     tokenisers = Tokenisers(Pixels(8, 8, 1, (0.3,), (0.4,)), Labels([str(digit) for digit in range(10)]))
-    model = task_of(experiment, tokenisers).build(experiment.model)
-    return Loaded(model, tokenisers, experiment).save(tmp_path / "run").path
+    model = create_task(experiment, tokenisers).build(experiment.model)
+    return TrainedModel(model, tokenisers, experiment).save(tmp_path / "run").path
 
 
 def test_it_is_scored_on_a_named_set_and_on_all_of_a_folder(headwise, run: Path, tmp_path: Path) -> None:
@@ -64,7 +64,9 @@ def test_a_task_without_labels_is_told(headwise, tmp_path: Path, task: str, mode
     experiment = validate(Experiment, {"task": task, "data": {"name": "scenes"}, "model": model, "train": {"steps": 1}})
     outputs = Words(["a", "circle"]) if task == "caption" else Labels(["circle"])
     tokenisers = Tokenisers(Pixels(16, 16, 1, (0.3,), (0.4,)), outputs)
-    Loaded(task_of(experiment, tokenisers).build(experiment.model), tokenisers, experiment).save(tmp_path / "run")
+    TrainedModel(create_task(experiment, tokenisers).build(experiment.model), tokenisers, experiment).save(
+        tmp_path / "run"
+    )
     told = headwise("evaluate", "run", "--confusion", "labels.svg")
     assert told.status == 2 and f"--confusion: this run was trained to {task}" in told.err
     assert not (tmp_path / "labels.svg").exists()

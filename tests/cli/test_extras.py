@@ -23,7 +23,7 @@ from headwise.bench.jobs import (
     Work,
 )
 from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import Loaded, task_of
+from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.interop.marian_text import MarianTokeniser
 from headwise.text import SPECIALS
 from headwise.text.base import Tokeniser
@@ -156,7 +156,7 @@ def save_run(path: Path, words: Tokeniser) -> None:
     """A translator of random weights with this vocabulary."""
     given = {"task": "transduce", "model": "transformer-tiny", "data": {"train": "none"}, "train": {"steps": 1}}
     experiment, tokenisers = Experiment.model_validate(given), Tokenisers(words, words)
-    Loaded(task_of(experiment, tokenisers).build(experiment.model), tokenisers, experiment).save(path)
+    TrainedModel(create_task(experiment, tokenisers).build(experiment.model), tokenisers, experiment).save(path)
 
 
 @pytest.mark.parametrize(("command", "package"), NEEDS.items())

@@ -13,7 +13,7 @@ from PIL import Image
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded, task_of
+from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels, Words
 from headwise.vision.pixels import Pixels
@@ -44,8 +44,8 @@ def runs(tmp_path_factory) -> Path:
         outputs = Words(["a", "red", "circle"]) if task == "caption" else Labels(["one", "two"])
         tokenisers = Tokenisers(Pixels(16, 16, 3, (0.3,) * 3, (0.4,) * 3), outputs)
         experiment = validate(Experiment, tables)
-        model = task_of(experiment, tokenisers).build(experiment.model)
-        Loaded(model, tokenisers, experiment).save(folder / task)
+        model = create_task(experiment, tokenisers).build(experiment.model)
+        TrainedModel(model, tokenisers, experiment).save(folder / task)
     return folder
 
 
@@ -89,4 +89,4 @@ def test_images_without_pixels_are_refused(runs):
 
     for size in ((0, 0), (0, 5), (5, 0)):
         with pytest.raises(UserError, match=f"{size[0]} x {size[1]} pixels"):
-            load(runs / "classify-images").recognise([Image.new("RGB", size)])
+            load(runs / "classify-images").classify_images([Image.new("RGB", size)])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.part import Part, Properties
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import PARTS, PartConfig, Site
+from headwise.config.parts import PARTS, BuildContext, PartConfig
 
 
 class MovingAverage(Part):
@@ -44,5 +44,5 @@ class MovingAverage(Part):
 class MovingAverageConfig(PartConfig):
     kind: Literal["moving-average"] = "moving-average"
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         return MovingAverage(site.width, site.mlp_bias)

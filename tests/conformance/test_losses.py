@@ -20,8 +20,8 @@ from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.catalog import CATALOG
 from headwise.config.data import WordsConfig
 from headwise.config.experiment import Experiment, resolved
-from headwise.inference.trained_model import task_of
-from headwise.models.init_weights import rows
+from headwise.inference.trained_model import create_task
+from headwise.models.init_weights import list_projection_sizes
 from headwise.tasks import caption, classify_images, detect, task_class
 from headwise.tasks.base import Task
 from headwise.text.tokenisers import Tokenisers
@@ -106,7 +106,7 @@ def unreached(model: nn.Module) -> list[str]:
         if isinstance(qkv, SelfProjection | CrossProjection):
             weight = next(parameter for parameter in qkv.project.parameters() if parameter.dim() == 2)
             if weight.grad is not None:
-                blocks = zip(qkv.roles, weight.grad.split(rows(qkv)), strict=True)
+                blocks = zip(qkv.roles, weight.grad.split(list_projection_sizes(qkv)), strict=True)
                 found += [f"{name}.project.weight ({role})" for role, block in blocks if dead(block)]
     return found
 
@@ -120,7 +120,7 @@ def lesson_of(name: str, task: str, corpus_of: Callable[[str, Experiment], Corpu
     tables = {"task": task, "data": reads, "model": f"{name}-tiny", "train": train}
     experiment = resolved(tables if task in OUTPUTS else {**tables, "tokeniser": "words"})
     tokenisers, examples = corpus_of(task, experiment)
-    learnt = task_of(experiment, tokenisers)
+    learnt = create_task(experiment, tokenisers)
     torch.manual_seed(0)
     model = ready(learnt.build(experiment.model)).float()
     data = learnt.data(examples, 0, experiment.train)
@@ -165,7 +165,7 @@ def test_the_loss_of_an_image_is_the_mean_of_its_heads(
     """torch's cross-entropy with its own smoothing, of each head; the likelihood is that of all heads together."""
     learnt, model, batches = lesson_of(name, "classify-images", corpus_of, smoothing=0.2)
     pixels, labels = learnt.pixels.normalised(batches[0].images), batches[0].targets
-    loss, heads = learnt.loss(model.eval(), batches[0]), model.voices(pixels)
+    loss, heads = learnt.loss(model.eval(), batches[0]), model.head_logits(pixels)
     assert len(heads) == (1 if name == "vit" else 2)
     each = [F.cross_entropy(logits, labels, label_smoothing=0.2, reduction="sum") for logits in heads]
     torch.testing.assert_close(loss.total, sum(each) / len(each))

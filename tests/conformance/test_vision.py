@@ -56,7 +56,7 @@ def test_a_batch_is_learnt_by_heart(name: str) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
     for _ in range(60):
         optimizer.zero_grad()
-        voices = model.voices(images)
+        voices = model.head_logits(images)
         sum(nn.functional.cross_entropy(logits, labels) for logits in voices).backward()
         optimizer.step()
     model.eval()

@@ -11,7 +11,7 @@ from headwise.config.data import DataConfig, WordsConfig
 from headwise.data.collate import collate
 from headwise.data.corpora import load_corpus
 from headwise.data.duplication import Duplication
-from headwise.data.generated import Made
+from headwise.data.generated import GeneratedCorpus
 from headwise.data.listops import ListOps
 from headwise.data.prepare import prepare
 from headwise.errors import UserError
@@ -173,5 +173,5 @@ def test_addresses_that_are_not_there_are_told(tmp_path):
 
 def test_a_maker_must_say_what_it_makes():
     with pytest.raises(TypeError, match="abstract"):
-        Made()
+        GeneratedCorpus()
     assert ListOps().length == 512

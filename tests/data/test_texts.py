@@ -11,7 +11,7 @@ from headwise.data import corpora, examples, texts
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples, tokenise
 from headwise.data.read import read_pairs
-from headwise.data.texts import Rest, find, pieces, read_texts, whole
+from headwise.data.texts import Continuation, find, pieces, read_texts, whole
 from headwise.errors import UserError
 from headwise.text.normalise import PLAIN
 from headwise.text.tokenisers import Tokenisers
@@ -50,7 +50,7 @@ def read(path, format):
 def test_pieces_of_a_file_make_up_its_text(put, small):
     path = put(a_txt=b"\xef\xbb\xbf" + PROSE.encode()) / "a.txt"
     found = list(read_texts((path,), "text"))
-    assert [type(piece) for piece in found] == [str] + [Rest] * (len(found) - 1) and len(found) > 10
+    assert [type(piece) for piece in found] == [str] + [Continuation] * (len(found) - 1) and len(found) > 10
     assert "".join(found) == LINES
     assert "".join(pieces(PROSE, 20)) == PROSE
 

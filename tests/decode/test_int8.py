@@ -8,8 +8,8 @@ import torch
 from headwise.config.decode import DecodeConfig
 from headwise.decode import Ensemble, decode
 from headwise.decode.driver import threads
-from headwise.decode.int8 import Int8Head, Int8Linear, overflows, quantised
-from headwise.decode.weight_layout import columnwise
+from headwise.decode.int8 import Int8Head, Int8Linear, overflows, quantize
+from headwise.decode.weight_layout import to_column_major
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
 
@@ -50,7 +50,7 @@ def logits(model):
 
 
 def test_logits_are_close_and_outputs_equal(reverser):
-    small = quantised(reverser, least=0)
+    small = quantize(reverser, least=0)
     exact = logits(reverser)
     assert 0 < (logits(small) - exact).norm() / exact.norm() < (0.04 if overflows() else 0.02)  # a bit less: twice
     assert outputs(reverser) == [tuple(source[::-1]) for source in SOURCES]
@@ -68,7 +68,7 @@ def test_the_largest_products_do_not_overflow(width, sign):
 
 
 def test_large_matrices_shrink_and_small_ones_stay_exact(reverser):
-    small = quantised(reverser, LEAST)
+    small = quantize(reverser, LEAST)
     sizes = [module.weight.numel() for module in small.modules() if type(module) is torch.nn.Linear]
     assert sizes and max(sizes) < LEAST
     packed = [module for module in small.modules() if isinstance(module, Int8Linear)]
@@ -79,7 +79,7 @@ def test_large_matrices_shrink_and_small_ones_stay_exact(reverser):
 
 
 def test_a_tied_table_stays_for_lookups(reverser):
-    small = quantised(reverser, least=0)
+    small = quantize(reverser, least=0)
     assert isinstance(small.decoder.head, Int8Head)
     assert small.decoder.head.table is small.decoder.embed.table is small.encoder.embed.table
     torch.testing.assert_close(small.decoder.embed.table.weight, reverser.decoder.embed.table.weight)
@@ -87,8 +87,8 @@ def test_a_tied_table_stays_for_lookups(reverser):
 
 def test_the_model_itself_stays_as_it_was(reverser):
     before = copy.deepcopy(reverser.state_dict())
-    quantised(reverser, least=0)
-    columnwise(reverser)
+    quantize(reverser, least=0)
+    to_column_major(reverser)
     for name, weight in reverser.state_dict().items():
         assert torch.equal(weight, before[name]) and weight.is_contiguous()
 
@@ -97,26 +97,26 @@ def test_shared_layers_stay_shared():
     torch.manual_seed(0)
     shared = {"depth": 3, "shared": True}
     model = TransformerConfig(width=32, heads=4, encoder=shared, decoder=shared).build(64).eval()
-    small = quantised(model, least=0)
+    small = quantize(model, least=0)
     assert len(small.decoder.stack.layers) == 1 and small.decoder.stack.order == (0, 0, 0)
     assert outputs(small) == outputs(model)
 
 
 def test_an_ensemble_becomes_one_of_quantised_members(reverser):
-    small = quantised(Ensemble([reverser, reverser]), least=0)
+    small = quantize(Ensemble([reverser, reverser]), least=0)
     assert all(isinstance(member.decoder.head, Int8Head) for member in small.models)
     assert outputs(small) == outputs(reverser)
 
 
 def test_refusals_name_the_way_out(reverser):
     with pytest.raises(UserError, match="use --device cpu"):
-        quantised(copy.deepcopy(reverser).to("meta"))
+        quantize(copy.deepcopy(reverser).to("meta"))
     with pytest.raises(UserError, match="ask the engine"):
-        quantised(object())
+        quantize(object())
 
 
 def test_columnwise_gives_the_same_numbers(reverser):
-    laid = columnwise(reverser)
+    laid = to_column_major(reverser)
     torch.testing.assert_close(logits(laid), logits(reverser))
     assert outputs(laid, beams=3) == outputs(reverser, beams=3)
     assert laid.decoder.head.table is laid.decoder.embed.table

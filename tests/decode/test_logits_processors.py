@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
-from headwise.decode.logits_processors import forbid_repeats, penalised
+from headwise.decode.logits_processors import forbid_repeats, penalize_repeats
 from headwise.errors import UserError
 
 PASTS = st.lists(st.integers(4, 6), min_size=0, max_size=12)
@@ -29,7 +29,7 @@ def test_what_would_make_a_sequence_come_twice_is_closed(past, size, padding):
 def test_tokens_that_were_there_are_penalised_once(past, padding):
     logits = torch.tensor([[9.0, 1.0, -2.0, 0.5, 2.0, -1.0, 0.0]])
     expected = [x if token not in past else x / 2 if x > 0 else x * 2 for token, x in enumerate(logits[0].tolist())]
-    assert penalised(logits, torch.tensor([[0] * padding + past], dtype=torch.long), 2.0)[0].tolist() == expected
+    assert penalize_repeats(logits, torch.tensor([[0] * padding + past], dtype=torch.long), 2.0)[0].tolist() == expected
 
 
 @settings(deadline=None, max_examples=20)

@@ -155,7 +155,7 @@ def test_prompts_of_one_length_cost_no_mask(positions):
 def test_an_ensemble_reads_what_its_members_read():
     models = [made("rotary"), made("lstm")]
     both = Ensemble(models)
-    assert both.ragged and both.longest == 0
+    assert both.ragged and both.max_length == 0
     together = decode(both, PROMPTS, SEARCHES[0])
     assert ids_of(together) == [ids_of(decode(both, [prompt], SEARCHES[0]))[0] for prompt in PROMPTS]
 

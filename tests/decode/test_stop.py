@@ -11,7 +11,7 @@ from torch import nn
 from headwise.config.data import BpeConfig
 from headwise.config.decode import DecodeConfig
 from headwise.decode import decode, stream
-from headwise.decode.text import cut, following, growing
+from headwise.decode.text import cut, decode_continuation, stream_text
 from headwise.text import BOS, EOS
 from headwise.text.normalise import PLAIN
 from headwise.text.subword import Bpe
@@ -30,7 +30,7 @@ class Place:
 class Reciter(nn.Module):
     """A language model that recites a text of its own after each prompt, whatever the prompt is."""
 
-    start_id, end_id, continues, ragged, longest = BOS, EOS, True, True, 0
+    start_id, end_id, continues, ragged, max_length = BOS, EOS, True, True, 0
 
     def __init__(self, texts, vocab):
         super().__init__()
@@ -82,9 +82,9 @@ def test_a_text_ends_at_the_first_stop_string_and_never_shows_it(kind, prompt, t
     config, model = GREEDY.changed(stop=stop), Reciter([ids], tokeniser.size)
     expected = specified(tokeniser, prompt, ids, stop)
     ((found,),) = decode(model, [prompt], config, tokeniser=tokeniser)
-    assert following(tokeniser, prompt, found.ids, stop) == expected
+    assert decode_continuation(tokeniser, prompt, found.ids, stop) == expected
     shown = ""
-    for piece in growing(tokeniser, prompt, stream(model, prompt, config, tokeniser=tokeniser), stop):
+    for piece in stream_text(tokeniser, prompt, stream(model, prompt, config, tokeniser=tokeniser), stop):
         shown += piece
         assert expected.startswith(shown)
     assert shown == expected
@@ -97,7 +97,7 @@ def test_rows_stop_each_for_itself(config):
     model = Reciter([tokeniser.encode(text) for text in texts], tokeniser.size)
     prompts = [[100, 101], [100, 102], [100, 103], [100, 104]]
     found = decode(model, prompts, config.changed(stop=[". ", "!"]), tokeniser=tokeniser)
-    told = [following(tokeniser, p, own[0].ids, [". "]) for p, own in zip(prompts, found, strict=True)]
+    told = [decode_continuation(tokeniser, p, own[0].ids, [". "]) for p, own in zip(prompts, found, strict=True)]
     assert told == ["one", "no end", "three.", ""]
     assert [len(own[0].ids) for own in found] == [5, 6, 6, 2]  # no token after the string was asked for
     assert found[0][0].log_prob == pytest.approx(0, abs=1e-4)  # the end after it is free
@@ -118,11 +118,11 @@ def test_tokens_after_a_stop_string_are_not_asked_for():
             asked.append(token)
             yield token
 
-    assert "".join(growing(tokeniser, [], tokens(), ["☃!"])) == "sn☃w"
+    assert "".join(stream_text(tokeniser, [], tokens(), ["☃!"])) == "sn☃w"
     assert tokeniser.decode(asked) == "sn☃w☃!"
 
 
 def test_a_half_character_is_shown_when_nothing_follows():
     tokeniser = TOKENISERS["bytes"]
     ids = tokeniser.encode("a☃")[:-1]
-    assert list(growing(tokeniser, [], ids)) == ["a", "\ufffd"] and tokeniser.decode(ids) == "a\ufffd"
+    assert list(stream_text(tokeniser, [], ids)) == ["a", "\ufffd"] and tokeniser.decode(ids) == "a\ufffd"

@@ -15,9 +15,9 @@ from headwise.config.base import validate
 from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import resolved
 from headwise.decode import Ensemble, Hypothesis
-from headwise.decode.unk_replacement import alignments, written
+from headwise.decode.unk_replacement import align_unknown, replace_unknown
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Words
 
@@ -43,9 +43,9 @@ def copier() -> EncoderDecoder:
     return model.eval()
 
 
-def loaded(model: Any, **decode: Any) -> Loaded:
+def loaded(model: Any, **decode: Any) -> TrainedModel:
     tables = {"data": {"name": "demo"}, "model": {"kind": "luong-tiny"}, "train": {"steps": 1}, "decode": decode}
-    return Loaded(model, Tokenisers(WORDS, WORDS), resolved(tables))
+    return TrainedModel(model, Tokenisers(WORDS, WORDS), resolved(tables))
 
 
 TEXTS = ["ein Zwergspitz sieht den Igel", "und Igel katze Lurch ball", "ein hund sieht eine katze"]
@@ -76,22 +76,24 @@ def test_the_last_attention_of_a_transformer_decides() -> None:
     with torch.no_grad(), headwise.record() as maps:
         model(torch.tensor([[*source, 2]]), torch.tensor([[1, *target[:-1]]]))
     last = maps.of("decoder", 1)["decoder", 1, 1].mean(1)[0, :, :3]  # without the end mark
-    assert alignments(model, [source, [5, 6, 7, 8, 9]], [target, (4, 3)])[0] == last.argmax(-1).tolist()
+    assert align_unknown(model, [source, [5, 6, 7, 8, 9]], [target, (4, 3)])[0] == last.argmax(-1).tolist()
 
 
 def test_an_empty_source_has_no_word_to_give(copier: EncoderDecoder) -> None:
-    assert written(copier, [""], [UNKNOWN], SIDES, REPLACE) == [["ein <unk>"]]
+    assert replace_unknown(copier, [""], [UNKNOWN], SIDES, REPLACE) == [["ein <unk>"]]
 
 
 def test_what_is_missing_is_said() -> None:
     deaf = headwise.build("sutskever-tiny", vocab=12).eval()
     with pytest.raises(UserError, match="this model does not look at its source"):
-        written(deaf, ["ein Igel"], [UNKNOWN], SIDES, REPLACE)
+        replace_unknown(deaf, ["ein Igel"], [UNKNOWN], SIDES, REPLACE)
     with pytest.raises(UserError, match="needs tokenisers of kind 'words'"):
-        written(deaf, ["ab"], [UNKNOWN], (Characters("ab"), WORDS), REPLACE)
+        replace_unknown(deaf, ["ab"], [UNKNOWN], (Characters("ab"), WORDS), REPLACE)
     with pytest.raises(UserError, match="use a single run"):
-        written(Ensemble([deaf, deaf]), ["ein Igel"], [UNKNOWN], SIDES, REPLACE)
+        replace_unknown(Ensemble([deaf, deaf]), ["ein Igel"], [UNKNOWN], SIDES, REPLACE)
     with pytest.raises(UserError, match="set replace_unknown = true"):
         validate(DecodeConfig, {"dictionary": "names.tsv"})
     with pytest.raises(UserError, match=r"missing\.tsv"):
-        written(deaf, ["ein Igel"], [UNKNOWN], SIDES, DecodeConfig(replace_unknown=True, dictionary="missing.tsv"))
+        replace_unknown(
+            deaf, ["ein Igel"], [UNKNOWN], SIDES, DecodeConfig(replace_unknown=True, dictionary="missing.tsv")
+        )

@@ -7,7 +7,7 @@ import headwise
 from headwise.config.decode import DecodeConfig
 from headwise.decode import Ensemble, decode, stream
 from headwise.decode.driver import threads
-from headwise.decode.window import Windowed, windowed
+from headwise.decode.window import SlidingWindow, with_window
 from headwise.text import BOS
 
 VOCAB, CONTEXT = 24, 8
@@ -99,8 +99,8 @@ def test_an_ensemble_goes_on_as_well():
 def test_what_fits_is_read_as_ever():
     model = made("rotary")
     for prompt, most, fits in (([5, 6], 5, True), ([5, 6], 6, False)):  # the start, two tokens and those written
-        reader = windowed(model, [prompt], DecodeConfig(max_length=most, extra=most, context=CONTEXT))
-        assert (reader is model) == fits and isinstance(reader, Windowed) != fits
+        reader = with_window(model, [prompt], DecodeConfig(max_length=most, extra=most, context=CONTEXT))
+        assert (reader is model) == fits and isinstance(reader, SlidingWindow) != fits
 
 
 def test_dropout_is_off_and_comes_back():

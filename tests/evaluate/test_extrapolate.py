@@ -15,7 +15,7 @@ from headwise.cli.extrapolate import extrapolate as command
 from headwise.config.experiment import resolved
 from headwise.data.examples import Examples, tokenise
 from headwise.evaluate.extrapolate import extrapolate, plot
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.train.experiment import train_experiment
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 40
@@ -42,7 +42,7 @@ def runs(tmp_path_factory: Any) -> dict[str, Path]:
     return found
 
 
-def measured(path: Path, times: int = 4) -> tuple[Loaded, Any]:
+def measured(path: Path, times: int = 4) -> tuple[TrainedModel, Any]:
     loaded = headwise.load(path)
     examples = Examples.of(tokenise([("", TEXT)], loaded.tokenisers))
     return loaded, extrapolate(loaded, examples, times)

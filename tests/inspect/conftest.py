@@ -7,23 +7,23 @@ import torch
 
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import Loaded, task_of
+from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.vision.pixels import Pixels
 
 
 @pytest.fixture
-def pictured() -> Callable[..., Loaded]:
+def pictured() -> Callable[..., TrainedModel]:
     """A run of a model of images, as yet untrained, by the name of its model."""
 
-    def made(name: str, task: str = "classify-images", data: str = "digits", **settings: object) -> Loaded:
+    def made(name: str, task: str = "classify-images", data: str = "digits", **settings: object) -> TrainedModel:
         torch.manual_seed(0)
         tables = {"model": {"kind": name, **settings}, "task": {"kind": task}, "data": {"kind": "images", "name": data}}
         experiment = validate(Experiment, {**tables, "train": {"steps": 1}})
         (height, width), channels = experiment.model.image, experiment.model.channels
         pixels = Pixels(height, width, channels, (0.5,) * channels, (0.25,) * channels)
         tokenisers = Tokenisers(pixels, Labels(["cat", "dog", "elk"]))
-        return Loaded(task_of(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
+        return TrainedModel(create_task(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
 
     return made

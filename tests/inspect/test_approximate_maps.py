@@ -14,7 +14,7 @@ import headwise
 from headwise import UserError
 from headwise.inspect import Maps, alignment, export, head_grid
 from headwise.inspect import page as html
-from headwise.inspect.attention_maps import looked
+from headwise.inspect.attention_maps import collect_attention
 from headwise.inspect.colour import Scale
 from headwise.inspect.svg import Grid, Text
 from headwise.text.tokenisers import Tokenisers
@@ -34,7 +34,7 @@ def of(*mixers: Any) -> Maps:
                 weight.mul_(5)
     for layer, mixer in enumerate(mixers):
         model = headwise.swap(model, mixer, layers=[layer], announce=lambda text: None)
-    return looked(model, SIDES, "abcdefg")
+    return collect_attention(model, SIDES, "abcdefg")
 
 
 def test_an_approximation_is_shown_with_what_it_approximates() -> None:

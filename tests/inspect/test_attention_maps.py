@@ -8,7 +8,7 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.inspect.attention_maps import looked
+from headwise.inspect.attention_maps import collect_attention
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 
@@ -19,7 +19,7 @@ SIDES = Tokenisers(LETTERS, LETTERS)
 def test_a_language_model_looks_back_alone() -> None:
     torch.manual_seed(0)
     model = headwise.build("gpt2-tiny", vocab=LETTERS.size).eval()
-    maps = looked(model, SIDES, "abcd")
+    maps = collect_attention(model, SIDES, "abcd")
     assert (
         maps.main == "decoder" and maps.rows("decoder") == tuple("abcd") and maps.columns("decoder")[1:] == tuple("abc")
     )
@@ -32,7 +32,7 @@ def test_a_language_model_looks_back_alone() -> None:
 def test_an_encoder_shows_its_opening_mark(task: str) -> None:
     torch.manual_seed(0)
     model = headwise.build("bert-tiny", vocab=LETTERS.size + 1, outputs=9, task=task).eval()
-    maps = looked(model, SIDES, "abc")
+    maps = collect_attention(model, SIDES, "abc")
     assert maps.main == "encoder" and maps.rows("encoder") == ("<s>", "a", "b", "c", "</s>")
     assert maps.weights["encoder"].shape == (2, 4, 5, 5)
 
@@ -40,8 +40,8 @@ def test_an_encoder_shows_its_opening_mark(task: str) -> None:
 def test_mistakes_are_one_sentence() -> None:
     model = headwise.build("gpt2-tiny", vocab=LETTERS.size)
     with pytest.raises(UserError, match="this model reads a text and writes no other"):
-        looked(model, SIDES, "ab", target="cd")
+        collect_attention(model, SIDES, "ab", target="cd")
     with pytest.raises(UserError, match="there is no text to look at"):
-        looked(model, SIDES, "")
+        collect_attention(model, SIDES, "")
     with pytest.raises(UserError, match="no attention to look at"):
-        looked(headwise.build("lstm-tiny", vocab=LETTERS.size), SIDES, "ab")
+        collect_attention(headwise.build("lstm-tiny", vocab=LETTERS.size), SIDES, "ab")

@@ -13,7 +13,7 @@ import headwise
 from headwise.config.experiment import Experiment
 from headwise.decode.driver import decode
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.exposure import exposure, follow, measure, plot
 from headwise.text import BOS, EOS, PAD
 from headwise.text.tokenisers import Tokenisers
@@ -108,7 +108,7 @@ def loaded():
     """A Transformer that has learnt nothing, of which some guesses are right by chance."""
     letters = Characters("abc")
     experiment = Experiment.model_validate({"data": {"train": "none.tsv"}, "train": {"steps": 1}})
-    return Loaded(headwise.build("transformer-tiny", vocab=7).eval(), Tokenisers(letters, letters), experiment)
+    return TrainedModel(headwise.build("transformer-tiny", vocab=7).eval(), Tokenisers(letters, letters), experiment)
 
 
 def test_a_real_model_is_followed_as_it_is_trained_and_as_it_is_decoded(loaded):

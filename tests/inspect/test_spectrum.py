@@ -15,7 +15,7 @@ import headwise
 from headwise import UserError
 from headwise.cli.main import main
 from headwise.config.experiment import resolved
-from headwise.inference.trained_model import Loaded, task_of
+from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.inspect.spectrum import PLACES, spectrum
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
@@ -24,11 +24,11 @@ from headwise.train.experiment import train_experiment
 LETTERS = Characters("abcdefgh ")
 
 
-def loaded(model: dict[str, Any]) -> Loaded:
+def loaded(model: dict[str, Any]) -> TrainedModel:
     torch.manual_seed(0)
     tables = {"task": {"kind": "masked", "context": 18}, "data": {"train": "x"}, "model": model, "train": {"steps": 1}}
     experiment, sides = resolved(tables), Tokenisers(LETTERS, LETTERS)
-    return Loaded(task_of(experiment, sides).build(experiment.model).eval(), sides, experiment)
+    return TrainedModel(create_task(experiment, sides).build(experiment.model).eval(), sides, experiment)
 
 
 def test_a_uniform_map_has_rank_one() -> None:
@@ -65,7 +65,7 @@ def test_of_an_approximation_it_shows_what_is_approximated() -> None:
 def test_a_run_without_an_encoder_is_refused() -> None:
     gpt = headwise.build("gpt2-tiny", vocab=LETTERS.size)
     with pytest.raises(UserError, match="--spectrum: looks at encoders, and this run has none"):
-        spectrum(Loaded(gpt, Tokenisers(LETTERS, LETTERS), loaded({"kind": "bert-tiny"}).experiment), "abc")
+        spectrum(TrainedModel(gpt, Tokenisers(LETTERS, LETTERS), loaded({"kind": "bert-tiny"}).experiment), "abc")
 
 
 @pytest.fixture(scope="module")

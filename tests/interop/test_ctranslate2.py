@@ -14,7 +14,7 @@ from headwise.config.experiment import Experiment
 from headwise.config.train import TrainConfig
 from headwise.decode import decode
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.interop.ctranslate2 import CTranslate2Engine, can_express, export_ctranslate2
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, SPECIALS
@@ -76,7 +76,7 @@ def test_greedy_and_beam_outputs_are_equal(reverser: Any, folder: Path) -> None:
 
 def test_an_engine_takes_the_place_of_the_model(reverser: Any) -> None:
     experiment = Experiment(data=DataConfig(), model=reverser.config, train=TrainConfig(epochs=1))
-    loaded = Loaded(reverser.model, reverser.tokenisers, experiment)
+    loaded = TrainedModel(reverser.model, reverser.tokenisers, experiment)
     deployed = replace(loaded, model=CTranslate2Engine.of(loaded))
     assert deployed.translate(["abcd", "hgf", ""], beams=2) == ["dcba", "fgh", ""]
 

@@ -63,7 +63,7 @@ def test_its_parts_are_settings() -> None:
     assert not any(isinstance(part, TalkingHeads) for part in model.modules())
     kinds = [type(layer) for layer in model.encoder.stack.layers[2:]]
     assert kinds == [PrependClassTokens, ClassAttentionLayer, ClassAttentionLayer]
-    assert len(model.voices(torch.randn(1, 1, 16, 16))) == 2, "a head for each mark"
+    assert len(model.head_logits(torch.randn(1, 1, 16, 16))) == 2, "a head for each mark"
 
 
 def test_a_class_token_cannot_join_halves() -> None:

@@ -29,7 +29,7 @@ def test_at_test_time_both_heads_count_equally() -> None:
     torch.manual_seed(0)
     model = DeiTConfig(**SIZES["tiny"]).build(0, 5).eval()
     pixels = torch.randn(2, 1, 16, 16)
-    first, second = model.voices(pixels)
+    first, second = model.head_logits(pixels)
     torch.testing.assert_close(model(pixels), (first + second) / 2)
     assert not torch.allclose(first, second)
 
@@ -38,6 +38,6 @@ def test_a_mark_may_have_no_head_and_is_looked_at_all_the_same() -> None:
     torch.manual_seed(0)
     model = DeiTConfig(**SIZES["tiny"], voices=1).build(0, 5).eval()
     pixels = torch.randn(1, 1, 16, 16)
-    (before,) = model.voices(pixels)
+    (before,) = model.head_logits(pixels)
     model.encoder.stem.marks.data[1] = torch.randn(32)
     assert not torch.allclose(model(pixels), before)

@@ -23,7 +23,7 @@ from headwise.blocks.record import record
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 from headwise.tasks.detection_loss import Objects, detection_loss
-from headwise.train.optim import pace
+from headwise.train.optim import scale_lr
 
 WIDTH = 32
 
@@ -50,8 +50,8 @@ def test_parameters_are_those_published(name: str, every: int, learning: int) ->
 def test_the_backbone_learns_more_slowly() -> None:
     model = build("detr-tiny", outputs=3, backbone_pace=0.1, frozen=1)
     backbone = model.encoder.stem.backbone
-    assert {pace(weight) for weight in backbone.parameters()} == {0.1}
-    assert [pace(weight) for weight in model.parameters()].count(0.1) == len(list(backbone.parameters()))
+    assert {scale_lr(weight) for weight in backbone.parameters()} == {0.1}
+    assert [scale_lr(weight) for weight in model.parameters()].count(0.1) == len(list(backbone.parameters()))
     assert [weight.requires_grad for weight in backbone.stem.parameters()] == [False] * 3
     assert all(weight.requires_grad for weight in backbone.stack.parameters())
 

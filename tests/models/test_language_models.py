@@ -143,7 +143,7 @@ def test_the_decoder_of_bart_reads_the_end_mark_before_the_start_mark() -> None:
     model.decoder.opening = None
     by_hand = model.decoder(torch.tensor([[2, 1, 7, 8]]), memory).x[:, 1:]
     torch.testing.assert_close(found, model.decoder.head(by_hand))
-    assert model.longest == 64 and tiny("bart").longest == 63
+    assert model.max_length == 64 and tiny("bart").max_length == 63
 
 
 def test_scores_of_t5_begin_with_unit_variance_without_a_scale() -> None:

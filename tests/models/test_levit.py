@@ -35,10 +35,10 @@ def test_the_grid_shrinks_from_14_to_7_to_4() -> None:
 
 def test_the_heads_speak_apart_and_count_together() -> None:
     model, pixels = tiny().eval(), torch.randn(2, 1, 16, 16)
-    one, two = model.voices(pixels)
+    one, two = model.head_logits(pixels)
     assert not torch.allclose(one, two)
     torch.testing.assert_close(model(pixels), (one + two) / 2)
-    assert len(tiny(voices=1).voices(pixels)) == 1
+    assert len(tiny(voices=1).head_logits(pixels)) == 1
 
 
 def test_every_branch_begins_as_nothing() -> None:

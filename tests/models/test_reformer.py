@@ -27,7 +27,7 @@ def test_parameter_counts_are_those_of_the_equations(
     tables = vocab * width + rows * row_width + columns * column_width
     ends = 2 * 2 * width + vocab * 2 * width + vocab  # norm and words over both halves
     assert parameters(model) == mixing + len(kinds) * rest + tables + ends
-    assert model.longest == rows * columns
+    assert model.max_length == rows * columns
 
 
 @pytest.mark.parametrize(("name", "published"), [("crime", 3e6), ("enwik8", 149e6)])

@@ -15,7 +15,7 @@ from headwise.blocks.stream import Context
 from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import resolved
 from headwise.decode import Ensemble, decode
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 
@@ -169,7 +169,7 @@ def test_mistakes_are_said_in_a_sentence() -> None:
 def test_inspection_shows_alignments_where_there_are_any(kind: str) -> None:
     words = Words([f"w{i}" for i in range(8)])
     experiment = resolved({"data": {"name": "demo"}, "model": {"kind": f"{kind}-tiny"}, "train": {"steps": 1}})
-    loaded = Loaded(tiny(kind), Tokenisers(words, words), experiment)
+    loaded = TrainedModel(tiny(kind), Tokenisers(words, words), experiment)
     if kind in LOOKING:
         maps = loaded.inspect("w1 w2 w3", "w4 w5")
         assert maps.matrix("cross").shape == (3, 4) and maps.target_tokens == ("w4", "w5", "</s>")

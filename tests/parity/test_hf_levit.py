@@ -110,7 +110,7 @@ def test_the_small_residual_network_is_theirs_with_another_first_layer() -> None
 def test_both_heads_and_the_running_statistics(tmp_path: Path) -> None:
     model = theirs("LevitForImageClassificationWithTeacher", LEVIT)
     imported, pixels = read_folder(saved(model, tmp_path)), PIXELS.double()
-    ours, found = imported.model.double().train().voices(pixels), model.double().train()(pixels)
+    ours, found = imported.model.double().train().head_logits(pixels), model.double().train()(pixels)
     same(ours[0], found.cls_logits)
     same(ours[1], found.distillation_logits)
     statistics = model.state_dict()["levit.encoder.stages.0.layers.2.queries.batch_norm.running_var"]

@@ -102,7 +102,7 @@ def test_base_models_are_encoders_to_look_into(name: str, tmp_path: Path, monkey
 @torch.inference_mode()
 def test_both_heads_of_a_distilled_model_are_theirs(tmp_path: Path) -> None:
     model = theirs("DeiTForImageClassificationWithTeacher")
-    found, expected = read_folder(saved(model, tmp_path)).model.voices(PIXELS), model(PIXELS)
+    found, expected = read_folder(saved(model, tmp_path)).model.head_logits(PIXELS), model(PIXELS)
     close(found[0], expected.cls_logits)
     close(found[1], expected.distillation_logits)
 
@@ -144,7 +144,7 @@ def test_an_image_is_read_as_their_processor_reads_it(tmp_path: Path) -> None:
         read = transformers.AutoImageProcessor.from_pretrained(folder)(picture, return_tensors="pt")["pixel_values"]
         expected = output(model, read).softmax(-1)[0].tolist()
         labels = ("cat", "crane", "dog", "crane (3)")
-        found = from_hf(folder).recognise([picture])[0]
+        found = from_hf(folder).classify_images([picture])[0]
         assert found == pytest.approx(dict(zip(labels, expected, strict=True)), abs=1e-5)
 
 
@@ -156,7 +156,7 @@ def test_a_folder_labels_image_files_and_becomes_a_run(tmp_path: Path, capsys: p
     for source in (folder, tmp_path / "run"):
         main(["classify", str(source), str(tmp_path / "red.png"), "--json"])
         row = json.loads(capsys.readouterr().out)
-        assert row["probabilities"] == pytest.approx(loaded.recognise([tmp_path / "red.png"])[0])
+        assert row["probabilities"] == pytest.approx(loaded.classify_images([tmp_path / "red.png"])[0])
 
 
 def test_what_an_import_learnt_from_is_not_known_until_its_run_says(
@@ -205,7 +205,7 @@ def test_labels_that_it_never_learnt_are_refused_not_counted_as_wrong(tmp_path: 
 def test_a_model_of_ours_as_a_folder(kind: Any, name: str, tmp_path: Path) -> None:
     """The data decided its size: 20 pixels, and not the 16 of its config."""
     config = MODELS.parse(kind)
-    model = config.sized(20, 20, 1).build(0, 3, "classify-images").eval()
+    model = config.with_image_size(20, 20, 1).build(0, 3, "classify-images").eval()
     tokenisers = Tokenisers(Pixels(20, 20, 1, (0.5,), (0.3,)), Labels(["boot", "coat", "bag"]))
     write_folder(model, config, "classify-images", tokenisers, tmp_path / "out")
     again = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()

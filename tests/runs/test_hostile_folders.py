@@ -152,7 +152,7 @@ def test_one_bad_folder_leaves_the_others_listed(tmp_path, name, how):
     assert told["good"]["steps"] == 3 and told["good"]["state"] == "interrupted"
     json.dumps(told)
     for item in shelf.items().values():
-        problem = refusal(lambda item=item: (rows(item, 0, 0), samples(item), item.told()))
+        problem = refusal(lambda item=item: (rows(item, 0, 0), samples(item), item.to_dict()))
         assert not problem or (item.name == "bad" and str(tmp_path / "bad") in problem)
     if "bad" in told and told["bad"]["state"] == "damaged":
         assert "bad" in told["bad"]["problem"] and "\n" not in told["bad"]["problem"]

@@ -12,7 +12,7 @@ import uvicorn
 from playwright.sync_api import Page, expect
 
 from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import Loaded, task_of
+from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.studio.app import application
 from headwise.studio.run_registry import Shelf
 from headwise.studio.server import bound
@@ -36,8 +36,8 @@ def save_run(path: Path, settings: dict[str, str]) -> None:
     experiment = Experiment.model_validate(given)
     letters = Characters("abcdefgh<>")
     tokenisers = Tokenisers(letters, letters)
-    model = task_of(experiment, tokenisers).build(experiment.model).eval()
-    Loaded(model, tokenisers, experiment).save(path)
+    model = create_task(experiment, tokenisers).build(experiment.model).eval()
+    TrainedModel(model, tokenisers, experiment).save(path)
 
 
 def save_pictured(path: Path) -> None:
@@ -47,7 +47,7 @@ def save_pictured(path: Path) -> None:
     given = {"task": "classify-images", "data": {"name": "digits"}, "model": model, "train": {"steps": 1}}
     experiment = Experiment.model_validate(given)
     tokenisers = Tokenisers(Pixels(8, 8, 1, (0.3,), (0.4,)), Labels(["one", "two", "<b>"]))
-    Loaded(task_of(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment).save(path)
+    TrainedModel(create_task(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment).save(path)
 
 
 @pytest.fixture(scope="session")

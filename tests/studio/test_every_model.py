@@ -10,7 +10,7 @@ from PIL import Image
 from headwise.catalog import CATALOG
 from headwise.config.experiment import Experiment
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded, task_of
+from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.inspect.page import page
 from headwise.studio.ablation import Case, lens
 from headwise.studio.decoding import WRITERS, searched, stepped
@@ -29,11 +29,11 @@ SEEING = {"classify-images", "detect", "caption", "encode-images"}
 SIDE = 32
 
 
-def made(model: str, task: str, data: dict, tokenisers: Tokenisers) -> Loaded:
+def made(model: str, task: str, data: dict, tokenisers: Tokenisers) -> TrainedModel:
     torch.manual_seed(0)
     given = {"task": task, "model": f"{model}-tiny", "data": data, "train": {"steps": 1}}
     experiment = Experiment.model_validate(given)
-    return Loaded(task_of(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
+    return TrainedModel(create_task(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
 
 
 @pytest.mark.parametrize(("name", "task"), [(entry.name, task) for entry, task in PAIRS if task not in SEEING])
@@ -46,7 +46,7 @@ def test_every_model_of_texts_can_be_looked_at(name: str, task: str) -> None:
     else:
         maps = looked(loaded, TEXT, "")
         assert overview("look", maps, {}) and page(maps, TEXT)
-        assert {each["name"] for each in neurons(loaded, TEXT, "").told()["kinds"]} == set(maps.weights)
+        assert {each["name"] for each in neurons(loaded, TEXT, "").to_dict()["kinds"]} == set(maps.weights)
     if task in WRITERS and name != "ngram":
         assert stepped(loaded, TEXT, [5, 6])[1]["next"]
         assert searched(loaded, TEXT, 2, 4)["nodes"]

@@ -19,7 +19,7 @@ from headwise.config.experiment import Experiment
 from headwise.explain import AttentionExample, attend, masked, sinusoid
 from headwise.explain.attention import softmax
 from headwise.explain.source import shipped
-from headwise.inference.trained_model import Loaded, load, task_of
+from headwise.inference.trained_model import TrainedModel, create_task, load
 from headwise.studio.position_views import of_model
 from headwise.studio.position_views import shipped as places
 from headwise.studio.routes.explain import SENTENCES
@@ -40,8 +40,8 @@ def reader(runs: Path) -> Iterator[str]:
     experiment = Experiment.model_validate(given)
     words = Words(sorted(set(SENTENCES[0].split())))
     tokenisers = Tokenisers(words, words)
-    model = task_of(experiment, tokenisers).build(experiment.model).eval()
-    Loaded(model, tokenisers, experiment).save(runs / "reader")
+    model = create_task(experiment, tokenisers).build(experiment.model).eval()
+    TrainedModel(model, tokenisers, experiment).save(runs / "reader")
     yield "reader"
     shutil.rmtree(runs / "reader")
 

@@ -41,7 +41,7 @@ def test_an_image_is_labelled_and_patches_look(page, studio, runs, picture):
     page.get_by_label("Image", exact=True).set_input_files(picture)
     expect(page.locator("main")).to_have_attribute("data-ready", "image", timeout=20_000)
     loaded = load(runs / "seen")
-    (found,) = loaded.recognise([picture])
+    (found,) = loaded.classify_images([picture])
     best = max(found, key=found.__getitem__)
     expect(page.locator("table.outcome tr").first).to_have_text(f"{best}{100 * found[best]:.1f} %")
     expect(page.locator(".tile")).to_have_count(5)  # four heads and rollout

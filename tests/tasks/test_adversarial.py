@@ -34,7 +34,7 @@ def model(**settings):
 
 def taught(model, images, targets):
     """Plain cross-entropy, in sums."""
-    logits = model.joined(model.voices(2 * images - 1))
+    logits = model.ensemble(model.head_logits(2 * images - 1))
     total = -(targets * logits.log_softmax(-1)).sum()
     return Loss(total, total.detach(), torch.tensor(len(images)))
 

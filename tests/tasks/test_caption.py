@@ -51,7 +51,7 @@ def test_it_learns_and_writes_what_it_learnt(task: Caption, taught: torch.nn.Mod
     assert found["exact_match"] == 100
     assert found["bleu"] == pytest.approx(100)
     assert found["nll"] < 0.3
-    assert task.watch.name in found
+    assert task.checkpoint_metric.name in found
 
 
 def test_evaluation_names_images_and_any_of_several_captions_is_right(

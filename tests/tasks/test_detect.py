@@ -11,7 +11,7 @@ from headwise.config.tasks import TASKS, DetectConfig
 from headwise.config.train import TrainConfig
 from headwise.errors import UserError
 from headwise.models.detr import SIZES, DetrConfig
-from headwise.tasks.detect import Detect, classes, flipped, told
+from headwise.tasks.detect import Detect, classes, describe_boxes, flipped
 from headwise.tasks.detection_loss import Objects
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.boxes import Boxes, to_centred
@@ -122,4 +122,4 @@ def test_mistakes_are_said(task: Detect, images: Images) -> None:
         task.data(strange, 1, TrainConfig(steps=1))
     with pytest.raises(ValueError, match="in its place"):
         TASKS.parse({"kind": "detect", "augment": ["flip"]})
-    assert told(Boxes(np.zeros((0, 4)), ())) == ""
+    assert describe_boxes(Boxes(np.zeros((0, 4)), ())) == ""

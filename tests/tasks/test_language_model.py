@@ -16,7 +16,7 @@ from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.models.ngram import NgramConfig
 from headwise.models.transformer import TransformerConfig
-from headwise.tasks.language_model import Language
+from headwise.tasks.language_model import LanguageModelTask
 from headwise.text import BOS, EOS
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
@@ -26,7 +26,7 @@ TEXT = "to be or not to be, that is the question: whether it is nobler to be or 
 
 def task(letters, context):
     tokeniser = Characters(sorted(set(letters)))
-    return Language(LanguageModelConfig(context=context), Tokenisers(tokeniser, tokeniser))
+    return LanguageModelTask(LanguageModelConfig(context=context), Tokenisers(tokeniser, tokeniser))
 
 
 def direct(model, ids):
@@ -40,7 +40,7 @@ def test_overlapping_blocks_score_a_long_text_as_a_whole_would_be(context):
     language = task(TEXT, context)
     model = language.build(NgramConfig(order=3))
     ids = language.tokenisers.target.encode(TEXT)
-    language.teach(model, Examples.of([([], ids[:40])]))
+    language.prepare_model(model, Examples.of([([], ids[:40])]))
     perplexity, nats = language.evaluate(model, [("", TEXT)]).scores
     truth = direct(model, ids)
     assert perplexity.value == pytest.approx(exp(truth / (len(ids) + 1)), rel=1e-4)
@@ -72,9 +72,9 @@ def test_it_goes_on_with_what_it_has_learnt(learn, tmp_path, model):
 def test_one_side_needs_one_tokeniser(tmp_path):
     data = DataConfig(train=str(tmp_path / "text"), format="text", cache=str(tmp_path))
     with pytest.raises(UserError, match="a language model has one side"):
-        Language.prepare(data, CharactersConfig(target="words"))
+        LanguageModelTask.prepare(data, CharactersConfig(target="words"))
     (tmp_path / "text").write_text("long " * 500)
-    prepared = Language.prepare(data, CharactersConfig())
+    prepared = LanguageModelTask.prepare(data, CharactersConfig())
     assert prepared.tokenisers.shared and np.asarray(prepared.train.lengths)[0, 1] > 512  # cut later, not left out
 
 
@@ -84,7 +84,7 @@ PACKED = ["abc", "", "cabbac", "b", "abcabcabcabcabc", "c"]
 def test_packed_texts_cost_as_much_as_alone():
     language = task("abc", 16)
     tokenisers = language.tokenisers
-    packing = Language(LanguageModelConfig(context=16, packing=True), tokenisers)
+    packing = LanguageModelTask(LanguageModelConfig(context=16, packing=True), tokenisers)
     model = packing.build(TransformerConfig(width=16, heads=2, decoder={"depth": 2}, dropout=0.0))
     rows = [tokenisers.target.encode(text) for text in PACKED]
     data = packing.data(Examples.of([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
@@ -109,7 +109,7 @@ def test_it_learns_from_packed_rows_and_streams(learn, tmp_path, table):
 
 
 def test_packing_needs_attention_and_no_stream():
-    packing = Language(LanguageModelConfig(packing=True), task("abc", 16).tokenisers)
+    packing = LanguageModelTask(LanguageModelConfig(packing=True), task("abc", 16).tokenisers)
     with pytest.raises(UserError, match=r"task.packing: 'lstm' would carry its state from text to text"):
         packing.build(MODELS.parse({"kind": "lstm", "width": 8}))
     with pytest.raises(UserError, match="a stream has no padding"):

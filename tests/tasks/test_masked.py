@@ -12,7 +12,7 @@ from headwise.config.experiment import Experiment, resolved
 from headwise.config.tasks import MaskedConfig
 from headwise.data.examples import Examples
 from headwise.errors import UserError
-from headwise.inference.trained_model import task_of
+from headwise.inference.trained_model import create_task
 from headwise.models.bert import AlbertConfig, BertConfig
 from headwise.models.t5 import T5Config
 from headwise.models.transformer import TransformerConfig
@@ -74,7 +74,7 @@ def test_pairs_are_left_to_the_model_unless_told():
     tables = {"task": "masked", "data": {"train": "x"}, "train": {"steps": 1}}
     for model, pairs in (("bert-tiny", True), ("transformer-tiny", False)):
         experiment = resolved({**tables, "model": model})
-        assert task_of(experiment, Tokenisers(LETTERS, LETTERS)).config.next_sentence is pairs
+        assert create_task(experiment, Tokenisers(LETTERS, LETTERS)).config.next_sentence is pairs
         assert Experiment.model_validate(experiment.model_dump(mode="json")) == experiment
         assert experiment.to_toml()
     with pytest.raises(UserError, match=r"model\.token_types"):

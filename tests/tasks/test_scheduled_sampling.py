@@ -14,7 +14,7 @@ from headwise.data.examples import Examples
 from headwise.runs import Run
 from headwise.runs.checkpoint import latest
 from headwise.tasks.base import PairData
-from headwise.tasks.scheduled_sampling import guesses, inputs
+from headwise.tasks.scheduled_sampling import sample_inputs, sample_predictions
 from headwise.tasks.transduce import Transduce
 from headwise.text import BOS, PAD
 from headwise.text.tokenisers import Tokenisers
@@ -41,11 +41,13 @@ def batch():
 @pytest.mark.parametrize("draw", [False, True])
 def test_an_own_token_is_the_guess_after_the_gold_token_before_it(batch, draw):
     gold = batch.target_in
-    read = inputs(Successor(), batch, Linear(most=1.0, draw=draw), progress=1.0)
+    read = sample_inputs(Successor(), batch, Linear(most=1.0, draw=draw), progress=1.0)
     assert (read[:, 0] == BOS).all()
     inner = gold[:, 1:] != PAD
     after = gold[:, :-1] + 1
-    after[:, 0] = guesses(Successor()(None, gold[:, :1]), draw=False)[:, 0]  # BOS + 1 is EOS, which may be written
+    after[:, 0] = sample_predictions(Successor()(None, gold[:, :1]), draw=False)[
+        :, 0
+    ]  # BOS + 1 is EOS, which may be written
     assert (read[:, 1:] == after)[inner].all()
     assert (read[:, 1:] == PAD)[~inner].all()
 
@@ -53,7 +55,7 @@ def test_an_own_token_is_the_guess_after_the_gold_token_before_it(batch, draw):
 def test_the_share_of_own_tokens_grows_with_the_budget(batch):
     places = (batch.target_in != PAD) & (batch.target_in != BOS)
     for progress in (0.0, 0.5, 1.0):
-        read = inputs(Successor(), batch, Linear(most=0.4), progress)
+        read = sample_inputs(Successor(), batch, Linear(most=0.4), progress)
         own = (read != batch.target_in)[places].float().mean().item()
         # A guess is right by chance one time in seven.
         assert own == pytest.approx(0.4 * progress * 6 / 7, abs=0.02)
@@ -61,7 +63,7 @@ def test_the_share_of_own_tokens_grows_with_the_budget(batch):
 
 def test_drawn_tokens_follow_the_distribution_and_are_never_marks_that_nobody_writes():
     probabilities = torch.tensor([0.3, 0.2, 0.25, 0.0, 0.25])
-    drawn = guesses(probabilities.log().expand(1, 20_000, 5).clone(), draw=True)
+    drawn = sample_predictions(probabilities.log().expand(1, 20_000, 5).clone(), draw=True)
     shares = torch.bincount(drawn[0], minlength=5) / 20_000
     torch.testing.assert_close(shares, torch.tensor([0.0, 0.0, 0.5, 0.0, 0.5]), atol=0.02, rtol=0)
 
@@ -86,7 +88,7 @@ def task(**settings) -> Transduce:
 
 
 def test_teacher_forcing_is_the_default_and_takes_no_second_pass(batch):
-    assert inputs(None, batch, task().config.own_inputs, progress=1.0) is batch.target_in
+    assert sample_inputs(None, batch, task().config.own_inputs, progress=1.0) is batch.target_in
 
 
 @pytest.mark.parametrize("kind", ["transformer-tiny", "bahdanau-tiny"])

@@ -17,7 +17,7 @@ from headwise.data.examples import Examples
 from headwise.models.transformer_xl import SIZES, TransformerXLConfig
 from headwise.runs import Run
 from headwise.runs.checkpoint import latest
-from headwise.tasks.language_model import Language
+from headwise.tasks.language_model import LanguageModelTask
 from headwise.text import BOS, EOS
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
@@ -27,18 +27,18 @@ TEXT = "to be or not to be, that is the question: whether it is nobler to be or 
 XL = TransformerXLConfig.model_validate({**SIZES["tiny"], "dropout": 0.0, "hidden_dropout": 0.0, "recall": 128})
 
 
-def language(context: int, config: TransformerXLConfig = XL) -> Language:
+def language(context: int, config: TransformerXLConfig = XL) -> LanguageModelTask:
     tokeniser = Characters(sorted(set(TEXT)))
     task = LanguageModelConfig(context=context).for_model(config)
-    return Language(task, Tokenisers(tokeniser, tokeniser))
+    return LanguageModelTask(task, Tokenisers(tokeniser, tokeniser))
 
 
-def built(task: Language) -> Any:
+def built(task: LanguageModelTask) -> Any:
     torch.manual_seed(0)
     return task.build(XL)
 
 
-def examples(task: Language, *texts: str) -> Examples:
+def examples(task: LanguageModelTask, *texts: str) -> Examples:
     return Examples.of([([], task.tokenisers.target.encode(text)) for text in texts])
 
 

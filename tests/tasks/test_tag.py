@@ -40,7 +40,7 @@ def prepared(tagged, tmp_path):
 def test_a_model_that_counts_learns_by_the_same_task(prepared):
     task = Tag(TagConfig(), prepared.tokenisers)
     model = task.build(HmmConfig(order=2))
-    task.teach(model, prepared.train)
+    task.prepare_model(model, prepared.train)
     assert task.validate(model, prepared.valid, prepared.valid_pairs) == {"accuracy": 100.0}
     assert task.tags(model, ["they walk", "", "the walk"]) == [["PRON", "VERB"], [], ["DET", "NOUN"]]
 
@@ -48,7 +48,7 @@ def test_a_model_that_counts_learns_by_the_same_task(prepared):
 def test_words_that_were_never_seen_are_scored_apart(prepared):
     task = Tag(TagConfig(), prepared.tokenisers)
     model = task.build(HmmConfig(order=2))
-    task.teach(model, prepared.train)
+    task.prepare_model(model, prepared.train)
     found = task.evaluate(model, [("they jump", "PRON VERB"), ("the jump", "DET VERB"), ("they run", "PRON VERB")])
     scores = {score.name: score for score in found.scores}
     assert scores["accuracy on unknown words"].value == 50 and "2 labels" in scores["accuracy on unknown words"].detail

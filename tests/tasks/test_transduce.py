@@ -33,7 +33,7 @@ def made(tokeniser):
 def test_the_units_of_the_target_decide_the_scores(tokeniser, steering, names):
     task, model = made(tokeniser)
     found = task.evaluate(model, PAIRS)
-    assert task.watch.name == steering and [score.name for score in found.scores] == names
+    assert task.checkpoint_metric.name == steering and [score.name for score in found.scores] == names
     assert found.sources == ["abc", "ab", "cab"] and found.references[1] == ["B A", "B"]
 
 
@@ -43,7 +43,7 @@ def test_the_word_error_rate_is_reported_and_watched_where_it_is_asked_for(token
     words, sequences = task.scores(["a b c d", "e f"], [["a b c x"], ["e f"]])
     assert (words.name, words.value) == ("WER", pytest.approx(100 / 6))
     assert (sequences.name, sequences.value) == ("SER", 50)
-    assert (task.watch.name, task.watch.lower) == ("wer", True)
+    assert (task.checkpoint_metric.name, task.checkpoint_metric.lower) == ("wer", True)
 
 
 def test_perplexity_is_of_the_references_with_their_ends():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headwise.errors import UserError
-from headwise.train.hardware import autocast, crowded, device
+from headwise.train.hardware import autocast, choose_device, warn_if_busy
 from headwise.utils.cpu import taken
 
 HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: pass"
@@ -16,7 +16,7 @@ HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: 
 @pytest.mark.parametrize("name", ["nonsense", "cuda:99", "xla"])
 def test_a_device_that_is_not_there_is_refused(name):
     with pytest.raises(UserError, match=f"'{name}' is not available here; use cpu"):
-        device(name)
+        choose_device(name)
 
 
 def test_bfloat16_is_computed_or_refused_but_never_ignored():
@@ -42,7 +42,7 @@ def test_threads_that_would_wait_for_another_program_are_told():
             assert hog.stdout
             hog.stdout.readline()
         assert taken() == len(ours)
-        told = crowded(threads=2)
+        told = warn_if_busy(threads=2)
         assert f"{len(ours)} of {len(ours)} processors are busy" in told
         assert "--set train.threads=1" in told
-        assert crowded(threads=1) == ""
+        assert warn_if_busy(threads=1) == ""

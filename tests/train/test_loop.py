@@ -12,7 +12,7 @@ from headwise.config.train import OPTIMIZERS, TrainConfig
 from headwise.errors import UserError
 from headwise.runs import Run
 from headwise.runs.checkpoint import latest, read, restore, weights
-from headwise.train.loop import Watch, train
+from headwise.train.loop import Metric, train
 
 CONFIG = TrainConfig(
     threads=1, steps=24, log_every=4, validate_every=8, accumulate=2, ema=0.5, schedule={"kind": "constant", "lr": 0.01}
@@ -212,7 +212,7 @@ def test_weights_that_are_lost_are_not_saved_and_the_good_ones_stay(fit, toy, ra
 def test_early_stopping_keeps_the_best_checkpoint(fit):
     scores = iter([1.0, 3.0, 2.0, float("nan"), 2.5])
     config = CONFIG.changed(validate_every=2, patience=3, keep=1)
-    run, result = fit(config=config, validate=lambda model: {"bleu": next(scores)}, watch=Watch("bleu", lower=False))
+    run, result = fit(config=config, validate=lambda model: {"bleu": next(scores)}, watch=Metric("bleu", lower=False))
     assert (result.reason, result.step) == ("patience", 10)
     assert result.best == {"name": "bleu", "value": 3.0, "step": 4}
     assert run.steps() == [4, 10]
@@ -221,7 +221,7 @@ def test_early_stopping_keeps_the_best_checkpoint(fit):
 
 def test_a_score_that_does_not_exist_cannot_be_watched(fit):
     with pytest.raises(UserError, match="no score 'bleu' to watch; known: nll"):
-        fit(watch=Watch("bleu"))
+        fit(watch=Metric("bleu"))
 
 
 def test_of_equal_scores_the_later_checkpoint_is_best_but_patience_ends(fit):

@@ -12,7 +12,7 @@ from headwise.config.experiment import resolved
 from headwise.runs import Run
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.experiment import train_experiment
-from headwise.tuning.init_from import begin
+from headwise.tuning.init_from import init_from
 
 
 def weights(run: Run, step: int) -> dict[str, torch.Tensor]:
@@ -135,4 +135,4 @@ def test_a_vocabulary_larger_than_the_table_of_vectors(place):
     model = loaded.experiment.model.build(words.size, 0, "language-model")
     size = words.size - 2
     with pytest.raises(UserError, match=f"init_from: x has vectors for {size} tokens and its tokeniser {words.size};"):
-        begin(model, loaded.experiment.changed(init_from="x"), loaded, Tokenisers(words, words))
+        init_from(model, loaded.experiment.changed(init_from="x"), loaded, Tokenisers(words, words))

@@ -7,8 +7,8 @@ from headwise import UserError, build
 from headwise.config.decode import DecodeConfig
 from headwise.config.tuning import LoraConfig, TuningConfig
 from headwise.decode.driver import decode
-from headwise.decode.int8 import quantised
-from headwise.decode.weight_layout import columnwise
+from headwise.decode.int8 import quantize
+from headwise.decode.weight_layout import to_column_major
 from headwise.testing import assert_parity
 from headwise.tuning.freezing import tune
 from headwise.tuning.lora import LowRank, adapt, merge
@@ -78,9 +78,9 @@ def test_a_model_that_is_not_merged_decodes_the_same_in_every_form(name):
 
     wanted = written(model)
     assert [each.ids for each in wanted] != [each.ids for each in written(plain)]
-    for found, right in zip(written(columnwise(model)), wanted, strict=True):
+    for found, right in zip(written(to_column_major(model)), wanted, strict=True):
         assert found.log_prob == pytest.approx(right.log_prob, abs=1e-5)
-    assert away(quantised(model, least=1), model) < 0.05 < away(plain, model)
+    assert away(quantize(model, least=1), model) < 0.05 < away(plain, model)
     merge(model)
     assert [each.ids for each in written(model)] == [each.ids for each in wanted]
 

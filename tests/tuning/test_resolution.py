@@ -66,7 +66,7 @@ def test_a_distillation_token_is_new_and_the_rest_taken_over(small: Path, tmp_pa
     torch.testing.assert_close(new.model.encoder.stem.marks[0], old.model.encoder.stem.marks[0], atol=1e-6, rtol=0)
     assert "new: heads.1;" in said
     pixels = torch.rand(2, 1, 8, 8)
-    assert len(new.model.voices(pixels)) == 2
+    assert len(new.model.head_logits(pixels)) == 2
 
 
 def test_other_labels_get_another_head(small: Path, tmp_path: Path) -> None:

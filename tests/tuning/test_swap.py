@@ -16,7 +16,7 @@ from headwise.config.data import DataConfig
 from headwise.config.experiment import Experiment
 from headwise.config.train import TrainConfig
 from headwise.decode.ensemble import Ensemble
-from headwise.inference.trained_model import Loaded, task_of
+from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 from headwise.tuning.swap import self_attentions
@@ -133,13 +133,13 @@ def test_precision_device_and_what_learns_stay() -> None:
     assert all(tensor.is_meta for tensor in meta.state_dict().values())
 
 
-def loaded(model: str, task: str, **settings: Any) -> Loaded:
+def loaded(model: str, task: str, **settings: Any) -> TrainedModel:
     """As if trained: a model with tokenisers and an experiment."""
     torch.manual_seed(0)
     table = {"kind": model, **settings}
     experiment = Experiment(task=task, data=DataConfig(), model=table, train=TrainConfig(epochs=1))  # type: ignore[arg-type]
     sides = Tokenisers(LETTERS, LETTERS)
-    return Loaded(task_of(experiment, sides).build(experiment.model).eval(), sides, experiment)
+    return TrainedModel(create_task(experiment, sides).build(experiment.model).eval(), sides, experiment)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from headwise.errors import UserError
 from headwise.vision import image_index
 from headwise.vision.corpora import load_images
 from headwise.vision.decode import Damaged
-from headwise.vision.image_index import Files
+from headwise.vision.image_index import ImageFiles
 
 
 def load(root, **settings):
@@ -218,7 +218,7 @@ def test_a_cache_that_cannot_be_written_is_told(pictures):
 def test_worker_processes_give_the_same_in_the_same_order(pictures):
     files = tuple(sorted((pictures / "pictures").rglob("*.png")))
     files[3].write_text("no image")
-    alone, together = (list(Files(files, processes=number).decoded(range(20), (3, 3), 1)) for number in (1, 2))
+    alone, together = (list(ImageFiles(files, processes=number).decoded(range(20), (3, 3), 1)) for number in (1, 2))
     assert isinstance(together[3], Damaged)
     assert [str(each) for each in alone] == [str(each) for each in together]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headwise.config.experiment import resolved
-from headwise.inference.trained_model import task_of
+from headwise.inference.trained_model import create_task
 from headwise.tasks import task_class
 from headwise.vision.batches import ImageData
 from headwise.vision.images import Images
@@ -53,7 +53,7 @@ def test_the_setting_of_the_task_reaches_the_batches(repeats: int, tmp_path: Pat
         }
     )
     prepared = task_class("classify-images").prepare(experiment.data, experiment.tokeniser)
-    data = task_of(experiment, prepared.tokenisers).data(prepared.train, 0, experiment.train)
+    data = create_task(experiment, prepared.tokenisers).data(prepared.train, 0, experiment.train)
     batch = data.batch(data.plan(0)[0])
     copies = Counter(batch.ids.tolist())
     assert set(copies.values()) == {repeats} and len(copies) == 12 // repeats

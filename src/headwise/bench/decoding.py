@@ -16,7 +16,7 @@ from headwise.bench.jobs import DecodeJob
 from headwise.blocks.stack import EncoderDecoder
 from headwise.config.decode import DecodeConfig
 from headwise.decode import Hypothesis, decode
-from headwise.decode.int8 import quantised
+from headwise.decode.int8 import quantize
 from headwise.decode.int8_screen import for_cpu
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD, SPECIALS
@@ -57,7 +57,7 @@ def headwise(job: DecodeJob) -> Callable[[], Outputs]:
 
 
 def headwise_int8(job: DecodeJob) -> Callable[[], Outputs]:
-    model, sources, config = quantised(random_model(job)[0]), random_sources(job), search(job)
+    model, sources, config = quantize(random_model(job)[0]), random_sources(job), search(job)
     return lambda: best_ids(decode(model, sources, config))
 
 

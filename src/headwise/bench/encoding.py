@@ -10,8 +10,8 @@ import torch
 
 from headwise.bench.jobs import EncodeJob
 from headwise.blocks.stream import Context
-from headwise.decode.int8 import quantised
-from headwise.train.hardware import keep_memory
+from headwise.decode.int8 import quantize
+from headwise.train.hardware import tune_allocator
 
 
 def texts(job: EncodeJob) -> torch.Tensor:
@@ -22,7 +22,7 @@ def texts(job: EncodeJob) -> torch.Tensor:
 def headwise(job: EncodeJob, prepare: Callable[[Any], Any]) -> Callable[[], int]:
     from headwise.models.bert import BertConfig
 
-    keep_memory()  # as every command of ours does; the peers run as they come
+    tune_allocator()  # as every command of ours does; the peers run as they come
     model = BertConfig.model_validate(job.shape.settings).build(job.shape.vocab)
     encoder, ids = prepare(model.encoder.eval().requires_grad_(False)), texts(job)
 
@@ -65,7 +65,7 @@ def as_it_is(model: Any) -> Any:
 
 ENGINES: dict[str, Callable[[EncodeJob], Callable[[], int]]] = {
     "headwise": partial(headwise, prepare=as_it_is),
-    "headwise-int8": partial(headwise, prepare=quantised),
+    "headwise-int8": partial(headwise, prepare=quantize),
     "transformers": transformers,
 }
 

@@ -12,7 +12,7 @@ from headwise.bench.jobs import GenerateJob
 from headwise.blocks.stack import LanguageModel
 from headwise.config.decode import DecodeConfig
 from headwise.decode import decode
-from headwise.decode.int8 import quantised
+from headwise.decode.int8 import quantize
 from headwise.decode.int8_screen import for_cpu
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 
@@ -27,7 +27,7 @@ def prompts(job: GenerateJob) -> Outputs:
 def headwise(job: GenerateJob, int8: bool) -> Callable[[], Outputs]:
     texts, limits = prompts(job), {"max_ratio": 0, "extra": job.length, "max_length": job.length}
     config = DecodeConfig(beams=1, tokens_per_batch=job.rows * (job.prompt + 1), **limits)
-    model = quantised(random_model(job)) if int8 else for_cpu(random_model(job), config)
+    model = quantize(random_model(job)) if int8 else for_cpu(random_model(job), config)
     return lambda: [list(found[0].ids) for found in decode(model, texts, config)]
 
 

@@ -32,9 +32,9 @@ def timed(job: GptJob) -> Callable[[], int]:
 
 
 def headwise(job: GptJob) -> tuple[nn.Module, Loss]:
-    from headwise.train.hardware import keep_memory
+    from headwise.train.hardware import tune_allocator
 
-    keep_memory()  # as every training of ours does; the peers run as they come
+    tune_allocator()  # as every training of ours does; the peers run as they come
     model = ours(job.shape, job.dropout)
 
     def loss(ids: Tensor) -> Tensor:

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from headwise.bench.jobs import ImageJob
-from headwise.decode.int8 import quantised
+from headwise.decode.int8 import quantize
 from headwise.errors import UserError
 from headwise.models.build import build
-from headwise.train.hardware import keep_memory
+from headwise.train.hardware import tune_allocator
 
 LABELS = 1000
 
 
 def ours(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    keep_memory()  # as every command of ours does; the peers run as they come
+    tune_allocator()  # as every command of ours does; the peers run as they come
     model = build(job.model, outputs=LABELS, image=job.image, channels=3)
     return model, model
 
@@ -27,7 +27,7 @@ def in_8_bits(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """Ours with dynamic 8-bit products, which learn nothing."""
     if job.train:
         raise UserError("8-bit weights do not learn")
-    model = quantised(ours(job)[0].eval().requires_grad_(False))
+    model = quantize(ours(job)[0].eval().requires_grad_(False))
     return model, model
 
 

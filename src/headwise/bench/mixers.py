@@ -20,16 +20,16 @@ from headwise.blocks.attention.kernels import plain
 from headwise.blocks.attention.score_mods import ALWAYS, Causal
 from headwise.blocks.attention.scores import Dot, Scaled
 from headwise.blocks.stream import Context, LayerPath, Recorder, Stream
-from headwise.config.parts import Site
-from headwise.models.init_weights import xavier
-from headwise.train.hardware import keep_memory
+from headwise.config.parts import BuildContext
+from headwise.models.init_weights import init_xavier
+from headwise.train.hardware import tune_allocator
 
 
 def ours(job: MixerJob, length: int) -> nn.Module:
     """A part with the weights it would begin with in a Transformer: queries, keys and values of unit variance."""
-    site = Site(job.width, job.heads, 4 * job.width, head_width=job.head_width, causal=job.causal)
+    site = BuildContext(job.width, job.heads, 4 * job.width, head_width=job.head_width, causal=job.causal)
     part: nn.Module = reaching(job.mixer, length).build(site)
-    xavier(part, job.width)
+    init_xavier(part, job.width)
     return part
 
 
@@ -171,7 +171,7 @@ def timed(job: MixerJob) -> Subject:
     """What measures a layer at any length; what torch makes once for all passes is there. Ours and the packages' keep
     the memory that a pass frees until its end, as our training does: fetched anew, tensors of more than 32 MB would
     cost more than twice what those of half the length do."""
-    keep_memory()
+    tune_allocator()
     subject = Subject(job)
     subject(backward=True)
     return subject

@@ -41,9 +41,9 @@ def timed(job: TrainJob) -> Callable[[], int]:
 
 def headwise(job: TrainJob) -> tuple[nn.Module, Loss]:
     from headwise.models.transformer import TransformerConfig
-    from headwise.train.hardware import keep_memory
+    from headwise.train.hardware import tune_allocator
 
-    keep_memory()  # as every training of ours does; the peers run as they come
+    tune_allocator()  # as every training of ours does; the peers run as they come
     config = TransformerConfig.model_validate(job.shape.settings | {"dropout": job.dropout})
     model: Any = config.build(job.shape.vocab)
 

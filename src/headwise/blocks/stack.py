@@ -133,7 +133,7 @@ class GenerativeModel(nn.Module):
         return self.decoder.head.table.num_embeddings
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """How many positions there are for what it writes; 0: any number."""
         positions = self.decoder.embed.positions
         return positions.limit - (self.decoder.opening is not None) if isinstance(positions, LearnedPositions) else 0

@@ -36,7 +36,7 @@ def caption(
         Image files.
     """
     loaded = opened(run, checkpoint, device, threads, with_)
-    loaded.able("caption")
+    loaded.check_task("caption")
     settings = {} if beams is None else {"beams": beams}
     for chunk in chunks(images, file):
         for name, sentence in zip(chunk, loaded.caption(chunk, **settings), strict=True):

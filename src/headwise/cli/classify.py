@@ -41,14 +41,14 @@ def classify(
         What to classify, each in quotes; or image files.
     """
     loaded = opened(run, checkpoint, device, threads, with_)
-    kind = loaded.able("classify", "classify-images", "regress").kind
+    kind = loaded.check_task("classify", "classify-images", "regress").kind
     images = kind == "classify-images"
     for chunk in chunks(texts, file):
         if kind == "regress":
             for given, value in zip(chunk, loaded.regress(chunk), strict=True):
                 print(json.dumps({"text": given, "value": value}, ensure_ascii=False) if json_ else f"{value:.3f}")
             continue
-        answers: Iterable[dict[str, float]] = loaded.recognise(chunk) if images else loaded.classify(chunk)
+        answers: Iterable[dict[str, float]] = loaded.classify_images(chunk) if images else loaded.classify(chunk)
         for given, found in zip(chunk, answers, strict=True):
             label = max(found, key=found.__getitem__)
             if json_:

@@ -16,7 +16,7 @@ from headwise.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 CHUNK = 4096  # texts that are worked on together: enough to sort by length, few enough to answer soon
 
@@ -65,12 +65,12 @@ def torch_device(name: str, threads: int = 0) -> torch.device:
     """The device that a name means here, for a command that works with it until its end."""
     import torch
 
-    from headwise.train.hardware import device, keep_memory
+    from headwise.train.hardware import choose_device, tune_allocator
 
-    keep_memory()
+    tune_allocator()
     if threads:
         torch.set_num_threads(threads)
-    return device(name)
+    return choose_device(name)
 
 
 def opened(
@@ -79,7 +79,7 @@ def opened(
     device: str = "auto",
     threads: int = 0,
     parts: Sequence[Path] | None = None,
-) -> Loaded:
+) -> TrainedModel:
     """The trained model of a run, or of several as an ensemble; warnings go to stderr from now on."""
     warnings_to_stderr()
     from headwise.inference.trained_model import load

@@ -42,11 +42,11 @@ def complete(
         What to complete, each in quotes.
     """
     loaded = opened(run, checkpoint, device, threads, with_)
-    loaded.able("language-model")
+    loaded.check_task("language-model")
     from headwise.inference.completion import Completer
-    from headwise.tasks.base import device_of
+    from headwise.tasks.base import get_device
 
-    completer = Completer(loaded.model, loaded.tokenisers.target, device_of(loaded.model))
+    completer = Completer(loaded.model, loaded.tokenisers.target, get_device(loaded.model))
     for chunk in chunks(texts, file):
         for text in chunk:
             found = completer(text, count)

@@ -57,7 +57,7 @@ def detect(
         if len(images) > 1:
             raise UserError(f"--out: a picture shows one image, not {len(images)}; name one")
     loaded = opened(run, checkpoint, device, threads, with_)
-    task = loaded.able("detect")
+    task = loaded.check_task("detect")
     from headwise.vision.draw import draw, shown
 
     for file in images:

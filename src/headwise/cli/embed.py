@@ -17,7 +17,7 @@ from headwise.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 Action = Literal["nearest", "analogy", "export", "texts", "similar"]
 PoolName = Literal["mean", "max", "first", "last", "pooler"]
@@ -110,7 +110,7 @@ def show(what: str, found: Sequence[tuple[str, float]], json_: bool) -> None:
 class Reader:
     """From texts to vectors, (N, C)."""
 
-    loaded: Loaded
+    loaded: TrainedModel
     pool: str
     normalised: bool
 

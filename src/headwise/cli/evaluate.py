@@ -15,7 +15,7 @@ from headwise.errors import UserError
 
 if TYPE_CHECKING:
     from headwise.data.read import Pair
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
     from headwise.tasks.base import Evaluation
 
 FORMATS = {".conllu": "conllu", ".zip": "labelled-zip"}  # by ending; other files are TSV, or text for language models
@@ -93,7 +93,9 @@ def evaluate(
         print(score)
 
 
-def _check(loaded: Loaded, outputs: Path | None, show: int, confusion: Path | None, by_length: Path | None) -> None:
+def _check(
+    loaded: TrainedModel, outputs: Path | None, show: int, confusion: Path | None, by_length: Path | None
+) -> None:
     """Refuse what this run cannot give, before it is evaluated."""
     kind = loaded.task.kind
     if (outputs or show) and loaded.experiment.task.unpaired:
@@ -109,7 +111,7 @@ def _check(loaded: Loaded, outputs: Path | None, show: int, confusion: Path | No
         check_ending(confusion, ".svg", ".png")
 
 
-def _seeing(loaded: Loaded, data: Sequence[str]) -> Loaded:
+def _seeing(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
     """The same with other images: the test part of a named set, or all of a folder."""
     from headwise.config.base import validate
     from headwise.config.images import ImagesConfig
@@ -121,7 +123,7 @@ def _seeing(loaded: Loaded, data: Sequence[str]) -> Loaded:
     return replace(loaded, experiment=loaded.experiment.changed(data=images))
 
 
-def _read(files: tuple[Path, ...], loaded: Loaded) -> Sequence[Pair]:
+def _read(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
     from headwise.config.data import UNPAIRED
     from headwise.data.read import read_pairs
 
@@ -136,7 +138,7 @@ def _read(files: tuple[Path, ...], loaded: Loaded) -> Sequence[Pair]:
     return list(read_pairs(files, format, data.column, one_to_one=kind == "tag", columns=data.columns))
 
 
-def _report(found: Evaluation, loaded: Loaded, settings: dict[str, Any]) -> dict[str, Any]:
+def _report(found: Evaluation, loaded: TrainedModel, settings: dict[str, Any]) -> dict[str, Any]:
     """What --json prints: scores, and what else the task has."""
     report: dict[str, Any] = {"task": loaded.task.kind, "scores": [score.to_json() for score in found.scores]}
     if found.sources:
@@ -157,7 +159,7 @@ def _draw(found: Evaluation, path: Path, title: str) -> Path:
     return save(confusion(found.confusion, found.labels, title, note), path)
 
 
-def _draw_lengths(found: Evaluation, loaded: Loaded, path: Path, title: str) -> Path:
+def _draw_lengths(found: Evaluation, loaded: TrainedModel, path: Path, title: str) -> Path:
     from headwise.evaluate.by_length import by_length, plot_by_length
 
     task: Any = loaded.task

@@ -50,7 +50,7 @@ def extrapolate(
     contexts = set()
     for run in runs:
         loaded = opened(run, checkpoint, device, threads, with_)
-        contexts.add(loaded.able("language-model").config.context)
+        contexts.add(loaded.check_task("language-model").config.context)
         if len(contexts) > 1:
             raise UserError(f"{run}: was trained with another context than the runs before it; compare like with like")
         from headwise.data.examples import Examples, tokenise

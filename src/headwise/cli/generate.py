@@ -16,7 +16,7 @@ from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, few_shot
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded, Translation
+    from headwise.inference.trained_model import TrainedModel, Translation
 
 POSITIVE = validators.Number(gte=1)
 
@@ -83,7 +83,7 @@ def generate(
     from headwise.decode.backends import choose
 
     loaded = opened(run, checkpoint, device, threads, with_)
-    loaded.able("language-model")
+    loaded.check_task("language-model")
     write = _prompter(shots, template, count)
     stops = [_typed(text) for text in stop or ()] or (["\n"] if shots else None)
     given = {
@@ -140,17 +140,17 @@ def _typed(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
-def _growing(loaded: Loaded, prompt: str, settings: dict[str, Any]) -> Iterator[str]:
+def _growing(loaded: TrainedModel, prompt: str, settings: dict[str, Any]) -> Iterator[str]:
     """The text of a prompt, and what follows it as it is found."""
     from headwise.decode.driver import stream
-    from headwise.decode.text import growing
-    from headwise.tasks.base import device_of
+    from headwise.decode.text import stream_text
+    from headwise.tasks.base import get_device
 
     tokeniser, config = loaded.tokenisers.target, loaded.decoding(**settings)
     ids = tokeniser.encode(prompt)
-    tokens = stream(loaded.model, ids, config, device_of(loaded.model), tokeniser)
+    tokens = stream(loaded.model, ids, config, get_device(loaded.model), tokeniser)
     yield tokeniser.decode(ids)
-    yield from growing(tokeniser, ids, tokens, config.stop)
+    yield from stream_text(tokeniser, ids, tokens, config.stop)
 
 
 def _show(pieces: Iterable[str], mark: str) -> None:

@@ -12,7 +12,7 @@ from headwise.cli.common import Checkpoint, Json, With, opened, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
     from headwise.inspect.maps import Maps
     from headwise.inspect.spectrum import Spectrum
 
@@ -144,13 +144,13 @@ def _beside(maps: Maps, other: Maps, names: tuple[str, str], layer: int | None, 
     print(save(beside(maps, other, names, ((layer or 0) - 1, -1)), out))
 
 
-def _reads_images(loaded: Loaded) -> bool:
+def _reads_images(loaded: TrainedModel) -> bool:
     from headwise.vision.pixels import Pixels
 
     return isinstance(loaded.tokenisers.source, Pixels)
 
 
-def _spectrum(loaded: Loaded, text: str, out: Path | None, as_json: bool, name: str) -> None:
+def _spectrum(loaded: TrainedModel, text: str, out: Path | None, as_json: bool, name: str) -> None:
     from headwise.inspect.spectrum import plot, spectrum
 
     if _reads_images(loaded):
@@ -161,7 +161,7 @@ def _spectrum(loaded: Loaded, text: str, out: Path | None, as_json: bool, name: 
         say(f"the picture is {plot(found, out, name)}")
 
 
-def _experts(loaded: Loaded, out: Path | None, as_json: bool, name: str) -> None:
+def _experts(loaded: TrainedModel, out: Path | None, as_json: bool, name: str) -> None:
     from headwise.inspect.expert_load import loads, picture, table, to_json
     from headwise.inspect.files import save
 

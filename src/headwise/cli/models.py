@@ -114,7 +114,7 @@ def show(
     from headwise.config.experiment import parse_changes
     from headwise.inspect.cost import cost, tree
     from headwise.models.build import build
-    from headwise.models.pictured import PictureConfig
+    from headwise.models.pictured import ImageModelConfig
 
     entry, size = catalog.find(name)
     changes = parse_changes(set_ or ())
@@ -126,7 +126,7 @@ def show(
         return
     top = tree(model, f"{entry.name}-{size}")
     config = entry.configure(size, changes)
-    pictured = isinstance(config, PictureConfig)
+    pictured = isinstance(config, ImageModelConfig)
     costs = cost(model, length, (config.channels, *config.image) if pictured else ())
     if json_:
         report = {"name": top.name, "paper": entry.paper, "cost": asdict(costs), "tree": top.to_json()}

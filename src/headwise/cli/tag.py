@@ -37,7 +37,7 @@ def tag(
         What to tag, each in quotes.
     """
     loaded = opened(run, checkpoint, device, threads, with_)
-    loaded.able("tag")
+    loaded.check_task("tag")
     for chunk in chunks(texts, file):
         for text, pairs in zip(chunk, loaded.tag(chunk), strict=True):
             if json_:

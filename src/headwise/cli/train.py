@@ -56,9 +56,9 @@ def train(
         settings = Experiment.read(experiment, [*(set_ or ()), *([f"train.device={device}"] if device else ())])
 
         from headwise.train.experiment import train_experiment
-        from headwise.train.hardware import crowded
+        from headwise.train.hardware import warn_if_busy
 
-        if warning := crowded(settings.train.threads):
+        if warning := warn_if_busy(settings.train.threads):
             say(warning)
         run, result = train_experiment(settings, runs, announce=say)
     best = result.best

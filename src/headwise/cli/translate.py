@@ -74,7 +74,7 @@ def translate(
         What to translate.
     """
     loaded = opened([run, *(and_ or ())], checkpoint, device, threads, with_)
-    loaded.able("transduce")
+    loaded.check_task("transduce")
     from headwise.decode.backends import choose
 
     given = {

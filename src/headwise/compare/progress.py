@@ -10,16 +10,16 @@ from typing import Any, Protocol
 Message = Mapping[str, Any]  # share, step, text
 
 
-class Board(Protocol):
+class Progress(Protocol):
     """Entered while cells run; heard from several threads."""
 
-    def __enter__(self) -> Board: ...
+    def __enter__(self) -> Progress: ...
     def __exit__(self, *_: object) -> None: ...
-    def tell(self, cell: str, message: Message) -> None: ...
+    def update(self, cell: str, message: Message) -> None: ...
     def end(self, cell: str, text: str) -> None: ...
 
 
-def board() -> Board:
+def make_progress() -> Progress:
     return Bars() if sys.stderr.isatty() else Lines()
 
 
@@ -35,7 +35,7 @@ class Lines:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def tell(self, cell: str, message: Message) -> None:
+    def update(self, cell: str, message: Message) -> None:
         if monotonic() - self.last.get(cell, float("-inf")) >= self.seconds:
             self.last[cell] = monotonic()
             self.end(cell, f"{message['share']:.0%}  step {message['step']}  {message['text']}")
@@ -69,7 +69,7 @@ class Bars:
     def __exit__(self, *_: object) -> None:
         self.bars.stop()
 
-    def tell(self, cell: str, message: Message) -> None:
+    def update(self, cell: str, message: Message) -> None:
         if cell not in self.tasks:
             self.tasks[cell] = self.bars.add_task(cell, total=1.0, step=0, text="")
         self.bars.update(self.tasks[cell], completed=message["share"], step=message["step"], text=message["text"])

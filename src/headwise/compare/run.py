@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headwise.compare.cell import Cell, cells
-from headwise.compare.progress import Board, board
+from headwise.compare.progress import Progress, make_progress
 from headwise.compare.values import Arm, Comparison
 from headwise.config.compare import ComparisonConfig
 from headwise.utils.cpu import cores
@@ -27,7 +27,7 @@ def compare(
     *,
     jobs: int = 0,
     parts: Iterable[str | Path] = (),
-    show: Board | None = None,
+    show: Progress | None = None,
 ) -> Comparison:
     """Train and evaluate what is not yet there, and return everything.
 
@@ -38,7 +38,7 @@ def compare(
     """
     every = list(cells(config, runs))
     todo = [cell for cell in every if not cell.outcome()]
-    failures = Pool(jobs, [str(file) for file in parts], show or board()).run(todo) if todo else {}
+    failures = Pool(jobs, [str(file) for file in parts], show or make_progress()).run(todo) if todo else {}
     arms = {}
     for arm in config.arm:
         own = [cell for cell in every if cell.arm == arm.name]
@@ -52,7 +52,7 @@ def compare(
 class Pool:
     """Some processes at once, each watched by a thread."""
 
-    def __init__(self, jobs: int, parts: Sequence[str], show: Board):
+    def __init__(self, jobs: int, parts: Sequence[str], show: Progress):
         self.jobs, self.parts, self.show = jobs, parts, show
         self.running: dict[str, subprocess.Popen[str]] = {}
         self.stopping = False
@@ -85,12 +85,12 @@ class Pool:
             self.running[cell.name] = process
             if self.stopping:  # it began while the others were stopped
                 self._stop()
-            self.show.tell(cell.name, {"share": 0.0, "step": 0, "text": "starting"})
+            self.show.update(cell.name, {"share": 0.0, "step": 0, "text": "starting"})
             for line in process.stdout:
                 message = json.loads(line)
                 sentence = message.get("failed", "")
                 if not sentence:
-                    self.show.tell(cell.name, message)
+                    self.show.update(cell.name, message)
             process.wait()
             del self.running[cell.name]
         outcome = cell.outcome()

@@ -26,7 +26,7 @@ from headwise.utils.files import write
 from headwise.utils.plugins import add_parts
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
     from headwise.runs import Run
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Report:
             self.next = monotonic() + 1
             self.tell({"share": share, "step": step, "text": self.text})
 
-    def hear(self, row: Row) -> None:
+    def log(self, row: Row) -> None:
         self.text = describe(row) or self.text
 
 
@@ -65,7 +65,7 @@ def work(cell: Cell, tell: Tell) -> None:
     if result.interrupted:
         return
     tell({"share": 1.0, "step": result.step, "text": "evaluating"})
-    loaded = load(run.path, which=cell.checkpoint, device=hardware.device(cell.experiment.train.device))
+    loaded = load(run.path, which=cell.checkpoint, device=hardware.choose_device(cell.experiment.train.device))
     found = loaded.evaluate(**cell.evaluate)
     columns = {"sources": found.sources, "outputs": found.outputs, "references": found.references}
     items = write(run.path / ITEMS, json.dumps(columns))
@@ -89,7 +89,7 @@ def speed(run: Run) -> float | None:
     return median(found) if found else None
 
 
-def costs(loaded: Loaded) -> tuple[int | None, int | None]:
+def costs(loaded: TrainedModel) -> tuple[int | None, int | None]:
     """Parameters, and forward FLOPs a token where `headwise.inspect.cost` can count them."""
     import torch
 

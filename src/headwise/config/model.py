@@ -22,7 +22,7 @@ class ModelConfig(Config):
         target tokens or labels; 0 outputs: the same vocabulary."""
         raise TypeError(f"{type(self).__name__} has no build method")
 
-    def task_or_first(self, task: str) -> str:
+    def resolve_task(self, task: str) -> str:
         """The task asked for, if the architecture can do it; without one, what it was made for."""
         if task and task not in self.tasks:
             raise UserError(f"model.kind: '{self.kind}' cannot {task}, it can {', '.join(self.tasks)}; choose another")

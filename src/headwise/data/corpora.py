@@ -17,13 +17,13 @@ from headwise.config.base import validate
 from headwise.config.data import UNPAIRED, DataConfig
 from headwise.data.cache import cache_root
 from headwise.data.duplication import Duplication
-from headwise.data.generated import Made, configured
+from headwise.data.generated import GeneratedCorpus, configured
 from headwise.data.listops import ListOps
 from headwise.data.periods import Periods
 from headwise.data.read import Pair
-from headwise.data.splits import Every, Pairs, Part, Prefixed, Span, fingerprint
+from headwise.data.splits import Every, Pairs, Prefixed, Span, Split, fingerprint
 from headwise.data.table import GLUE
-from headwise.data.texts import Rest, find, is_jsonl, whole
+from headwise.data.texts import Continuation, find, is_jsonl, whole
 from headwise.errors import UserError, nearest
 from headwise.utils.extras import is_missing
 
@@ -97,7 +97,7 @@ CORPORA: dict[str, Named] = {
         for task, (folder, columns, valid) in GLUE.items()
     },
 }
-MADE: dict[str, type[Made]] = {"listops": ListOps, "duplication": Duplication, "sotu": Periods}
+MADE: dict[str, type[GeneratedCorpus]] = {"listops": ListOps, "duplication": Duplication, "sotu": Periods}
 
 
 @dataclass(frozen=True)
@@ -198,13 +198,13 @@ def _hold_out(pairs: Iterable[Pair], data: DataConfig) -> list[Iterable[Pair]]:
             f"{' and '.join(data.train)}: too few different sources to hold some out; "
             "add pairs, or name other files in data.valid"
         )
-    test, valid, train = (Part(pairs, range(*ends)) for ends in pairwise([*cuts, 2**64]))
+    test, valid, train = (Split(pairs, range(*ends)) for ends in pairwise([*cuts, 2**64]))
     return [train, valid, test]
 
 
 def _prints(pairs: Iterable[Pair], most: int) -> tuple[np.ndarray, int, int]:
     """The fingerprints in order, only the lowest if there is a `most`; the highest of all; and how many there are."""
-    prints = (fingerprint(source or target) for source, target in pairs if not isinstance(target, Rest))
+    prints = (fingerprint(source or target) for source, target in pairs if not isinstance(target, Continuation))
     lowest, highest, count = np.empty(0, np.uint64), 0, 0
     while len(block := np.fromiter(islice(prints, BLOCK if most else None), np.uint64)):
         highest, count = max(highest, int(block.max())), count + len(block)

@@ -10,7 +10,7 @@ import numpy as np
 from headwise.data.blocks import Blocks, ranges
 
 
-class Noised(Blocks):
+class DenoisingBlocks(Blocks):
     """Blocks without marks, spoilt anew in every epoch.
 
     A number names an epoch and a place: epoch * places + place. What is drawn for a batch is a function of the seed and
@@ -24,10 +24,10 @@ class Noised(Blocks):
         return [epoch * len(self) + starts for starts in super().plan(epoch)]
 
     def batch(self, numbers: np.ndarray) -> Any:
-        return self.noised(numbers % len(self), np.random.default_rng([self.seed, *numbers.tolist()]))
+        return self.corrupt(numbers % len(self), np.random.default_rng([self.seed, *numbers.tolist()]))
 
     @abstractmethod
-    def noised(self, starts: np.ndarray, random: np.random.Generator) -> Any:
+    def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> Any:
         """A batch of the blocks that begin at these places."""
 
     def tiles(self) -> np.ndarray:

@@ -6,11 +6,11 @@ from random import Random
 
 from pydantic import Field, model_validator
 
-from headwise.data.generated import Drawn
+from headwise.data.generated import SampledCorpus
 from headwise.data.texts import Pair
 
 
-class Duplication(Drawn):
+class Duplication(SampledCorpus):
     """w -> w, with w drawn from `symbols` symbols. A language model that reads both as one text (`task.joined`) has
     `length` tokens before it and learns the second w alone.
 

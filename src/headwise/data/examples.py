@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from headwise.data.cache import digests, mapped, verify
-from headwise.data.texts import Pair, Rest, pieces
+from headwise.data.texts import Continuation, Pair, pieces
 from headwise.text.tokenisers import Tokenisers
 
 Row = tuple[Sequence[int] | None, Sequence[int]]  # without a source it goes on with the target of the row before
@@ -73,7 +73,7 @@ def tokenise(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:
     """Token ids of each pair, a chunk of texts at a time. A long target makes several rows."""
     encode = tokenisers.target.encode
     for chunk in _chunks(pairs):
-        leads = [target.lead if isinstance(target, Rest) else "" for _, target in chunk]
+        leads = [target.lead if isinstance(target, Continuation) else "" for _, target in chunk]
         skip = {lead: len(encode(lead)) if lead else 0 for lead in set(leads)}
         sources = tokenisers.source.encode_batch([source for source, _ in chunk])
         targets = tokenisers.target.encode_batch([lead + text for lead, (_, text) in zip(leads, chunk, strict=True)])

@@ -24,7 +24,7 @@ VERSION = 1  # of what the makers make; another number makes everything anew
 PARTS = ("train", "valid", "test")
 
 
-class Made(Config):
+class GeneratedCorpus(Config):
     """The settings of a corpus that is made, and its maker."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Made(Config):
                     raise
 
 
-class Drawn(Made):
+class SampledCorpus(GeneratedCorpus):
     """Pairs drawn at random, no source twice. Those held out are drawn first, so that they stay the same when there are
     more to train on."""
 
@@ -88,7 +88,7 @@ def distinct(draw: Callable[[], Pair]) -> Iterator[Pair]:
             yield source, target
 
 
-def configured(made: type[Made], name: str, settings: str) -> Made:
+def configured(made: type[GeneratedCorpus], name: str, settings: str) -> GeneratedCorpus:
     """The maker with the settings that stand behind its name, `key=value` with commas between them."""
     given = dict(setting.strip().partition("=")[::2] for setting in settings.split(",") if setting.strip())
     return validate(made, given, f"data.name: {name}")

@@ -13,7 +13,7 @@ from random import Random
 
 from pydantic import Field
 
-from headwise.data.generated import Drawn
+from headwise.data.generated import SampledCorpus
 from headwise.data.texts import Pair
 
 NESTED = 0.25  # the share of places that hold a list
@@ -37,7 +37,7 @@ OPERATORS: dict[str, Callable[[list[int]], int]] = {
 }
 
 
-class ListOps(Drawn):
+class ListOps(SampledCorpus):
     """Expression -> value. DISCREPANCY: the Arena has 500 to 2,000 tokens, 96,000 texts to train on and 2,000 each to
     validate and test."""
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.data.denoising import Noised
+from headwise.data.denoising import DenoisingBlocks
 from headwise.data.examples import Examples
 from headwise.text import EOS, PAD, UNK
 
@@ -46,7 +46,7 @@ class MaskedBatch:
         return MaskedBatch(*(None if x is None else x.to(device, non_blocking=non_blocking) for x in tensors))  # type: ignore[arg-type]
 
 
-class Masking(Noised):
+class Masking(DenoisingBlocks):
     """Texts or pairs of at most `context` tokens, the opening mark and the end marks included. `mask` is the id that
     stands for what is hidden; all words have smaller ones."""
 
@@ -64,7 +64,7 @@ class Masking(Noised):
         super().__init__(examples, context - (3 if pairs else 2), seed, tokens_per_batch, batch_size)
         self.mask, self.share, self.pairs = mask, share, pairs
 
-    def noised(self, starts: np.ndarray, random: np.random.Generator) -> MaskedBatch:
+    def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> MaskedBatch:
         apart = None
         if self.pairs:
             rows, far = self.paired(starts, random)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from headwise.data.generated import PARTS, Made
+from headwise.data.generated import PARTS, GeneratedCorpus
 from headwise.data.texts import Pair
 from headwise.errors import UserError
 
@@ -21,7 +21,7 @@ PERIODS = {1850: "1790-1849", 1900: "1850-1899", 1950: "1900-1949", 9999: "1950-
 HELD_OUT = {0: "test", 5: "valid"}  # which of each ten addresses in order
 
 
-class Periods(Made):
+class Periods(GeneratedCorpus):
     """Window -> period. Each window has as many bytes as fit, so that nothing is padded; an address is in one part
     alone."""
 

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from headwise.data.collate import PairBatch, collate
-from headwise.data.denoising import Noised
+from headwise.data.denoising import DenoisingBlocks
 from headwise.data.examples import Examples
 
 SENTINELS = 100
 
 
-class Spans(Noised):
+class Spans(DenoisingBlocks):
     """Texts whose sources have at most `context` tokens, EOS included; `vocab` counts words and sentinels."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Spans(Noised):
         super().__init__(examples, whole_length(context, share, span), seed, tokens_per_batch, batch_size)
         self.vocab, self.share, self.span = vocab, share, span
 
-    def noised(self, starts: np.ndarray, random: np.random.Generator) -> PairBatch:
+    def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> PairBatch:
         return collate(self.pairs(starts, random), np.arange(len(starts)))
 
     def pairs(self, starts: np.ndarray, random: np.random.Generator) -> Examples:

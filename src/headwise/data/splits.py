@@ -11,7 +11,7 @@ from pathlib import Path
 from headwise.config.data import UNPAIRED
 from headwise.data.read import Pair, read_pairs
 from headwise.data.table import Columns
-from headwise.data.texts import Rest, read_texts
+from headwise.data.texts import Continuation, read_texts
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Part:
+class Split:
     """The pairs whose sources (or targets that stand alone) have fingerprints within a range."""
 
     pairs: Iterable[Pair]
@@ -45,7 +45,7 @@ class Part:
     def __iter__(self) -> Iterator[Pair]:
         inside = False
         for source, target in self.pairs:
-            if not isinstance(target, Rest):  # the pieces of a text go together
+            if not isinstance(target, Continuation):  # the pieces of a text go together
                 inside = fingerprint(source or target) in self.prints
             if inside:
                 yield source, target
@@ -67,7 +67,7 @@ class Span:
                 return
             if here := piece[max(self.start - at, 0) : self.end - at]:
                 yield "", kind(here)
-                kind = Rest
+                kind = Continuation
             at += len(piece)
 
 

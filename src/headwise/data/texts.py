@@ -30,7 +30,7 @@ _SEAM = re.compile(r"(?<=\S)\s(?=\S)")  # no tokeniser joins what stands before 
 _NEAR = 1024  # characters from the end in which a seam is looked for
 
 
-class Rest(str):
+class Continuation(str):
     """A piece that goes on where the one before it ended.
 
     Tokenisers may treat the beginning of a text in a way of their own, such as putting a space before it. So a piece is
@@ -80,7 +80,7 @@ def pieces(text: str, size: int = PIECE) -> Iterator[str]:
     while len(text) - start > 2 * size:
         end = start + _seam(text[start : start + size])
         yield kind(text[start:end])
-        kind, start = Rest, end
+        kind, start = Continuation, end
     yield kind(text[start:])
 
 
@@ -92,7 +92,7 @@ def whole(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """
     source, parts = "", list[str]()
     for first, target in pairs:
-        if not isinstance(target, Rest):
+        if not isinstance(target, Continuation):
             if parts:
                 yield source, "".join(parts)
             source, parts = first, []
@@ -122,7 +122,7 @@ def _cut(path: Path, format: str) -> Iterator[str]:
             at = _seam(text)
             for piece in _cleaned(text[:at], kind, strip):
                 yield piece
-                kind = Rest
+                kind = Continuation
             text = text[at:]
     yield from _cleaned(text, kind, strip)
 
@@ -130,8 +130,8 @@ def _cut(path: Path, format: str) -> Iterator[str]:
 def _cleaned(text: str, kind: type[str], strip: bool) -> list[str]:
     """The piece, unless there is nothing in it; a text is stripped at its very ends alone."""
     if strip:
-        text = text.rstrip() if kind is Rest else text.strip()
-    blank = not text if kind is Rest else text.isspace() or not text
+        text = text.rstrip() if kind is Continuation else text.strip()
+    blank = not text if kind is Continuation else text.isspace() or not text
     return [] if blank else [kind(text)]
 
 

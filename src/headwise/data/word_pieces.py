@@ -20,7 +20,7 @@ def words(tokeniser: Tokeniser, text: str) -> list[str]:
     return tokeniser.words(text) if isinstance(tokeniser, Words) else tokeniser.normalise(text).split()
 
 
-def in_pieces(tokeniser: Tokeniser, texts: Sequence[str]) -> list[list[list[int]]]:
+def split_words(tokeniser: Tokeniser, texts: Sequence[str]) -> list[list[list[int]]]:
     """The tokens of each word of each text, at least one.
 
     >>> from headwise.text.vocabulary import Characters
@@ -41,7 +41,7 @@ def tokenise_tagged(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[R
         return
     rest = iter(pairs)
     while chunk := list(islice(rest, CHUNK)):
-        cut = in_pieces(tokenisers.source, [source for source, _ in chunk])
+        cut = split_words(tokenisers.source, [source for source, _ in chunk])
         tags = tokenisers.target.encode_batch([target for _, target in chunk])
         for pieces, own in zip(cut, tags, strict=True):
             labels = [[tag] + [PAD] * (len(ids) - 1) for tag, ids in zip(own, pieces, strict=True)]

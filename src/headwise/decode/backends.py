@@ -12,8 +12,8 @@ from torch import nn
 from headwise.blocks.stack import EncoderDecoder
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
-from headwise.tasks.base import device_of
+from headwise.inference.trained_model import TrainedModel
+from headwise.tasks.base import get_device
 from headwise.utils.extras import is_missing
 
 Engine = Literal["auto", "native", "ctranslate2"]
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 def choose(
-    loaded: Loaded, engine: Engine = "auto", int8: bool = False, threads: int = 1, config: DecodeConfig = GREEDY
-) -> Loaded:
+    loaded: TrainedModel, engine: Engine = "auto", int8: bool = False, threads: int = 1, config: DecodeConfig = GREEDY
+) -> TrainedModel:
     """The same model on another engine. `auto` takes CTranslate2 where it is installed and can do what is asked."""
     reason = beyond(config) or obstacle(loaded)
     if engine == "ctranslate2" and reason:
@@ -38,10 +38,10 @@ def choose(
             )
         return replace(loaded, model=CTranslate2Engine.of(loaded, int8=int8, threads=threads))
     if int8:
-        from headwise.decode.int8 import quantised
+        from headwise.decode.int8 import quantize
 
-        return replace(loaded, model=quantised(loaded.model))
-    if isinstance(loaded.model, nn.Module) and device_of(loaded.model).type == "cpu":
+        return replace(loaded, model=quantize(loaded.model))
+    if isinstance(loaded.model, nn.Module) and get_device(loaded.model).type == "cpu":
         from headwise.decode.int8_screen import for_cpu
 
         return replace(loaded, model=for_cpu(loaded.model, config))
@@ -65,13 +65,13 @@ def beyond(config: DecodeConfig) -> str:
     return "it does not show where unknown words come from" if config.replace_unknown else ""
 
 
-def obstacle(loaded: Loaded) -> str:
+def obstacle(loaded: TrainedModel) -> str:
     """Why CTranslate2 cannot run this model; empty if it can."""
     from headwise.interop.ctranslate2 import can_express
 
     if not isinstance(loaded.model, EncoderDecoder):
         return "it runs single models, not this one"
-    if device_of(loaded.model).type != "cpu":
+    if get_device(loaded.model).type != "cpu":
         return "it was given a model on another device than the CPU"
     if reason := can_express(loaded.experiment.model):
         return reason

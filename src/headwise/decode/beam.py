@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headwise.decode.generator import Generator, Request, Stepper, best
-from headwise.decode.hypothesis import Hypothesis, length_penalty, ranked, scored
+from headwise.decode.hypothesis import Hypothesis, length_penalty, rank_hypotheses, score_hypothesis
 
 
 def beam(model: Generator, state: Any, request: Request) -> list[list[Hypothesis]]:
@@ -101,5 +101,5 @@ class Beams:
         found: list[list[Hypothesis]] = [[] for _ in range(self.count)]
         for sources, ids, log_probs in self.ended:
             for source, path, log_prob in zip(sources.tolist(), ids.tolist(), log_probs.tolist(), strict=True):
-                found[source].append(scored(path, log_prob, self.alpha))
-        return [ranked(hypotheses, self.nbest) for hypotheses in found]
+                found[source].append(score_hypothesis(path, log_prob, self.alpha))
+        return [rank_hypotheses(hypotheses, self.nbest) for hypotheses in found]

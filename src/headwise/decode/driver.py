@@ -15,9 +15,9 @@ from headwise.decode.beam import beam
 from headwise.decode.generator import Generator, Request, Source, Stepper, length
 from headwise.decode.greedy import greedy, most_probable
 from headwise.decode.hypothesis import Hypothesis
-from headwise.decode.sample import sample, sampler
-from headwise.decode.token_loop import Pick
-from headwise.decode.window import windowed
+from headwise.decode.sample import make_sampler, sample
+from headwise.decode.token_loop import PickToken
+from headwise.decode.window import with_window
 from headwise.errors import UserError
 from headwise.text.base import Tokeniser
 
@@ -65,11 +65,11 @@ def decode_batches(
 ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
     """As `decode`, batch by batch as they get ready: the sources' numbers and their hypotheses."""
     device = torch.device(device)
-    search, model = SEARCHES[config.search], windowed(model, sources, config)
+    search, model = SEARCHES[config.search], with_window(model, sources, config)
     lengths = [length(source) + 1 for source in sources]
     for numbers in batches(lengths, config.tokens_per_batch // config.rows, equal=not model.ragged):
         request = Request([sources[number] for number in numbers], config, device, tokeniser)
-        with evaluating(model):
+        with eval_mode(model):
             state = model.start(request.opening(model), beams=config.rows)
             with threads(step_threads(model, len(numbers) * config.rows, device)):
                 hypotheses = search(model, state, request)
@@ -93,21 +93,21 @@ def stream(
     if config.rows > 1:
         raise UserError("A stream follows one hypothesis: set beams and nbest to 1.")
     request = Request([source], config, device, tokeniser)
-    pick = sampler(request) if config.search == "sample" else most_probable
-    model = windowed(model, [source], config)
+    pick = make_sampler(request) if config.search == "sample" else most_probable
+    model = with_window(model, [source], config)
     return _follow(model, request, request.opening(model), pick)
 
 
 @torch.inference_mode()
-def _follow(model: Generator, request: Request, opening: Tensor, pick: Pick) -> Iterator[int]:
+def _follow(model: Generator, request: Request, opening: Tensor, pick: PickToken) -> Iterator[int]:
     stepper = Stepper(model, request)
     row = torch.zeros(1, dtype=torch.long, device=request.device)
     token = request.first(model)
-    with evaluating(model):
+    with eval_mode(model):
         state = model.start(opening)
     count = step_threads(model, 1, request.device)
     for step in range(stepper.longest):
-        with evaluating(model), threads(count):
+        with eval_mode(model), threads(count):
             log_probs, state = stepper(token, state, step)
             token = pick(log_probs, step, row)[1]
         if int(token) == model.end_id:
@@ -132,7 +132,7 @@ def batches(lengths: Sequence[int], tokens: int, equal: bool = False) -> Iterato
 
 
 @contextmanager
-def evaluating(model: Any) -> Iterator[None]:
+def eval_mode(model: Any) -> Iterator[None]:
     """Dropout off, and the model as it was afterwards."""
     if not (isinstance(model, nn.Module) and model.training):
         yield

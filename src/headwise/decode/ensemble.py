@@ -42,7 +42,7 @@ class Ensemble(nn.Module):
         self.start_id, self.end_id, self.vocab = first.start_id, first.end_id, first.vocab
         self.continues = first.continues
         self.ragged = all(model.ragged for model in models)
-        self.longest = min((model.longest for model in models if model.longest), default=0)
+        self.max_length = min((model.max_length for model in models if model.max_length), default=0)
 
     def start(self, source: Tensor, beams: int = 1) -> EnsembleState:
         return EnsembleState(tuple(model.start(source, beams=beams) for model in self._members))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.config.decode import DecodeConfig
-from headwise.decode.logits_processors import LookBack, Rules
+from headwise.decode.logits_processors import HistoryProcessors, LogitsProcessors
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD
 from headwise.text.base import Tokeniser
@@ -56,7 +56,7 @@ class Generator(Protocol):
         ...
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """How many positions there are for what it writes, its prompt and the start included; 0: any number."""
         ...
 
@@ -81,9 +81,9 @@ class Request:
     def limits(self, model: Generator) -> list[int]:
         """The most tokens that each output may have."""
         limits = [self.config.limit(length(source)) for source in self.sources]
-        if not model.longest:
+        if not model.max_length:
             return limits
-        rooms = [model.longest - len(self._begun(model, source)) for source in self.sources]
+        rooms = [model.max_length - len(self._begun(model, source)) for source in self.sources]
         return [min(both) for both in zip(limits, rooms, strict=True)]
 
     def past(self, model: Generator) -> Tensor:
@@ -101,10 +101,10 @@ class Request:
         if model.continues:
             begun = [self._begun(model, source) for source in self.sources]
             longest = max(map(len, begun))
-            if model.longest and longest >= model.longest:
+            if model.max_length and longest >= model.max_length:
                 raise UserError(
-                    f"a prompt of {max(map(len, self.sources))} tokens is too long: this model has {model.longest} "
-                    f"positions, for the prompt and what it writes; leave out {longest - model.longest + 1} or more"
+                    f"a prompt of {max(map(len, self.sources))} tokens is too long: this model has {model.max_length} "
+                    f"positions, for the prompt and what it writes; leave out {longest - model.max_length + 1} or more"
                 )
             rows = [torch.tensor(each[:-1], dtype=torch.long) for each in begun]
         else:
@@ -142,14 +142,14 @@ class Stepper:
         self.limits = due.repeat_interleave(request.config.rows)  # (B,) -> (R,)
         self.first_limit = min(limits)
         self.longest = max(limits)
-        self.rules = Rules()
+        self.rules = LogitsProcessors()
         if request.config.looks_back:
-            self.rules = LookBack(request.config, request.past(model), model.end_id, request.tokeniser)
+            self.rules = HistoryProcessors(request.config, request.past(model), model.end_id, request.tokeniser)
 
     def __call__(self, tokens: Tensor, state: Any, done: int) -> tuple[Tensor, Any]:
         """Tokens (R,) -> log P (R, V) after `done` tokens, and the new state."""
         logits, state = self.model.step(tokens, state)
-        logits = self.rules.weigh(logits, tokens, done)
+        logits = self.rules.process(logits, tokens, done)
         # One fused pass: on CPU it is as fast as logsumexp, and its result is ours to write on.
         log_probs = logits.log_softmax(-1, dtype=torch.float32)
         log_probs.index_fill_(1, self.never, -torch.inf)
@@ -158,7 +158,7 @@ class Stepper:
             end = log_probs[:, self.model.end_id].clone()
             log_probs.masked_fill_(due[:, None], -torch.inf)
             log_probs[:, self.model.end_id] = end
-        self.rules.close(log_probs, self.limits, done)
+        self.rules.finish(log_probs, self.limits, done)
         return log_probs, state
 
     def select(self, rows: Tensor) -> None:

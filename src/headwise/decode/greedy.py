@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headwise.decode.generator import Generator, Request, best
 from headwise.decode.hypothesis import Hypothesis
-from headwise.decode.token_loop import walk
+from headwise.decode.token_loop import run_token_loop
 
 
 def most_probable(log_probs: Tensor, step: int, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -18,4 +18,4 @@ def most_probable(log_probs: Tensor, step: int, rows: Tensor) -> tuple[Tensor, T
 
 def greedy(model: Generator, state: Any, request: Request) -> list[list[Hypothesis]]:
     """One hypothesis a source."""
-    return walk(model, state, request, most_probable)
+    return run_token_loop(model, state, request, most_probable)

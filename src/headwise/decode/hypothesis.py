@@ -24,11 +24,11 @@ def length_penalty(length: float, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-def scored(ids: Sequence[int], log_prob: float, alpha: float) -> Hypothesis:
+def score_hypothesis(ids: Sequence[int], log_prob: float, alpha: float) -> Hypothesis:
     """The hypothesis of `ids` (without the end mark) whose log P, end included, is known."""
     return Hypothesis(tuple(ids), log_prob / length_penalty(len(ids) + 1, alpha), log_prob)
 
 
-def ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
+def rank_hypotheses(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
     """The `count` best, best first."""
     return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]

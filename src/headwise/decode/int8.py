@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.heads import VocabularyHead
-from headwise.decode.weight_layout import columnwise
+from headwise.decode.weight_layout import to_column_major
 from headwise.errors import UserError
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -45,23 +45,23 @@ class Int8Head(VocabularyHead):
         return self.product(self.before(x))
 
 
-def quantised(model: Model, least: int = LEAST) -> Model:
+def quantize(model: Model, least: int = LEAST) -> Model:
     """A copy for decoding whose matrices of at least `least` weights have 8 bits; norms and lookups stay exact.
 
     An ensemble becomes one of quantised members. The copy cannot be trained.
     """
     check(model)
-    small = columnwise(model).eval().requires_grad_(False)
+    small = to_column_major(model).eval().requires_grad_(False)
     made: dict[int, nn.Module] = {}  # a matrix used in two places stays one
     for parent in list(small.modules()):
         for name, child in list(parent.named_children()):
             if id(child) not in made:
-                made[id(child)] = in_8_bits(child, least)
+                made[id(child)] = quantize_model(child, least)
             setattr(parent, name, made[id(child)])
     return small
 
 
-def in_8_bits(module: nn.Module, least: int) -> nn.Module:
+def quantize_model(module: nn.Module, least: int) -> nn.Module:
     if isinstance(module, VocabularyHead) and module.table.weight.numel() >= least:
         return Int8Head(module)
     if type(module) is nn.Linear and module.weight.numel() >= least:

@@ -18,7 +18,7 @@ from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.stack import GenerativeModel
 from headwise.config.decode import DecodeConfig
 from headwise.decode.int8 import packed
-from headwise.decode.weight_layout import columnwise
+from headwise.decode.weight_layout import to_column_major
 from headwise.text import BOS, PAD
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -81,11 +81,11 @@ class ScreenedHead(VocabularyHead):
 
 def for_cpu(model: Model, config: DecodeConfig, least: int = LEAST) -> Model:
     """A copy laid out for decoding on a CPU, as fast as its outputs stay what they were."""
-    laid = columnwise(model)
-    return screened(laid, least) if config.search == "greedy" and not config.looks_back else laid
+    laid = to_column_major(model)
+    return screen_head(laid, least) if config.search == "greedy" and not config.looks_back else laid
 
 
-def screened(model: Model, least: int = LEAST) -> Model:
+def screen_head(model: Model, least: int = LEAST) -> Model:
     """The same model with a screened head, where it has a large one. The model is changed, not copied."""
     if not isinstance(model, GenerativeModel) or torch.backends.quantized.engine == "none":
         return model

@@ -16,21 +16,21 @@ from headwise.text import PAD
 from headwise.text.base import Tokeniser
 
 
-class Rules:
+class LogitsProcessors:
     """What a config asks for beyond the model's own P. These are null: nothing."""
 
-    def weigh(self, logits: Tensor, tokens: Tensor, done: int) -> Tensor:
+    def process(self, logits: Tensor, tokens: Tensor, done: int) -> Tensor:
         """The logits (R, V) after `done` written tokens, of which `tokens` (R,) are the last, changed."""
         return logits
 
-    def close(self, log_probs: Tensor, limits: Tensor, done: int) -> None:
+    def finish(self, log_probs: Tensor, limits: Tensor, done: int) -> None:
         """Close ways: log P (R, V) of what may not be written becomes -inf. Rows end at their limits (R,) anyway."""
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows, in this order."""
 
 
-class LookBack(Rules):
+class HistoryProcessors(LogitsProcessors):
     """The rules of a config on what may follow a past, (R, L)."""
 
     def __init__(self, config: DecodeConfig, past: Tensor, end: int, tokeniser: Tokeniser | None = None):
@@ -38,19 +38,19 @@ class LookBack(Rules):
             raise UserError("decode.stop: stop strings end what a language model writes; leave them out here")
         self.config, self.past, self.end, self.tokeniser = config, past, end, tokeniser
 
-    def weigh(self, logits: Tensor, tokens: Tensor, done: int) -> Tensor:
+    def process(self, logits: Tensor, tokens: Tensor, done: int) -> Tensor:
         if done:
             self.past = torch.cat((self.past, tokens[:, None]), dim=1)
         penalty = self.config.repetition_penalty
-        return logits if penalty == 1 else penalised(logits, self.past, penalty)
+        return logits if penalty == 1 else penalize_repeats(logits, self.past, penalty)
 
-    def close(self, log_probs: Tensor, limits: Tensor, done: int) -> None:
+    def finish(self, log_probs: Tensor, limits: Tensor, done: int) -> None:
         if self.config.no_repeat:
             forbid_repeats(log_probs, self.past, self.config.no_repeat)
         if done < self.config.min_length:
             log_probs[:, self.end].masked_fill_(limits > done, -torch.inf)
         if self.tokeniser and self.config.stop:
-            over = stopped(self.tokeniser, self.past, done, self.config.stop)
+            over = find_stops(self.tokeniser, self.past, done, self.config.stop)
             log_probs.masked_fill_(over[:, None], -torch.inf)
             log_probs[:, self.end].masked_fill_(over, 0)
 
@@ -58,7 +58,7 @@ class LookBack(Rules):
         self.past = self.past[rows]
 
 
-def penalised(logits: Tensor, past: Tensor, penalty: float) -> Tensor:
+def penalize_repeats(logits: Tensor, past: Tensor, penalty: float) -> Tensor:
     """Logits (R, V) in which those of tokens of the past (R, L) are divided by `penalty` (Keskar et al. 2019, 4.1).
 
     DISCREPANCY: the paper divides all; dividing a negative one would make its token likelier, so these are multiplied.
@@ -86,7 +86,7 @@ def forbid_repeats(log_probs: Tensor, past: Tensor, size: int) -> None:
     log_probs.scatter_(1, grams[..., -1].where(again, PAD), -torch.inf)  # PAD is never written anyway
 
 
-def stopped(tokeniser: Tokeniser, past: Tensor, written: int, stop: Sequence[str]) -> Tensor:
+def find_stops(tokeniser: Tokeniser, past: Tensor, written: int, stop: Sequence[str]) -> Tensor:
     """Whether the text of the last `written` tokens of each row holds a stop string, (R,); earlier ones were looked at
     when they were the last."""
     reach = max(len(text.encode()) for text in stop)  # how many tokens it may span: each has a byte or more

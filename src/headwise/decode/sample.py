@@ -16,15 +16,15 @@ from torch.nn.utils.rnn import pad_sequence
 from headwise.config.decode import DecodeConfig
 from headwise.decode.generator import Generator, Request, Source, best, length
 from headwise.decode.hypothesis import Hypothesis
-from headwise.decode.token_loop import Pick, walk
+from headwise.decode.token_loop import PickToken, run_token_loop
 
 
 def sample(model: Generator, state: Any, request: Request) -> list[list[Hypothesis]]:
     """`config.nbest` independent samples a source, best first; the same sample may come twice."""
-    return walk(model, state, request, sampler(request))
+    return run_token_loop(model, state, request, make_sampler(request))
 
 
-def sampler(request: Request) -> Pick:
+def make_sampler(request: Request) -> PickToken:
     """The `pick` of a batch: its numbers in [0, 1) are drawn beforehand, one a row and step."""
     config = request.config
     streams = [_stream(source, config) for source in request.sources]

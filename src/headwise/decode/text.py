@@ -9,7 +9,9 @@ from headwise.text.base import Tokeniser
 UNFINISHED = "\ufffd"  # what the first bytes of a character are decoded to
 
 
-def following(tokeniser: Tokeniser, prompt: Sequence[int], ids: Sequence[int], stop: Sequence[str] = ()) -> str:
+def decode_continuation(
+    tokeniser: Tokeniser, prompt: Sequence[int], ids: Sequence[int], stop: Sequence[str] = ()
+) -> str:
     """The text of ids after those of a prompt; it may depend on it, as a space between two words does."""
     return cut(tokeniser.decode([*prompt, *ids])[len(tokeniser.decode(prompt)) :], stop)
 
@@ -24,7 +26,7 @@ def cut(text: str, stop: Sequence[str]) -> str:
     return text[: min((place for place in places if place >= 0), default=len(text))]
 
 
-def growing(
+def stream_text(
     tokeniser: Tokeniser, prompt: Sequence[int], tokens: Iterable[int], stop: Sequence[str] = ()
 ) -> Iterator[str]:
     """The same text in pieces, as soon as they are certain: the bytes of a character come together, and what may be

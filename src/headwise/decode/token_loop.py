@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from headwise.decode.generator import Generator, Request, Stepper
-from headwise.decode.hypothesis import Hypothesis, ranked, scored
+from headwise.decode.hypothesis import Hypothesis, rank_hypotheses, score_hypothesis
 
 # (log P (R, V), tokens so far, numbers of the rows (R,)) -> log P and id of each row's next token
-Pick = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor]]
+PickToken = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor]]
 
 
-def walk(model: Generator, state: Any, request: Request, pick: Pick) -> list[list[Hypothesis]]:
+def run_token_loop(model: Generator, state: Any, request: Request, pick: PickToken) -> list[list[Hypothesis]]:
     """Follow `pick` from `state`, which has `config.rows` rows a source, until every row has ended."""
     stepper = Stepper(model, request)
     paths = Paths(model, request)
@@ -79,5 +79,5 @@ class Paths:
             for row, path, steps in zip(rows.tolist(), ids.tolist(), gains.tolist(), strict=True):
                 length = path.index(end)
                 log_prob = fsum(steps[: length + 1])
-                found[row // self.copies].append(scored(path[:length], log_prob, alpha))
-        return [ranked(hypotheses, self.copies) for hypotheses in found]
+                found[row // self.copies].append(score_hypothesis(path[:length], log_prob, alpha))
+        return [rank_hypotheses(hypotheses, self.copies) for hypotheses in found]

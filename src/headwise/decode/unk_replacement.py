@@ -17,7 +17,7 @@ from headwise.blocks.record import record
 from headwise.blocks.stack import EncoderDecoder
 from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.data.read import read_pairs
-from headwise.decode.driver import batches, evaluating
+from headwise.decode.driver import batches, eval_mode
 from headwise.decode.generator import Request
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
@@ -26,7 +26,7 @@ from headwise.text.base import Tokeniser
 from headwise.text.vocabulary import Words
 
 
-def written(
+def replace_unknown(
     model: Any,
     texts: Sequence[str],
     found: Sequence[Sequence[Hypothesis]],
@@ -46,7 +46,7 @@ def written(
             "decode.replace_unknown: needs the attention of one model; use a single run and engine 'native'"
         )
     words = [list(source.cut(source.normalise(text))) for text in texts]
-    meanings = dictionary(config.dictionary, source)
+    meanings = build_dictionary(config.dictionary, source)
     wanting = [
         (number, rank)
         for number, own in enumerate(found)
@@ -57,7 +57,7 @@ def written(
     for batch in batches(lengths, config.tokens_per_batch):
         some = [wanting[each] for each in batch]
         ids = [found[number][rank].ids for number, rank in some]
-        places = alignments(model, [source.encode(texts[number]) for number, _ in some], ids, device)
+        places = align_unknown(model, [source.encode(texts[number]) for number, _ in some], ids, device)
         for (number, rank), own, aligned in zip(some, ids, places, strict=True):
             seen = [words[number][place] for place in aligned[: len(own)]]
             names = zip(own, target.tokens(own), seen, strict=True)
@@ -68,7 +68,7 @@ def written(
 
 
 @torch.inference_mode()
-def alignments(
+def align_unknown(
     model: EncoderDecoder,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
@@ -80,7 +80,7 @@ def alignments(
     """
     device = torch.device(device)
     inputs = [torch.tensor([model.start_id, *target[:-1]]) for target in targets]
-    with evaluating(model), record() as maps:
+    with eval_mode(model), record() as maps:
         model(
             Request(sources, GREEDY, device).opening(model),
             pad_sequence(inputs, batch_first=True, padding_value=PAD).to(device),
@@ -95,6 +95,6 @@ def alignments(
     return found
 
 
-def dictionary(file: str, source: Tokeniser) -> dict[str, str]:
+def build_dictionary(file: str, source: Tokeniser) -> dict[str, str]:
     """What words of the source are to become, from lines of source TAB target; others stay as they are."""
     return {source.normalise(word): meaning for word, meaning in read_pairs((Path(file),))} if file else {}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def columnwise(model: Model) -> Model:
+def to_column_major(model: Model) -> Model:
     """A copy for decoding on CPUs: the same matrices, laid out column by column, one after the other in large pages.
 
     Products of a few rows then read the weights in one sweep (5-10 % faster for one row, a third for the four rows of

@@ -35,12 +35,12 @@ class WindowState:
         return WindowState(self.inner.select(rows), self.past[rows])
 
 
-class Windowed(nn.Module):
+class SlidingWindow(nn.Module):
     """A language model as a generator that goes on for ever, with `context` tokens in sight at most."""
 
     continues = True
     ragged = False  # prompts of one length are begun anew at the same time, whoever else is in the batch
-    longest = 0
+    max_length = 0
 
     def __init__(self, model: Generator, context: int):
         super().__init__()
@@ -70,11 +70,11 @@ def last(ids: Tensor, count: int) -> Tensor:
     return ids[:, max(0, ids.shape[1] - count) :]
 
 
-def windowed(model: Generator, sources: Sequence[Source], config: DecodeConfig) -> Generator:
+def with_window(model: Generator, sources: Sequence[Source], config: DecodeConfig) -> Generator:
     """The model as `config.context` lets it read: the same, unless a text may outgrow it."""
     if not (model.continues and config.context):
         return model
-    context = min(config.context, model.longest or config.context)
+    context = min(config.context, model.max_length or config.context)
     if max((length(source) + config.limit(length(source)) for source in sources), default=0) < context:
         return model
     longest = max(map(length, sources))
@@ -82,4 +82,4 @@ def windowed(model: Generator, sources: Sequence[Source], config: DecodeConfig) 
         log.warning(
             "a prompt has %d tokens, and the model %d in sight: of a longer text it reads the end", longest, context
         )
-    return Windowed(model, context)
+    return SlidingWindow(model, context)

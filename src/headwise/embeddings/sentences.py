@@ -15,7 +15,7 @@ from headwise.blocks.readers import TokenClassifier
 from headwise.blocks.stack import LanguageModel
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
-from headwise.tasks.base import device_of, evaluating
+from headwise.tasks.base import eval_mode, get_device
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD
 from headwise.text.tokenisers import Tokenisers
@@ -36,9 +36,9 @@ def embed(
     """
     check(model, pool)
     rows = read(model, tokenisers, texts)
-    device = device_of(model)
+    device = get_device(model)
     found: list[Tensor] = [torch.empty(0)] * len(rows)
-    with evaluating(model):
+    with eval_mode(model):
         for numbers, ids in batches(rows, tokens):
             vectors = pooled(model, states(model, ids.to(device)), pool)
             for number, vector in zip(numbers, vectors.float(), strict=True):

@@ -14,8 +14,8 @@ from headwise.data.blocks import Blocks
 from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
-from headwise.inference.trained_model import Loaded
-from headwise.tasks.base import device_of, evaluating
+from headwise.inference.trained_model import TrainedModel
+from headwise.tasks.base import eval_mode, get_device
 from headwise.tasks.language_model import losses
 
 STEPS = 4  # bins to each length of training
@@ -35,21 +35,21 @@ class Span:
         return dict(vars(self))
 
 
-def extrapolate(loaded: Loaded, examples: Examples, times: int = 4, most: int = 400_000) -> list[Span]:
+def extrapolate(loaded: TrainedModel, examples: Examples, times: int = 4, most: int = 400_000) -> list[Span]:
     """The loss over positions up to `times` the context of training; a model that cannot go on ends early.
 
     Texts are cut into windows that do not overlap, so each position is read after all of those before it, and every
     bin is measured on like texts. At most `most` tokens are read.
     """
-    context = loaded.able("language-model").config.context
+    context = loaded.check_task("language-model").config.context
     length = context * times
     blocks = Blocks(examples, length)
     starts, _ = blocks.windows(length)
     starts = starts[: max(1, most // length)]
-    by_window, device = [], device_of(loaded.model)
+    by_window, device = [], get_device(loaded.model)
     rows = max(1, 2**24 // (loaded.tokenisers.target.size * length))
     reach = _reach(loaded, length)
-    with evaluating(loaded.model):
+    with eval_mode(loaded.model):
         for first in range(0, len(starts), rows):
             batch = blocks.batch(starts[first : first + rows]).to(device)
             nll = losses(loaded.model, type(batch)(batch.ids[:, :reach], batch.labels[:, :reach]))  # (B, T)
@@ -59,7 +59,7 @@ def extrapolate(loaded: Loaded, examples: Examples, times: int = 4, most: int = 
     return [span for span in _spans(sums, context // STEPS or 1) if span.tokens]
 
 
-def _reach(loaded: Loaded, length: int) -> int:
+def _reach(loaded: TrainedModel, length: int) -> int:
     """How many tokens the model can read at once: a learned table of positions ends."""
     limit = getattr(getattr(loaded.experiment.model, "positions", None), "limit", length)
     return min(length, limit)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from headwise.config.decode import DecodeConfig
-from headwise.decode.driver import evaluating
+from headwise.decode.driver import eval_mode
 from headwise.decode.generator import Generator, Request, Stepper
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
@@ -85,7 +85,7 @@ class Completer:
         live[0] = 0  # all rows begin equal: only the first may branch
         search = Search(live, [b""] * rows)
         tokens = request.first(self.model)
-        with evaluating(self.model):
+        with eval_mode(self.model):
             state = self.model.start(request.opening(self.model), beams=rows)
             for step in range(stepper.longest):
                 log_probs, state = stepper(tokens, state, step)

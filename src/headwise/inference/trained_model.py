@@ -18,14 +18,14 @@ from headwise.data.read import Pair
 from headwise.data.word_pieces import words
 from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
-from headwise.decode.text import following
-from headwise.decode.unk_replacement import written
+from headwise.decode.text import decode_continuation
+from headwise.decode.unk_replacement import replace_unknown
 from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, few_shot
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, restore, save, unique, weights
 from headwise.tasks import task_class
-from headwise.tasks.base import Evaluation, Task, device_of
+from headwise.tasks.base import Evaluation, Task, get_device
 from headwise.text.tokenisers import Tokenisers
 from headwise.tuning.lora import adapt, merge
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headwise.evaluate.precision import Found
     from headwise.inference.completion import Completion
     from headwise.inspect.maps import Maps
-    from headwise.tasks.mask_filling import Filling
+    from headwise.tasks.mask_filling import FilledMask
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class TrainedModel:
     """A generator with the tokenisers and the experiment that it came from."""
 
     model: Any  # an nn.Module, an ensemble of them, or a deployment engine
     tokenisers: Tokenisers
     experiment: Experiment
 
-    def on(self, device: str | torch.device) -> Loaded:
+    def on(self, device: str | torch.device) -> TrainedModel:
         """The same on another device."""
         return replace(self, model=self.model.to(device))
 
@@ -70,9 +70,9 @@ class Loaded:
 
     @property
     def task(self) -> Task:
-        return task_of(self.experiment, self.tokenisers)
+        return create_task(self.experiment, self.tokenisers)
 
-    def able(self, *kinds: str) -> Any:
+    def check_task(self, *kinds: str) -> Any:
         """The task, where it is of one of these kinds; another one is refused in a sentence."""
         if self.task.kind not in kinds:
             raise UserError(f"this run was trained to {self.task.kind}, not to {' or '.join(kinds)}; name another run")
@@ -84,12 +84,12 @@ class Loaded:
 
     def candidates(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
         """The `nbest` outputs of each text, best first."""
-        self.able("transduce")
+        self.check_task("transduce")
         texts = [self.experiment.data.prefix + text for text in texts]
-        config, device = self.decoding(**settings), device_of(self.model)
+        config, device = self.decoding(**settings), get_device(self.model)
         sides = self.tokenisers.source, self.tokenisers.target
         found = decode(self.model, sides[0].encode_batch(texts), config, device)
-        outputs = written(self.model, texts, found, sides, config, device)
+        outputs = replace_unknown(self.model, texts, found, sides, config, device)
         return [
             [Translation(text, h.score, h.log_prob) for text, h in zip(*each, strict=True)]
             for each in zip(outputs, found, strict=True)
@@ -106,12 +106,12 @@ class Loaded:
 
     def continuations(self, prompts: Iterable[str], **settings: Any) -> list[list[Translation]]:
         """The same without the prompts: what follows each of them."""
-        self.able("language-model")
+        self.check_task("language-model")
         tokeniser, config = self.tokenisers.target, self.decoding(**settings)
         ids = tokeniser.encode_batch(list(prompts))
-        found = decode(self.model, ids, config, device_of(self.model), tokeniser)
+        found = decode(self.model, ids, config, get_device(self.model), tokeniser)
         return [
-            [Translation(following(tokeniser, prompt, h.ids, config.stop), h.score, h.log_prob) for h in own]
+            [Translation(decode_continuation(tokeniser, prompt, h.ids, config.stop), h.score, h.log_prob) for h in own]
             for prompt, own in zip(ids, found, strict=True)
         ]
 
@@ -131,26 +131,26 @@ class Loaded:
         """The most probable ways in which a language model ends the last word of a text."""
         from headwise.inference.completion import Completer
 
-        self.able("language-model")
-        return Completer(self.model, self.tokenisers.target, device_of(self.model))(text, count)
+        self.check_task("language-model")
+        return Completer(self.model, self.tokenisers.target, get_device(self.model))(text, count)
 
     def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
         """Each word of each text with its tag."""
-        found = self.able("tag").tags(self.model, texts)
+        found = self.check_task("tag").tags(self.model, texts)
         own = [words(self.tokenisers.source, text) for text in texts]
         return [list(zip(*each, strict=True)) for each in zip(own, found, strict=True)]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """The probability of each label, for each text; they sum to 1 unless a text may have several labels."""
-        return self.able("classify").probabilities(self.model, texts)
+        return self.check_task("classify").probabilities(self.model, texts)
 
     def regress(self, texts: Sequence[str]) -> list[float]:
         """The number that a regression gives each text."""
-        return self.able("regress").numbers(self.model, texts)
+        return self.check_task("regress").numbers(self.model, texts)
 
-    def recognise(self, images: Iterable[str | Path | Image]) -> list[dict[str, float]]:
+    def classify_images(self, images: Iterable[str | Path | Image]) -> list[dict[str, float]]:
         """The probability of each label, for each image: a file, or one that Pillow has opened."""
-        task = self.able("classify-images")
+        task = self.check_task("classify-images")
         read = [task.pixels.read(image) for image in images]
         return task.probabilities(self.model, torch.stack(read)) if read else []
 
@@ -158,11 +158,11 @@ class Loaded:
         """What is in each image and where, in its own pixels: what has at least the score `above`, the surest first."""
         from headwise.vision.draw import shown
 
-        return self.able("detect").located(self.model, [shown(image) for image in images], above)
+        return self.check_task("detect").located(self.model, [shown(image) for image in images], above)
 
     def caption(self, images: Iterable[str | Path | Image], **settings: Any) -> list[str]:
         """A sentence about each image. Settings are those of `[decode]`."""
-        task = self.able("caption")
+        task = self.check_task("caption")
         read = [task.pixels.read(image) for image in images]
         return task.captions(self.model, torch.stack(read), self.decoding(**settings)) if read else []
 
@@ -170,11 +170,11 @@ class Loaded:
         """What each question asks for, in the words of the text beside it."""
         from headwise.text.paired import BETWEEN
 
-        return self.able("answer").answers(self.model, [BETWEEN.join(pair) for pair in questions])
+        return self.check_task("answer").answers(self.model, [BETWEEN.join(pair) for pair in questions])
 
-    def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
+    def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable words for each [MASK] of each text, best first; of a denoising run, any number of words."""
-        return self.able("masked", "denoise").fill(self.model, texts, count)
+        return self.check_task("masked", "denoise").fill(self.model, texts, count)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalised: bool = False) -> Tensor:
         """A vector for each text, (N, C): the mean of its tokens' last states, or another `pool` of them."""
@@ -185,7 +185,7 @@ class Loaded:
     def decoding(self, **settings: Any) -> DecodeConfig:
         """The run's own way of decoding, with some settings changed."""
         config = validate(DecodeConfig, {**dict(self.experiment.decode), **settings}, "decode")
-        return config if config.context else config.changed(context=self.task.reach(self.model))
+        return config if config.context else config.changed(context=self.task.max_context(self.model))
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
@@ -198,14 +198,14 @@ class Loaded:
 
     def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
         """The attention of every layer and head while reading `text` and writing `target` (its own output if empty)."""
-        from headwise.inspect.attention_maps import looked
+        from headwise.inspect.attention_maps import collect_attention
 
-        return looked(self.model, self.tokenisers, text, target, self.decoding(**settings))
+        return collect_attention(self.model, self.tokenisers, text, target, self.decoding(**settings))
 
 
 def load(
     source: str | Path | Sequence[str | Path], *, which: str = "best", device: str | torch.device = "cpu"
-) -> Loaded:
+) -> TrainedModel:
     """A run folder, a Hugging Face folder, a GGUF file, or several runs as one ensemble.
 
     `which` names the checkpoint: best, last, average (of the last few) or step-N.
@@ -217,7 +217,7 @@ def load(
             return first
         if any(member.tokenisers.to_json() != first.tokenisers.to_json() for member in members):
             raise UserError("the runs of an ensemble must have the same tokenisers; train them from the same data")
-        return Loaded(Ensemble([member.model for member in members]), first.tokenisers, first.experiment)
+        return TrainedModel(Ensemble([member.model for member in members]), first.tokenisers, first.experiment)
     path = Path(source)
     if path.suffix == ".gguf":
         from headwise.interop import from_gguf
@@ -232,16 +232,16 @@ def load(
     run = Run.open(path)
     experiment = resolved(run.config, str(path / "config.toml"))
     tokenisers = Tokenisers.load(run.tokenizer)
-    model = task_of(experiment, tokenisers).build(experiment.model)
+    model = create_task(experiment, tokenisers).build(experiment.model)
     adapt(model, experiment.tuning.lora)
     restore(model, weights(run, which), str(path))
     if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
         merge(model)
         experiment = experiment.changed(tuning=TuningConfig())
-    return Loaded(model.to(device).eval(), tokenisers, experiment)
+    return TrainedModel(model.to(device).eval(), tokenisers, experiment)
 
 
-def task_of(experiment: Experiment, tokenisers: Tokenisers) -> Task:
+def create_task(experiment: Experiment, tokenisers: Tokenisers) -> Task:
     """The experiment's task with these vocabularies."""
     config = experiment.task.for_model(experiment.model)
     return task_class(config.kind)(config, tokenisers, experiment.train.smoothing)

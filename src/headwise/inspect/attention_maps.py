@@ -14,7 +14,7 @@ from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 from headwise.inspect.maps import Maps
-from headwise.tasks.base import device_of
+from headwise.tasks.base import get_device
 from headwise.text import EOS
 from headwise.text.tokenisers import Tokenisers
 
@@ -22,13 +22,15 @@ NOTHING = "this run's model has no attention to look at; inspect another run"
 
 
 @torch.inference_mode()
-def looked(model: Any, tokenisers: Tokenisers, text: str, target: str = "", config: DecodeConfig = GREEDY) -> Maps:
+def collect_attention(
+    model: Any, tokenisers: Tokenisers, text: str, target: str = "", config: DecodeConfig = GREEDY
+) -> Maps:
     """The attention of every layer and head, for any model that has some.
 
     A transducer reads `text` and writes `target`, or its own output where that is empty; a language model goes through
     `text`; what labels or fills in reads it. At each row a writer is about to write that token.
     """
-    device = device_of(model)
+    device = get_device(model)
     source, written = tokenisers.source, tokenisers.target
     if target and not isinstance(model, EncoderDecoder):
         raise UserError("target: this model reads a text and writes no other; leave it out")

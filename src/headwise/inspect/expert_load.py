@@ -12,24 +12,24 @@ from headwise.blocks.experts import ExpertLoad, Experts, added
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.pictures import alignment
 from headwise.inspect.svg import Drawing
-from headwise.tasks.base import device_of, evaluating
+from headwise.tasks.base import eval_mode, get_device
 
 MOST = 16  # experts whose shares a line has room for
 
 
-def loads(loaded: Loaded, batches: int = 50) -> dict[str, ExpertLoad]:
+def loads(loaded: TrainedModel, batches: int = 50) -> dict[str, ExpertLoad]:
     """The loads of all layers with experts, by name, over the first batches of the validation part: as in training, but
     in evaluation mode."""
     if not any(isinstance(part, Experts) for part in loaded.model.modules()):
         raise UserError("this run's model has no experts; inspect another run")
     experiment, task = loaded.experiment, loaded.task
     prepared = type(task).prepare(experiment.data, loaded.tokenisers)
-    data, device = task.data(prepared.valid, experiment.seed, experiment.train), device_of(loaded.model)
+    data, device = task.data(prepared.valid, experiment.seed, experiment.train), get_device(loaded.model)
     found: dict[LayerPath, ExpertLoad] = {}
-    with evaluating(loaded.model):
+    with eval_mode(loaded.model):
         for numbers in islice(data.plan(0), batches):
             with collect("load") as side:
                 task.loss(loaded.model, data.batch(numbers).to(device))

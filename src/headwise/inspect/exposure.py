@@ -21,14 +21,14 @@ from torch.nn.utils.rnn import pad_sequence
 from headwise.config.decode import GREEDY
 from headwise.data.corpora import references
 from headwise.data.read import Pair
-from headwise.decode.driver import batches, evaluating
+from headwise.decode.driver import batches, eval_mode
 from headwise.decode.generator import Generator, Request
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.inspect import colour
 from headwise.inspect.files import check_ending, figure
-from headwise.tasks.base import device_of
+from headwise.tasks.base import get_device
 from headwise.text import BOS, EOS, PAD
 
 
@@ -66,11 +66,11 @@ class Exposure:
 
 
 def exposure(
-    loaded: Loaded, pairs: Sequence[Pair] = (), most: int = 2000, least: int = 20, resamples: int = 500
+    loaded: TrainedModel, pairs: Sequence[Pair] = (), most: int = 2000, least: int = 20, resamples: int = 500
 ) -> Exposure:
     """Follow up to `most` sources (of the test part where no pairs are given) to the end of their first references.
     Positions that fewer than `least` references reach are left out."""
-    loaded.able("transduce")
+    loaded.check_task("transduce")
     if not hasattr(loaded.model, "step"):
         raise UserError("exposure: a deployment engine cannot be given the right tokens; name a run")
     listed = list(references(pairs or loaded.held_out()).items())[:most]
@@ -87,14 +87,14 @@ def follow(
     model: Generator, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """References and what the model writes at their positions, after gold and after its own tokens, each (B, T)."""
-    device = device_of(model)
+    device = get_device(model)
     gold = np.full((len(sources), 1 + max(map(len, targets))), PAD)
     forced, free = np.full_like(gold, PAD), np.full_like(gold, PAD)
     for numbers in batches([len(source) + 1 for source in sources], GREEDY.tokens_per_batch):
         request = Request([sources[number] for number in numbers], GREEDY, device)
         rows = [torch.tensor([*targets[number], EOS]) for number in numbers]
         right = pad_sequence(rows, batch_first=True, padding_value=PAD).to(device)
-        with evaluating(model):
+        with eval_mode(model):
             found = (right, written(model, request, right, forced=True), written(model, request, right, forced=False))
         for array, tokens in zip((gold, forced, free), found, strict=True):
             array[numbers, : right.shape[1]] = tokens.cpu().numpy()

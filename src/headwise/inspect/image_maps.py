@@ -23,7 +23,7 @@ from headwise.blocks.part import Part
 from headwise.blocks.record import OUTPUTS, record
 from headwise.blocks.stream import Context, LayerPath, Stream
 from headwise.errors import UserError
-from headwise.tasks.base import device_of, evaluating
+from headwise.tasks.base import eval_mode, get_device
 
 Grid = tuple[int, int]
 Stood = dict[LayerPath, tuple[Part, Stream, Context]]
@@ -79,7 +79,7 @@ def assembled(cells: Tensor, tiling: WindowPartition) -> Tensor:
 
 def gazes(model: nn.Module, call: Callable[[], Any]) -> list[Gaze]:
     """Every attention at a grid while `call` calls the model, in the order in which they were computed."""
-    with stood(model) as known, evaluating(model), record() as maps:
+    with stood(model) as known, eval_mode(model), record() as maps:
         call()
     found = (
         gaze(path, cells[-1], *known[path], maps.kinds[path] in ("cross", OUTPUTS))
@@ -91,7 +91,7 @@ def gazes(model: nn.Module, call: Callable[[], Any]) -> list[Gaze]:
 
 def of_encoder(model: Any, pixels: Tensor) -> list[Gaze]:
     """Every attention at a grid while the model's encoder reads normalised pixels (B, C, H, W)."""
-    found = gazes(model, lambda: model.encoder(pixels.to(device_of(model)), Context()))
+    found = gazes(model, lambda: model.encoder(pixels.to(get_device(model)), Context()))
     if not found:
         raise UserError("this run's model has no attention to look at; inspect another run, or use --view filters")
     return found

@@ -19,7 +19,7 @@ from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, gazes
 from headwise.inspect.panels import Box
 from headwise.inspect.scene import Scene
-from headwise.tasks.base import device_of
+from headwise.tasks.base import get_device
 from headwise.text import EOS
 
 MOST = 48  # latents and words that are shown
@@ -59,7 +59,7 @@ def _latents(model: ImageClassifier | TextEncoder, scene: Scene) -> Asked:
 
 @asked.register
 def _slots(model: Detector, scene: Scene) -> Asked:
-    (found,) = scene.loaded.able("detect").found(model, scene.read)
+    (found,) = scene.loaded.check_task("detect").found(model, scene.read)
     sure = max(int((found.scores >= SURE).sum()), FEW)
     shares = found.corners / np.array([scene.pixels.width, scene.pixels.height] * 2)
     rows = list(zip(found.slots.tolist(), found.labels, found.scores, shares.tolist(), strict=True))[:sure]
@@ -71,7 +71,7 @@ def _slots(model: Detector, scene: Scene) -> Asked:
 @asked.register
 def _words(model: EncoderDecoder, scene: Scene) -> Asked:
     pixels, tokeniser = scene.pixels.normalised(scene.read), scene.loaded.tokenisers.target
-    found = decode(model, list(pixels), scene.loaded.decoding(), device_of(model), tokeniser)
+    found = decode(model, list(pixels), scene.loaded.decoding(), get_device(model), tokeniser)
     written = [*found[0][0].ids, EOS][:MOST]
-    read = torch.tensor([[model.start_id, *written[:-1]]], device=device_of(model))
+    read = torch.tensor([[model.start_id, *written[:-1]]], device=get_device(model))
     return Asked(lambda: model(pixels, read), dict(enumerate(tokeniser.tokens(written))))

@@ -104,7 +104,7 @@ def queries(scene: Scene) -> Shown:
 
 def frequency(scene: Scene) -> Shown:
     """How many held-out images are recognised from their low, and from their high frequencies alone."""
-    return by_frequency(scene.loaded.able("classify-images"), scene.model, scene.loaded.held_out())
+    return by_frequency(scene.loaded.check_task("classify-images"), scene.model, scene.loaded.held_out())
 
 
 def usual(model: Any) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, Grid, of_encoder
 from headwise.inspect.panels import ACROSS, SIDE, Box, Heat, Sheet, Tile, canvas
-from headwise.tasks.base import device_of
+from headwise.tasks.base import get_device
 from headwise.tasks.classify_images import held_out
 from headwise.vision.decode import whole_pixels, window
 from headwise.vision.draw import shown
@@ -23,7 +23,7 @@ from headwise.vision.pixels import Pixels
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 HELD_OUT = 64  # images to look at where none is given
 
@@ -32,7 +32,7 @@ HELD_OUT = 64  # images to look at where none is given
 class Scene:
     """For most views there is one image. Layers and heads count from 1; `at` is a pixel x, y of the image's file."""
 
-    loaded: Loaded
+    loaded: TrainedModel
     source: str | Path | Image | None = None
     layer: int | None = None
     head: int | None = None
@@ -68,7 +68,7 @@ class Scene:
     @cached_property
     def read(self) -> Tensor:
         """The image as the model reads it, (1, C, H, W) bytes."""
-        return self.pixels.read(self.whole)[None].to(device_of(self.model))
+        return self.pixels.read(self.whole)[None].to(get_device(self.model))
 
     def others(self) -> np.ndarray:
         """Some of the held-out images, (N, C, H, W) bytes: from all over the set, which may be sorted by label."""

@@ -22,10 +22,10 @@ from headwise.blocks.record import record
 from headwise.blocks.stream import Context
 from headwise.data.examples import Examples, tokenise
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.inspect import colour
 from headwise.inspect.files import check_ending, figure
-from headwise.tasks.base import device_of
+from headwise.tasks.base import get_device
 from headwise.text import EOS
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Spectrum:
         }
 
 
-def spectrum(loaded: Loaded, text: str = "", most: int = 16) -> Spectrum:
+def spectrum(loaded: TrainedModel, text: str = "", most: int = 16) -> Spectrum:
     """The mean spectrum of each head of a run's encoder over pieces of `text`, or of its held-out texts: the longest
     `most` of at most the context of training. Of a mixer that only approximates the softmax, what it approximates."""
     if not hasattr(loaded.model, "encoder"):
@@ -74,7 +74,7 @@ def spectrum(loaded: Loaded, text: str = "", most: int = 16) -> Spectrum:
     return Spectrum(np.mean(curves, axis=0), len(pieces), sum(map(len, pieces)))
 
 
-def _held_out(loaded: Loaded) -> list[Ids]:
+def _held_out(loaded: TrainedModel) -> list[Ids]:
     """What the encoder reads of the held-out pairs."""
     side = 1 if loaded.task.config.unpaired else 0
     return [pair[side] for pair in Examples.of(tokenise(loaded.held_out(), loaded.tokenisers))]
@@ -90,7 +90,7 @@ def _pieces(texts: Iterable[Ids], longest: int) -> list[Ids]:
 def _curves(model: Any, ids: Ids) -> NDArray[np.floating]:
     """One text's spectra, (L, H, P)."""
     with record() as maps:
-        model.encoder(torch.tensor([[*map(int, ids), EOS]], device=device_of(model)), Context())
+        model.encoder(torch.tensor([[*map(int, ids), EOS]], device=get_device(model)), Context())
     if not maps.exact:
         raise UserError("this run's model has no attention to look at; inspect another run")
     exact = [found[-1][0] for found in maps.exact.values()]  # L x (H, n, n)

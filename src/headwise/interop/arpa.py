@@ -18,12 +18,12 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Words
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 
-def import_arpa(path: Path) -> Loaded:
+def import_arpa(path: Path) -> TrainedModel:
     """The model of a file, with a tokeniser of its words; of characters, where all its words are single ones."""
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
     model, vocabulary = from_arpa(path)
     units = vocabulary[len(SPECIALS) :]
@@ -35,10 +35,10 @@ def import_arpa(path: Path) -> Loaded:
         model=BackoffConfig(order=model.order),
         train=TrainConfig(epochs=1),
     )
-    return Loaded(model, Tokenisers(tokeniser, tokeniser), experiment)
+    return TrainedModel(model, Tokenisers(tokeniser, tokeniser), experiment)
 
 
-def export_arpa(loaded: Loaded, path: Path) -> None:
+def export_arpa(loaded: TrainedModel, path: Path) -> None:
     """Write an n-gram run; another model has no table of n-grams to write."""
     if not isinstance(loaded.model, Backoff):
         raise UserError("--to arpa: only n-gram models can be written so; name a run of kind 'ngram'")

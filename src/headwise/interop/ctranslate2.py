@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from headwise.config.decode import GREEDY, DecodeConfig
-from headwise.decode.hypothesis import Hypothesis, ranked, scored
+from headwise.decode.hypothesis import Hypothesis, rank_hypotheses, score_hypothesis
 from headwise.errors import UserError
 from headwise.interop.ctranslate2_spec import can_express, specification
 from headwise.interop.folders import new_folder, read_json
@@ -20,7 +20,7 @@ from headwise.utils.extras import needed_for
 
 if TYPE_CHECKING:
     from headwise.blocks.stack import EncoderDecoder
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 __all__ = ["CTranslate2Engine", "can_express", "export_ctranslate2"]
 
@@ -75,7 +75,7 @@ class CTranslate2Engine:
             raise UserError(f"{folder}: CTranslate2 cannot load it ({error}); export the run again") from None
 
     @classmethod
-    def of(cls, loaded: Loaded, *, int8: bool = False, threads: int = 1) -> CTranslate2Engine:
+    def of(cls, loaded: TrainedModel, *, int8: bool = False, threads: int = 1) -> CTranslate2Engine:
         """An engine for a model in memory, by way of a folder that is gone afterwards."""
         with TemporaryDirectory() as folder:
             export_ctranslate2(loaded.model, loaded.experiment.model, loaded.tokenisers, folder)
@@ -114,10 +114,10 @@ class CTranslate2Engine:
 
     def _hypotheses(self, result: Any, limit: int, config: DecodeConfig) -> list[Hypothesis]:
         found = [
-            scored([self.ids[name] for name in names[:limit]], log_prob, config.length_penalty)
+            score_hypothesis([self.ids[name] for name in names[:limit]], log_prob, config.length_penalty)
             for names, log_prob in zip(result.hypotheses, result.scores, strict=True)
         ]
-        return ranked(found, config.nbest)
+        return rank_hypotheses(found, config.nbest)
 
 
 def _vocabularies(folder: Path) -> tuple[list[str], list[str]]:

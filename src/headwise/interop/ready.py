@@ -14,11 +14,11 @@ from headwise.config.images import ImagesConfig
 from headwise.config.train import TrainConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.interop.hf.images import PROCESSOR
 from headwise.interop.hf.read import Imported
 from headwise.interop.hf.write import write_folder
-from headwise.models.pictured import PictureConfig
+from headwise.models.pictured import ImageModelConfig
 from headwise.text.hf import HfTokeniser
 from headwise.vision.named_sets import UNKNOWN
 
@@ -29,9 +29,9 @@ LACKING = {
 }
 
 
-def ready(imported: Imported, source: Path) -> Loaded:
+def ready(imported: Imported, source: Path) -> TrainedModel:
     """An imported model with its tokenisers as if it had been trained here."""
-    pictures = isinstance(imported.config, PictureConfig)
+    pictures = isinstance(imported.config, ImageModelConfig)
     if imported.tokenisers is None:
         lacking, maker = LACKING[pictures]
         raise UserError(
@@ -52,10 +52,10 @@ def ready(imported: Imported, source: Path) -> Loaded:
         train=TrainConfig(epochs=1),
         decode=decode,
     )
-    return Loaded(imported.model, imported.tokenisers, experiment)
+    return TrainedModel(imported.model, imported.tokenisers, experiment)
 
 
-def write(loaded: Loaded, folder: Path | str) -> None:
+def write(loaded: TrainedModel, folder: Path | str) -> None:
     """A used model as a folder."""
     if isinstance(loaded.model, Ensemble) or not isinstance(loaded.model, nn.Module):
         raise UserError("only a single model can become a folder, not an ensemble or an engine; name one run")

@@ -31,7 +31,7 @@ def nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class ModelParts:
     """What an architecture brings: tables to embeddings, its encoder and the stack of its decoder."""
 
     width: int  # of the vectors in tables
@@ -52,24 +52,24 @@ class Pieces:
     pairs: bool = False  # whether it can tell the texts of a pair apart
     opening: int | None = None  # what a decoder reads before its first token
 
-    def words(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
+    def build_vocabulary_head(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
         """From the decoder's outputs to one of `count` words; tied to a table where one is given that fits them."""
         width = self.head or self.width
         if table is not None and width != self.width:
             if self.tie == "auto":
-                return self.words(count, None)
+                return self.build_vocabulary_head(count, None)
             raise UserError(f"tie: words of {self.width} channels cannot be outputs of {width}; use tie = 'none'")
         return VocabularyHead(width, count, table, self.output_bias, before=self.before(), unwritten=self.unwritten)
 
-    def reader(self, vocab: int) -> Encoder:
+    def build_encoder(self, vocab: int) -> Encoder:
         """An encoder with a table of its own."""
         return self.encoder(self.embed(nn.Embedding(vocab, self.width)))
 
-    def labels(self, count: int) -> VocabularyHead:
+    def build_label_head(self, count: int) -> VocabularyHead:
         """From the encoder's outputs to one of `count` labels."""
         return VocabularyHead(self.inner or self.width, count, bias=True)
 
-    def pooled(self) -> nn.Module:
+    def build_pool(self) -> nn.Module:
         """From a vector for each token to one for the text."""
         if self.pool not in POOLERS:
             return Pool(self.pool)
@@ -77,19 +77,19 @@ class Pieces:
         return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
 
 
-def assemble(task: str, pieces: Pieces, vocab: int, outputs: int = 0) -> Any:
+def assemble(task: str, pieces: ModelParts, vocab: int, outputs: int = 0) -> Any:
     """The pieces as a model that does `task`."""
     return ASSEMBLIES[task](pieces, vocab, outputs)
 
 
-def transducer(pieces: Pieces, vocab: int, outputs: int) -> EncoderDecoder:
+def build_encoder_decoder(pieces: ModelParts, vocab: int, outputs: int) -> EncoderDecoder:
     tie = pieces.tie if pieces.tie != "auto" else "target" if outputs else "all"
     if tie in ("all", "inputs") and outputs not in (0, vocab):
         raise UserError("tie: one table for source and target needs a shared vocabulary; use tie = 'target'")
     outputs = outputs or vocab
     target_table = nn.Embedding(outputs, pieces.width)
     source_table = target_table if tie in ("all", "inputs") else nn.Embedding(vocab, pieces.width)
-    head = pieces.words(outputs, target_table if tie in ("all", "target") else None)
+    head = pieces.build_vocabulary_head(outputs, target_table if tie in ("all", "target") else None)
     return EncoderDecoder(
         pieces.encoder(pieces.embed(source_table)),
         Decoder(pieces.embed(target_table), pieces.decoder(True), head, pieces.opening),
@@ -97,13 +97,13 @@ def transducer(pieces: Pieces, vocab: int, outputs: int) -> EncoderDecoder:
     )
 
 
-def language_model(pieces: Pieces, vocab: int, outputs: int) -> LanguageModel:
+def build_language_model(pieces: ModelParts, vocab: int, outputs: int) -> LanguageModel:
     table = nn.Embedding(vocab, pieces.width)
-    head = pieces.words(vocab, table if pieces.tie in ("auto", "all", "target") else None)
+    head = pieces.build_vocabulary_head(vocab, table if pieces.tie in ("auto", "all", "target") else None)
     return LanguageModel(Decoder(pieces.embed(table), pieces.decoder(False), head), start_id=pieces.start_id)
 
 
-def masked(pieces: Pieces, vocab: int, outputs: int) -> MaskedLanguageModel:
+def build_masked_lm(pieces: ModelParts, vocab: int, outputs: int) -> MaskedLanguageModel:
     inner = pieces.inner or pieces.width
     table = nn.Embedding(vocab, pieces.width)
     norm = pieces.norm() if pieces.norm else LayerNorm(pieces.width)
@@ -118,24 +118,26 @@ def masked(pieces: Pieces, vocab: int, outputs: int) -> MaskedLanguageModel:
     return MaskedLanguageModel(pieces.encoder(pieces.embed(table)), head, order)
 
 
-def tagger(pieces: Pieces, vocab: int, outputs: int) -> TokenClassifier:
-    return TokenClassifier(pieces.reader(vocab), pieces.labels(outputs or vocab))
+def build_token_classifier(pieces: ModelParts, vocab: int, outputs: int) -> TokenClassifier:
+    return TokenClassifier(pieces.build_encoder(vocab), pieces.build_label_head(outputs or vocab))
 
 
-def classifier(pieces: Pieces, vocab: int, outputs: int) -> SequenceClassifier:
-    return SequenceClassifier(pieces.reader(vocab), pieces.pooled(), pieces.labels(outputs or vocab))
+def build_sequence_classifier(pieces: ModelParts, vocab: int, outputs: int) -> SequenceClassifier:
+    return SequenceClassifier(
+        pieces.build_encoder(vocab), pieces.build_pool(), pieces.build_label_head(outputs or vocab)
+    )
 
 
-def span_reader(pieces: Pieces, vocab: int, outputs: int) -> SpanClassifier:
-    return SpanClassifier(pieces.reader(vocab), nn.Linear(pieces.inner or pieces.width, 2))
+def build_span_classifier(pieces: ModelParts, vocab: int, outputs: int) -> SpanClassifier:
+    return SpanClassifier(pieces.build_encoder(vocab), nn.Linear(pieces.inner or pieces.width, 2))
 
 
-ASSEMBLIES: dict[str, Callable[[Pieces, int, int], nn.Module]] = {
-    "transduce": transducer,
-    "language-model": language_model,
-    "masked": masked,
-    "tag": tagger,
-    "classify": classifier,
-    "answer": span_reader,
-    "encode": lambda pieces, vocab, outputs: TextEncoder(pieces.reader(vocab), pieces.pooled()),
+ASSEMBLIES: dict[str, Callable[[ModelParts, int, int], nn.Module]] = {
+    "transduce": build_encoder_decoder,
+    "language-model": build_language_model,
+    "masked": build_masked_lm,
+    "tag": build_token_classifier,
+    "classify": build_sequence_classifier,
+    "answer": build_span_classifier,
+    "encode": lambda pieces, vocab, outputs: TextEncoder(pieces.build_encoder(vocab), pieces.build_pool()),
 }

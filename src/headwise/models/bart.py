@@ -31,10 +31,10 @@ class BartConfig(TwoStacksConfig):
     scaled: bool = False
     embedding_norm: bool = True
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import normal
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_normal
 
-        normal(model)
+        init_normal(model)
 
 
 SIZES: dict[str, dict[str, Any]] = {

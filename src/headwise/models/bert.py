@@ -33,10 +33,10 @@ class BertConfig(OneStackConfig):
     token_types: int = Field(2, ge=0)
     pool: PoolKind = "pooler"
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import normal
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_normal
 
-        normal(model)
+        init_normal(model)
 
 
 class AlbertConfig(BertConfig):

@@ -15,7 +15,7 @@ from headwise.config.base import merge, validate
 DRAWS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
 
 
-class Undrawn(TorchFunctionMode):
+class SkipInitOnMeta(TorchFunctionMode):
     """Lets weights without contents begin with nothing: most of the time that building them would take."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -48,5 +48,5 @@ def build(
     """
     entry, size = catalog.find(name)
     config = validate(entry.config, merge(entry.sizes[size], settings), name)
-    with torch.device(device), Undrawn() if torch.device(device).type == "meta" else nullcontext():
+    with torch.device(device), SkipInitOnMeta() if torch.device(device).type == "meta" else nullcontext():
         return config.build(vocab or entry.words(size), outputs or (0 if vocab else entry.outputs), task)

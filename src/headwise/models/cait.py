@@ -14,7 +14,7 @@ from pydantic import Field
 
 from headwise.config.parts import AnyPart, AttentionConfig, TalkingConfig
 from headwise.errors import UserError
-from headwise.models.vit import ColumnConfig
+from headwise.models.vit import PatchModelConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headwise.blocks.stack import Stack
 
 
-class ClassStageConfig(ColumnConfig):
+class ClassStageConfig(PatchModelConfig):
     """Marks join the patches after all other layers; then they look at them with the part `across`."""
 
     marks: int = Field(1, ge=1)

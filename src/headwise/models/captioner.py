@@ -10,10 +10,10 @@ from pydantic import Field
 from headwise.config.parts import AnyPosition, GridConfig, SinusoidConfig
 from headwise.errors import UserError
 from headwise.models.layered import StackConfig
-from headwise.models.vit import ColumnConfig
+from headwise.models.vit import PatchModelConfig
 
 
-class CaptionerConfig(ColumnConfig):
+class CaptionerConfig(PatchModelConfig):
     """`depth` layers read, `decoder` writes, with as many layers unless it says how many; both are as wide."""
 
     tasks = ("caption",)
@@ -29,7 +29,7 @@ class CaptionerConfig(ColumnConfig):
         from headwise.blocks.heads import VocabularyHead
         from headwise.blocks.stack import Decoder, EncoderDecoder
 
-        self.task_or_first(task)
+        self.resolve_task(task)
         if self.wiring.kind == "reversible":
             raise UserError("wiring: the words of a caption are no halves of the layers' outputs; use pre or post")
         table = nn.Embedding(outputs, self.width)
@@ -37,7 +37,7 @@ class CaptionerConfig(ColumnConfig):
         stack = self._stack(self.decoder, causal=True, memory=True)
         decoder = Decoder(words, stack, VocabularyHead(self.width, outputs, table))
         model = EncoderDecoder(self.encoder(), decoder)
-        self.begin(model)
+        self.init_weights(model)
         nn.init.normal_(table.weight, std=self.width**-0.5)
         return model
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPart, Site
-from headwise.models.staged import StagedConfig
+from headwise.config.parts import AnyPart, BuildContext
+from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headwise.blocks.images import ImageEncoder
 
 
-class CnnConfig(StagedConfig):
+class CnnConfig(HierarchicalConfig):
     kind: Literal["cnn"] = "cnn"
     image: tuple[int, int] = (28, 28)
     channels: int = Field(1, ge=1)
@@ -62,7 +62,7 @@ class CnnConfig(StagedConfig):
 
         from headwise.blocks.residual import PreNorm
 
-        site = Site(width=width, heads=self.heads, hidden=4 * width)
+        site = BuildContext(width=width, heads=self.heads, hidden=4 * width)
         return [PreNorm([part.build(site)], nn.Identity) for part in self.mixers]
 
 

@@ -46,16 +46,16 @@ class DebertaConfig(OneStackConfig):
     mask_decoder: int = Field(2, ge=0)  # how often the last layer is asked for hidden words; 0: as any other layer
     limit: int = Field(512, ge=1)  # absolute positions that the mask decoder knows
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import normal
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_normal
 
-        normal(model)
+        init_normal(model)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.mask_decoder import MaskDecoder
         from headwise.blocks.positions.absolute import LearnedPositions
 
-        decodes = self.mask_decoder and self.task_or_first(task) == "masked"
+        decodes = self.mask_decoder and self.resolve_task(task) == "masked"
         if decodes and self.wiring.kind == "reversible":
             raise UserError(
                 "wiring: the mask decoder asks a layer whose outputs are halves; use post, or mask_decoder = 0"

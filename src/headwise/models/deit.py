@@ -22,8 +22,8 @@ class DeiTConfig(ViTConfig):
     voices: int = Field(0, ge=0)  # how many marks have a head, the first ones; 0: all
     drop_path: float = Field(0.1, ge=0, lt=1)
 
-    def readouts(self, outputs: int) -> list[nn.Module]:
-        return super().readouts(outputs)[: self.voices or self.marks]
+    def build_heads(self, outputs: int) -> list[nn.Module]:
+        return super().build_heads(outputs)[: self.voices or self.marks]
 
 
 PLAIN = {"marks": 1}

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from pydantic import Field
 
 from headwise.config.base import Table, slot
-from headwise.config.parts import AnyPart, AnyPosition, NoPositionConfig, PlacedConfig, Site
+from headwise.config.parts import AnyPart, AnyPosition, BuildContext, NoPositionConfig, PlacedConfig
 from headwise.config.parts.placed import MEMORY_PLACES, PLACES
 from headwise.errors import UserError
 from headwise.models.cnn import CnnConfig
 from headwise.models.layered import OneStackConfig, StackConfig
-from headwise.models.pictured import WORDS, PictureConfig, Side
+from headwise.models.pictured import WORDS, ImageModelConfig, Side
 from headwise.models.resnet import ResNetConfig
 from headwise.models.vit import ViTConfig
 
@@ -41,7 +41,7 @@ else:
     AnyBackbone = slot(BACKBONES)
 
 
-class DetrConfig(OneStackConfig, PictureConfig):
+class DetrConfig(OneStackConfig, ImageModelConfig):
     """`depth` layers read, `decoder` finds, with as many layers unless it says how many."""
 
     tasks = ("detect",)
@@ -66,7 +66,7 @@ class DetrConfig(OneStackConfig, PictureConfig):
     def encoder(self) -> PaddedEncoder:
         from headwise.blocks.detection import BackboneStem, PaddedEncoder
 
-        features = self.backbone.sized(*self.image, self.channels)
+        features = self.backbone.with_image_size(*self.image, self.channels)
         stem = BackboneStem(features.encoder(), features.outer, self.width)
         return PaddedEncoder(stem, self._stack(self.stacks()[0], causal=False))
 
@@ -82,28 +82,28 @@ class DetrConfig(OneStackConfig, PictureConfig):
             raise UserError("across: nothing tells the slots of the decoder apart; use 'placed' in it")
         return stack
 
-    def _site(self, causal: bool, memory: bool) -> Site:
+    def _site(self, causal: bool, memory: bool) -> BuildContext:
         from headwise.blocks.detection import ObjectQueries, SinePositions
 
         site = super()._site(causal, memory)
         own = ObjectQueries(self.queries, self.width) if memory else SinePositions(self.width)
         return replace(site, shared={PLACES: own, MEMORY_PLACES: SinePositions(self.width)})
 
-    def begin(self, model: nn.Module) -> None:
+    def init_weights(self, model: nn.Module) -> None:
         """The backbone as ever, layers Xavier-uniform; object queries N(0, 1) and heads as torch begins them, as in the
         released code."""
-        from headwise.models.init_weights import xavier
+        from headwise.models.init_weights import init_xavier
 
-        self.backbone.begin(model.get_submodule("encoder.stem.backbone"))
+        self.backbone.init_weights(model.get_submodule("encoder.stem.backbone"))
         for stack in ("encoder.stack", "decoder"):
-            xavier(model.get_submodule(stack))
+            init_xavier(model.get_submodule(stack))
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.detection import Detector
 
-        self.task_or_first(task)
+        self.resolve_task(task)
         model = Detector(self.encoder(), self.slots(), self.queries, self.width, outputs)
-        self.begin(model)
+        self.init_weights(model)
         self._hold(model.encoder.stem.backbone)
         return model
 

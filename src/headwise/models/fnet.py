@@ -44,10 +44,10 @@ class FNetConfig(OneStackConfig):
     token_types: int = Field(4, ge=0)
     pool: PoolKind = "pooler"
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import normal
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_normal
 
-        normal(model)
+        init_normal(model)
 
     def _embed(self, table: nn.Embedding) -> Embedding:
         """With a projection between norm and dropout, also where the widths are equal."""

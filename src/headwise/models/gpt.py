@@ -45,10 +45,10 @@ class GptConfig(OneStackConfig):
     scaled: bool = False
     pool: PoolKind = "last"
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import normal
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_normal
 
-        normal(model)
+        init_normal(model)
 
 
 class Gpt2Config(GptConfig):
@@ -58,10 +58,10 @@ class Gpt2Config(GptConfig):
     positions: AnyPosition = LearnedConfig(limit=1024)
     wiring: AnyWiring = PreConfig()
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import calmed
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_gpt2
 
-        calmed(model, self.depth)
+        init_gpt2(model, self.depth)
 
 
 class Gpt3Config(Gpt2Config):

@@ -26,7 +26,7 @@ class HmmConfig(ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> HiddenMarkov:
         from headwise.hmm.model import HiddenMarkov
 
-        self.task_or_first(task)
+        self.resolve_task(task)
         return HiddenMarkov(vocab, outputs or UNIVERSAL, self.order, self.k, self.suffix, self.endings)
 
 

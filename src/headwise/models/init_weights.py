@@ -14,10 +14,10 @@ from headwise.blocks.latents import UnevenCrossProjection
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
 
 
-def xavier(model: nn.Module, *widths: int) -> None:
+def init_xavier(model: nn.Module, *widths: int) -> None:
     """Embeddings of these widths N(0, 1/width), so that sqrt(width) times them has unit variance; matrices
     Xavier-uniform, each projection of a fused product for itself; biases zero."""
-    fused = {id(qkv.project): rows(qkv) for qkv in sights(model)}
+    fused = {id(qkv.project): list_projection_sizes(qkv) for qkv in list_projections(model)}
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.embedding_dim in widths:
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
@@ -28,7 +28,7 @@ def xavier(model: nn.Module, *widths: int) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def normal(model: nn.Module, std: float = 0.02) -> None:
+def init_normal(model: nn.Module, std: float = 0.02) -> None:
     """All matrices and tables N(0, std^2), biases zero (Radford et al. 2018, Devlin et al. 2019)."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
@@ -37,7 +37,7 @@ def normal(model: nn.Module, std: float = 0.02) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def truncated(model: nn.Module, width: int) -> None:
+def init_truncated_normal(model: nn.Module, width: int) -> None:
     """Matrices, convolutions' kernels, marks and places of a grid N(0, std^2) cut at 2, which hardly cuts anything, as
     in timm; biases zero (Touvron et al. 2021). `width` is the model's, at its widest.
 
@@ -55,9 +55,10 @@ def truncated(model: nn.Module, width: int) -> None:
                 nn.init.trunc_normal_(tensor, std=getattr(module, "std", 0.0) or std)
 
 
-def calmed(model: nn.Module, depth: int, std: float = 0.02) -> None:
-    """`normal`, and what is added to the residual path smaller by 1/sqrt(its 2 * depth terms) (Radford et al. 2019)."""
-    normal(model, std)
+def init_gpt2(model: nn.Module, depth: int, std: float = 0.02) -> None:
+    """`init_normal`, and what is added to the residual path smaller by 1/sqrt(its 2 * depth terms) (Radford et al.
+    2019)."""
+    init_normal(model, std)
     for module in model.modules():
         if isinstance(module, Attention | QKVMixer | FeedForward):
             last = module.outer if isinstance(module, FeedForward) else module.out
@@ -65,7 +66,7 @@ def calmed(model: nn.Module, depth: int, std: float = 0.02) -> None:
                 nn.init.normal_(last.weight, std=std * (2 * depth) ** -0.5)
 
 
-def unscaled(model: nn.Module, width: int) -> None:
+def init_t5(model: nn.Module, width: int) -> None:
     """Raffel et al. (2020): the 1/sqrt(head_width) that the scores do not have is in the queries' first weights."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
@@ -81,18 +82,20 @@ def unscaled(model: nn.Module, width: int) -> None:
             nn.init.constant_(module.norm.get_parameter("weight"), module.dense.out_features**-0.5)
         elif isinstance(module, VocabularyHead) and isinstance(module.before, nn.Identity):
             nn.init.normal_(module.table.weight, std=1.0 if module.table.embedding_dim == width else width**-0.5)
-    for qkv in sights(model):
+    for qkv in list_projections(model):
         if isinstance(qkv, CrossProjection):
             nn.init.normal_(qkv.query.weight, std=(width * qkv.head_width) ** -0.5)
         elif "queries" in qkv.roles:
-            nn.init.normal_(qkv.project.weight.data[: rows(qkv)[0]], std=(width * qkv.head_width) ** -0.5)
+            nn.init.normal_(
+                qkv.project.weight.data[: list_projection_sizes(qkv)[0]], std=(width * qkv.head_width) ** -0.5
+            )
 
 
-def sights(model: nn.Module) -> Iterator[SelfProjection | CrossProjection]:
+def list_projections(model: nn.Module) -> Iterator[SelfProjection | CrossProjection]:
     return (module for module in model.modules() if isinstance(module, SelfProjection | CrossProjection))
 
 
-def rows(qkv: SelfProjection | CrossProjection) -> tuple[int, ...]:
+def list_projection_sizes(qkv: SelfProjection | CrossProjection) -> tuple[int, ...]:
     """How many rows of a fused product belong to each projection."""
     return (
         qkv.rows

@@ -21,11 +21,11 @@ from headwise.config.parts import (
     AnyPosition,
     AnyWiring,
     AttentionConfig,
+    BuildContext,
     LayerNormConfig,
     MlpConfig,
     PostConfig,
     SinusoidConfig,
-    Site,
 )
 from headwise.text import BOS
 
@@ -127,19 +127,19 @@ class LayeredConfig(ModelConfig):
 
         return nn.Linear(self.outer, self.embedding_width) if self.embedding_width else None
 
-    def begin(self, model: nn.Module) -> None:
+    def init_weights(self, model: nn.Module) -> None:
         """Set the weights of a new model."""
-        from headwise.models.init_weights import xavier
+        from headwise.models.init_weights import init_xavier
 
-        xavier(model, self.width, self.outer)
+        init_xavier(model, self.width, self.outer)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         """Encoder and decoder to transduce, the decoder alone as a language model, the encoder alone to label."""
-        from headwise.models.assemble import Pieces, assemble
+        from headwise.models.assemble import ModelParts, assemble
 
         reads, writes = self.stacks()
 
-        pieces = Pieces(
+        pieces = ModelParts(
             self.embedding_width or self.width,
             self._embed,
             encoder=lambda embedding: self._encoder(embedding, reads),
@@ -158,8 +158,8 @@ class LayeredConfig(ModelConfig):
             pairs=self.order_head and self.token_types > 1,
             opening=self.decoder_opening,
         )
-        model = assemble(self.task_or_first(task), pieces, vocab, outputs)
-        self.begin(model)
+        model = assemble(self.resolve_task(task), pieces, vocab, outputs)
+        self.init_weights(model)
         return model
 
     def _embed(self, table: nn.Embedding) -> Embedding:
@@ -211,8 +211,8 @@ class LayeredConfig(ModelConfig):
             return lambda: LayerScaleAdd(self.width, self.layer_scale, self.dropout, drop_path)
         return lambda: ResidualAdd(self.dropout, drop_path)
 
-    def _site(self, causal: bool, memory: bool) -> Site:
-        site = Site(
+    def _site(self, causal: bool, memory: bool) -> BuildContext:
+        site = BuildContext(
             width=self.width,
             heads=self.heads,
             hidden=self.hidden or 4 * self.width,

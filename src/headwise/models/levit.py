@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwise.config.parts import AnyPart, NormedConfig, NormedMlpConfig, Site
-from headwise.models.staged import StagedConfig
+from headwise.config.parts import AnyPart, BuildContext, NormedConfig, NormedMlpConfig
+from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headwise.blocks.stack import Stack
 
 
-class LevitConfig(StagedConfig):
+class LevitConfig(HierarchicalConfig):
     """Numbers in tuples are of the stages."""
 
     kind: Literal["levit"] = "levit"
@@ -58,12 +58,12 @@ class LevitConfig(StagedConfig):
         steps = [2 ** (self.halvings + stage) for stage in range(len(self.widths))]
         return [(ceil(rows / step), ceil(columns / step)) for step in steps]
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import truncated
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_truncated_normal
 
-        truncated(model, self.outer)
+        init_truncated_normal(model, self.outer)
 
-    def readouts(self, outputs: int) -> list[nn.Module]:
+    def build_heads(self, outputs: int) -> list[nn.Module]:
         from headwise.blocks.batchnorm import NormLinear
         from headwise.blocks.images import ImageHead
         from headwise.blocks.pool import Pool
@@ -104,7 +104,7 @@ class LevitConfig(StagedConfig):
             layers += [SubsampleAttention(attention), self._branch(self.feedforward, after)]
         return Stack(layers)
 
-    def _site(self, number: int) -> Site:
+    def _site(self, number: int) -> BuildContext:
         width, grid = self.widths[number], self.grids()[number]
 
         def score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
@@ -112,9 +112,9 @@ class LevitConfig(StagedConfig):
 
             return (Offsets(heads, grid),) if self.offsets else ()
 
-        return Site(width, self.heads[number], self.expand * width, self.head_width, score_mods=score_mods)
+        return BuildContext(width, self.heads[number], self.expand * width, self.head_width, score_mods=score_mods)
 
-    def _branch(self, part: Any, site: Site) -> nn.Module:
+    def _branch(self, part: Any, site: BuildContext) -> nn.Module:
         """x + part(x): the norms are in the part."""
         from torch import nn
 

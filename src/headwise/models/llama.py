@@ -39,10 +39,10 @@ class LlamaConfig(OneStackConfig):
     tie: Tie = "none"
     pool: PoolKind = "last"
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import normal
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_normal
 
-        normal(model)
+        init_normal(model)
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -12,13 +12,13 @@ from pydantic import Field
 
 from headwise.config.parts import AnyPart, AnyPosition, NoPositionConfig, TokensConfig
 from headwise.models.layered import Parts
-from headwise.models.vit import ColumnConfig
+from headwise.models.vit import PatchModelConfig
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class MixerConfig(ColumnConfig):
+class MixerConfig(PatchModelConfig):
     kind: Literal["mixer"] = "mixer"
     marks: int = Field(0, ge=0)
     mixer: AnyPart = TokensConfig()
@@ -40,11 +40,11 @@ class MixerConfig(ColumnConfig):
             stem.patches = FixedPatches(self.channels, self.width, self.patch, self.grid(self.patch))
         return stem
 
-    def begin(self, model: nn.Module) -> None:
+    def init_weights(self, model: nn.Module) -> None:
         """Matrices N(0, 1 / fan-in), biases zero, as in the released code."""
         from torch import nn
 
-        super().begin(model)
+        super().init_weights(model)
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=module.in_features**-0.5)

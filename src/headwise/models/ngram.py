@@ -78,7 +78,7 @@ class NgramConfig(ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Ngram:
         from headwise.ngram.model import Ngram
 
-        self.task_or_first(task)
+        self.resolve_task(task)
         return Ngram(self.order, vocab, self.smoothing.build())
 
 
@@ -92,7 +92,7 @@ class BackoffConfig(ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Backoff:
         from headwise.ngram.backoff import Backoff, Table
 
-        self.task_or_first(task)
+        self.resolve_task(task)
         return Backoff([Table.waiting(vocab) for _ in range(self.order)], vocab)
 
 

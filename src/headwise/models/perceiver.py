@@ -22,15 +22,15 @@ from headwise.config.parts import (
     AnyPart,
     AnyPosition,
     AnyWiring,
+    BuildContext,
     LearnedConfig,
     PreConfig,
-    Site,
     UnevenConfig,
     WavesConfig,
 )
 from headwise.errors import UserError
 from headwise.models.layered import OneStackConfig, Parts
-from headwise.models.pictured import PictureConfig
+from headwise.models.pictured import ImageModelConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -72,24 +72,24 @@ class PerceiverConfig(OneStackConfig):
         """The part that looks at a memory of that width."""
         return self.across
 
-    def begin(self, model: nn.Module) -> None:
+    def init_weights(self, model: nn.Module) -> None:
         """Tables N(0, 0.02^2), matrices N(0, 1 / fan-in), as in the released code: with smaller ones all queries look
         alike for long, as no residual tells them apart."""
         from torch import nn
 
-        from headwise.models.init_weights import normal
+        from headwise.models.init_weights import init_normal
 
-        normal(model)
+        init_normal(model)
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        from headwise.models.assemble import Pieces, assemble
+        from headwise.models.assemble import ModelParts, assemble
 
-        task = self.task_or_first(task)
+        task = self.resolve_task(task)
         pooled = task == "classify"
-        pieces = Pieces(
+        pieces = ModelParts(
             self.embedding_width,
             self._embed,
             encoder=lambda embedding: self._latent_encoder(embedding, pooled),
@@ -99,7 +99,7 @@ class PerceiverConfig(OneStackConfig):
             pool=self.pool,
         )
         model = self._masked(pieces, vocab) if task == "masked" else assemble(task, pieces, vocab, outputs)
-        self.begin(model)
+        self.init_weights(model)
         return model
 
     def _masked(self, pieces: Any, vocab: int) -> nn.Module:
@@ -159,7 +159,7 @@ class PerceiverConfig(OneStackConfig):
             order += [min(repeat, 1)] * (repeat < looks) + list(range(own, len(layers)))
         return Stack(layers, order=order)
 
-    def _layer(self, site: Site, parts: Parts) -> Any:
+    def _layer(self, site: BuildContext, parts: Parts) -> Any:
         from headwise.blocks.residual import LayerScaleAdd, ResidualAdd
 
         def add() -> nn.Module:  # layers that stand at several depths are left out equally often at each
@@ -170,7 +170,7 @@ class PerceiverConfig(OneStackConfig):
         wiring = self.wiring.build()
         return wiring([part.build(site) for part in parts], lambda: self.norm.build(site.width), add)
 
-    def _place(self, width: int, memory_width: int) -> Site:
+    def _place(self, width: int, memory_width: int) -> BuildContext:
         """Where vectors of one width look at those of another."""
         site = self._site(causal=False, memory=True)
         return replace(site, width=width, hidden=self.hidden or width, memory_width=memory_width)
@@ -179,7 +179,7 @@ class PerceiverConfig(OneStackConfig):
         raise TypeError("a Perceiver does not write")
 
 
-class ImagePerceiverConfig(PerceiverConfig, PictureConfig):
+class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
     """Every pixel is an input: its channels, widened to `embedding_width` where that is set, and its place."""
 
     tasks = ("classify-images",)
@@ -222,10 +222,10 @@ class ImagePerceiverConfig(PerceiverConfig, PictureConfig):
         from headwise.blocks.images import ImageClassifier, ImageHead
         from headwise.blocks.pool import Pool
 
-        self.task_or_first(task)
+        self.resolve_task(task)
         head = nn.Linear(self.width, outputs or 1000)
         model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), head)])
-        self.begin(model)
+        self.init_weights(model)
         return model
 
     def encoder(self) -> ImageEncoder:

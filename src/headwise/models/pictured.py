@@ -17,9 +17,9 @@ Side = Annotated[int, Field(ge=1)]
 WORDS = ("scaled", "embedding_norm", "embeddings", "token_types", "order_head", "tie", "output_bias", "unwritten")
 
 
-class PictureConfig(ModelConfig):
+class ImageModelConfig(ModelConfig):
     """Reads images of `image` rows and columns of pixels. As vocabularies are for texts, the images' size and channels
-    are the data's to decide: `sized` is the model for them."""
+    are the data's to decide: `with_image_size` is the model for them."""
 
     tasks = ("classify-images",)
     unread: ClassVar[tuple[str, ...]] = WORDS  # settings of a base that have no effect here
@@ -40,7 +40,7 @@ class PictureConfig(ModelConfig):
             raise ValueError("positions: patches of an image have no dependency tree; choose another kind")
         return self
 
-    def sized(self, height: int, width: int, channels: int) -> Any:
+    def with_image_size(self, height: int, width: int, channels: int) -> Any:
         """The same for other images."""
         return self.changed(image=(height, width), channels=channels)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from headwise.config.model import ModelConfig, PoolKind, Tie
-from headwise.config.parts import PARTS, AnyNorm, AnyWiring, ChainConfig, LayerNormConfig, Site
+from headwise.config.parts import PARTS, AnyNorm, AnyWiring, BuildContext, ChainConfig, LayerNormConfig
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class RecurrentModelConfig(ModelConfig):
         from headwise.blocks.embed import Embedding
         from headwise.blocks.positions.absolute import NoPositions
         from headwise.blocks.stack import Encoder
-        from headwise.models.assemble import Pieces, assemble
+        from headwise.models.assemble import ModelParts, assemble
 
         def embed(table: nn.Embedding) -> Embedding:
             return Embedding(table, NoPositions(), dropout=self.dropout)
 
-        pieces = Pieces(
+        pieces = ModelParts(
             self.width,
             embed,
             encoder=lambda embedding: Encoder(embedding, self._stack(causal=False)),
@@ -55,7 +55,7 @@ class RecurrentModelConfig(ModelConfig):
             output_bias=self.output_bias,
             pool=self.pool,
         )
-        model = assemble(self.task_or_first(task), pieces, vocab, outputs)
+        model = assemble(self.resolve_task(task), pieces, vocab, outputs)
         initialise(model, self.width)
         return model
 
@@ -71,7 +71,7 @@ class RecurrentModelConfig(ModelConfig):
                 raise UserError("bidirectional: a language model must not see the future; use bidirectional = false")
             hidden //= 2
         part: Any = PARTS[self.cell].model_validate({"hidden": hidden, "bidirectional": self.bidirectional})
-        site = Site(self.width, heads=1, hidden=hidden, causal=causal)
+        site = BuildContext(self.width, heads=1, hidden=hidden, causal=causal)
         wiring = self.wiring.build()
         layers = [
             wiring([part.build(site)], lambda: self.norm.build(self.width), lambda: ResidualAdd(self.dropout))

@@ -57,10 +57,10 @@ class ReformerConfig(OneStackConfig):
     def pattern(self) -> tuple[Parts, ...]:
         return tuple((getattr(self, turn), self.feedforward) for turn in self.turns)
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import normal
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_normal
 
-        normal(model)
+        init_normal(model)
 
 
 SIZES: dict[str, dict[str, Any]] = {

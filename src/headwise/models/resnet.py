@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.models.staged import StagedConfig
+from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
     from headwise.blocks.images import ImageEncoder
 
 
-class ResNetConfig(StagedConfig):
+class ResNetConfig(HierarchicalConfig):
     kind: Literal["resnet"] = "resnet"
     width: int = Field(64, ge=1)  # of the first stage, inside its layers
     depths: tuple[int, ...] = Field((3, 4, 6, 3), min_length=1)  # layers of each stage

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from pydantic import Field
 
 from headwise.config.model import ModelConfig, Tie
-from headwise.config.parts import PARTS, AdditiveConfig, AnyScore, AnyScoreMod, GeneralConfig, RecurrentConfig, Site
+from headwise.config.parts import (
+    PARTS,
+    AdditiveConfig,
+    AnyScore,
+    AnyScoreMod,
+    BuildContext,
+    GeneralConfig,
+    RecurrentConfig,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,13 +62,13 @@ class Seq2SeqConfig(ModelConfig):
         from headwise.blocks.bridge import RecurrentEncoder
         from headwise.blocks.embed import Embedding
         from headwise.blocks.positions.absolute import NoPositions
-        from headwise.models.assemble import Pieces, assemble
+        from headwise.models.assemble import ModelParts, assemble
         from headwise.models.recurrent import initialise
 
         def embed(table: nn.Embedding) -> Embedding:
             return Embedding(table, NoPositions(), dropout=self.dropout)
 
-        pieces = Pieces(
+        pieces = ModelParts(
             self.words,
             embed,
             encoder=lambda embedding: RecurrentEncoder(embedding, encoder, bridge, self.reverse),
@@ -69,7 +77,7 @@ class Seq2SeqConfig(ModelConfig):
             tie=self.tie,
             output_bias=self.output_bias,
         )
-        model = assemble(self.task_or_first(task), pieces, vocab, outputs)
+        model = assemble(self.resolve_task(task), pieces, vocab, outputs)
         initialise(model, self.words)
         return cast("EncoderDecoder", model)
 
@@ -199,7 +207,7 @@ def glimpse(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: i
     """A look from states of `width` at annotations of `memory_width`."""
     from headwise.blocks.mixers.rnn_attention import SourceAttention
 
-    site = Site(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
+    site = BuildContext(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
     return SourceAttention(score.build(width, memory_width, 1), [mod.build(site, width) for mod in score_mods])
 
 

@@ -28,7 +28,7 @@ class SkipGramConfig(ModelConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> SkipGram:
         from headwise.embeddings.model import SkipGram
 
-        self.task_or_first(task)
+        self.resolve_task(task)
         return SkipGram(vocab, self)
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headwise.models.pictured import PictureConfig
+from headwise.models.pictured import ImageModelConfig
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class StagedConfig(PictureConfig):
+class HierarchicalConfig(ImageModelConfig):
     """A pyramid: `encoder` makes its stages."""
 
     pool: ClassVar[str] = "mean"
 
-    def readouts(self, outputs: int) -> list[nn.Module]:
+    def build_heads(self, outputs: int) -> list[nn.Module]:
         """The heads."""
         from torch import nn
 
@@ -25,7 +25,7 @@ class StagedConfig(PictureConfig):
 
         return [ImageHead(Pool(self.pool), nn.Linear(self.outer, outputs))]
 
-    def begin(self, model: nn.Module) -> None:
+    def init_weights(self, model: nn.Module) -> None:
         """Convolutions N(0, 2 / fan-out) (He et al. 2015), and the last gain of each residual branch 0, so that every
         layer begins as the identity (Goyal et al. 2017)."""
         from torch import nn
@@ -44,7 +44,7 @@ class StagedConfig(PictureConfig):
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.images import ImageClassifier
 
-        self.task_or_first(task)
-        model = ImageClassifier(self.encoder(), self.readouts(outputs or 1000))
-        self.begin(model)
+        self.resolve_task(task)
+        model = ImageClassifier(self.encoder(), self.build_heads(outputs or 1000))
+        self.init_weights(model)
         return model

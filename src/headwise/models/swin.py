@@ -22,16 +22,16 @@ from headwise.config.parts import (
     AnyPosition,
     AnyWiring,
     BoundedCosineConfig,
+    BuildContext,
     LayerNormConfig,
     MlpConfig,
     NoPositionConfig,
     PreConfig,
     ResPostConfig,
     ReversibleConfig,
-    Site,
     WindowsConfig,
 )
-from headwise.models.staged import StagedConfig
+from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,7 +43,7 @@ Count = Annotated[int, Field(ge=1)]
 Merging = Literal["norm-first", "norm-last"]
 
 
-class SwinConfig(StagedConfig):
+class SwinConfig(HierarchicalConfig):
     """Stages of `depths` layers with `heads` each; the first is `width` wide, each further one twice as wide."""
 
     kind: Literal["swin"] = "swin"
@@ -130,21 +130,21 @@ class SwinConfig(StagedConfig):
             return PatchMerging(nn.Sequential(self.norm.build(4 * width), linear))
         return PatchMerging(nn.Sequential(linear, self.norm.build(2 * width)))
 
-    def begin(self, model: nn.Module) -> None:
+    def init_weights(self, model: nn.Module) -> None:
         from torch import nn
 
         from headwise.blocks.residual import ResPostNorm
-        from headwise.models.init_weights import truncated
+        from headwise.models.init_weights import init_truncated_normal
 
-        truncated(model, self.outer)
+        init_truncated_normal(model, self.outer)
         for layer in model.modules():
             if isinstance(layer, ResPostNorm):  # begins as the identity, as in the released code
                 for norm in layer.norms:
                     nn.init.zeros_(norm.get_parameter("weight"))
 
-    def _site(self, stage: int) -> Site:
+    def _site(self, stage: int) -> BuildContext:
         width = self.width << stage
-        site = Site(
+        site = BuildContext(
             width=width,
             heads=self.heads[stage],
             hidden=round(self.expand * width),

@@ -27,12 +27,12 @@ class SwitchConfig(T5Config):
     experts: ExpertsConfig = ExpertsConfig()
     every: int = Field(2, ge=1)  # layers, of which the second has experts; 1: all have
 
-    def begin(self, model: nn.Module) -> None:
+    def init_weights(self, model: nn.Module) -> None:
         from torch import nn
 
         from headwise.blocks.experts import SCALE
 
-        super().begin(model)
+        super().init_weights(model)
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 module.weight.data.mul_(SCALE**0.5)

@@ -56,10 +56,10 @@ class T5Config(TwoStacksConfig):
         times = ScaleBy((self.embedding_width or self.width) ** -0.5)
         return times if narrow is None else nn.Sequential(narrow, times)
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import unscaled
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_t5
 
-        unscaled(model, self.width)
+        init_t5(model, self.width)
 
 
 GATED: dict[str, Any] = {"activation": "geglu_tanh", "tie": "inputs", "scaled_outputs": False}

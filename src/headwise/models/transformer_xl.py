@@ -39,10 +39,10 @@ class TransformerXLConfig(OneStackConfig):
     def layer(self, memory: bool) -> Parts:
         return AttentionConfig(recall=self.recall), self.feedforward
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import normal
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_normal
 
-        normal(model)
+        init_normal(model)
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from headwise.config.parts import Activation, AnyNorm, AnyPosition, AnyWiring, GridConfig, LayerNormConfig, PreConfig
 from headwise.models.layered import OneStackConfig
-from headwise.models.pictured import WORDS, PictureConfig
+from headwise.models.pictured import WORDS, ImageModelConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headwise.blocks.images import ImageEncoder
 
 
-class ColumnConfig(OneStackConfig, PictureConfig):
+class PatchModelConfig(OneStackConfig, ImageModelConfig):
     """Patches through layers of one width."""
 
     tasks = ("classify-images",)
@@ -36,10 +36,10 @@ class ColumnConfig(OneStackConfig, PictureConfig):
     norm: AnyNorm = LayerNormConfig(eps=1e-6)
     dropout: float = Field(0.0, ge=0, lt=1)
 
-    def begin(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import truncated
+    def init_weights(self, model: nn.Module) -> None:
+        from headwise.models.init_weights import init_truncated_normal
 
-        truncated(model, self.outer)
+        init_truncated_normal(model, self.outer)
 
     def encoder(self) -> ImageEncoder:
         from headwise.blocks.images import ImageEncoder
@@ -55,7 +55,7 @@ class ColumnConfig(OneStackConfig, PictureConfig):
         positions = self.positions.on_grid(self.width, grid, self.marks)
         return ImageStem(patches, self.width, self.marks, positions, self.dropout)
 
-    def readouts(self, outputs: int) -> list[nn.Module]:
+    def build_heads(self, outputs: int) -> list[nn.Module]:
         """The heads: one for each mark, or one for the pool of the patches."""
         from torch import nn
 
@@ -68,13 +68,13 @@ class ColumnConfig(OneStackConfig, PictureConfig):
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.images import ImageClassifier
 
-        self.task_or_first(task)
-        model = ImageClassifier(self.encoder(), self.readouts(outputs or 1000))
-        self.begin(model)
+        self.resolve_task(task)
+        model = ImageClassifier(self.encoder(), self.build_heads(outputs or 1000))
+        self.init_weights(model)
         return model
 
 
-class ViTConfig(ColumnConfig):
+class ViTConfig(PatchModelConfig):
     kind: Literal["vit"] = "vit"
 
 

@@ -69,19 +69,19 @@ class VoloConfig(ClassStageConfig):
     def _add(self, number: int, depth: int) -> Callable[[], nn.Module]:
         return super()._add(number + self.outlook_depth, depth + self.outlook_depth)
 
-    def readouts(self, outputs: int) -> list[nn.Module]:
+    def build_heads(self, outputs: int) -> list[nn.Module]:
         from torch import nn
 
         from headwise.blocks.class_attention import PatchVotes
 
-        return [*super().readouts(outputs), PatchVotes(nn.Linear(self.width, outputs))]
+        return [*super().build_heads(outputs), PatchVotes(nn.Linear(self.width, outputs))]
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         from headwise.blocks.class_attention import Advised
 
-        self.task_or_first(task)
-        model = Advised(self.encoder(), self.readouts(outputs or 1000))
-        self.begin(model)
+        self.resolve_task(task)
+        model = Advised(self.encoder(), self.build_heads(outputs or 1000))
+        self.init_weights(model)
         return model
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compare.progress import Board
+from headwise.compare.progress import Progress
 from headwise.compare.run import compare
 from headwise.compare.values import Arm
 from headwise.config.experiment import Experiment
@@ -29,7 +29,7 @@ def scaling(
     *,
     jobs: int = 0,
     parts: Iterable[str | Path] = (),
-    show: Board | None = None,
+    show: Progress | None = None,
 ) -> Scaling:
     """Train what is not yet there, as `headwise.compare.compare` does, and fit the laws."""
     sizes = parameters(config)

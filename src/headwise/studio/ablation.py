@@ -21,7 +21,7 @@ from headwise.blocks.stream import LayerPath
 from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.studio.decoding import labels, read_first, request_of
 from headwise.studio.limits import MOST_JUDGED
 from headwise.studio.texts import reads, remark
@@ -59,7 +59,7 @@ class Masks:
 class Case:
     """A text and what is written after it: `target`, or the tokens `ids`, or else the model's own output."""
 
-    def __init__(self, loaded: Loaded, text: str, target: str = "", ids: Sequence[int] = ()):
+    def __init__(self, loaded: TrainedModel, text: str, target: str = "", ids: Sequence[int] = ()):
         model = loaded.model
         if not isinstance(model, EncoderDecoder | LanguageModel):
             raise UserError("this run's model has no layers to intervene in; choose another run")
@@ -76,8 +76,8 @@ class Case:
         if not model.continues:
             self.inputs.insert(0, self.request.opening(model)[0].tolist())
         self.first = len(start) - 1  # where the first token is predicted
-        if model.longest and len(self.inputs[-1]) > model.longest:
-            raise UserError(f"this model has {model.longest:,} positions; give a shorter text")
+        if model.max_length and len(self.inputs[-1]) > model.max_length:
+            raise UserError(f"this model has {model.max_length:,} positions; give a shorter text")
         with torch.inference_mode(), survey() as self.survey:
             self.logits(1)
 

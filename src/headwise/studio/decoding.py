@@ -16,15 +16,15 @@ from torch import Tensor
 from headwise.blocks.record import AttentionRecord, record
 from headwise.blocks.stack import EncoderDecoder
 from headwise.decode.beam import Beams
-from headwise.decode.driver import evaluating
+from headwise.decode.driver import eval_mode
 from headwise.decode.generator import Generator, Request
 from headwise.decode.hypothesis import length_penalty
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.svg import visible
 from headwise.studio.binary_response import Pack
 from headwise.studio.texts import fitting, reads, remark
-from headwise.tasks.base import device_of
+from headwise.tasks.base import get_device
 from headwise.text import BOS, PAD
 from headwise.text.base import Tokeniser
 
@@ -34,14 +34,14 @@ WRITERS = ("transduce", "denoise", "language-model")
 GREEDILY = {"beams": 1, "nbest": 1, "temperature": 0, "top_k": 0, "top_p": 1.0}
 
 
-def request_of(loaded: Loaded, text: str, **settings: Any) -> Request:
+def request_of(loaded: TrainedModel, text: str, **settings: Any) -> Request:
     """The text as the model is to read it, with its own way of decoding and some settings changed."""
-    loaded.able(*WRITERS)
+    loaded.check_task(*WRITERS)
     model = loaded.model
     ids = fitting(reads(loaded), text if model.continues else loaded.experiment.data.prefix + text)
     if not ids and not model.continues:
         raise UserError("there is no text to read; give one")
-    return Request([ids], loaded.decoding(**GREEDILY | settings), device_of(model), loaded.tokenisers.target)
+    return Request([ids], loaded.decoding(**GREEDILY | settings), get_device(model), loaded.tokenisers.target)
 
 
 def labels(tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
@@ -50,7 +50,7 @@ def labels(tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
 
 
 @torch.inference_mode()
-def stepped(loaded: Loaded, text: str, written: Sequence[int]) -> tuple[Pack, dict[str, Any]]:
+def stepped(loaded: TrainedModel, text: str, written: Sequence[int]) -> tuple[Pack, dict[str, Any]]:
     """What may follow `written`, and what the model looks at before it writes that."""
     model, tokeniser, request = loaded.model, loaded.tokenisers.target, request_of(loaded, text)
     over = check(model, written, request)
@@ -80,8 +80,8 @@ def check(model: Generator, written: Sequence[int], request: Request) -> bool:
     if model.end_id in written[:-1]:
         raise UserError("tokens: nothing follows the end; go back")
     begun = len(written) + (len(request.sources[0]) if model.continues else 0) + 1
-    if model.longest and begun > model.longest:
-        raise UserError(f"this model has {model.longest:,} positions, and they are used up; go back")
+    if model.max_length and begun > model.max_length:
+        raise UserError(f"this model has {model.max_length:,} positions, and they are used up; go back")
     return bool(written) and written[-1] == model.end_id
 
 
@@ -91,7 +91,7 @@ def walked(model: Generator, request: Request, written: Sequence[int]) -> tuple[
     tokens = torch.tensor([int(request.first(model)), *written], device=request.device).split(1)
     alone = len(tokens) - 1 if model.continues else 0
     found: list[Tensor] = []
-    with evaluating(model):
+    with eval_mode(model):
         state = model.start(request.opening(model))
         for token in tokens[:alone]:
             logits, state = model.step(token, state)
@@ -124,7 +124,7 @@ def following(model: Generator, tokeniser: Tokeniser, logits: Tensor) -> dict[st
 
 
 def attention(
-    pack: Pack, loaded: Loaded, request: Request, written: Sequence[int], maps: AttentionRecord
+    pack: Pack, loaded: TrainedModel, request: Request, written: Sequence[int], maps: AttentionRecord
 ) -> list[dict[str, Any]]:
     """Of each kind of attention the last step's weights, (layers, heads, keys); of that to a source also all steps',
     the mean over heads, (layers, steps, keys)."""
@@ -165,7 +165,7 @@ def fitted(names: list[str], count: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Grown:
+class BeamNode:
     """A hypothesis after one step of a beam search."""
 
     step: int
@@ -175,12 +175,12 @@ class Grown:
     log_prob: float  # of all its tokens
 
 
-class Watched(Beams):
+class RecordingBeam(Beams):
     """Beams that keep what they were. Of one source."""
 
     def __init__(self, model: Generator, request: Request):
         super().__init__(model, request)
-        self.nodes: list[Grown] = []
+        self.nodes: list[BeamNode] = []
         self.before = [-1] * self.width  # the number of what stands in each slot
 
     def _finish(self, step: int) -> None:
@@ -192,19 +192,19 @@ class Watched(Beams):
         for slot, (row, token, total) in enumerate(zip(rows.tolist(), self.tokens.tolist(), self.totals, strict=True)):
             if isfinite(total):
                 now[slot] = len(self.nodes)
-                self.nodes.append(Grown(self.step, slot, self.before[row], token, total))
+                self.nodes.append(BeamNode(self.step, slot, self.before[row], token, total))
         self.before = now
         return super()._drop(rows)
 
 
 @torch.inference_mode()
-def searched(loaded: Loaded, text: str, beams: int, longest: int) -> dict[str, Any]:
+def searched(loaded: TrainedModel, text: str, beams: int, longest: int) -> dict[str, Any]:
     """How a beam search came to its output: every hypothesis with what it grew from and what became of it."""
     model, tokeniser = loaded.model, loaded.tokenisers.target
     request = request_of(loaded, text, beams=beams, max_length=longest)
-    with evaluating(model):
+    with eval_mode(model):
         state = model.start(request.opening(model), beams=beams)  # refuses a text that is too long
-        found = Watched(model, request).searched(state)
+        found = RecordingBeam(model, request).searched(state)
     best = found.hypotheses()[0]
     if not best:
         raise UserError("no output has a probability here: the weights are damaged or training diverged")
@@ -214,11 +214,11 @@ def searched(loaded: Loaded, text: str, beams: int, longest: int) -> dict[str, A
         "beams": beams,
         "text": tokeniser.decode(best[0].ids),
         "score": best[0].score,
-        "nodes": told(found.nodes, tokeniser, model.end_id, alpha),
+        "nodes": describe_nodes(found.nodes, tokeniser, model.end_id, alpha),
     }
 
 
-def told(nodes: Sequence[Grown], tokeniser: Tokeniser, end: int, alpha: float) -> list[dict[str, Any]]:
+def describe_nodes(nodes: Sequence[BeamNode], tokeniser: Tokeniser, end: int, alpha: float) -> list[dict[str, Any]]:
     """Each hypothesis, and its fate: it ended, went on, died, or was left when nothing could beat what had ended."""
     parents, last = {node.parent for node in nodes}, max(node.step for node in nodes)
     names = labels(tokeniser, [node.token for node in nodes])

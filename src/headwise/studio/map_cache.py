@@ -17,7 +17,7 @@ from headwise.studio.binary_response import Pack
 from headwise.studio.texts import fitting, reads
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 Seen = TypeVar("Seen")
 KEPT = 8  # looks
@@ -49,7 +49,7 @@ class Looks(Generic[Seen]):
             return self.maps[name]
 
 
-def looked(loaded: Loaded, text: str, target: str) -> Maps:
+def looked(loaded: TrainedModel, text: str, target: str) -> Maps:
     """The maps of a text that is neither empty nor too long."""
     if not text.strip():
         raise UserError("there is no text to look at; give one")

@@ -15,7 +15,7 @@ from headwise.errors import UserError
 from headwise.studio.run_registry import Item, Shelf
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 Made = TypeVar("Made")
 AT_HAND = 3  # models that stay in memory
@@ -30,13 +30,13 @@ class Desk:
         self.shelf = shelf
         self.pool, self.others = ThreadPoolExecutor(WORKERS, "studio"), ThreadPoolExecutor(ASIDE, "aside")
         self.lock = Lock()
-        self.loaded: OrderedDict[tuple[str, float], tuple[Future[Loaded], Lock]] = OrderedDict()
+        self.loaded: OrderedDict[tuple[str, float], tuple[Future[TrainedModel], Lock]] = OrderedDict()
 
     def prepare(self) -> None:
         """What every model needs takes seconds to import: begin with it while somebody types."""
         self.pool.submit(import_module, "headwise.inference.trained_model")
 
-    async def work(self, name: str, task: Callable[[Loaded], Made]) -> tuple[Made, float]:
+    async def work(self, name: str, task: Callable[[TrainedModel], Made]) -> tuple[Made, float]:
         """What `task` makes of a model, and the milliseconds it took, without those of loading."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, self._work, name, task)
 
@@ -44,13 +44,13 @@ class Desk:
         """What `task` makes without a model."""
         return await asyncio.get_running_loop().run_in_executor(self.others, task)
 
-    def _work(self, name: str, task: Callable[[Loaded], Made]) -> tuple[Made, float]:
+    def _work(self, name: str, task: Callable[[TrainedModel], Made]) -> tuple[Made, float]:
         loaded, lock = self._at_hand(self.shelf[name])
         with lock:
             begin = perf_counter()
             return task(loaded), 1e3 * (perf_counter() - begin)
 
-    def _at_hand(self, item: Item) -> tuple[Loaded, Lock]:
+    def _at_hand(self, item: Item) -> tuple[TrainedModel, Lock]:
         key = (str(item.path), newest(item))
         with self.lock:
             new = key not in self.loaded
@@ -72,7 +72,7 @@ class Desk:
         return found.result(), lock
 
 
-def opened(item: Item) -> Loaded:
+def opened(item: Item) -> TrainedModel:
     from headwise.inference.trained_model import load
 
     try:

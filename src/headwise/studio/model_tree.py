@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from headwise.catalog import CATALOG, find
 from headwise.entries.entry import Entry
 from headwise.errors import UserError, nearest
-from headwise.models.pictured import PictureConfig
+from headwise.models.pictured import ImageModelConfig
 
 Found = TypeVar("Found")
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)  # tokens
@@ -88,7 +88,7 @@ def _structure(entry: Entry, size: str) -> dict[str, Any]:
 
     name, config = f"{entry.name}-{size}", entry.configure(size)
     top = tree(build(name, device="meta"), name)
-    pictured = isinstance(config, PictureConfig)
+    pictured = isinstance(config, ImageModelConfig)
     about = {"name": name, "entry": entry.name, "paper": entry.paper, "year": entry.year, "tree": top.to_json()}
     return {
         **about,
@@ -108,7 +108,7 @@ def _cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
 
     name, config, begun = f"{entry.name}-{size}", entry.configure(size), thread_time()
     image: Image = ()
-    if isinstance(config, PictureConfig):
+    if isinstance(config, ImageModelConfig):
         image = (config.channels, *((at, at) if at else config.image))
     settings: dict[str, Any] = {"image": image[1:]} if image else {}
     try:

@@ -21,7 +21,7 @@ from headwise.studio.binary_response import Pack
 from headwise.studio.map_cache import looked
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 
 class Keeper(Recorder):
@@ -46,7 +46,7 @@ class Neurons:
     maps: Maps
     looks: dict[str, list[AttentionInputs | ApproximateMap]]
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         kinds = [
             {
                 "name": kind,
@@ -119,7 +119,7 @@ def names(inputs: AttentionInputs) -> dict[str, list[str]]:
     }
 
 
-def neurons(loaded: Loaded, text: str, target: str) -> Neurons:
+def neurons(loaded: TrainedModel, text: str, target: str) -> Neurons:
     """Send a text through a model and keep what its heads compare."""
     keeper = Keeper()
     token = RECORDER.set(keeper)

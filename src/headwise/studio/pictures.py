@@ -24,7 +24,7 @@ from headwise.vision.draw import shown
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 SURE = 12  # labels that are told
 
@@ -74,7 +74,7 @@ class Picture:
         }
 
 
-def pictured(loaded: Loaded, content: bytes) -> tuple[Picture, dict[str, Any], Pack]:
+def pictured(loaded: TrainedModel, content: bytes) -> tuple[Picture, dict[str, Any], Pack]:
     """The looks, what the page is told of them, and the arrays that go with it."""
     scene = staged(loaded, content)
     those = asked(scene.model, scene)
@@ -87,12 +87,12 @@ def pictured(loaded: Loaded, content: bytes) -> tuple[Picture, dict[str, Any], P
     return found, about, pack
 
 
-def paged(loaded: Loaded, content: bytes, title: str) -> str:
+def paged(loaded: TrainedModel, content: bytes, title: str) -> str:
     """The same as a page by itself."""
     return page(staged(loaded, content), title)
 
 
-def staged(loaded: Loaded, content: bytes) -> Scene:
+def staged(loaded: TrainedModel, content: bytes) -> Scene:
     """A run and the image in these bytes; what cannot be decoded, or is larger than it may be, is refused."""
     with decoding("image"):
         image = shown(opened(content))
@@ -102,11 +102,11 @@ def staged(loaded: Loaded, content: bytes) -> Scene:
     return scene
 
 
-def said(loaded: Loaded, image: Image, those: Asked) -> dict[str, Any]:
+def said(loaded: TrainedModel, image: Image, those: Asked) -> dict[str, Any]:
     """What the model makes of the image: labels with probabilities, what it found, or a sentence."""
     kind = loaded.task.kind
     if kind == "classify-images":
-        (probabilities,) = loaded.recognise([image])
+        (probabilities,) = loaded.classify_images([image])
         best = sorted(probabilities.items(), key=lambda item: -item[1])[:SURE]
         return {"labels": [[visible(label), round(value, 6)] for label, value in best], "of": len(probabilities)}
     text = loaded.caption([image])[0] if kind == "caption" else ", ".join(those.names.values())

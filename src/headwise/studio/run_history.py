@@ -18,7 +18,7 @@ MOST_SAMPLED = 100  # validations
 
 def history(item: Item) -> dict[str, Any]:
     """A run in one line of a table."""
-    told = item.told()
+    told = item.to_dict()
     if item.run is None or "problem" in told:
         return {**told, "state": "folder" if item.run is None else "damaged"}
     found = summary(item.run)

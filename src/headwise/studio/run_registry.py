@@ -26,7 +26,7 @@ class Item:
     def run(self) -> Run | None:
         return Run(self.path) if (self.path / "config.toml").is_file() else None
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What a list says of it."""
         if self.run is None:
             reads = "images" if (self.path / "preprocessor_config.json").is_file() else "texts"

@@ -9,11 +9,11 @@ from headwise.studio.limits import MOST_TOKENS
 from headwise.text import UNK
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
     from headwise.text.base import Tokeniser
 
 
-def reads(loaded: Loaded) -> Tokeniser:
+def reads(loaded: TrainedModel) -> Tokeniser:
     """What cuts the text that a model is given: one that goes on with it has it on its own side."""
     sides = loaded.tokenisers
     return sides.target if getattr(loaded.model, "continues", False) else sides.source

@@ -34,13 +34,13 @@ class Heard:
         self.model = model
         self.logits = torch.empty(0)
 
-    def voices(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        said = self.model.voices(pixels)
-        self.logits = self.model.joined(said)
+    def head_logits(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        said = self.model.head_logits(pixels)
+        self.logits = self.model.ensemble(said)
         return said
 
-    def joined(self, voices: Sequence[Tensor]) -> Tensor:
-        return self.model.joined(voices)
+    def ensemble(self, head_logits: Sequence[Tensor]) -> Tensor:
+        return self.model.ensemble(head_logits)
 
 
 def hardened(

@@ -18,12 +18,12 @@ from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
 from headwise.errors import UserError
 from headwise.evaluate.answers import exact_match, overlap
-from headwise.tasks.base import Evaluation, Task, device_of, evaluating
+from headwise.tasks.base import Evaluation, Task, eval_mode, get_device
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD
 from headwise.text.paired import BETWEEN
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 
 class Answer(Task):
@@ -45,8 +45,8 @@ class Answer(Task):
         return model.build(self.tokenisers.source.size, 0, self.kind)
 
     @property
-    def watch(self) -> Watch:
-        return Watch("f1", lower=False)
+    def checkpoint_metric(self) -> Metric:
+        return Metric("f1", lower=False)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
         return model(batch.source, labels=spans(batch.source, batch.target_out), smoothing=self.smoothing)
@@ -73,9 +73,9 @@ class Answer(Task):
             if BETWEEN not in source:
                 raise UserError(f"text {number}: a question is asked of a text; put a tab between the two")
         found = [""] * len(sources)
-        device = device_of(model)
+        device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(sources)]
-        with evaluating(model):
+        with eval_mode(model):
             for numbers, ids in batches(rows, tokens):
                 for number, (first, last) in zip(numbers, best(model(ids.to(device)), longest).tolist(), strict=True):
                     found[number] = self.tokenisers.target.decode(rows[number][first : last + 1]).strip()

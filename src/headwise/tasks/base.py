@@ -27,11 +27,11 @@ from headwise.data.collate import PairBatch, collate
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
-from headwise.decode.driver import evaluating as unmoved
+from headwise.decode.driver import eval_mode as unmoved
 from headwise.evaluate.score import Score
 from headwise.text import PAD
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 
 class PairData:
@@ -77,7 +77,7 @@ class Sample(NamedTuple):
     output: str
     reference: str
 
-    def told(self, most: int = 600) -> dict[str, str]:
+    def to_dict(self, most: int = 600) -> dict[str, str]:
         """By name, long texts cut."""
         return {name: text[:most] + "…" * (len(text) > most) for name, text in self._asdict().items()}
 
@@ -122,13 +122,13 @@ class Task(ABC):
         corpus = load_corpus(data)
         return list(corpus.test or corpus.valid)
 
-    def teach(self, model: Any, examples: Any) -> None:
+    def prepare_model(self, model: Any, examples: Any) -> None:
         """Let a model without gradients learn: one pass over the examples."""
         model.fit(examples)
 
     @property
     @abstractmethod
-    def watch(self) -> Watch:
+    def checkpoint_metric(self) -> Metric:
         """The score that decides which checkpoint is best."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Task(ABC):
             Sample(*each) for each in zip(made.sources, made.outputs, map(" / ".join, made.references), strict=True)
         ]
 
-    def reach(self, model: nn.Module) -> int:
+    def max_context(self, model: nn.Module) -> int:
         """How many tokens a model has in sight while it goes on with a text; 0: all."""
         return 0
 
@@ -160,7 +160,7 @@ def first(pairs: Any, count: int) -> Any:
     return pairs.take(range(min(count, len(pairs)))) if hasattr(pairs, "take") else list(islice(pairs, count))
 
 
-def device_of(model: Any) -> torch.device:
+def get_device(model: Any) -> torch.device:
     """Where a model's weights are; engines without weights in torch run on the CPU."""
     if isinstance(model, nn.Module):
         for tensor in chain(model.parameters(), model.buffers()):
@@ -169,13 +169,13 @@ def device_of(model: Any) -> torch.device:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; afterwards the model is as it was."""
     with unmoved(model), torch.inference_mode():
         yield
 
 
-def by_token(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+def per_token(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """The negative log-likelihood of each label, (B, T); 0 where the label is the padding."""
     flat, given = logits.flatten(0, 1).float(), labels.flatten()  # (B, T, V) -> (B * T, V)
     each = F.cross_entropy(flat, given, ignore_index=PAD, reduction="none", label_smoothing=smoothing)
@@ -188,8 +188,8 @@ def learn(model: nn.Module, *inputs: Tensor, labels: Tensor, smoothing: float = 
         return model(*inputs, labels=labels, smoothing=smoothing)
     with collect("hard") as side:
         logits = model(*inputs)
-    nll = by_token(logits, labels).sum(1)  # (B, T) -> (B,)
-    smooth = by_token(logits, labels, smoothing).sum(1)
+    nll = per_token(logits, labels).sum(1)  # (B, T) -> (B,)
+    smooth = per_token(logits, labels, smoothing).sum(1)
     counts = (labels != PAD).sum(1)
     rows = reinforce_loss(smooth, side.all("hard"), others(smooth, counts))
     return Loss(rows.sum(), nll.detach().sum(), counts.sum())

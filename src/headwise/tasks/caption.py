@@ -25,7 +25,7 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.score import Score
-from headwise.tasks.base import PairData, device_of
+from headwise.tasks.base import PairData, get_device
 from headwise.tasks.classify_images import Augment, held_out, prepared
 from headwise.tasks.transduce import Transduce
 from headwise.text.base import Tokeniser
@@ -79,7 +79,7 @@ class Caption(Transduce):
         return f"vocabulary {self.tokenisers.target.size:,}"
 
     def build(self, model: Any) -> nn.Module:
-        sized = model.sized(self.pixels.height, self.pixels.width, self.pixels.channels)
+        sized = model.with_image_size(self.pixels.height, self.pixels.width, self.pixels.channels)
         built: nn.Module = sized.build(0, self.tokenisers.target.size, self.kind)
         return built
 
@@ -107,7 +107,7 @@ class Caption(Transduce):
         pictures, captions = zip(*pairs, strict=True)
         return Images(np.stack([picture.pixels for picture in pictures]), captions, pictures)
 
-    def judged(self, examples: Images) -> CaptionData:
+    def evaluate_outputs(self, examples: Images) -> CaptionData:
         return CaptionData(examples, self.tokenised(examples), 0, self.pixels)
 
     def outputs(self, model: Any, sources: Sequence[Any], config: DecodeConfig) -> list[str]:
@@ -118,7 +118,7 @@ class Caption(Transduce):
         read = [self.pixels.normalised(torch.as_tensor(image)[None])[0] for image in images]
         if config.replace_unknown:
             raise UserError("decode.replace_unknown: an image has no words to take instead; leave it out")
-        found = decode(model, read, config, device_of(model), self.tokenisers.target)
+        found = decode(model, read, config, get_device(model), self.tokenisers.target)
         return [self.tokenisers.target.decode(own[0].ids) for own in found]
 
     def scores(

@@ -19,11 +19,11 @@ from headwise.errors import UserError, nearest
 from headwise.evaluate.agreement import f1_of, matthews
 from headwise.evaluate.labels import Labels, accuracy_by_text, confusion, macro_f1
 from headwise.evaluate.score import Score
-from headwise.tasks.base import Evaluation, Task, device_of, evaluating
+from headwise.tasks.base import Evaluation, Task, eval_mode, get_device
 from headwise.tasks.tag import batches
 from headwise.text import EOS, UNK
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 Scorer = Callable[[Labels, Labels, int], Score]  # outputs, references, resamples
 
@@ -65,8 +65,8 @@ class Classify(Task):
         return prepare(data, tokeniser.paired())
 
     @property
-    def watch(self) -> Watch:
-        return Watch(self.config.scores[0], lower=False)
+    def checkpoint_metric(self) -> Metric:
+        return Metric(self.config.scores[0], lower=False)
 
     def data(self, examples: Examples, seed: int, config: TrainConfig) -> Any:
         self._check_single("learnt")
@@ -107,9 +107,9 @@ class Classify(Task):
         """The probability of each label for each text: they sum to 1, or each stands for itself (`function`)."""
         names = self.tokenisers.target.vocabulary[UNK + 1 :]
         found: list[dict[str, float]] = [{} for _ in texts]
-        device = device_of(model)
+        device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
-        with evaluating(model):
+        with eval_mode(model):
             for numbers, ids in batches(rows, tokens):
                 logits = model(ids.to(device))[:, UNK + 1 :].float()  # marks are no labels
                 probabilities = logits.sigmoid() if self.config.function == "sigmoid" else logits.softmax(-1)

@@ -20,14 +20,14 @@ from headwise.data.prepare import Prepared
 from headwise.errors import UserError
 from headwise.evaluate.labels import confusion
 from headwise.tasks.adversarial import hardened
-from headwise.tasks.base import Evaluation, Task, device_of, evaluating
+from headwise.tasks.base import Evaluation, Task, eval_mode, get_device
 from headwise.tasks.classify import best, scorer
 from headwise.tasks.distillation import Distillation, Teacher
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 from headwise.vision.batches import ImageBatch, ImageData
 from headwise.vision.corpora import load_images
 from headwise.vision.images import Images
@@ -37,7 +37,7 @@ Augment = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 AT_ONCE = 256  # images that are looked at together in evaluation
 
 
-class Recognise(Task):
+class ClassifyImages(Task):
     """Images and their labels."""
 
     kind = "classify-images"
@@ -66,7 +66,9 @@ class Recognise(Task):
 
     def build(self, model: Any) -> nn.Module:
         pixels = self.pixels
-        return model.sized(pixels.height, pixels.width, pixels.channels).build(0, len(self.classes), self.kind)
+        return model.with_image_size(pixels.height, pixels.width, pixels.channels).build(
+            0, len(self.classes), self.kind
+        )
 
     def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
         if self.config.teacher:
@@ -99,8 +101,8 @@ class Recognise(Task):
         return Distillation(teacher, config.distil, config.temperature, config.share)
 
     @property
-    def watch(self) -> Watch:
-        return Watch(self.config.scores[0], lower=False)
+    def checkpoint_metric(self) -> Metric:
+        return Metric(self.config.scores[0], lower=False)
 
     def loss(self, model: Any, batch: ImageBatch) -> Loss:
         images, targets = self.pixels.scaled(batch.images), F.one_hot(batch.targets, len(self.classes)).float()
@@ -111,10 +113,10 @@ class Recognise(Task):
 
     def taught(self, model: Any, images: Tensor, targets: Tensor) -> Loss:
         """The loss of images (B, C, H, W) in 0..1 and how much they are of each class, (B, L)."""
-        voices = model.voices(self.pixels.normalised(images))
+        voices = model.head_logits(self.pixels.normalised(images))
         losses = [cross_entropy(logits, targets, self.smoothing) for logits in voices]
         rows = self.distillation(voices, losses, images) if self.config.teacher else torch.stack(losses).mean(0)
-        nll = cross_entropy(model.joined(voices).detach(), targets).sum()
+        nll = cross_entropy(model.ensemble(voices).detach(), targets).sum()
         return Loss(rows.sum(), nll, torch.tensor(len(images), device=images.device))
 
     def validate(self, model: nn.Module, examples: Images, pairs: Images) -> Mapping[str, float]:
@@ -132,9 +134,9 @@ class Recognise(Task):
 
     def probabilities(self, model: Any, images: np.ndarray | Tensor) -> list[dict[str, float]]:
         """The probability of each label, for each image (N, C, H, W) of bytes."""
-        device = device_of(model)
+        device = get_device(model)
         found: list[dict[str, float]] = []
-        with evaluating(model):
+        with eval_mode(model):
             for part in batches(images):
                 logits = model(self.pixels.normalised(part.to(device)))
                 found += [dict(zip(self.classes, row, strict=True)) for row in logits.float().softmax(-1).tolist()]

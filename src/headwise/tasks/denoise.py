@@ -23,12 +23,12 @@ from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import perplexity
-from headwise.tasks.base import Evaluation, PairData, Sample, Task, device_of, first, learn
-from headwise.tasks.language_model import Language, beginnings
-from headwise.tasks.mask_filling import MASK, Filling, filled, masked_ids
+from headwise.tasks.base import Evaluation, PairData, Sample, Task, first, get_device, learn
+from headwise.tasks.language_model import LanguageModelTask, beginnings
+from headwise.tasks.mask_filling import MASK, FilledMask, fill_masks, masked_ids
 from headwise.tasks.transduce import AT_ONCE, likelihoods
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 
 class Denoise(Task):
@@ -38,7 +38,7 @@ class Denoise(Task):
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        return Language.prepare(data, tokeniser)
+        return LanguageModelTask.prepare(data, tokeniser)
 
     @property
     def vocab(self) -> int:
@@ -57,8 +57,8 @@ class Denoise(Task):
         )
 
     @property
-    def watch(self) -> Watch:
-        return Watch("nll", lower=True)
+    def checkpoint_metric(self) -> Metric:
+        return Metric("nll", lower=True)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
         return learn(model, batch.source, batch.target_in, labels=batch.target_out, smoothing=self.smoothing)
@@ -84,9 +84,9 @@ class Denoise(Task):
     def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
         """A word of each text is hidden, and guessed."""
         texts = beginnings([text for _, text in first(pairs, count)], count)
-        return filled(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
+        return fill_masks(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
 
-    def fill(self, model: Any, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
+    def fill(self, model: Any, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable spans for each mask of each text, among the best outputs of a beam search; a span's
         probability is the sum of theirs."""
         sentinels = range(self.vocab - 1, self.vocab - 1 - SENTINELS, -1)
@@ -95,15 +95,15 @@ class Denoise(Task):
         if max(masks, default=0) > SENTINELS:
             raise UserError(f"there are {max(masks)} times {MASK} in a text, and {SENTINELS} at most can be told apart")
         beams = min(2 * count, 1024)
-        found = decode(model, rows, GREEDY.changed(beams=beams, nbest=beams), device_of(model))
+        found = decode(model, rows, GREEDY.changed(beams=beams, nbest=beams), get_device(model))
         return [
             [self._ways(own, sentinel)[:count] for sentinel in sentinels[:many]]
             for own, many in zip(found, masks, strict=True)
         ]
 
-    def _ways(self, found: Sequence[Hypothesis], sentinel: int) -> list[Filling]:
+    def _ways(self, found: Sequence[Hypothesis], sentinel: int) -> list[FilledMask]:
         ways: dict[str, float] = {}
         for each in found:
             span = self.tokenisers.target.decode(spans(each.ids, self.vocab).get(sentinel, []))
             ways[span] = ways.get(span, 0.0) + exp(each.log_prob)
-        return sorted((Filling(*way) for way in ways.items()), key=lambda way: -way.probability)
+        return sorted((FilledMask(*way) for way in ways.items()), key=lambda way: -way.probability)

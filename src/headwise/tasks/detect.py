@@ -20,12 +20,12 @@ from headwise.config.train import TrainConfig
 from headwise.data.prepare import Prepared
 from headwise.errors import UserError
 from headwise.evaluate.precision import Found, precisions
-from headwise.tasks.base import Evaluation, device_of, evaluating
-from headwise.tasks.classify_images import Recognise, batches, prepared
+from headwise.tasks.base import Evaluation, eval_mode, get_device
+from headwise.tasks.classify_images import ClassifyImages, batches, prepared
 from headwise.tasks.detection_loss import Objects, detection_loss
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 from headwise.utils.extras import needed_for
 from headwise.vision.batches import ImageBatch, ImageData
 from headwise.vision.boxes import Boxes, to_corners
@@ -39,7 +39,7 @@ AT_ONCE = 32  # images that are looked at together
 SURE = 0.5  # what is told as found, where one has to decide
 
 
-class Detect(Recognise):
+class Detect(ClassifyImages):
     """Images and the boxes of what is in them."""
 
     kind = "detect"
@@ -61,8 +61,8 @@ class Detect(Recognise):
         return ImageData(examples, objects, seed, config.batch_size or AT_ONCE)
 
     @property
-    def watch(self) -> Watch:
-        return Watch("ap", lower=False)
+    def checkpoint_metric(self) -> Metric:
+        return Metric("ap", lower=False)
 
     def loss(self, model: Any, batch: ImageBatch) -> Loss:
         images, objects = self.pixels.scaled(batch.images), batch.targets
@@ -79,14 +79,14 @@ class Detect(Recognise):
     def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
         found = self.found(model, pairs.pixels)
         scores = precisions(found, pairs.targets, resamples=200, sides=self.config.sides)
-        outputs = [told(each.surer(SURE)) for each in found]
-        return Evaluation(list(pairs.names), outputs, [[told(boxes)] for boxes in pairs.targets], scores)
+        outputs = [describe_boxes(each.surer(SURE)) for each in found]
+        return Evaluation(list(pairs.names), outputs, [[describe_boxes(boxes)] for boxes in pairs.targets], scores)
 
     def found(self, model: Any, images: np.ndarray | Tensor) -> list[Found]:
         """What each slot of the model says of each image (N, C, H, W) of bytes, the surest first."""
-        device, every = device_of(model), list[Found]()
+        device, every = get_device(model), list[Found]()
         size = torch.tensor([self.pixels.width, self.pixels.height] * 2, device=device)
-        with evaluating(model):
+        with eval_mode(model):
             for part in batches(images, AT_ONCE):
                 detections = model(self.pixels.normalised(part.to(device)))
                 scores, numbers = detections.best()  # 2 x (B, Q)
@@ -114,8 +114,8 @@ class Detect(Recognise):
 
     def attention(self, model: Any, image: Tensor) -> np.ndarray:
         """Where each slot looks in one image (C, H, W) of bytes: the last layer's mean over its heads, (Q, h, w)."""
-        with evaluating(model), record() as maps, collect("layer") as side:
-            model(self.pixels.normalised(image[None].to(device_of(model))))
+        with eval_mode(model), record() as maps, collect("layer") as side:
+            model(self.pixels.normalised(image[None].to(get_device(model))))
         grid = [stream.grid for stream in side.all("layer") if stream.grid][-1]  # slots stand on none
         weights = np.nanmean(maps.by_kind()["cross"][-1], axis=0)  # (layers, H, Q, T) -> (Q, T)
         return weights[:, -grid[0] * grid[1] :].reshape(-1, *grid)  # without marks: (Q, T) -> (Q, h, w)
@@ -144,7 +144,7 @@ def flipped(images: Tensor, objects: Objects, probability: float) -> tuple[Tenso
     return torch.where(which[:, None, None, None], images.flip(-1), images), replace(objects, boxes=boxes)
 
 
-def told(boxes: Boxes | Found) -> str:
+def describe_boxes(boxes: Boxes | Found) -> str:
     """Boxes in words.
 
     >>> told(Boxes(np.array([[1, 2, 5, 6.25]]), ("star",)))

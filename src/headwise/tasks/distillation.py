@@ -50,7 +50,7 @@ class Teacher:
         path, which = folder_of(run)
         try:
             loaded = load(path, which=which)
-            task = loaded.able("classify-images")
+            task = loaded.check_task("classify-images")
         except UserError as error:
             raise UserError(f"task.teacher: {error}") from None
         if set(task.classes) != set(classes):

@@ -18,9 +18,9 @@ from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation, Task
-from headwise.tasks.language_model import Language
+from headwise.tasks.language_model import LanguageModelTask
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 OTHERS = 99  # random words that a held-out context competes with
 
@@ -32,14 +32,14 @@ class Embed(Task):
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        return Language.prepare(data, tokeniser)
+        return LanguageModelTask.prepare(data, tokeniser)
 
-    def teach(self, model: Any, examples: Examples) -> None:
+    def prepare_model(self, model: Any, examples: Examples) -> None:
         model.fit(target for _, target in examples)
 
     @property
-    def watch(self) -> Watch:
-        return Watch("accuracy", lower=False)
+    def checkpoint_metric(self) -> Metric:
+        return Metric("accuracy", lower=False)
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         raise TypeError("word vectors are learnt by the model's own `fit`, not by batches")

@@ -18,7 +18,7 @@ from headwise.data.read import Pair
 from headwise.errors import UserError
 from headwise.tasks.base import Evaluation, Task
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 
 def nothing_to_learn() -> NoReturn:
@@ -36,7 +36,7 @@ class Encode(Task):
         nothing_to_learn()
 
     @property
-    def watch(self) -> Watch:
+    def checkpoint_metric(self) -> Metric:
         nothing_to_learn()
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
@@ -61,7 +61,7 @@ class EncodeImages(Encode):
 
     def build(self, model: Any) -> TextEncoder:
         pixels: Any = self.tokenisers.source
-        own = model.sized(pixels.height, pixels.width, pixels.channels)
+        own = model.with_image_size(pixels.height, pixels.width, pixels.channels)
         pooler = own.pool == "pooler"
         pool = nn.Sequential(Pool("first"), Pooler(own.outer)) if pooler else Pool(own.pool)
         return TextEncoder(own.encoder(), pool)

@@ -25,10 +25,10 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
 from headwise.ngram.backoff import Backoff
-from headwise.tasks.base import Evaluation, Sample, Task, by_token, device_of, evaluating, first
+from headwise.tasks.base import Evaluation, Sample, Task, eval_mode, first, get_device, per_token
 from headwise.text import PAD
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 OPENING = 24  # tokens of a text that a sample goes on with
 FOLLOWING = 72  # tokens of a sample
@@ -36,7 +36,7 @@ LONG = 2000  # characters that hold these tokens
 UNLIMITED = 2**62  # tokens: documents are cut into blocks, not left out
 
 
-class Language(Task):
+class LanguageModelTask(Task):
     """Texts on the target side; there is no source."""
 
     kind = "language-model"
@@ -60,12 +60,12 @@ class Language(Task):
         kind = Packed if self.config.packing else Streams if self.config.order == "stream" else Blocks
         return kind(examples, self.config.context, seed, config.tokens_per_batch, config.batch_size)
 
-    def teach(self, model: Any, examples: Examples) -> None:
+    def prepare_model(self, model: Any, examples: Examples) -> None:
         model.fit(target for _, target in examples)
 
     @property
-    def watch(self) -> Watch:
-        return Watch("nll", lower=True)
+    def checkpoint_metric(self) -> Metric:
+        return Metric("nll", lower=True)
 
     def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
         given: dict[str, Any] = {"labels": batch.labels, "smoothing": self.smoothing}
@@ -101,13 +101,13 @@ class Language(Task):
         openings = [ids[: min(OPENING, context // 2, len(ids) // 2)] for ids in texts]
         most = max(1, min(FOLLOWING, context // 2 - 1))  # the start mark counts
         config = DecodeConfig(temperature=0.8, max_ratio=0, extra=most)
-        found = decode(model, openings, config, device_of(model))
+        found = decode(model, openings, config, get_device(model))
         return [
             Sample(*map(tokeniser.decode, (opening, best.ids, ids[len(opening) :][:most])))
             for ids, opening, (best, *_) in zip(texts, openings, found, strict=True)
         ]
 
-    def reach(self, model: nn.Module) -> int:
+    def max_context(self, model: nn.Module) -> int:
         """As many as in training; all of them where a state goes on from token to token, and where counts decide."""
         unbound = any(recall_of(part) or isinstance(part, Recurrent | Backoff) for part in model.modules())
         return 0 if unbound else self.config.context
@@ -118,11 +118,11 @@ class Language(Task):
             return self.recalled(model, examples)
         blocks = Blocks(examples, self.config.context)
         starts, firsts = blocks.windows(stride)
-        device = device_of(model)
+        device = get_device(model)
         nll, counts = np.zeros(len(starts)), np.zeros(len(starts))
         # A batch's logits have about 64 MB, whatever the vocabulary.
         rows = max(1, 2**24 // (self.tokenisers.target.size * self.config.context))
-        with evaluating(model):
+        with eval_mode(model):
             for first in range(0, len(starts), rows):
                 here = slice(first, first + rows)
                 batch = blocks.batch(starts[here])
@@ -135,12 +135,12 @@ class Language(Task):
 
     def recalled(self, model: Any, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
         """The same of a model that recalls: each text from its beginning, in one block after the other."""
-        blocks, context, device = Blocks(examples, self.config.context), self.config.context, device_of(model)
+        blocks, context, device = Blocks(examples, self.config.context), self.config.context, get_device(model)
         sizes = np.diff(blocks.bounds)
         longest_first = np.argsort(-sizes, kind="stable")
         rows = max(1, 2**24 // (self.tokenisers.target.size * context))
         nll, counts = [], []
-        with evaluating(model):
+        with eval_mode(model):
             for first in range(0, len(sizes), rows):
                 texts = longest_first[first : first + rows]
                 left: Mapping[str, Tensor] = {}
@@ -150,7 +150,7 @@ class Language(Task):
                     carried = SegmentMemory(model.recall, {name: each[: len(texts)] for name, each in left.items()})
                     counts.append((batch.labels != PAD).sum(1).numpy())
                     batch = batch.to(device)
-                    nll.append(by_token(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())
+                    nll.append(per_token(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())
                     left = carried.leaves
         return np.concatenate(nll), np.concatenate(counts)
 
@@ -177,4 +177,4 @@ def losses(model: Any, batch: TextBatch) -> Tensor:
     if hasattr(model, "score"):
         found = -model.score(model.contexts(batch.ids), batch.labels)
         return found.masked_fill(batch.labels == PAD, 0.0)
-    return by_token(model(batch.ids), batch.labels)
+    return per_token(model(batch.ids), batch.labels)

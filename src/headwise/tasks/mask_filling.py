@@ -14,14 +14,14 @@ MASK = "[MASK]"
 
 
 @dataclass(frozen=True)
-class Filling:
+class FilledMask:
     """What may stand in the place of a mask."""
 
     word: str
     probability: float
 
 
-Fill = Callable[[Sequence[str]], list[list[list[Filling]]]]  # for each text, for each mask, the best first
+Fill = Callable[[Sequence[str]], list[list[list[FilledMask]]]]  # for each text, for each mask, the best first
 
 
 def masked_ids(text: str, tokeniser: Tokeniser, masks: Iterable[int]) -> list[int]:
@@ -38,7 +38,7 @@ def masked_ids(text: str, tokeniser: Tokeniser, masks: Iterable[int]) -> list[in
     return ids
 
 
-def one_hidden(text: str, tokeniser: Tokeniser, most: int = 24) -> tuple[str, str]:
+def check_one_mask(text: str, tokeniser: Tokeniser, most: int = 24) -> tuple[str, str]:
     """The first words of a text with one of them hidden, and this one; a letter where units are letters.
 
     >>> from headwise.text.vocabulary import Words
@@ -52,9 +52,9 @@ def one_hidden(text: str, tokeniser: Tokeniser, most: int = 24) -> tuple[str, st
     return gap.join([*units[:middle], MASK, *units[middle + 1 :]]), gap.join(units[middle : middle + 1])
 
 
-def filled(texts: Sequence[str], tokeniser: Tokeniser, fill: Fill) -> list[Sample]:
+def fill_masks(texts: Sequence[str], tokeniser: Tokeniser, fill: Fill) -> list[Sample]:
     """What a model that fills gaps puts in the place of a hidden word of each text."""
-    hidden = [one_hidden(text, tokeniser) for text in texts]
+    hidden = [check_one_mask(text, tokeniser) for text in texts]
     ways = fill([source for source, _ in hidden])
     return [
         Sample(source, best.word, reference) for (source, reference), ((best, *_), *_) in zip(hidden, ways, strict=True)

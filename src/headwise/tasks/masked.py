@@ -28,13 +28,13 @@ from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
-from headwise.tasks.base import Evaluation, Sample, Task, device_of, evaluating, first
-from headwise.tasks.language_model import Language, beginnings
-from headwise.tasks.mask_filling import Filling, filled, masked_ids
+from headwise.tasks.base import Evaluation, Sample, Task, eval_mode, first, get_device
+from headwise.tasks.language_model import LanguageModelTask, beginnings
+from headwise.tasks.mask_filling import FilledMask, fill_masks, masked_ids
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD, UNK
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Masked(Task):
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        return Language.prepare(data, tokeniser)
+        return LanguageModelTask.prepare(data, tokeniser)
 
     def build(self, model: ModelConfig) -> nn.Module:
         built = model.build(self.tokenisers.target.size + 1, 0, self.kind)  # the last row is the mask
@@ -73,8 +73,8 @@ class Masked(Task):
         return Masking(examples, config.context, mask, config.share, pairs, seed, tokens_per_batch, batch_size)
 
     @property
-    def watch(self) -> Watch:
-        return Watch("nll", lower=True)
+    def checkpoint_metric(self) -> Metric:
+        return Metric("nll", lower=True)
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
         return model(batch.ids, labels=batch.labels, smoothing=self.smoothing, apart=batch.apart)
@@ -105,9 +105,9 @@ class Masked(Task):
         if not len(starts):
             raise UserError("there is no word to hide in the texts to score; give other texts")
         rows = max(1, tokens // self.config.context)
-        device = device_of(model)
+        device = get_device(model)
         parts, follows = [], []
-        with evaluating(model):
+        with eval_mode(model):
             for first in range(0, len(starts), rows):
                 batch = data.batch(starts[first : first + rows]).to(device)
                 stream = model.encoder(batch.ids, Context())
@@ -121,15 +121,17 @@ class Masked(Task):
     def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
         """A word of each text is hidden, and guessed."""
         texts = beginnings([text for _, text in first(pairs, count)], count)
-        return filled(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
+        return fill_masks(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
 
-    def fill(self, model: MaskedLanguageModel | Any, texts: Sequence[str], count: int = 5) -> list[list[list[Filling]]]:
+    def fill(
+        self, model: MaskedLanguageModel | Any, texts: Sequence[str], count: int = 5
+    ) -> list[list[list[FilledMask]]]:
         """The most probable words for each mask of each text, best first."""
         tokeniser = self.tokenisers.target
         rows = [[*masked_ids(text, tokeniser, repeat(model.mask_id)), EOS] for text in texts]
-        found: list[list[list[Filling]]] = [[] for _ in texts]
-        device = device_of(model)
-        with evaluating(model):
+        found: list[list[list[FilledMask]]] = [[] for _ in texts]
+        device = get_device(model)
+        with eval_mode(model):
             for numbers, ids in batches(rows, tokens=8192):
                 masks = ids == model.mask_id
                 stream = model.encoder(ids.to(device), Context())
@@ -139,7 +141,7 @@ class Masked(Task):
                 best = probabilities.topk(min(count, tokeniser.size - UNK - 1))
                 for row, *ways in zip(masks.nonzero()[:, 0].tolist(), *map(Tensor.tolist, best), strict=True):
                     words = ((tokeniser.decode([word]), p) for p, word in zip(*ways, strict=True))
-                    found[numbers[row]].append([Filling(*each) for each in words])
+                    found[numbers[row]].append([FilledMask(*each) for each in words])
         return found
 
 

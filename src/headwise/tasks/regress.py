@@ -18,11 +18,11 @@ from headwise.data.read import Pair
 from headwise.errors import UserError
 from headwise.evaluate.agreement import pearson, spearman
 from headwise.evaluate.score import Score
-from headwise.tasks.base import Evaluation, device_of, evaluating
+from headwise.tasks.base import Evaluation, eval_mode, get_device
 from headwise.tasks.classify import Classify
 from headwise.tasks.tag import batches
 from headwise.text import EOS, UNK
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 
 class Regress(Classify):
@@ -34,8 +34,8 @@ class Regress(Classify):
         return model.build(self.tokenisers.source.size, 1, "classify")
 
     @property
-    def watch(self) -> Watch:
-        return Watch("pearson", lower=False)
+    def checkpoint_metric(self) -> Metric:
+        return Metric("pearson", lower=False)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
         wanted = self.values.to(batch.source.device)[batch.target_out[:, 0]]
@@ -63,9 +63,9 @@ class Regress(Classify):
     def numbers(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[float]:
         """What the model says of each text."""
         found = [0.0] * len(texts)
-        device = device_of(model)
+        device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
-        with evaluating(model):
+        with eval_mode(model):
             for numbers, ids in batches(rows, tokens):
                 for place, value in zip(numbers, model(ids.to(device))[:, 0].tolist(), strict=True):
                     found[place] = value

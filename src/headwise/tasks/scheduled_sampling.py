@@ -15,19 +15,21 @@ from headwise.data.collate import PairBatch
 from headwise.text import EOS, PAD
 
 
-def inputs(model: nn.Module, batch: PairBatch, config: OwnInputs, progress: float) -> Tensor:
+def sample_inputs(model: nn.Module, batch: PairBatch, config: OwnInputs, progress: float) -> Tensor:
     """What the decoder reads, (B, T): gold tokens, of which a share that grows with `progress` is the model's own."""
     gold, share = batch.target_in, config.share(progress)
     if not share:
         return gold
     with torch.no_grad():
         logits = model(batch.source, gold)
-    own = torch.cat([gold[:, :1], guesses(logits[:, :-1], config.draw)], dim=1)  # (B, 1) + (B, T - 1) -> (B, T)
+    own = torch.cat(
+        [gold[:, :1], sample_predictions(logits[:, :-1], config.draw)], dim=1
+    )  # (B, 1) + (B, T - 1) -> (B, T)
     replaced = (torch.rand(gold.shape, device=gold.device) < share) & (gold != PAD)
     return own.where(replaced, gold)
 
 
-def guesses(logits: Tensor, draw: bool) -> Tensor:
+def sample_predictions(logits: Tensor, draw: bool) -> Tensor:
     """The next tokens, (B, T, V) -> (B, T): drawn, or the best ones. As in decoding, padding and start are none."""
     logits = logits.float()
     logits[..., :EOS] = -torch.inf

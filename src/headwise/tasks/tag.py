@@ -17,15 +17,15 @@ from headwise.data.collate import PairBatch
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
-from headwise.data.word_pieces import in_pieces, tokenise_tagged, words
+from headwise.data.word_pieces import split_words, tokenise_tagged, words
 from headwise.decode.driver import batches as by_length
 from headwise.errors import UserError
 from headwise.evaluate.labels import accuracy_by_text, confusion, macro_f1
-from headwise.tasks.base import Evaluation, Task, device_of, evaluating
+from headwise.tasks.base import Evaluation, Task, eval_mode, get_device
 from headwise.text import EOS, PAD, UNK
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 
 class Tag(Task):
@@ -39,14 +39,14 @@ class Tag(Task):
             tokeniser = tokeniser.changed(shared=False, target=WordsConfig(size=0))
         return prepare(data.changed(one_to_one=True), tokeniser, tokenise_tagged)
 
-    def teach(self, model: Any, examples: Examples) -> None:
+    def prepare_model(self, model: Any, examples: Examples) -> None:
         if not isinstance(self.tokenisers.source, Words):
             raise UserError("tokeniser.kind: this model counts words and their tags; use tokeniser = 'words'")
         model.fit(examples, self.tokenisers.source.vocabulary)
 
     @property
-    def watch(self) -> Watch:
-        return Watch("accuracy", lower=False)
+    def checkpoint_metric(self) -> Metric:
+        return Metric("accuracy", lower=False)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
         return model(batch.source[:, :-1], labels=labels(batch), smoothing=self.smoothing)
@@ -86,9 +86,9 @@ class Tag(Task):
         """The tags of each text's words."""
         names, source = self.tokenisers.target.vocabulary, self.tokenisers.source
         found: list[list[str]] = [[] for _ in texts]
-        device = device_of(model)
-        cut = in_pieces(source, texts)
-        with evaluating(model):
+        device = get_device(model)
+        cut = split_words(source, texts)
+        with eval_mode(model):
             for numbers, ids in batches([[number for piece in each for number in piece] for each in cut], tokens):
                 own = [words(source, texts[number]) for number in numbers]
                 for number, row in zip(numbers, chosen(model, ids.to(device), own).tolist(), strict=True):

@@ -18,7 +18,7 @@ from headwise.data.collate import PairBatch
 from headwise.data.corpora import references
 from headwise.data.examples import Examples, tokenise
 from headwise.decode.driver import decode
-from headwise.decode.unk_replacement import written
+from headwise.decode.unk_replacement import replace_unknown
 from headwise.errors import UserError
 from headwise.evaluate.bleu import bleu, tokenised_bleu
 from headwise.evaluate.error_rates import character_error_rate, phoneme_error_rate, sequence_error_rate, word_error_rate
@@ -27,19 +27,19 @@ from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score
 from headwise.interop.marian_text import MarianTokeniser
 from headwise.tasks import scheduled_sampling
-from headwise.tasks.base import Evaluation, PairData, Task, by_token, device_of, evaluating, learn
+from headwise.tasks.base import Evaluation, PairData, Task, eval_mode, get_device, learn, per_token
 from headwise.text import PAD
 from headwise.text.hf import HfTokeniser
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Bytes, Characters
-from headwise.train.state import Watch
+from headwise.train.state import Metric
 
 WATCHES = {
-    "bleu": Watch("bleu", lower=False),
-    "rouge": Watch("rouge-l", lower=False),
-    "ser": Watch("ser", lower=True),
-    "wer": Watch("wer", lower=True),
+    "bleu": Metric("bleu", lower=False),
+    "rouge": Metric("rouge-l", lower=False),
+    "ser": Metric("ser", lower=True),
+    "wer": Metric("wer", lower=True),
 }
 AT_ONCE = 4096  # tokens of texts whose likelihood is asked for
 
@@ -66,14 +66,14 @@ class Transduce(Task):
         return PrefixLM(built.decoder, built.start_id, built.end_id)
 
     @property
-    def watch(self) -> Watch:
+    def checkpoint_metric(self) -> Metric:
         """The score that decides which checkpoint is best."""
         if not self.config.sample:
-            return Watch("nll", lower=True)
+            return Metric("nll", lower=True)
         return WATCHES[self.score]
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        target_in = scheduled_sampling.inputs(model, batch, self.config.own_inputs, self.progress)
+        target_in = scheduled_sampling.sample_inputs(model, batch, self.config.own_inputs, self.progress)
         return learn(model, batch.source, target_in, labels=batch.target_out, smoothing=self.smoothing)
 
     def validate(self, model: nn.Module, examples: Any, pairs: Sequence[Any]) -> dict[str, float]:
@@ -105,9 +105,9 @@ class Transduce(Task):
 
     def outputs(self, model: Any, sources: Sequence[Any], config: DecodeConfig) -> list[str]:
         ids = self.tokenisers.source.encode_batch(sources)
-        found = [hypotheses[:1] for hypotheses in decode(model, ids, config, device=device_of(model))]
+        found = [hypotheses[:1] for hypotheses in decode(model, ids, config, device=get_device(model))]
         sides = (self.tokenisers.source, self.tokenisers.target)
-        return [best for (best,) in written(model, sources, found, sides, config, device_of(model))]
+        return [best for (best,) in replace_unknown(model, sources, found, sides, config, get_device(model))]
 
     def scores(
         self, outputs: Sequence[str], listed: Sequence[Sequence[str]], resamples: int = 1000, language: str = "en"
@@ -128,22 +128,22 @@ class Transduce(Task):
         rates = (sequence_error_rate, character_error_rate if letters else phoneme_error_rate)
         return [rate(outputs, listed, resamples=resamples) for rate in rates]
 
-    def judged(self, examples: Any) -> PairData:
+    def evaluate_outputs(self, examples: Any) -> PairData:
         """Examples in batches that a model reads as they are."""
         return PairData(examples, seed=0, tokens_per_batch=AT_ONCE)
 
     def likelihoods(self, model: nn.Module, examples: Any) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each example."""
-        return likelihoods(model, self.judged(examples))
+        return likelihoods(model, self.evaluate_outputs(examples))
 
 
 def likelihoods(model: nn.Module, data: PairData) -> tuple[np.ndarray, np.ndarray]:
-    device, count = device_of(model), len(data.examples)
+    device, count = get_device(model), len(data.examples)
     nll, counts = np.zeros(count), np.zeros(count)
-    with evaluating(model):
+    with eval_mode(model):
         for numbers in data.plan(0):
             batch = data.batch(numbers).to(device)
-            each = by_token(model(batch.source, batch.target_in), batch.target_out)
+            each = per_token(model(batch.source, batch.target_in), batch.target_out)
             nll[numbers] = each.sum(1).cpu().numpy()
             counts[numbers] = (batch.target_out != PAD).sum(1).cpu().numpy()
     return nll, counts

@@ -14,7 +14,7 @@ from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN, Normaliser
 
 
-class Listed(Tokeniser):
+class VocabularyTokeniser(Tokeniser):
     """Units cut from the text by a fixed rule; those not in the list become UNK."""
 
     glue: ClassVar[str]
@@ -32,7 +32,7 @@ class Listed(Tokeniser):
             raise ValueError("the vocabulary has duplicates")
 
     @classmethod
-    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> Listed:
+    def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> VocabularyTokeniser:
         assert isinstance(config, CharactersConfig | WordsConfig | LabelsConfig)
         counts = Counter(unit for text in texts for unit in cls.cut(normalise(text)))
         often = [(-n, unit) for unit, n in counts.items() if n >= config.min_count and unit not in SPECIALS]
@@ -53,11 +53,11 @@ class Listed(Tokeniser):
         return {"vocabulary": self.vocabulary[len(SPECIALS) :]}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> Listed:
+    def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> VocabularyTokeniser:
         return cls(map(str, data["vocabulary"]), normalise)
 
 
-class Characters(Listed):
+class Characters(VocabularyTokeniser):
     """One token a character.
 
     >>> letters = Characters("abc")
@@ -74,7 +74,7 @@ class Characters(Listed):
         return text
 
 
-class Words(Listed):
+class Words(VocabularyTokeniser):
     """One token a word; runs of white space count as one space.
 
     With classes, a word that is not listed becomes the first listed of its classes instead of UNK, such as
@@ -142,7 +142,7 @@ def word_classes(word: str) -> list[str]:
     return [f"{CLASS}{shape}:{end}>" for end in (*ends, "")]
 
 
-class Labels(Listed):
+class Labels(VocabularyTokeniser):
     """The whole text is one token: the label of a classified text, spaces and all.
 
     >>> Labels(["very good", "bad"]).encode("very good")

@@ -14,17 +14,17 @@ from headwise.config.experiment import Experiment, resolved
 from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
-from headwise.inference.trained_model import task_of
+from headwise.inference.trained_model import create_task
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
 from headwise.tasks import task_class
 from headwise.tasks.base import Task
 from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
-from headwise.train.fit_once import count
+from headwise.train.fit_once import fit_once
 from headwise.train.loop import Result, train
 from headwise.tuning.freezing import size, tune
-from headwise.tuning.init_from import begin, pretrained
+from headwise.tuning.init_from import init_from, pretrained
 from headwise.utils.extras import needed_for
 
 Announce = Callable[[str], None]
@@ -43,8 +43,8 @@ def train_experiment(
     if experiment.train.tensorboard:
         with needed_for("train.tensorboard"):  # before there is a folder
             import_module("torch.utils.tensorboard")
-    prepared, model = _begun(experiment, announce)
-    lessons = _lessons(experiment, prepared, model)  # whatever is wrong with them is told before there is a folder
+    prepared, model = _init_model(experiment, announce)
+    lessons = _load_data(experiment, prepared, model)  # whatever is wrong with them is told before there is a folder
     first = Checkpoint({"step": 0}, unique(model))
     check_finite(first)
     run = Run.fresh(folder, experiment.name or "run", experiment.model_dump(mode="json"))
@@ -62,40 +62,40 @@ def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tup
         raise UserError(f"{run.path} ended before training began; train it anew")
     hardware.prepare(experiment.train)
     prepared = task_class(experiment.task.kind).prepare(experiment.data, Tokenisers.load(run.tokenizer))
-    model = _built(experiment, prepared.tokenisers, announce, first=not run.steps())
+    model = _build_model(experiment, prepared.tokenisers, announce, first=not run.steps())
     tune(model, experiment.tuning)
-    lessons = _lessons(experiment, prepared, model)
+    lessons = _load_data(experiment, prepared, model)
     return run, _train(run, experiment, prepared, model, lessons, announce, **options)
 
 
-def _begun(experiment: Experiment, announce: Announce) -> tuple[Prepared, Any]:
+def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, Any]:
     """The data, and the model as it is before the first step."""
     if experiment.init_from:
         source, prepared = pretrained(experiment)
-        model = _built(experiment, prepared.tokenisers, announce, first=False)
-        found = begin(model, experiment, source, prepared.tokenisers)
+        model = _build_model(experiment, prepared.tokenisers, announce, first=False)
+        found = init_from(model, experiment, source, prepared.tokenisers)
         tune(model, experiment.tuning)
         found.check(model)
         announce(str(found))
     else:
         prepared = task_class(experiment.task.kind).prepare(experiment.data, experiment.tokeniser)
-        model = _built(experiment, prepared.tokenisers, announce)
+        model = _build_model(experiment, prepared.tokenisers, announce)
         tune(model, experiment.tuning)
     return prepared, model
 
 
-def _built(experiment: Experiment, tokenisers: Tokenisers, announce: Announce, first: bool = True) -> Any:
+def _build_model(experiment: Experiment, tokenisers: Tokenisers, announce: Announce, first: bool = True) -> Any:
     """The model with the weights of its seed; `first`: with the word vectors of a file, as no other weights follow."""
     torch.manual_seed(experiment.seed)
-    model = task_of(experiment, tokenisers).build(experiment.model)
+    model = create_task(experiment, tokenisers).build(experiment.model)
     if first and (vectors := getattr(experiment.model, "embeddings", "")):
         initialise(model, tokenisers, vectors, announce)
     return model
 
 
-def _lessons(experiment: Experiment, prepared: Prepared, model: Any) -> tuple[Task, Any]:
+def _load_data(experiment: Experiment, prepared: Prepared, model: Any) -> tuple[Task, Any]:
     """The task, and its batches; none for a model without parameters, which counts in one pass."""
-    task = task_of(experiment, prepared.tokenisers)
+    task = create_task(experiment, prepared.tokenisers)
     learns = any(True for _ in model.parameters())
     return task, task.data(prepared.train, experiment.seed, experiment.train) if learns else None
 
@@ -118,15 +118,17 @@ def _train(
 
     def show(current: Any) -> list[dict[str, str]]:
         try:
-            return [each.told() for each in task.samples(current, prepared.valid_pairs, config.samples)]
+            return [each.to_dict() for each in task.samples(current, prepared.valid_pairs, config.samples)]
         except UserError:  # an n-gram model without smoothing may know no way to go on: no reason to end
             return []
 
     if data is None:
         announce(f"{len(prepared.train):,} texts to learn from, {about}")
-        return count(run, model, lambda: task.teach(model, prepared.train), judge, show, task.watch)
+        return fit_once(
+            run, model, lambda: task.prepare_model(model, prepared.train), judge, show, task.checkpoint_metric
+        )
     announce(f"{data.summary}; {about}; {size(model)}")
     if not run.steps():
         profile(model, lambda: [task.loss(model, data.batch(first)) for first in data.plan(0)[:1]])
-    options |= {"validate": judge, "samples": show if config.samples else None, "watch": task.watch}
+    options |= {"validate": judge, "samples": show if config.samples else None, "watch": task.checkpoint_metric}
     return train(run, model, task, data, config, experiment.seed, **options)

@@ -10,11 +10,11 @@ from torch import nn
 
 from headwise.runs.checkpoint import Checkpoint, latest, save, unique
 from headwise.runs.run import Run
-from headwise.train.state import Result, Samples, State, Validate, Watch
+from headwise.train.state import Metric, Result, Samples, State, Validate
 
 
-def count(
-    run: Run, model: nn.Module, teach: Callable[[], None], validate: Validate, samples: Samples, watch: Watch
+def fit_once(
+    run: Run, model: nn.Module, teach: Callable[[], None], validate: Validate, samples: Samples, watch: Metric
 ) -> Result:
     """Teach the model, validate it and save it as step 1; a run that has its checkpoint is left as it is."""
     with run.lock():

@@ -18,13 +18,13 @@ def prepare(config: TrainConfig) -> torch.device:
     """
     # a saturated softmax is full of denormals, and each costs about a hundred normal operations
     torch.set_flush_denormal(True)
-    keep_memory()
+    tune_allocator()
     if config.threads:
         torch.set_num_threads(config.threads)
-    return device(config.device)
+    return choose_device(config.device)
 
 
-def crowded(threads: int = 0) -> str:
+def warn_if_busy(threads: int = 0) -> str:
     """A warning where several threads would share their processors with another program; empty where they do not.
 
     Threads wait for each other at every product: where one of two waited for its processor as well, training was seen
@@ -40,7 +40,7 @@ def crowded(threads: int = 0) -> str:
     )
 
 
-def keep_memory() -> None:
+def tune_allocator() -> None:
     """Ask glibc to keep freed memory for the next step instead of giving it back to the system.
 
     Every step frees and takes the same large tensors; fetched anew, each page is cleared and mapped again, which
@@ -56,7 +56,7 @@ def keep_memory() -> None:
     mallopt(top_pad, 2**28)
 
 
-def device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
     """A device that is really there; `auto` is the accelerator, else the CPU."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if name == "auto":

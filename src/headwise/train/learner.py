@@ -17,7 +17,7 @@ from headwise.config.train import TrainConfig
 from headwise.runs.checkpoint import Checkpoint, restore, unique
 from headwise.train import hardware, optim
 from headwise.train.ema import Ema
-from headwise.train.state import Carrying, Paced, State, Task
+from headwise.train.state import CarriesState, Paced, State, Task
 
 
 class Learner:
@@ -48,7 +48,7 @@ class Learner:
         tokens, loads = 0, self.loads
         if isinstance(self.task, Paced):
             self.task.progress = progress
-        self.carried = carried(self.task)
+        self.carried = recurrent_state(self.task)
         for batch in batches:
             with self.autocast, collect("aux", "load") as side:
                 loss = self.task.loss(self.model, batch.to(self.device))
@@ -69,7 +69,7 @@ class Learner:
     def forget(self) -> None:
         """Drop the gradient of a group that was broken off, and what its batches left for the next."""
         self.optimizer.zero_grad(set_to_none=True)
-        if isinstance(self.task, Carrying):
+        if isinstance(self.task, CarriesState):
             self.task.carried = self.carried
 
     def reset(self) -> None:
@@ -84,19 +84,19 @@ class Learner:
 
     def has_finite_loss(self, batch: Any) -> bool:
         """Whether the loss of a batch is finite with the weights of now; nothing else changes."""
-        before = carried(self.task)
+        before = recurrent_state(self.task)
         self.model.eval()
         try:
             with torch.no_grad(), self.autocast:
                 loss = self.task.loss(self.model, batch.to(self.device))
         finally:
             self.model.train()
-            if isinstance(self.task, Carrying):
+            if isinstance(self.task, CarriesState):
                 self.task.carried = before
         return bool(loss.total.isfinite())
 
     @contextmanager
-    def judged(self) -> Iterator[nn.Module]:
+    def eval_mode(self) -> Iterator[nn.Module]:
         """The model as it will be used: averaged weights, no dropout, no gradients."""
         self.model.eval()
         try:
@@ -108,20 +108,20 @@ class Learner:
     def checkpoint(self, state: dict[str, Any]) -> Checkpoint:
         weights = unique(self.model)
         dump = optim.dump(self.optimizer, self.model)
-        return Checkpoint(state, weights, dump, self.ema.dump(weights), carried(self.task))
+        return Checkpoint(state, weights, dump, self.ema.dump(weights), recurrent_state(self.task))
 
     def load(self, checkpoint: Checkpoint, where: str) -> State:
         restore(self.model, checkpoint.model, where)
         optim.load(self.optimizer, self.model, checkpoint.optimizer)
         self.ema.load(checkpoint.ema)
-        if isinstance(self.task, Carrying):
+        if isinstance(self.task, CarriesState):
             self.task.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
         return State(**checkpoint.state)
 
 
-def carried(task: Task) -> Mapping[str, Tensor]:
+def recurrent_state(task: Task) -> Mapping[str, Tensor]:
     """What a task takes from batch to batch, if anything."""
-    return task.carried if isinstance(task, Carrying) else {}
+    return task.carried if isinstance(task, CarriesState) else {}
 
 
 def reseed(seed: int, step: int, device: torch.device) -> None:

@@ -23,10 +23,10 @@ from headwise.errors import UserError, nearest
 from headwise.runs.checkpoint import NonFinite, latest, save, settle
 from headwise.runs.run import Run
 from headwise.train.learner import Learner
-from headwise.train.progress import Progress, progress
+from headwise.train.progress import Progress, make_progress
 from headwise.train.signals import Interrupted, Signals
-from headwise.train.state import Counted, Data, Observer, Result, Row, Samples, State, Task, Validate, Watch
-from headwise.train.tensorboard import board
+from headwise.train.state import Counted, Data, Metric, Observer, Result, Row, Samples, State, Task, Validate
+from headwise.train.tensorboard import open_tensorboard
 
 MOST_SKIPS = 10  # in a row, under nan = "skip": beyond that the weights themselves are lost
 
@@ -41,7 +41,7 @@ def train(
     *,
     validate: Validate | None = None,
     samples: Samples | None = None,
-    watch: Watch = Watch(),  # noqa: B008  (a frozen value)
+    watch: Metric = Metric(),  # noqa: B008  (a frozen value)
     observers: Sequence[Observer] = (),
     show: Progress | None = None,
 ) -> Result:
@@ -55,10 +55,10 @@ def train(
         signals = stack.enter_context(Signals())
         loop = Loop(run, Learner(model, task, config, seed), data, config, signals)
         loop.validate, loop.samples, loop.watch = validate, samples, watch
-        shown = stack.enter_context(show or progress())
-        loop.observers = [run.metrics.append, shown.hear, *observers]
+        shown = stack.enter_context(show or make_progress())
+        loop.observers = [run.metrics.append, shown.log, *observers]
         if config.tensorboard:
-            loop.observers.append(stack.enter_context(board(run, loop.state.step)))
+            loop.observers.append(stack.enter_context(open_tensorboard(run, loop.state.step)))
         return loop.go(shown)
 
 
@@ -67,7 +67,7 @@ class Loop:
 
     validate: Validate | None = None
     samples: Samples | None = None
-    watch: Watch = Watch()
+    watch: Metric = Metric()
     observers: Sequence[Observer] = ()
 
     def __init__(self, run: Run, learner: Learner, data: Data, config: TrainConfig, signals: Signals):
@@ -169,7 +169,7 @@ class Loop:
                 continue
             examples = [int(number) for numbers in group for number in numbers]
             self.state.skips += 1
-            self._tell({"step": step, "skipped": examples})
+            self._log_row({"step": step, "skipped": examples})
             if self.config.nan == "stop" or self.state.skips > MOST_SKIPS:
                 self._save()
                 raise UserError(
@@ -185,7 +185,7 @@ class Loop:
         now = monotonic()
         loss, nll, count = self.learner.sums.tolist()
         self.state.tokens += self.learner.tokens
-        self._tell(
+        self._log_row(
             {
                 "loss": loss / count if count else nan,
                 "nll": nll / count if count else nan,
@@ -200,7 +200,7 @@ class Loop:
         self.learner.reset()
         self.logged_at = now
 
-    def _tell(self, row: Row) -> None:
+    def _log_row(self, row: Row) -> None:
         state = self.state
         where = {"step": state.step, "epoch": state.epoch, "minutes": round(state.minutes, 4)}
         for observer in self.observers:
@@ -216,18 +216,18 @@ class Loop:
         assert self.validate is not None
         self._log()
         try:
-            with self.learner.judged() as model, self.signals.abandoning():
+            with self.learner.eval_mode() as model, self.signals.abandoning():
                 scores = dict(self.validate(model))
                 sound = all(map(isfinite, scores.values()))  # weights that are lost write nothing
                 row = {"samples": self.samples(model)} if self.samples and sound else {}
         except Interrupted:
             return  # not validated: it is done again after resuming
-        self._judge(scores)
-        self._tell({"valid": scores, **row})
+        self._run_validation(scores)
+        self._log_row({"valid": scores, **row})
         self._save()
         self.logged_at = monotonic()
 
-    def _judge(self, scores: Mapping[str, float]) -> None:
+    def _run_validation(self, scores: Mapping[str, float]) -> None:
         state, name = self.state, self.watch.name
         if name not in scores:
             raise UserError(f"the validation has no score '{name}' to watch; {nearest(name, scores)}")

@@ -121,13 +121,13 @@ def group_parameters(model: nn.Module, weight_decay: float, decay_embeddings: bo
     chosen = {id(weight) for weight in decayed}
     others = [weight for weight in trained if id(weight) not in chosen]
     return [
-        {"params": [weight for weight in weights if pace(weight) == share], "weight_decay": decay, "pace": share}
+        {"params": [weight for weight in weights if scale_lr(weight) == share], "weight_decay": decay, "pace": share}
         for weights, decay in ((decayed, weight_decay), (others, 0.0))
-        for share in dict.fromkeys(map(pace, weights))
+        for share in dict.fromkeys(map(scale_lr, weights))
     ]
 
 
-def pace(weight: Tensor) -> float:
+def scale_lr(weight: Tensor) -> float:
     """How fast a weight learns, as a share of the rate; fine-tuning lets lower layers learn more slowly."""
     return getattr(weight, "pace", 1.0)
 

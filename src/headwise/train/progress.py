@@ -16,10 +16,10 @@ class Progress(Protocol):
     def __enter__(self) -> Progress: ...
     def __exit__(self, *_: object) -> None: ...
     def show(self, share: float, step: int, epoch: int) -> None: ...
-    def hear(self, row: Row) -> None: ...
+    def log(self, row: Row) -> None: ...
 
 
-def progress() -> Progress:
+def make_progress() -> Progress:
     """A bar where stderr is a terminal, lines where it is not."""
     return Bar() if sys.stderr.isatty() else Lines()
 
@@ -86,7 +86,7 @@ class Lines:
             self.last = monotonic()
             self._print(f"{share:4.0%}  step {step}  epoch {epoch}  {self.text}  {left} left")
 
-    def hear(self, row: Row) -> None:
+    def log(self, row: Row) -> None:
         if "valid" in row:
             self._print(f"step {row['step']}  {describe(row)}")
         else:
@@ -127,7 +127,7 @@ class Bar:
     def show(self, share: float, step: int, epoch: int) -> None:
         self.bar.update(self.task, completed=share, step=step, epoch=epoch, left=self.clock.left(share))
 
-    def hear(self, row: Row) -> None:
+    def log(self, row: Row) -> None:
         if "valid" in row:
             self.bar.console.print(f"step {row['step']}  {describe(row)}", markup=False, highlight=False)
         elif text := describe(row):

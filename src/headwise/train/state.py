@@ -43,7 +43,7 @@ class Paced(Protocol):
 
 
 @runtime_checkable
-class Carrying(Protocol):
+class CarriesState(Protocol):
     """A task whose model takes something from batch to batch: `carried`, which is kept with a checkpoint. A loss puts
     other tensors there and leaves the old ones as they were."""
 
@@ -51,7 +51,7 @@ class Carrying(Protocol):
 
 
 @dataclass(frozen=True)
-class Watch:
+class Metric:
     """Which of the validation's scores decides what is best."""
 
     name: str = "nll"

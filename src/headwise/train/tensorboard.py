@@ -9,7 +9,7 @@ from headwise.utils.extras import needed_for
 
 
 @contextmanager
-def board(run: Run, step: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def open_tensorboard(run: Run, step: int) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """An observer that writes rows to the run's `tensorboard` folder, from `step` on."""
     with needed_for("train.tensorboard"):
         from torch.utils.tensorboard import SummaryWriter

@@ -10,7 +10,7 @@ from headwise.blocks.stack import parameters
 from headwise.config.tuning import TuningConfig
 from headwise.errors import UserError
 from headwise.tuning.lora import adapt
-from headwise.tuning.names import chosen
+from headwise.tuning.names import match_names
 
 STACKS = ("encoder", "decoder")  # with low-rank maps these stay; heads and pools learn
 
@@ -18,20 +18,20 @@ STACKS = ("encoder", "decoder")  # with low-rank maps these stay; heads and pool
 def tune(model: nn.Module, config: TuningConfig) -> None:
     """Freeze, adapt and slow down what `[tuning]` says."""
     named = dict(model.named_parameters(remove_duplicate=False))  # a tied tensor can be chosen by each of its names
-    stays = chosen(config.freeze, named, "tuning.freeze")
+    stays = match_names(config.freeze, named, "tuning.freeze")
     if config.lora.rank:
         stays += [name for name in named if name.partition(".")[0] in STACKS]
-    learns = {id(named[name]) for name in chosen(config.unfreeze, named, "tuning.unfreeze")}
+    learns = {id(named[name]) for name in match_names(config.unfreeze, named, "tuning.unfreeze")}
     for name in stays:
         named[name].requires_grad_(id(named[name]) in learns)
     adapt(model, config.lora)
     if named and not any(weight.requires_grad for weight in model.parameters()):
         raise UserError("tuning.freeze: nothing is left that learns; freeze less, or name some of it in unfreeze")
     if config.rate_decay < 1:
-        slow_down(model, config.rate_decay)
+        scale_lr_by_layer(model, config.rate_decay)
 
 
-def slow_down(model: nn.Module, decay: float) -> None:
+def scale_lr_by_layer(model: nn.Module, decay: float) -> None:
     """Layer-wise decay of the learning rate (Howard and Ruder 2018, 3.2): each layer learns `decay` times as fast as
     the one above it, the embedding slowest, the head with the whole rate. The optimiser reads a weight's `pace`."""
     layer = re.compile(r"(.*\bstack)\.layers\.(\d+)\.")

@@ -14,13 +14,13 @@ from headwise.config.experiment import Experiment
 from headwise.config.tuning import folder_of
 from headwise.data.prepare import Prepared
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded, load
+from headwise.inference.trained_model import TrainedModel, load
 from headwise.tasks import task_class
 from headwise.text.base import Tokeniser
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
-from headwise.tuning.names import outline
-from headwise.tuning.transfer import renewed
+from headwise.tuning.names import summarize_names
+from headwise.tuning.transfer import resize_weights
 
 if TYPE_CHECKING:
     from headwise.config.data import TokeniserConfig
@@ -34,7 +34,7 @@ VOCABULARY = re.compile(r".*embed\.table\.weight|decoder\.head\.(table\.weight|b
 
 
 @dataclass(frozen=True)
-class Beginning:
+class Pretrained:
     """Which tensors were taken over, which of the new model's are new, which of the old one's were left."""
 
     source: str
@@ -44,7 +44,7 @@ class Beginning:
     rest: list[str]  # of the old model: those that were not left
 
     def __str__(self) -> str:
-        new, left = outline(self.new, self.taken), outline(self.left, self.rest)
+        new, left = summarize_names(self.new, self.taken), summarize_names(self.left, self.rest)
         return f"{len(self.taken)} tensors taken over from {self.source}; new: {new}; left there: {left}"
 
     def check(self, model: nn.Module) -> None:
@@ -53,12 +53,12 @@ class Beginning:
         if stuck := [name for name in self.new if name in frozen]:
             others = [*self.taken, *(name for name in self.new if name not in frozen)]
             raise UserError(
-                f"tuning: {outline(stuck, others)} cannot be taken over from {self.source} and would stay random; "
-                "name it in tuning.unfreeze"
+                f"tuning: {summarize_names(stuck, others)} cannot be taken over from {self.source} and would stay "
+                "random; name it in tuning.unfreeze"
             )
 
 
-def pretrained(experiment: Experiment) -> tuple[Loaded, Prepared]:
+def pretrained(experiment: Experiment) -> tuple[TrainedModel, Prepared]:
     """The model that `init_from` names, and the experiment's data in its units.
 
     The texts are read as it learnt to read them. A [tokeniser] that says otherwise is a mistake; labels are new.
@@ -82,7 +82,7 @@ def pretrained(experiment: Experiment) -> tuple[Loaded, Prepared]:
     return source, task.prepare(experiment.data, Tokenisers(*sides))
 
 
-def text_sides(source: Loaded) -> tuple[Tokeniser, Tokeniser]:
+def text_sides(source: TrainedModel) -> tuple[Tokeniser, Tokeniser]:
     """The units of what the old model reads and of what it writes, which are the same where it writes labels."""
     sides = source.tokenisers.source, source.tokenisers.target
     read, written = (side.inner if isinstance(side, Paired) else side for side in sides)
@@ -95,13 +95,13 @@ def units(config: TokeniserConfig) -> set[tuple[str, object]]:
 
 
 @torch.no_grad()
-def begin(model: nn.Module, experiment: Experiment, source: Loaded, tokenisers: Tokenisers) -> Beginning:
+def init_from(model: nn.Module, experiment: Experiment, source: TrainedModel, tokenisers: Tokenisers) -> Pretrained:
     """Copy every tensor of the old model that has the same name and shape in the new one, a table of words as far as
     both go, projections of another mixer as far as they mean the same, positions of another grid interpolated. A head
     is taken over only where it has the same task and the same labels."""
     own, theirs = model.state_dict(), dict(source.model.state_dict())
     ways = routes(parts(own), parts(theirs))
-    theirs |= renewed(model, source.model, ways)
+    theirs |= resize_weights(model, source.model, ways)
     same_outputs = source.task.kind == experiment.task.kind and same(source.tokenisers, tokenisers)
     done: set[int] = set()  # by place in memory: a tied tensor has several names
     used: set[int] = set()
@@ -122,7 +122,7 @@ def begin(model: nn.Module, experiment: Experiment, source: Loaded, tokenisers: 
         raise UserError(f"init_from: nothing in {experiment.init_from} fits this model; leave out [model], or mend it")
     new = [name for name, tensor in own.items() if tensor.data_ptr() not in done]
     left = [name for name, tensor in theirs.items() if tensor.data_ptr() not in used]
-    return Beginning(experiment.init_from, taken, new, left, [name for name in theirs if name not in left])
+    return Pretrained(experiment.init_from, taken, new, left, [name for name in theirs if name not in left])
 
 
 def parts(names: Iterable[str]) -> set[str]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
 from headwise.config.tuning import LoraConfig
-from headwise.tuning.names import chosen
+from headwise.tuning.names import match_names
 
 
 class LowRank(nn.Linear):
@@ -57,7 +57,7 @@ def adapt(model: nn.Module, config: LoraConfig) -> None:
     if not config.rank:
         return
     maps = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
-    names = chosen(config.targets, maps, "tuning.lora.targets")
+    names = match_names(config.targets, maps, "tuning.lora.targets")
     replace(model, {maps[name]: LowRank(maps[name], config.rank, config.alpha, config.dropout) for name in names})
 
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from headwise.errors import UserError
 
 
-def chosen(patterns: Iterable[str], names: Iterable[str], key: str) -> list[str]:
+def match_names(patterns: Iterable[str], names: Iterable[str], key: str) -> list[str]:
     """The names that some pattern fits, in their order; a pattern that fits none is refused with the nearest ones.
 
     >>> chosen(["embed", "layers.0-1", "*.bias"], ["embed.table", "layers.1.weight", "layers.2.weight", "b.bias"], "")
@@ -45,7 +45,7 @@ def nearest_places(pattern: str, names: Iterable[str]) -> str:
     return f"the nearest are {', '.join(get_close_matches(pattern, places, n=3, cutoff=0.0))}"
 
 
-def outline(some: Iterable[str], others: Iterable[str], most: int = 5) -> str:
+def summarize_names(some: Iterable[str], others: Iterable[str], most: int = 5) -> str:
     """The shortest names that hold `some` and none of `others`.
 
     >>> outline(["head.bias", "head.table", "stack.1.out"], ["stack.0.out"])

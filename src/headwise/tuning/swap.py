@@ -26,16 +26,16 @@ from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.part import Part
 from headwise.config.base import Config, validate
-from headwise.config.parts import AnyPart, PartConfig, Site
+from headwise.config.parts import AnyPart, BuildContext, PartConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
-from headwise.inference.trained_model import Loaded
+from headwise.inference.trained_model import TrainedModel
 from headwise.models.layered import LayeredConfig, OneStackConfig, Parts
-from headwise.tuning.init_from import Beginning
-from headwise.tuning.names import chosen
-from headwise.tuning.transfer import carried
+from headwise.tuning.init_from import Pretrained
+from headwise.tuning.names import match_names
+from headwise.tuning.transfer import transfer_weights
 
-Model = TypeVar("Model", nn.Module, Loaded)
+Model = TypeVar("Model", nn.Module, TrainedModel)
 Mixer = Attention | QKVMixer
 SIDES = ("encoder", "decoder")
 
@@ -65,7 +65,7 @@ def swap(
     39 tensors taken over from the model given; new: encoder.stack.layers.1.parts.0.projection; left there: nothing
     """
     config = validate(Choice, {"mixer": mixer}).mixer
-    if not isinstance(model, Loaded):
+    if not isinstance(model, TrainedModel):
         return exchanged(model, config, self_attentions(model, layers), announce)
     if isinstance(model.model, Ensemble) or not isinstance(model.model, nn.Module):
         raise UserError("swap: an ensemble or an engine has no attention of its own; load a single run")
@@ -85,7 +85,7 @@ def self_attentions(model: nn.Module, layers: Iterable[int | str] | None = None)
         raise UserError("swap: this model has no self-attention that could be exchanged; name another")
     if layers is None:
         return found
-    return chosen([f"*.layers.{each}" if isinstance(each, int) else each for each in layers], found, "layers")
+    return match_names([f"*.layers.{each}" if isinstance(each, int) else each for each in layers], found, "layers")
 
 
 def exchanged(
@@ -100,17 +100,17 @@ def exchanged(
         old = model.get_submodule(name)
         shared = stacks.setdefault(name.partition(".layers.")[0], {})
         part = built(config, replace(site_of(model, name), shared=shared, **defaults), old)
-        taken = carried(part, old)
+        taken = transfer_weights(part, old)
         part.load_state_dict(taken, strict=False)
         model.set_submodule(name, part)
         new += [f"{name}.{key}" for key in part.state_dict().keys() - taken.keys()]
         left += [f"{name}.{key}" for key in old.state_dict().keys() - taken.keys()]
     kept = [name for name in model.state_dict() if name not in set(new)]
-    announce(str(Beginning("the model given", kept, sorted(new), sorted(left), kept)))
+    announce(str(Pretrained("the model given", kept, sorted(new), sorted(left), kept)))
     return model
 
 
-def built(config: Any, site: Site, old: nn.Module) -> nn.Module:
+def built(config: Any, site: BuildContext, old: nn.Module) -> nn.Module:
     """The other part, where and how precisely the old one computes, learning if it learns."""
     weight = old.get_submodule("out").get_parameter("weight")
     with torch.device(weight.device):
@@ -126,7 +126,7 @@ def recalls(part: nn.Module) -> bool:
     return isinstance(getattr(part, "qkv", None), SegmentRecurrenceProjection)
 
 
-def site_of(model: nn.Module, name: str) -> Site:
+def site_of(model: nn.Module, name: str) -> BuildContext:
     """The place of a part, read off the part itself and its neighbours."""
     part = model.get_submodule(name)
     assert isinstance(part, Mixer) and isinstance(part.qkv, SelfProjection)
@@ -142,7 +142,7 @@ def site_of(model: nn.Module, name: str) -> Site:
     width = part.out.out_features
     beside = model.get_submodule(name.rpartition(".")[0]).children()
     network = next((each for each in beside if isinstance(each, FeedForward)), None)
-    return Site(
+    return BuildContext(
         width=width,
         heads=qkv.heads,
         hidden=network.outer.in_features if network else 4 * width,

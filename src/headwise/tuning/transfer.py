@@ -14,7 +14,7 @@ from headwise.blocks.images import ImageStem, LearnedGridPositions, resized
 from headwise.blocks.mixers.lsh import SharedQKProjection
 
 
-def carried(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
+def transfer_weights(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
     """What of `other` has a place in `part`, by name: tensors of the same name and shape, and projections of the same
     meaning."""
     given = dict(other.state_dict())
@@ -25,7 +25,7 @@ def carried(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in given.items() if name in own and own[name].shape == tensor.shape}
 
 
-def renewed(model: nn.Module, source: nn.Module, ways: Mapping[str, str]) -> dict[str, Tensor]:
+def resize_weights(model: nn.Module, source: nn.Module, ways: Mapping[str, str]) -> dict[str, Tensor]:
     """The projections, marks and positions of `source` in the form that those of `model` have, by their names in
     `source`; `ways` says which part of the one begins with which of the other."""
     theirs = dict(source.named_modules())

@@ -18,10 +18,10 @@ from headwise.data.lines import read_lines, reading
 from headwise.errors import UserError
 from headwise.vision.boxes import Boxes
 from headwise.vision.decode import window
-from headwise.vision.image_index import Files, Listing, below
+from headwise.vision.image_index import ImageFiles, ImageIndex, below
 
 
-def read_captions(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+def read_captions(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """Lines `file TAB caption`; an image may have several."""
     path, folder = _list(paths)
     files, captions = list[Path](), list[str]()
@@ -35,10 +35,10 @@ def read_captions(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Li
         captions.append(caption.strip())
     if not files:
         raise UserError(f"{path}: no captions in here; write lines of an image's file, a tab and its caption")
-    return {"": Listing(Files(tuple(files)), captions, [str(file) for file in files])}
+    return {"": ImageIndex(ImageFiles(tuple(files)), captions, [str(file) for file in files])}
 
 
-def read_coco(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+def read_coco(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """Every image of the list with its boxes, which may be none; they move as the image is resized and cropped."""
     path, folder = _list(paths)
     images, notes, categories = _tables(path)
@@ -51,7 +51,7 @@ def read_coco(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listin
     if config.size:
         boxes = [_fitted(each, *size, *config.size) for each, size in zip(boxes, sizes, strict=True)]
     files = tuple(below(folder, str(each["file_name"]), str(path)) for each in images)
-    return {"": Listing(Files(files, sizes), boxes, [str(file) for file in files])}
+    return {"": ImageIndex(ImageFiles(files, sizes), boxes, [str(file) for file in files])}
 
 
 def _list(paths: tuple[Path, ...]) -> tuple[Path, Path]:

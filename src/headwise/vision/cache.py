@@ -15,7 +15,7 @@ import numpy as np
 from headwise.data.cache import cached, digests, mapped, verify
 from headwise.errors import UserError
 from headwise.vision.decode import Damaged, Shape
-from headwise.vision.image_index import Listing, state
+from headwise.vision.image_index import ImageIndex, state
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ TOLD = 5  # damaged images that are named
 
 
 @dataclass(frozen=True)
-class Way:
+class DecodeSettings:
     """How images are decoded."""
 
     size: Shape = ()
@@ -54,7 +54,7 @@ class Decoded:
         return cls(pixels.reshape(-1, *meta["shape"]), numbers, prints, tuple(meta["damaged"]))  # (...) -> (N, C, H, W)
 
 
-def decode_all(listing: Listing, way: Way, root: Path) -> Decoded:
+def decode_all(listing: ImageIndex, way: DecodeSettings, root: Path) -> Decoded:
     """The images of a listing, decoded at the first call and kept below `root`."""
     found = cached(root / f"{_key(listing, way)}-images", lambda aside: write(aside, listing, way), Decoded.open)
     if found.damaged:
@@ -64,7 +64,7 @@ def decode_all(listing: Listing, way: Way, root: Path) -> Decoded:
     return found
 
 
-def write(folder: Path, listing: Listing, way: Way) -> None:
+def write(folder: Path, listing: ImageIndex, way: DecodeSettings) -> None:
     """Look at all images, then decode them one after the other into one file."""
     pictures, damaged = listing.pictures, list[str]()
     looks = dict(_sound(enumerate(pictures.looks()), way.skip, damaged))
@@ -107,7 +107,7 @@ def _size(shape: tuple[int, ...]) -> str:
     return f"{shape[1]} x {shape[2]}"
 
 
-def _key(listing: Listing, way: Way) -> str:
+def _key(listing: ImageIndex, way: DecodeSettings) -> str:
     """A digest of all that the pixels depend on."""
     files = [(str(path.absolute()), *state(path)) for path in listing.pictures.files]
     text = json.dumps([VERSION, listing.pictures.key, files, list(vars(way).values())])

@@ -13,7 +13,7 @@ from headwise.config.images import ImagesConfig
 from headwise.data.lines import reading
 from headwise.errors import UserError
 from headwise.vision.decode import decoded
-from headwise.vision.image_index import Listing, labelled, stored
+from headwise.vision.image_index import ImageIndex, labelled, stored
 
 SIDE, CHANNELS = 32, 3
 PIXELS = CHANNELS * SIDE * SIDE
@@ -21,7 +21,7 @@ PIXELS = CHANNELS * SIDE * SIDE
 NAMES = {1: "batches.meta.txt", 2: "fine_label_names.txt"}
 
 
-def read_cifar(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+def read_cifar(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """Records of a label (CIFAR-100: a coarse and a fine one) and 3 x 32 x 32 bytes."""
     records = [_records(path) for path in paths]
     if len({each.shape[1] for each in records}) > 1:
@@ -48,7 +48,7 @@ def _pixels(records: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([each[:, -PIXELS:] for each in records]).reshape(-1, CHANNELS, SIDE, SIDE)
 
 
-def read_rows(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+def read_rows(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """Image files of which each line is a square image, then a JSON list of the labels of all."""
     *images, labels = paths
     if not images or labels.suffix != ".json":

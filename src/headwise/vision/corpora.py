@@ -11,9 +11,9 @@ import numpy as np
 from headwise.config.images import ImagesConfig
 from headwise.data.cache import cache_root
 from headwise.errors import UserError
-from headwise.vision.cache import Decoded, Way, decode_all
+from headwise.vision.cache import Decoded, DecodeSettings, decode_all
 from headwise.vision.formats import FORMATS, UNLABELLED
-from headwise.vision.image_index import Listing
+from headwise.vision.image_index import ImageIndex
 from headwise.vision.images import ImageCorpus, Images
 from headwise.vision.named_sets import DRAWN, drawn, resolve
 
@@ -30,7 +30,7 @@ def load_images(config: ImagesConfig) -> ImageCorpus:
         return drawn(config)
     config = resolve(config)
     listed = _listed(config)
-    root, way = cache_root(config.cache), Way(config.size, config.channels, skip=config.damaged == "skip")
+    root, way = cache_root(config.cache), DecodeSettings(config.size, config.channels, skip=config.damaged == "skip")
     train = decode_all(listed["train"], replace(way, by_print=True), root)
     spans = _spans(train.prints, config, set(listed))
     corpus = {part: _images(listed["train"], train, span) for part, span in spans.items()}
@@ -43,9 +43,9 @@ def load_images(config: ImagesConfig) -> ImageCorpus:
     return ImageCorpus(**corpus)
 
 
-def _listed(config: ImagesConfig) -> dict[str, Listing]:
+def _listed(config: ImagesConfig) -> dict[str, ImageIndex]:
     """What the files of each part hold. Files to train on may hold other parts, too."""
-    found = dict[str, Listing]()
+    found = dict[str, ImageIndex]()
     for part in PARTS:
         names: tuple[str, ...] = getattr(config, part)
         if not names:
@@ -78,7 +78,7 @@ def _spans(prints: np.ndarray, config: ImagesConfig, given: set[str]) -> dict[st
     return {**spans, "train": slice(start, start + config.most if config.most else None)}
 
 
-def _images(listing: Listing, decoded: Decoded, span: slice = slice(None)) -> Images:
+def _images(listing: ImageIndex, decoded: Decoded, span: slice = slice(None)) -> Images:
     numbers = decoded.numbers[span].tolist()
     targets, names = ([side[number] for number in numbers] for side in (listing.targets, listing.names))
     return Images(decoded.pixels[span], targets, names)

@@ -9,12 +9,12 @@ from pathlib import Path
 from headwise.config.images import ImagesConfig
 from headwise.errors import UserError
 from headwise.vision.decode import ENDINGS
-from headwise.vision.image_index import Files, Listing
+from headwise.vision.image_index import ImageFiles, ImageIndex
 
 PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 
 
-def read_folders(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+def read_folders(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """The images of each part that the folder has, or of all of it where it has no folder `train`."""
     if len(paths) != 1:
         raise UserError('[data] format = "folders" takes one folder, with a folder for each class in it')
@@ -27,14 +27,14 @@ def read_folders(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Lis
     return {part: _classes(home) for part, home in homes.items()}
 
 
-def _classes(root: Path) -> Listing:
+def _classes(root: Path) -> ImageIndex:
     """Sorted by names, whatever the order of the file system; a class is a folder right below the root."""
     folders = [path for path, is_folder in _inside(root) if is_folder]
     found = [(folder.name, path) for folder in folders for path in _images(folder)]
     if not found:
         raise UserError(f"{root}: no images in here; make a folder for each class and put its images there")
     labels, files = zip(*found, strict=True)
-    return Listing(Files(files), labels, [str(file) for file in files])
+    return ImageIndex(ImageFiles(files), labels, [str(file) for file in files])
 
 
 def _images(folder: Path) -> list[Path]:

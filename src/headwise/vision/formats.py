@@ -14,14 +14,14 @@ from headwise.vision.annotations import read_captions, read_coco
 from headwise.vision.cifar import read_cifar, read_rows
 from headwise.vision.folders import read_folders
 from headwise.vision.idx import read_idx
-from headwise.vision.image_index import Listing, labelled, stored
+from headwise.vision.image_index import ImageIndex, labelled, stored
 from headwise.vision.npz import read_npz
 
 # Paths -> the parts in them; one that is called "" is whatever the paths were given for.
-Reader = Callable[[tuple[Path, ...], ImagesConfig], dict[str, Listing]]
+Reader = Callable[[tuple[Path, ...], ImagesConfig], dict[str, ImageIndex]]
 
 
-def read_digits(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+def read_digits(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """Lines of 8 x 8 numbers from 0 to 16 and a label: scikit-learn's digits (Alpaydin & Kaynak 1998)."""
     try:
         rows = np.array([line.split(",") for _, line in read_lines(paths[0])], float).astype(int)

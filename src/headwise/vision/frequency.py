@@ -20,10 +20,10 @@ from torch import Tensor
 from headwise.errors import UserError
 from headwise.inspect import colour
 from headwise.inspect.files import figure
-from headwise.tasks.base import device_of, evaluating
+from headwise.tasks.base import eval_mode, get_device
 
 if TYPE_CHECKING:
-    from headwise.tasks.classify_images import Recognise
+    from headwise.tasks.classify_images import ClassifyImages
     from headwise.vision.images import Images
 
 
@@ -79,7 +79,7 @@ def energy_above(images: Tensor, radius: float) -> Tensor:
     return kept / all_.clamp(min=torch.finfo(images.dtype).tiny)
 
 
-def by_frequency(task: Recognise, model: Any, images: Images, radii: Sequence[float] = ()) -> ByFrequency:
+def by_frequency(task: ClassifyImages, model: Any, images: Images, radii: Sequence[float] = ()) -> ByFrequency:
     """How many images a model recognises from their low, and from their high frequencies alone. Without radii, eight
     of which each doubles the area of the disc, up to all frequencies."""
     from headwise.tasks.classify_images import batches
@@ -88,9 +88,9 @@ def by_frequency(task: Recognise, model: Any, images: Images, radii: Sequence[fl
         raise UserError("there are no images to filter; name a part that has some")
     height, width = images.pixels.shape[-2:]
     radii = tuple(radii) or tuple(float(periods(height, width).max()) / 2 ** (power / 2) for power in range(7, -1, -1))
-    labels, device = task.numbers(list(images.targets)), device_of(model)
+    labels, device = task.numbers(list(images.targets)), get_device(model)
     right = torch.zeros(2 * len(radii) + 1, dtype=torch.int64, device=device)
-    with evaluating(model):
+    with eval_mode(model):
         for part, wanted in zip(batches(images.pixels), batches(labels), strict=True):
             pixels, wanted = task.pixels.scaled(part.to(device)), wanted.to(device)
             seen = [pixels, *(passed(pixels, r) for passed in (low_pass, high_pass) for r in radii)]

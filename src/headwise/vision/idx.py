@@ -12,13 +12,13 @@ import numpy as np
 from headwise.config.images import ImagesConfig
 from headwise.data.lines import reading
 from headwise.errors import UserError
-from headwise.vision.image_index import Listing, labelled, stored
+from headwise.vision.image_index import ImageIndex, labelled, stored
 
 BYTES = 8  # the code of the only type that is read
 DENSEST = 1100  # nothing is packed tighter by gzip: a file that claims more lies
 
 
-def read_idx(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+def read_idx(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """A file of images and one of labels."""
     if len(paths) != 2:
         raise UserError('[data] format = "idx" takes two files, images and labels')

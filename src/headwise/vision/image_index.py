@@ -19,7 +19,7 @@ from headwise.vision.workers import shown, spread
 WORTH = 2**25  # bytes of files, from which on worker processes save more time than they need to start
 
 
-class Pictures(Protocol):
+class ImageSource(Protocol):
     """Some images. What cannot be decoded is in the place of its result."""
 
     @property
@@ -32,16 +32,16 @@ class Pictures(Protocol):
 
 
 @dataclass(frozen=True)
-class Listing:
+class ImageIndex:
     """Pictures with targets (labels, captions, boxes) and names for messages."""
 
-    pictures: Pictures
+    pictures: ImageSource
     targets: Sequence[Any]
     names: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Files:
+class ImageFiles:
     """Images in files of their own; where a list says their widths and heights, these are `sizes`."""
 
     files: tuple[Path, ...]
@@ -70,7 +70,7 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredImages:
     """Images (N, C, H, W) that lie in few files as arrays; `load` reads them when they are wanted."""
 
     files: tuple[Path, ...]
@@ -95,7 +95,9 @@ def _picture(image: np.ndarray) -> Image.Image:
     return Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))  # (C, H, W) -> (H, W[, C])
 
 
-def stored(files: tuple[Path, ...], load: Callable[[], np.ndarray], targets: Sequence[Any], key: str = "") -> Listing:
+def stored(
+    files: tuple[Path, ...], load: Callable[[], np.ndarray], targets: Sequence[Any], key: str = ""
+) -> ImageIndex:
     """A listing of arrays: images are named by the first file and their number in it."""
 
     def checked() -> np.ndarray:
@@ -105,7 +107,7 @@ def stored(files: tuple[Path, ...], load: Callable[[], np.ndarray], targets: Seq
         return array
 
     names = [f"{files[0]}#{number}" for number in range(len(targets))]
-    return Listing(Stored(files, checked, key or "stored"), targets, names)
+    return ImageIndex(StoredImages(files, checked, key or "stored"), targets, names)
 
 
 def labelled(numbers: Sequence[int] | np.ndarray, classes: Sequence[str], where: Path) -> list[str]:

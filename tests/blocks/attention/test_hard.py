@@ -18,7 +18,7 @@ from headwise.blocks.attention.score_mods import Padding
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.record import Collector, collect, record
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import SCORE_MODS, Site
+from headwise.config.parts import SCORE_MODS, BuildContext
 from headwise.errors import UserError
 
 SAMPLES, ERRORS = 20_000, 4  # a mean of so many samples lies within so many standard errors
@@ -151,7 +151,7 @@ def test_a_rows_baseline_does_not_know_its_own_loss() -> None:
 
 def local(mode: str, reach: int = 2) -> torch.nn.Module:
     mod = SCORE_MODS.parse({"kind": "local", "mode": mode, "reach": reach})
-    return mod.build(Site(width=8, heads=2, hidden=8), 4).double()
+    return mod.build(BuildContext(width=8, heads=2, hidden=8), 4).double()
 
 
 def test_predicted_windows_are_the_formula() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 import headwise
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import PARTS, Site
+from headwise.config.parts import PARTS, BuildContext
 from headwise.testing import assert_causal, assert_independent
 
 WIDTH, HEADS = 8, 2
@@ -20,7 +20,9 @@ WIDTH, HEADS = 8, 2
 
 def part(causal: bool, **settings: Any) -> Any:
     torch.manual_seed(0)
-    built = PARTS.parse({"kind": "compressed", **settings}).build(Site(WIDTH, HEADS, WIDTH, causal=causal)).double()
+    built = (
+        PARTS.parse({"kind": "compressed", **settings}).build(BuildContext(WIDTH, HEADS, WIDTH, causal=causal)).double()
+    )
     with torch.no_grad():
         built.shrink.add_(0.1 * torch.randn_like(built.shrink))
     return built
@@ -112,7 +114,7 @@ def test_implied_map_sums_to_one_and_shares_a_groups_weight() -> None:
 def test_it_begins_near_exact_attention() -> None:
     """Of tokens that come three by three alike, the mean is each of them."""
     x = stream(4).x.repeat_interleave(3, 1)
-    built = PARTS.parse({"kind": "compressed"}).build(Site(WIDTH, HEADS, WIDTH)).double()
+    built = PARTS.parse({"kind": "compressed"}).build(BuildContext(WIDTH, HEADS, WIDTH)).double()
     q, k, v = built.qkv.split(built.qkv.project(x))
     k, v = (torch.cat((side[:, :, :1], side[:, :, ::3]), 2) for side in (k, v))
     mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)

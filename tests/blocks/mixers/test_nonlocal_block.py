@@ -14,7 +14,7 @@ from headwise.blocks.mixers.nonlocal_block import FORMS, NonLocal
 from headwise.blocks.record import AttentionRecord
 from headwise.blocks.residual import PreNorm
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import PARTS, NonLocalConfig, Site
+from headwise.config.parts import PARTS, BuildContext, NonLocalConfig
 from headwise.errors import UserError
 
 GRID, WIDTH = (3, 4), 6
@@ -22,7 +22,7 @@ GRID, WIDTH = (3, 4), 6
 
 def part(form: str, pool: int = 2) -> Any:
     config: Any = PARTS.parse({"kind": "nonlocal", "form": form, "pool": pool})
-    built = config.build(Site(WIDTH, 2, 8)).double()
+    built = config.build(BuildContext(WIDTH, 2, 8)).double()
     nn.init.ones_(built.out.norm.weight)
     return built.eval()
 
@@ -94,4 +94,4 @@ def test_texts_cannot_be_pooled() -> None:
     with pytest.raises(UserError, match="pool = 1"):
         part("embedded")(tokens)
     with pytest.raises(UserError, match="would see the future"):
-        NonLocalConfig().build(Site(WIDTH, 2, 8, causal=True))
+        NonLocalConfig().build(BuildContext(WIDTH, 2, 8, causal=True))

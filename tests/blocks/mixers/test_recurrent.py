@@ -15,7 +15,7 @@ from headwise.blocks.mixers.recurrent import ChoGru, Elman, Gru, Lstm, Recurrenc
 from headwise.blocks.residual import NoResidual, ResidualAdd
 from headwise.blocks.stream import Context, SideOutputs, Stream
 from headwise.config.base import validate
-from headwise.config.parts import PARTS, Site
+from headwise.config.parts import PARTS, BuildContext
 from headwise.errors import UserError
 from headwise.testing import assert_causal
 
@@ -192,7 +192,7 @@ def test_an_untrained_lstm_forgets_as_its_bias_says() -> None:
 
 
 def test_projected_only_where_the_widths_differ() -> None:
-    site = Site(width=8, heads=2, hidden=8)
+    site = BuildContext(width=8, heads=2, hidden=8)
     for settings, projected in (
         ({}, False),
         ({"hidden": 5}, True),
@@ -207,11 +207,13 @@ def test_projected_only_where_the_widths_differ() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mistakes_are_told(kind: str) -> None:
-    causal = Site(width=8, heads=2, hidden=8, causal=True)
+    causal = BuildContext(width=8, heads=2, hidden=8, causal=True)
     with pytest.raises(UserError, match="bidirectional: this stack must not see the future"):
         PARTS.parse({"kind": kind, "bidirectional": True}).build(causal)
     with pytest.raises(UserError, match="begin: a bidirectional part reads a whole text from zeros"):
-        PARTS.parse({"kind": kind, "bidirectional": True, "begin": "memory"}).build(Site(width=8, heads=2, hidden=8))
+        PARTS.parse({"kind": kind, "bidirectional": True, "begin": "memory"}).build(
+            BuildContext(width=8, heads=2, hidden=8)
+        )
     with pytest.raises(UserError, match=r"hidden: .*greater than or equal to 0"):
         validate(PARTS[kind], {"hidden": -1})
 

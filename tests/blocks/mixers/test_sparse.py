@@ -20,7 +20,7 @@ from headwise.blocks.mixers import block_sparse
 from headwise.blocks.mixers.patterns import Graph
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import PARTS, Site
+from headwise.config.parts import PARTS, BuildContext
 
 WIDTH, HEADS = 8, 2
 KINDS: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ LENGTHS = (1, 5, 16, 23, 50)
 def part(name: str, causal: bool = False, **settings: Any) -> Any:
     torch.manual_seed(0)
     config = PARTS.parse({"kind": name.split("-")[0], **KINDS.get(name, {}), **settings})
-    built = config.build(Site(WIDTH, HEADS, WIDTH, causal=causal)).double()
+    built = config.build(BuildContext(WIDTH, HEADS, WIDTH, causal=causal)).double()
     assert isinstance(built, QKVMixer)
     return built
 
@@ -306,5 +306,5 @@ def test_half_precision_and_no_contents() -> None:
         low = built.bfloat16()(stream(50).x.detach().bfloat16())
         assert low.dtype == torch.bfloat16 and torch.isfinite(low).all()
         with torch.device("meta"):
-            meta = PARTS.parse({"kind": name.split("-")[0], **KINDS[name]}).build(Site(WIDTH, HEADS, WIDTH))
+            meta = PARTS.parse({"kind": name.split("-")[0], **KINDS[name]}).build(BuildContext(WIDTH, HEADS, WIDTH))
             assert meta(torch.zeros(1, 50, WIDTH)).shape == (1, 50, WIDTH)

@@ -35,7 +35,7 @@ def test_a_grid_has_an_end_and_a_writer_knows_it() -> None:
     with pytest.raises(UserError, match=r"13 tokens does not fit the learned table of 12; set positions\.shape higher"):
         part(torch.zeros(1, 13, 8), torch.arange(13), 0)
     model = headwise.build("gpt-tiny", vocab=12, positions={"kind": "axial", "shape": (3, 4)})
-    assert model.longest == 12
+    assert model.max_length == 12
 
 
 def test_widths_must_make_the_models() -> None:

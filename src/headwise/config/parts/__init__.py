@@ -55,8 +55,8 @@ from headwise.config.parts.site import (
     AnyScore,
     AnyScoreMod,
     AnyWiring,
+    BuildContext,
     PartConfig,
-    Site,
 )
 from headwise.config.parts.sparse import BigBirdMixerConfig, LocalMixerConfig, StridedConfig, WindowMixerConfig
 from headwise.config.parts.synthetic import DenseConfig, FactorisedConfig, MixtureConfig, RandomConfig
@@ -97,6 +97,7 @@ __all__ = [
     "BigBirdMixerConfig",
     "BoundedCosineConfig",
     "BucketsConfig",
+    "BuildContext",
     "ChainConfig",
     "ChoGruConfig",
     "CompressedConfig",
@@ -146,7 +147,6 @@ __all__ = [
     "ScoreModConfig",
     "ShawConfig",
     "SinusoidConfig",
-    "Site",
     "StridedConfig",
     "TalkingConfig",
     "TokensConfig",

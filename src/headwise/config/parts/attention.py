@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from headwise.config.parts.scores import ScaledConfig
-from headwise.config.parts.site import PARTS, Activation, AnyScore, AnyScoreMod, PartConfig, Site
+from headwise.config.parts.site import PARTS, Activation, AnyScore, AnyScoreMod, BuildContext, PartConfig
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class AttentionConfig(PartConfig):
     score_mods: tuple[AnyScoreMod, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.attention.multihead import Attention, CrossProjection, find_operands_read
         from headwise.blocks.attention.score_mods import Causal
         from headwise.blocks.attention.scores import BOTH
@@ -65,7 +65,7 @@ class AttentionConfig(PartConfig):
             bias=site.attention_bias,
         )
 
-    def _selected(self, site: Site, heads: int, head_width: int, reads: frozenset[str]) -> nn.Module:
+    def _selected(self, site: BuildContext, heads: int, head_width: int, reads: frozenset[str]) -> nn.Module:
         """Projections for a score that does not compare queries with keys."""
         from headwise.blocks.attention.multihead import CrossProjection, SelectedProjections
 
@@ -76,7 +76,7 @@ class AttentionConfig(PartConfig):
             raise UserError("recall and score: one attention cannot have both; leave one out")
         return SelectedProjections(*shape, bias, self.key_value_heads or site.key_value_heads or heads, reads)
 
-    def _itself(self, site: Site, heads: int, head_width: int) -> nn.Module:
+    def _itself(self, site: BuildContext, heads: int, head_width: int) -> nn.Module:
         from headwise.blocks.attention.multihead import (
             GroupedQueryProjection,
             NoKeyBiasProjection,
@@ -107,7 +107,7 @@ class MlpConfig(PartConfig):
     activation: Activation | Literal[""] = ""
     chunk: int = Field(0, ge=0)  # tokens at once, for less memory; 0: all
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.feedforward import FeedForward
 
         hidden = self.hidden or round(self.expand * site.width) or site.hidden

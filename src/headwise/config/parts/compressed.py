@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from headwise.config.parts.mixers import ProjectedConfig
-from headwise.config.parts.site import PARTS, Site
+from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +20,7 @@ class CompressedConfig(ProjectedConfig):
     kind: Literal["compressed"] = "compressed"
     factor: int = Field(3, ge=1)
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.compressed import CompressedAttention
 
         return CompressedAttention(self.factor, **self.frame(site))

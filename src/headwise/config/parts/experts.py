@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from headwise.config.parts.site import PARTS, Activation, PartConfig, Site
+from headwise.config.parts.site import PARTS, Activation, BuildContext, PartConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,7 +43,7 @@ class ExpertsConfig(PartConfig):
             raise ValueError(f"{self.choose} experts cannot be chosen among {self.count}; lower choose")
         return self
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.experts import Experts, Router
 
         normalise = self.choose > 1 if self.normalise == "auto" else self.normalise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from headwise.config.parts.site import PARTS, PartConfig, Site
+from headwise.config.parts.site import PARTS, BuildContext, PartConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -16,7 +16,7 @@ class FourierConfig(PartConfig):
 
     kind: Literal["fourier"] = "fourier"
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.fourier import FourierMixing
 
         site.must_look_ahead(self.kind)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from headwise.config.parts.mixers import ProjectedConfig
-from headwise.config.parts.site import PARTS, Site
+from headwise.config.parts.site import PARTS, BuildContext
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class UnevenConfig(ProjectedConfig):
     attend_to: Literal["self", "memory"] = "self"
     value_width: int = Field(0, ge=0)
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.attention.score_mods import Causal
         from headwise.blocks.latents import UnevenAttention, UnevenCrossProjection, UnevenSelfProjection
         from headwise.blocks.norm import LayerNorm

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from headwise.config.parts.mixers import ProjectedConfig
-from headwise.config.parts.site import PARTS, Site
+from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,7 +19,7 @@ class LinearConfig(ProjectedConfig):
 
     kind: Literal["linear"] = "linear"
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.linear import LinearAttention
 
         return LinearAttention(**self.frame(site))
@@ -36,7 +36,7 @@ class PerformerConfig(ProjectedConfig):
     norms: Literal["chi", "sqrt"] = "chi"  # lengths of the directions: Gaussian vectors', or all sqrt(head_width)
     redraw: int = Field(1000, ge=0)  # passes in training from one draw to the next; 0: never
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.favor import Performer
 
         return Performer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from headwise.config.parts.mixers import ProjectedConfig
-from headwise.config.parts.site import PARTS, Site
+from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,7 +35,7 @@ class LowRankConfig(ProjectedConfig):
             raise ValueError(f"a rank of {self.rank} is more than `limit` = {self.limit} places; lower it")
         return self
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.lowrank import LowRankAttention, Summary
 
         site.must_look_ahead(self.kind)

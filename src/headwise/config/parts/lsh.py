@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from headwise.config.parts.mixers import ProjectedConfig
-from headwise.config.parts.site import PARTS, Site
+from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +32,7 @@ class LshConfig(ProjectedConfig):
             raise ValueError("the ends of random directions are 2, 4, 8, 16, ... buckets; choose one of these, or 0")
         return buckets
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.lsh import LSHAttention
 
         if self.shortcuts:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from headwise.config.parts.site import PartConfig, Site
+from headwise.config.parts.site import BuildContext, PartConfig
 from headwise.errors import UserError
 
 
@@ -16,7 +16,7 @@ class ProjectedConfig(PartConfig):
     heads: int = Field(0, ge=0)
     head_width: int = Field(0, ge=0)
 
-    def frame(self, site: Site) -> dict[str, Any]:
+    def frame(self, site: BuildContext) -> dict[str, Any]:
         """The arguments of `blocks.mixers.projected.Projected` at a site."""
         heads = self.heads or site.heads
         head_width = self.head_width or site.head_width

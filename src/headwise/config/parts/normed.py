@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from headwise.config.parts.mixers import ProjectedConfig
-from headwise.config.parts.site import PARTS, PartConfig, Site
+from headwise.config.parts.site import PARTS, BuildContext, PartConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +20,7 @@ class NormedConfig(ProjectedConfig):
     kind: Literal["normed"] = "normed"
     values: int = Field(2, ge=1)
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.levit_attention import BatchNormSelfProjection, LeViTAttention
 
         site.must_look_ahead(self.kind)
@@ -36,7 +36,7 @@ class NormedMlpConfig(PartConfig):
 
     kind: Literal["normed_mlp"] = "normed_mlp"
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.levit_attention import LeViTFeedForward
 
         return LeViTFeedForward(site.width, site.hidden)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from headwise.config.parts.attention import AttentionConfig
-from headwise.config.parts.site import PARTS, PartConfig, Site
+from headwise.config.parts.site import PARTS, BuildContext, PartConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,7 +25,7 @@ class OutlookConfig(PartConfig):
     stride: int = Field(2, ge=1)  # between centres
     value_bias: bool = False
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.outlook import OutlookAttention
 
         site.must_look_ahead(self.kind)
@@ -46,7 +46,7 @@ class BareConfig(AttentionConfig):
 
     kind: Literal["bare"] = "bare"  # type: ignore[assignment]
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.attention.multihead import Attention
 
         part = super().build(replace(site, attention_bias=False))

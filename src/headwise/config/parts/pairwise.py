@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from headwise.config.parts.site import PARTS, PartConfig, Site
+from headwise.config.parts.site import PARTS, BuildContext, PartConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +22,7 @@ class NonLocalConfig(PartConfig):
     inner: int = Field(0, ge=0)  # 0: half the width
     pool: int = Field(2, ge=1)
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.nonlocal_block import NonLocal
 
         site.must_look_ahead(self.kind)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from headwise.config.parts.attention import AttentionConfig
-from headwise.config.parts.site import PARTS, PartConfig, Site
+from headwise.config.parts.site import PARTS, BuildContext, PartConfig
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class PlacedConfig(PartConfig):
     heads: int = Field(0, ge=0)  # 0: the model's
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.detection import PositionedCrossProjection, PositionedSelfProjection, SinePositions
 
         plain = AttentionConfig(attend_to=self.attend_to, heads=self.heads, kernel=self.kernel)

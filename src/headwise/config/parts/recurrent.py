@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from headwise.config.parts.site import PARTS, PartConfig, Site
+from headwise.config.parts.site import PARTS, BuildContext, PartConfig
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class RecurrentConfig(PartConfig):
     bidirectional: bool = False
     begin: Literal["zeros", "memory"] = "zeros"  # memory: from the final states of another stack
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.recurrent import Recurrent
 
         if self.bidirectional and site.causal:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from headwise.config.base import Config
-from headwise.config.parts.site import POSITIONS, SCORE_MODS, ScoreMods, Site, no_score_mods
+from headwise.config.parts.site import POSITIONS, SCORE_MODS, BuildContext, ScoreMods, no_score_mods
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class PositionConfig(Config):
 
         return SequencePositions(self.embedding(width))
 
-    def score_mods(self, site: Site) -> ScoreMods:
+    def score_mods(self, site: BuildContext) -> ScoreMods:
         """What makes the score mods of each self-attention in a stack; called once for each."""
         return no_score_mods
 
@@ -108,10 +108,10 @@ class AxialConfig(PositionConfig):
 class ScoreModConfig(PositionConfig):
     """A score mod: usable in one attention (`score_mods`) or, as positions, in all of a stack."""
 
-    def build(self, site: Site, head_width: int) -> nn.Module:
+    def build(self, site: BuildContext, head_width: int) -> nn.Module:
         raise TypeError(f"{type(self).__name__} has no build method")
 
-    def score_mods(self, site: Site) -> ScoreMods:
+    def score_mods(self, site: BuildContext) -> ScoreMods:
         return lambda heads, head_width: (self.build(replace(site, heads=heads), head_width),)
 
 
@@ -121,7 +121,7 @@ class WindowConfig(ScoreModConfig):
     left: int = Field(16, ge=0)
     right: int = Field(16, ge=0)
 
-    def build(self, site: Site, head_width: int) -> nn.Module:
+    def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.score_mods import Window
 
         return Window(self.left, self.right)
@@ -132,7 +132,7 @@ class WindowConfig(ScoreModConfig):
 class AlibiConfig(ScoreModConfig):
     kind: Literal["alibi"] = "alibi"
 
-    def build(self, site: Site, head_width: int) -> nn.Module:
+    def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.score_mods import Alibi
 
         return Alibi(site.heads)
@@ -147,12 +147,12 @@ class BucketsConfig(ScoreModConfig):
     buckets: int = Field(32, ge=4)
     furthest: int = Field(128, ge=2)
 
-    def build(self, site: Site, head_width: int) -> nn.Module:
+    def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.score_mods import T5Bias
 
         return T5Bias(site.heads, self.buckets, self.furthest, both_ways=not site.causal)
 
-    def score_mods(self, site: Site) -> ScoreMods:
+    def score_mods(self, site: BuildContext) -> ScoreMods:
         shared = cache(lambda heads: (self.build(replace(site, heads=heads), 0),))
         return lambda heads, head_width: shared(heads)
 
@@ -163,7 +163,7 @@ class ShawConfig(ScoreModConfig):
     kind: Literal["shaw"] = "shaw"
     furthest: int = Field(16, ge=1)
 
-    def build(self, site: Site, head_width: int) -> nn.Module:
+    def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.score_mods import ShawRelative
 
         return ShawRelative(head_width, self.furthest)
@@ -176,7 +176,7 @@ class DisentangledConfig(PositionConfig):
     kind: Literal["deberta"] = "deberta"
     furthest: int = Field(512, ge=1)
 
-    def score_mods(self, site: Site) -> ScoreMods:
+    def score_mods(self, site: BuildContext) -> ScoreMods:
         from torch import nn
 
         from headwise.blocks.positions.relative import DisentangledAttention
@@ -193,7 +193,7 @@ class RelativeSinusoidConfig(PositionConfig):
     kind: Literal["xl"] = "xl"
     shared: bool = True
 
-    def score_mods(self, site: Site) -> ScoreMods:
+    def score_mods(self, site: BuildContext) -> ScoreMods:
         from headwise.blocks.positions.relative import ContentBiases, DistanceSinusoids, TransformerXLRelative
 
         distances = cache(lambda: DistanceSinusoids(site.width, both_ways=not site.causal))
@@ -211,7 +211,7 @@ class RotaryConfig(ScoreModConfig):
     kind: Literal["rotary"] = "rotary"
     base: float = Field(10_000.0, gt=1)
 
-    def build(self, site: Site, head_width: int) -> nn.Module:
+    def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.score_mods import Rotary
 
         if head_width % 2:
@@ -225,7 +225,7 @@ class HardConfig(ScoreModConfig):
 
     kind: Literal["hard"] = "hard"
 
-    def build(self, site: Site, head_width: int) -> nn.Module:
+    def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.hard import HardAttention
 
         return HardAttention()
@@ -239,7 +239,7 @@ class LocalConfig(ScoreModConfig):
     mode: Literal["monotonic", "predictive"] = "monotonic"
     reach: int = Field(10, ge=1)
 
-    def build(self, site: Site, head_width: int) -> nn.Module:
+    def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.hard import LocalAttention
         from headwise.blocks.attention.score_mods import Window
 
@@ -267,7 +267,7 @@ class TreeConfig(PositionConfig):
         embedding.absolute = Fusion(width) if self.absolute else Apart(width)
         return embedding
 
-    def score_mods(self, site: Site) -> ScoreMods:
+    def score_mods(self, site: BuildContext) -> ScoreMods:
         from headwise.blocks.positions.tree import TreeRelations
 
         if site.causal:

@@ -45,7 +45,7 @@ def no_score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Site:
+class BuildContext:
     """Where a part is put: what it must fit, and the model's defaults for what it leaves open."""
 
     width: int
@@ -79,5 +79,5 @@ class Site:
 class PartConfig(Config):
     """A part: `kind` and `build(site) -> module`."""
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         raise TypeError(f"{type(self).__name__} has no build method")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from headwise.config.parts.mixers import ProjectedConfig
-from headwise.config.parts.site import PARTS, Site
+from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +22,7 @@ class LocalMixerConfig(ProjectedConfig):
     before: int = Field(0, ge=0)
     after: int = Field(0, ge=0)
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.patterns import Local
         from headwise.blocks.mixers.sparse import BlockSparseAttention
 
@@ -37,7 +37,7 @@ class WindowMixerConfig(ProjectedConfig):
     left: int = Field(128, ge=0)
     right: int = Field(128, ge=0)
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.patterns import Sliding
         from headwise.blocks.mixers.sparse import BlockSparseAttention
 
@@ -51,7 +51,7 @@ class StridedConfig(ProjectedConfig):
     kind: Literal["strided"] = "strided"
     stride: int = Field(64, ge=1)
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.patterns import Strided
         from headwise.blocks.mixers.sparse import StridedSparse
 
@@ -83,7 +83,7 @@ class BigBirdMixerConfig(ProjectedConfig):
             raise ValueError("a window has the block itself and as many on either side, so it must be odd")
         return window
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.patterns import Graph
         from headwise.blocks.mixers.sparse import BigBirdAttention
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from headwise.config.parts.score_mods import ScoreModConfig
-from headwise.config.parts.site import SCORE_MODS, Site
+from headwise.config.parts.site import SCORE_MODS, BuildContext
 
 if TYPE_CHECKING:
     from torch import nn
@@ -17,7 +17,7 @@ class TalkingConfig(ScoreModConfig):
 
     kind: Literal["talking"] = "talking"
 
-    def build(self, site: Site, head_width: int) -> nn.Module:
+    def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.talking_heads import TalkingHeads
 
         return TalkingHeads(site.heads)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from headwise.config.parts.site import PARTS, PartConfig, Site
+from headwise.config.parts.site import PARTS, BuildContext, PartConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,7 +21,7 @@ class TokensConfig(PartConfig):
     hidden: int = Field(0, ge=0)
     activation: Literal["relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh"] = "gelu"
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.token_mixing import TokenMixing
 
         site.must_look_ahead(self.kind)

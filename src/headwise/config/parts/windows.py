@@ -8,7 +8,7 @@ from pydantic import Field
 
 from headwise.config.parts.mixers import ProjectedConfig
 from headwise.config.parts.scores import ScaledConfig
-from headwise.config.parts.site import PARTS, AnyScore, Site
+from headwise.config.parts.site import PARTS, AnyScore, BuildContext
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class WindowsConfig(ProjectedConfig):
     score: AnyScore = ScaledConfig()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.attention.multihead import (
             NoKeyBiasProjection,
             SelectedProjections,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from headwise.config.parts.mixers import ProjectedConfig
-from headwise.config.parts.site import PARTS, Site
+from headwise.config.parts.site import PARTS, BuildContext
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class WorkspaceConfig(ProjectedConfig):
     top_k: int = Field(5, ge=0)  # tokens that may write to a slot; 0: all of them
     renormalise: bool = False  # whether the weights of those that may sum to 1
 
-    def build(self, site: Site) -> nn.Module:
+    def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.workspace import Workspace
 
         site.must_look_ahead(self.kind)

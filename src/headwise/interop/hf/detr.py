@@ -164,7 +164,7 @@ def backbone_of(config: DetrConfig) -> TheirBackbone:
     """Of one that is no ResNet, any: that it is another shows when it is read back."""
     if config.backbone.kind != "resnet":
         return TheirBackbone()
-    found = TheirBackbone.of(config.backbone.sized(*config.image, config.channels), 0)
+    found = TheirBackbone.of(config.backbone.with_image_size(*config.image, config.channels), 0)
     return found.changed(out_features=(f"stage{len(found.depths)}",))
 
 

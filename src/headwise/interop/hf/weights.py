@@ -22,7 +22,7 @@ from headwise.errors import UserError
 from headwise.interop.hf.architecture import Architecture, Key, some
 from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import Vocabularies
-from headwise.models.init_weights import rows as projections
+from headwise.models.init_weights import list_projection_sizes as projections
 from headwise.text.hf import ABSENT, Rows
 
 LEAVES = {"table": "weight"}  # ours -> theirs; others are called alike

@@ -99,7 +99,7 @@ def _write_images(model: Any, config: Any, task: str, tokenisers: Tokenisers, fo
     """Of a model that reads images, which are of the size and the channels that it was trained on."""
     pixels = tokenisers.source
     assert isinstance(pixels, Pixels)
-    kind, theirs = fitting(config.sized(pixels.height, pixels.width, pixels.channels), task)
+    kind, theirs = fitting(config.with_image_size(pixels.height, pixels.width, pixels.channels), task)
     name = kind.class_for(task, model.state_dict())
     weights = collect(model, kind.for_class(name), NO_WORDS)
     problem_type(task, "softmax", tokenisers.target.vocabulary[len(SPECIALS) :])

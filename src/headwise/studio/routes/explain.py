@@ -18,7 +18,7 @@ from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name, Text
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
     from headwise.studio.position_views import Places
 
 # The lectures' sentences: one word at the end decides what another one means.
@@ -73,7 +73,7 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.get("/positions/run")
     async def positions_of_run(run: Name, which: Number = 0, length: Length = 64, head: Number = 0) -> Response:
-        def work(loaded: Loaded) -> bytes:
+        def work(loaded: TrainedModel) -> bytes:
             from headwise.studio.position_views import of_model
 
             choices, found = of_model(loaded.model, which, length, head)
@@ -147,7 +147,7 @@ def packed(places: Places, **about: Any) -> bytes:
     )
 
 
-def readable(loaded: Loaded) -> list[str]:
+def readable(loaded: TrainedModel) -> list[str]:
     """Those of the sentences in which a run knows every token."""
     from headwise.text import UNK
     from headwise.vision.pixels import Pixels

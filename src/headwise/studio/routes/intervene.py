@@ -14,7 +14,7 @@ from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import Name, Request, Text
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
     from headwise.studio.ablation import Case
 
 Number = Annotated[int, Field(ge=0, le=100_000)]
@@ -49,7 +49,7 @@ def routes(desk: Desk) -> APIRouter:
     router = APIRouter(prefix="/api/intervene")
 
     async def answer(request: CaseRequest, task: Callable[[ModuleType, Case], dict[str, Any]]) -> dict[str, Any]:
-        def work(loaded: Loaded) -> dict[str, Any]:
+        def work(loaded: TrainedModel) -> dict[str, Any]:
             from headwise.studio import ablation
 
             return task(ablation, ablation.Case(loaded, request.text, request.target, request.ids))

@@ -14,7 +14,7 @@ from headwise.studio.routes.values import BINARY, Name, Request, Text
 from headwise.studio.texts import reads, remark
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
 
 
 class LookRequest(Request):
@@ -32,7 +32,7 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("")
     async def look(request: LookRequest) -> Response:
-        def work(loaded: Loaded) -> tuple[Maps, str]:
+        def work(loaded: TrainedModel) -> tuple[Maps, str]:
             return looked(loaded, request.text, request.target), remark(reads(loaded), request.text)
 
         (maps, says), spent = await desk.work(request.run, work)

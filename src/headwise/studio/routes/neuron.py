@@ -11,7 +11,7 @@ from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name, Request, Text
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
     from headwise.studio.neurons import Neurons
 
 KEPT = 2  # queries and keys of all layers are larger than maps
@@ -31,7 +31,7 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("")
     async def neuron(request: NeuronRequest) -> dict[str, Any]:
-        def work(loaded: Loaded) -> Neurons:
+        def work(loaded: TrainedModel) -> Neurons:
             from headwise.studio.neurons import neurons
 
             return neurons(loaded, request.text, request.target)
@@ -41,7 +41,7 @@ def routes(desk: Desk) -> APIRouter:
             "look": looks.keep(found, size_of(found.maps)),
             "run": request.run,
             "milliseconds": round(spent, 1),
-            **found.told(),
+            **found.to_dict(),
         }
 
     @router.get("/{name}/{kind}/{layer}/{head}/{query}/{key}")

@@ -11,7 +11,7 @@ from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
     from headwise.studio.pictures import Picture
 
 KEPT = 3  # looks: those of many windows are large
@@ -25,7 +25,7 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("")
     async def picture(run: Name, content: Image) -> Response:
-        def work(loaded: Loaded) -> bytes:
+        def work(loaded: TrainedModel) -> bytes:
             from headwise.studio.pictures import pictured
 
             found, about, pack = pictured(loaded, content)
@@ -36,7 +36,7 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("/page")
     async def paged(run: Name, content: Image) -> Response:
-        def work(loaded: Loaded) -> str:
+        def work(loaded: TrainedModel) -> str:
             from headwise.studio.pictures import paged
 
             return paged(loaded, content, run)

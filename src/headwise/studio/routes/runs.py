@@ -50,7 +50,7 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.get("/runs")
     async def runs() -> list[dict[str, Any]]:
-        return await desk.aside(lambda: [item.told() for item in shelf.items().values()])
+        return await desk.aside(lambda: [item.to_dict() for item in shelf.items().values()])
 
     @router.get("/runs/histories")
     async def histories() -> list[dict[str, Any]]:

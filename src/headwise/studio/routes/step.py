@@ -12,7 +12,7 @@ from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name, Request, Text
 
 if TYPE_CHECKING:
-    from headwise.inference.trained_model import Loaded
+    from headwise.inference.trained_model import TrainedModel
     from headwise.studio.binary_response import Pack
 
 Tokens = Annotated[list[int], Field(max_length=MOST_TOKENS)]
@@ -40,7 +40,7 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("")
     async def step(request: StepRequest) -> Response:
-        def work(loaded: Loaded) -> tuple[Pack, dict[str, Any]]:
+        def work(loaded: TrainedModel) -> tuple[Pack, dict[str, Any]]:
             from headwise.studio.decoding import stepped
 
             return stepped(loaded, request.text, request.tokens)
@@ -50,7 +50,7 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("/beams")
     async def beams(request: BeamRequest) -> dict[str, Any]:
-        def work(loaded: Loaded) -> dict[str, Any]:
+        def work(loaded: TrainedModel) -> dict[str, Any]:
             from headwise.studio.decoding import searched
 
             return searched(loaded, request.text, request.beams, request.longest)
