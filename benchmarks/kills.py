@@ -42,7 +42,14 @@ STAGES = (
     *("last", "best", "prune"),
 )
 CONFIG = TrainConfig(
-    steps=48, accumulate=2, ema=0.9, optimizer="adamw", log_every=3, validate_every=8, checkpoint_every=4, keep=2
+    steps=48,
+    accumulate=2,
+    ema=0.9,
+    optimizer="adamw",
+    log_every=3,
+    validate_every=8,
+    checkpoint_every=4,
+    keep_checkpoints=2,
 )
 
 

@@ -56,7 +56,7 @@ def check_transformers(loaded: TrainedModel, folder: Path, what: str, **reader: 
         apart = (loaded.model(torch.tensor([ids]))[..., list(rows.back)] - model(theirs).logits).abs().max()
         output = model.generate(theirs, attention_mask=torch.ones_like(theirs), max_new_tokens=24, do_sample=False)
         text = tokenizer.decode(output[0], skip_special_tokens=True)
-        ours = loaded.generate([prompt], max_ratio=0, extra=24)[0][0].text
+        ours = loaded.generate([prompt], max_ratio=0, max_extra=24)[0][0].text
         print(f"{what}: logits at most {apart:.1e} apart, the same 24 tokens: {ours == text}")
 
 
@@ -75,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         headwise.to_hf(loaded, Path(folder) / "hf")
         check_transformers(loaded, Path(folder) / "hf", "our folder")
-    for own in loaded.generate(PROMPTS, max_ratio=0, extra=24):
+    for own in loaded.generate(PROMPTS, max_ratio=0, max_extra=24):
         print(f"> {own[0].text}")
 
 

@@ -37,6 +37,7 @@ RENAMED: tuple[tuple[str, str], ...] = (
     (r"\bterms\.", "score_mods."),
     (r"(?<!adds\.\d)\.gain$", ".weight"),
     (r"\.shift$", ".bias"),
+    (r"\bmarks$", "class_tokens"),
 )
 
 

@@ -77,14 +77,14 @@ def renamed(name: str, patterns: Names) -> str:
 
 
 def shaped(name: str, tensor: Tensor) -> Tensor:
-    """Convolutions that do not overlap are products here; positions and marks have no rows of a batch."""
+    """Convolutions that do not overlap are products here; positions and class_tokens have no rows of a batch."""
     if name.endswith("proj.weight"):
         return tensor.flatten(1)
     return tensor.flatten(0, -2) if name in ("pos_embed", "cls_token") else tensor
 
 
 def joined(found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Keys and values of one memory in one product, marks in one tensor."""
+    """Keys and values of one memory in one product, class_tokens in one tensor."""
     found = dict(found)
     for name in [name for name in found if ".attn.k." in name]:
         found[name.replace(".k.", ".kv.")] = torch.cat((found.pop(name), found.pop(name.replace(".k.", ".v."))))
@@ -96,16 +96,16 @@ def joined(found: dict[str, Tensor]) -> dict[str, Tensor]:
 def cait(model: Any) -> Names:
     depth = len(model.blocks)
     return [
-        (r"^cls_token", f"encoder.stack.layers.{depth}.marks"),
+        (r"^cls_token", f"encoder.stack.layers.{depth}.class_tokens"),
         (r"^blocks_token_only\.(\d+)\.", lambda found: f"encoder.stack.layers.{depth + 1 + int(found[1])}."),
     ]
 
 
 def volo(model: Any) -> Names:
-    """Stages in a row: outlookers, the coarser grid with its positions, attention, marks, class attention."""
+    """Stages in a row: outlookers, the coarser grid with its positions, attention, class_tokens, class attention."""
     first, _, *stages = (len(stage) if isinstance(stage, nn.Sequential) else 1 for stage in model.network)
     starts = {str(2 + number): first + 1 + sum(stages[:number]) for number in range(len(stages))} | {"0": 0}
-    marks = first + 1 + sum(stages)
+    class_tokens = first + 1 + sum(stages)
     coarser = f"encoder.stack.layers.{first}.stem."
     return [
         (r"^patch_embed\.proj\.", "encoder.stem.patches.patches.project."),
@@ -117,8 +117,8 @@ def volo(model: Any) -> Names:
         (r"^network\.1\.proj\.", f"{coarser}patches.project."),
         (r"^pos_embed", f"{coarser}positions.table"),
         (r"^network\.(\d+)\.(\d+)\.", lambda found: f"encoder.stack.layers.{starts[found[1]] + int(found[2])}."),
-        (r"^cls_token", f"encoder.stack.layers.{marks}.marks"),
-        (r"^post_network\.(\d+)\.", lambda found: f"encoder.stack.layers.{marks + 1 + int(found[1])}."),
+        (r"^cls_token", f"encoder.stack.layers.{class_tokens}.class_tokens"),
+        (r"^post_network\.(\d+)\.", lambda found: f"encoder.stack.layers.{class_tokens + 1 + int(found[1])}."),
     ]
 
 
@@ -126,7 +126,11 @@ CASES = (
     Case("cait_xxs24_224", "cait-xxs24", cait),
     Case("volo_d1_224", "volo-d1", volo),
     Case("mixer_s16_224", "mixer-s16"),
-    Case("deit_tiny_distilled_patch16_224", "deit-ti-distilled", lambda model: [(r"^cls_token", "encoder.stem.marks")]),
+    Case(
+        "deit_tiny_distilled_patch16_224",
+        "deit-ti-distilled",
+        lambda model: [(r"^cls_token", "encoder.stem.class_tokens")],
+    ),
 )
 
 

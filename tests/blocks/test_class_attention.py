@@ -1,4 +1,4 @@
-"""Class attention as attention with one query, layers that change nothing but marks, and heads that talk."""
+"""Class attention as attention with one query, layers that change nothing but class_tokens, and heads that talk."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def norm() -> nn.Module:
     return LayerNorm(WIDTH)
 
 
-def marked(marks: int = 1) -> Stream:
-    x = torch.randn(3, marks + 6, WIDTH, dtype=torch.float64)
-    return Stream(x, torch.arange(marks + 6), grid=(2, 3))
+def marked(class_tokens: int = 1) -> Stream:
+    x = torch.randn(3, class_tokens + 6, WIDTH, dtype=torch.float64)
+    return Stream(x, torch.arange(class_tokens + 6), grid=(2, 3))
 
 
 def class_layer() -> ClassAttentionLayer:
@@ -37,17 +37,17 @@ def class_layer() -> ClassAttentionLayer:
     return layer
 
 
-@pytest.mark.parametrize("marks", [1, 2])
+@pytest.mark.parametrize("class_tokens", [1, 2])
 @torch.no_grad()
-def test_it_is_attention_of_which_only_the_first_queries_count(marks: int) -> None:
-    layer, stream = class_layer(), marked(marks)
+def test_it_is_attention_of_which_only_the_first_queries_count(class_tokens: int) -> None:
+    layer, stream = class_layer(), marked(class_tokens)
     looks, whole = layer.parts[0], Attention(WIDTH, HEADS).double()
     whole.out = looks.out
     whole.qkv.project.weight.copy_(torch.cat((looks.qkv.query.weight, looks.qkv.project.weight)))
     whole.qkv.project.bias.copy_(torch.cat((looks.qkv.query.bias, looks.qkv.project.bias)))
-    x = stream.x[:, :marks] + whole(layer.norms[0](stream.x))[:, :marks]
+    x = stream.x[:, :class_tokens] + whole(layer.norms[0](stream.x))[:, :class_tokens]
     expected = x + layer.parts[1](layer.norms[1](x))
-    torch.testing.assert_close(layer(stream, Context()).x[:, :marks], expected)
+    torch.testing.assert_close(layer(stream, Context()).x[:, :class_tokens], expected)
 
 
 @torch.no_grad()
@@ -60,10 +60,10 @@ def test_patches_stay_as_they_are() -> None:
 
 def test_marks_join_a_stream_in_front_of_its_grid() -> None:
     stream = marked(0)
-    layer = PrependClassTokens(WIDTH, marks=2).double()
-    nn.init.normal_(layer.marks)
+    layer = PrependClassTokens(WIDTH, class_tokens=2).double()
+    nn.init.normal_(layer.class_tokens)
     out = layer(stream, Context())
-    assert torch.equal(out.x[:, 2:], stream.x) and torch.equal(out.x[1, :2], layer.marks)
+    assert torch.equal(out.x[:, 2:], stream.x) and torch.equal(out.x[1, :2], layer.class_tokens)
     assert (out.grid, out.pos.tolist()) == ((2, 3), list(range(8)))
 
 

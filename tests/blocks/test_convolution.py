@@ -64,7 +64,7 @@ def test_every_stage_but_the_first_halves_the_grid(layer: Callable[[int, int, in
 def test_marks_have_no_place_in_a_convolution() -> None:
     stream = streamed(MAPS.float())
     marked = Stream.of(torch.cat((stream.x[:, :1], stream.x), dim=1))
-    with pytest.raises(UserError, match=r"marks: .* the 1 before the grid"):
+    with pytest.raises(UserError, match=r"class_tokens: .* the 1 before the grid"):
         Stack([basic(4, 4)])(replace(marked, grid=stream.grid), Context())
     with pytest.raises(UserError, match="stand on no grid"):
         mapped(marked)

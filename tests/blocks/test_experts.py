@@ -24,10 +24,10 @@ WIDTH, HIDDEN, COUNT = 6, 8, 4
 close = torch.testing.assert_close
 
 
-def made(choose: int = 1, capacity: Any = None, count: int = COUNT, seed: int = 0, **how: Any) -> Experts:
+def made(top_k: int = 1, capacity: Any = None, count: int = COUNT, seed: int = 0, **how: Any) -> Experts:
     torch.manual_seed(seed)
     routing = {key: how.pop(key) for key in ("normalise", "jitter", "balance", "z_loss") if key in how}
-    part = Experts(Router(WIDTH, count, choose, **routing), HIDDEN, capacity, **how).double().eval()
+    part = Experts(Router(WIDTH, count, top_k, **routing), HIDDEN, capacity, **how).double().eval()
     for parameter in part.parameters():
         nn.init.normal_(parameter)
     return part
@@ -54,13 +54,13 @@ def one_by_one(part: Experts, x: Tensor, keep: Tensor | None, places: int) -> Te
     rows, length, _ = x.shape
     out, taken = torch.zeros_like(x), [0] * part.count
     for t in range(length):
-        for choice in range(part.router.choose):
+        for choice in range(part.router.top_k):
             for row in range(rows):
                 if keep is not None and not keep[row, t]:
                     continue
                 p = (part.router.weight @ x[row, t]).softmax(-1)
                 gates, chosen = p.sort(descending=True)
-                gates = gates / gates[: part.router.choose].sum() if part.router.normalise else gates
+                gates = gates / gates[: part.router.top_k].sum() if part.router.normalise else gates
                 expert = int(chosen[choice])
                 if taken[expert] < places:
                     out[row, t] += gates[choice] * alone(part, expert, x[row, t])
@@ -71,9 +71,9 @@ def one_by_one(part: Experts, x: Tensor, keep: Tensor | None, places: int) -> Te
 FORMS: dict[str, dict[str, Any]] = {
     "switch": {},
     "switch, cut": {"capacity": (9.0, 0.8)},
-    "two of them, as in F48": {"choose": 2, "normalise": True},
-    "two of them, cut": {"choose": 2, "capacity": (9.0, 0.9)},
-    "gated, no biases": {"activation": "swiglu", "bias": False, "choose": 2},
+    "two of them, gates normalised": {"top_k": 2, "normalise": True},
+    "two of them, cut": {"top_k": 2, "capacity": (9.0, 0.9)},
+    "gated, no biases": {"activation": "swiglu", "bias": False, "top_k": 2},
     "more experts than tokens": {"count": 40, "capacity": (9.0, 2.0)},
 }
 
@@ -89,7 +89,7 @@ def test_grouped_by_expert_they_do_what_a_loop_over_tokens_does(form: str, padde
     found = part(Stream.of(x, keep))
     close(found, one_by_one(part, x, keep, places))
     if "cut" in form:
-        assert (found[x[..., 0] == x[..., 0]].abs().sum(-1) == 0).any() or part.router.choose > 1
+        assert (found[x[..., 0] == x[..., 0]].abs().sum(-1) == 0).any() or part.router.top_k > 1
 
 
 @pytest.mark.parametrize("activation", [*PLAIN, *GATED])
@@ -122,7 +122,7 @@ def test_large_logits_cost_the_square_of_their_log_sum() -> None:
 
 def test_in_training_a_router_reads_inputs_times_noise() -> None:
     """U(1 - jitter, 1 + jitter) for each channel (Fedus et al., appendix C): of two experts, log p0 / p1 tells it."""
-    router, tokens, jitter = Router(1, 2, choose=2, jitter=0.2).double(), 4000, 0.2
+    router, tokens, jitter = Router(1, 2, top_k=2, jitter=0.2).double(), 4000, 0.2
     router.weight.data = torch.tensor([[3.0], [0.0]], dtype=torch.float64)
     x = torch.full((tokens, 1), 0.5, dtype=torch.float64)
 
@@ -175,7 +175,7 @@ def test_who_finds_no_place_passes_through_the_residual_path_unchanged() -> None
 
 @pytest.mark.parametrize("length", [5, 90])
 def test_no_token_loses_its_place_to_a_later_one(length: int) -> None:
-    part, x, half = made(choose=2, capacity=(9.0, 0.6)), texts(length=length), length // 2
+    part, x, half = made(top_k=2, capacity=(9.0, 0.6)), texts(length=length), length // 2
     edited = x.clone()
     edited[:, half:] = texts(seed=2, length=length)[:, :1]  # all of which make for one expert
     close(part(x)[:, :half], part(edited)[:, :half])
@@ -287,9 +287,9 @@ def test_loads_in_three_figures() -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"capacity": 0}, "feedforward.capacity: a factor that leaves no expert a place"),
-        ({"evaluation_capacity": -1}, "feedforward.evaluation_capacity: a factor that leaves no expert a place"),
-        ({"count": 2, "choose": 3}, "feedforward: 3 experts cannot be chosen among 2"),
+        ({"capacity_factor": 0}, "feedforward.capacity_factor: a factor that leaves no expert a place"),
+        ({"eval_capacity_factor": -1}, "feedforward.eval_capacity_factor: a factor that leaves no expert a place"),
+        ({"count": 2, "top_k": 3}, "feedforward: 3 experts cannot be chosen among 2"),
         ({"count": 0}, "feedforward.count: "),
         ({"factor": 2}, "unknown key"),
     ],
@@ -301,6 +301,6 @@ def test_mistakes_are_one_sentence(settings: dict[str, Any], complaint: str) -> 
 
 
 def test_they_have_a_shape_without_contents() -> None:
-    part = headwise.build("t5-tiny", vocab=9, feedforward={"kind": "experts", "choose": 2}, device="meta")
+    part = headwise.build("t5-tiny", vocab=9, feedforward={"kind": "experts", "top_k": 2}, device="meta")
     ids = torch.zeros(2, 7, dtype=torch.long, device="meta")
     assert part(ids, ids).shape == (2, 7, 9)

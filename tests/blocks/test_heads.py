@@ -18,29 +18,29 @@ def given(bias: bool = True, tokens: int = 11) -> tuple[Tensor, Tensor, Tensor |
     return x, weight, shift, torch.randint(0, 9, (tokens,))
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("rows", [1, 4, 100])
-def test_equals_torch_with_its_gradients(rows: int, bias: bool, smoothing: float) -> None:
+def test_equals_torch_with_its_gradients(rows: int, bias: bool, label_smoothing: float) -> None:
     """I7: (1 - e) on the label and e / V everywhere, as F.cross_entropy spreads it."""
     x, weight, shift, labels = given(bias)
     inputs = [tensor for tensor in (x, weight, shift) if tensor is not None]
-    total, nll = ChunkedLoss.apply(x, weight, shift, labels, PAD, smoothing, rows)
+    total, nll = ChunkedLoss.apply(x, weight, shift, labels, PAD, label_smoothing, rows)
     logits = F.linear(x, weight, shift)
-    expected = F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
+    expected = F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum", label_smoothing=label_smoothing)
     close(total, expected)
     close(nll, F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum"))
     # as part of a larger graph, so that the incoming gradient is not 1
     close(torch.autograd.grad(3 * total, inputs), torch.autograd.grad(3 * expected, inputs))
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_gradients_are_finite_differences(smoothing: float) -> None:
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
+def test_gradients_are_finite_differences(label_smoothing: float) -> None:
     *inputs, labels = given(tokens=5)
     step = 1e-6
 
     def total() -> Tensor:
-        return ChunkedLoss.apply(*inputs, labels, PAD, smoothing, 2)[0]
+        return ChunkedLoss.apply(*inputs, labels, PAD, label_smoothing, 2)[0]
 
     for tensor, gradient in zip(inputs, torch.autograd.grad(total(), inputs), strict=True):
         values, expected = tensor.detach().view(-1), torch.empty(tensor.numel(), dtype=torch.float64)
@@ -83,7 +83,7 @@ def test_second_derivatives_are_refused_rather_than_wrong() -> None:
 
 def test_batches_of_padding_count_nothing() -> None:
     head = VocabularyHead(6, 9, bias=True)
-    loss = head.loss(torch.randn(2, 3, 6), torch.zeros(2, 3, dtype=torch.long), smoothing=0.1)
+    loss = head.loss(torch.randn(2, 3, 6), torch.zeros(2, 3, dtype=torch.long), label_smoothing=0.1)
     loss.total.backward()
     assert loss.total == loss.nll == loss.count == 0
     assert head.table.weight.grad.abs().sum() == 0

@@ -47,7 +47,7 @@ def test_a_silent_part_gives_nothing_not_even_its_bias():
 @pytest.mark.parametrize("kernel", ["auto", "plain", "chunked"])
 def test_hiding_the_last_tokens_of_a_source_is_not_having_them(kernel):
     attention = {"kind": "attention", "kernel": kernel}
-    model = made(mixer=attention, across={**attention, "attend_to": "memory"})
+    model = made(mixer=attention, cross_attention={**attention, "attend_to": "memory"})
     with intervene(hide={"encoder": on(3, 4, length=5)}):
         found = model(SOURCE, TARGET)
     close(found, model(SOURCE[:, :3], TARGET))

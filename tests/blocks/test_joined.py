@@ -60,7 +60,7 @@ def test_it_is_decoded_like_any_transducer(kind):
 
 def test_what_cannot_be_joined_is_refused():
     letters = Characters("ab")
-    config = TransduceConfig(joined=True)
+    config = TransduceConfig(prefix_lm=True)
     with pytest.raises(UserError, match=r"tokeniser\.shared"):
         Transduce(config, Tokenisers(letters, Characters("ab"))).build(Gpt2Config())
     with pytest.raises(UserError, match="'ngram' cannot read"):

@@ -46,11 +46,14 @@ def tokens_worked_on(model: nn.Module, given: Tensor) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("marks", [1, 2])
+@pytest.mark.parametrize("class_tokens", [1, 2])
 @pytest.mark.parametrize("wiring", ["pre", "post", "respost", "admin"])
-def test_only_marks_go_through_the_last_feed_forward(marks: int, wiring: str) -> None:
-    model = classifier("vit-tiny", marks=marks, wiring=wiring)
-    assert tokens_worked_on(model, PIXELS) == [16 + marks, 16 + marks if wiring == "admin" else marks]
+def test_only_marks_go_through_the_last_feed_forward(class_tokens: int, wiring: str) -> None:
+    model = classifier("vit-tiny", class_tokens=class_tokens, wiring=wiring)
+    assert tokens_worked_on(model, PIXELS) == [
+        16 + class_tokens,
+        16 + class_tokens if wiring == "admin" else class_tokens,
+    ]
 
 
 @pytest.mark.parametrize(("pool", "counts"), [("first", [7, 1]), ("mean", [7, 7])])
@@ -61,7 +64,7 @@ def test_texts_that_are_judged_by_their_first_token(pool: str, counts: list[int]
 @pytest.mark.parametrize(
     "settings",
     [
-        {"marks": 2},
+        {"class_tokens": 2},
         {"wiring": "post"},
         {"wiring": "reversible"},
         {"mixer": {"kind": "performer", "features": 8}},
@@ -81,7 +84,7 @@ def test_nothing_changes(settings: dict[str, Any]) -> None:
     short = outcome(model, PIXELS)
     with collect("layer") as side:  # who wants whole layers gets them
         whole = outcome(model, PIXELS)
-    assert [stream.x.shape[1] for stream in side.all("layer")] == [16 + settings.get("marks", 1)] * 2
+    assert [stream.x.shape[1] for stream in side.all("layer")] == [16 + settings.get("class_tokens", 1)] * 2
     for one, other in zip(short, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 

@@ -41,7 +41,7 @@ class Routed(Part):
 
 def biased() -> Callable[[], list[nn.Module]]:
     """Layers that share one table of biases, which is looked up once for all of them."""
-    table = T5Bias(2, buckets=4, furthest=8)
+    table = T5Bias(2, buckets=4, max_distance=8)
     return lambda: [Attention(WIDTH, 2, score_mods=[table]), FeedForward(WIDTH, 12)]
 
 

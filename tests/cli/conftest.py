@@ -63,7 +63,7 @@ dropout = 0.0
 steps = {steps}
 batch_size = 64
 schedule = {{kind = "cosine", lr = 0.006, warmup = 10}}
-smoothing = 0.0
+label_smoothing = 0.0
 threads = 1
 """
 

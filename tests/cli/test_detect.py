@@ -47,7 +47,7 @@ def write_coco(folder: Path, count: int = 12) -> Path:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("detect")
-    data = {"train": str(write_coco(folder)), "format": "coco", "valid_share": 0.3, "cache": str(folder / "cache")}
+    data = {"train": str(write_coco(folder)), "format": "coco", "valid_fraction": 0.3, "cache": str(folder / "cache")}
     experiment = validate(Experiment, {**EXPERIMENT, "data": data})
     found, result = train_experiment(experiment, folder / "runs")
     assert result.best["name"] == "ap"

@@ -109,7 +109,7 @@ task = "detect"
 [data]
 name = "scenes"
 size = 32
-most = 8
+max_images = 8
 cache = "cache"
 [model]
 kind = "detr-tiny"

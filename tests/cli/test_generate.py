@@ -10,7 +10,7 @@ from headwise.train.experiment import train_experiment
 
 PAIRS = {"sea": "mer", "sky": "ciel", "sun": "soleil", "ice": "glace"}
 SHOWN = "".join(f"input: {word}\noutput: {meaning}\n\n" for word, meaning in PAIRS.items())
-TINY = {"kind": "transformer-tiny", "positions": {"kind": "learned", "limit": 16}, "decoder": {"depth": 1}}
+TINY = {"kind": "transformer-tiny", "positions": {"kind": "learned", "max_length": 16}, "decoder": {"depth": 1}}
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ def runs(tmp_path_factory):
     }
     settings = {
         "language-model": {
-            "data": {"format": "text", "valid_share": 0.2}, "tokeniser": "characters", "train": COUNTED,
+            "data": {"format": "text", "valid_fraction": 0.2}, "tokeniser": "characters", "train": COUNTED,
             "model": {"kind": "ngram", "order": 4},
         },
         "tag": {"tokeniser": "words", "model": {"kind": "hmm", "suffix": 2, "endings": 64}, "train": COUNTED},

@@ -18,13 +18,13 @@ evaluate = {{ language = "en" }}
 [experiment.data]
 train = "{folder}/pairs.tsv"
 cache = "{folder}/cache"
-test_share = 0.1
+test_fraction = 0.1
 [experiment.model]
 kind = "transformer-tiny"
 [experiment.task]
 sample = 0
 [experiment.decode]
-extra = 2
+max_extra = 2
 [experiment.train]
 minutes = 90
 batch_size = 32

@@ -134,7 +134,7 @@ TOLD = [
     ("model.mixer.num_heads=4", "heads"),
     ("train.learning_rate=1", "train.schedule.lr; it belongs in [train.schedule]"),
     ("train.width=1", "model.width; it belongs in [model]"),
-    ("train.max_grad_norm=1", "train.clip"),
+    ("train.max_grad_norm=1", "train.clip_norm"),
     ("train.fp16=true", 'train.precision ("float32" or "bfloat16")'),
     ("train.weight_decay=1", 'train.optimizer.weight_decay (with kind = "adamw"); it belongs in [train.optimizer]'),
     ("train.num_beams=1", "decode.beams; it belongs in [decode]"),

@@ -148,9 +148,9 @@ def test_several_mistakes_are_told_at_once() -> None:
 
 def test_another_kind_replaces_its_table_whole() -> None:
     """What belonged to the old kind would be an unknown key of the new one."""
-    base = TransformerConfig(positions={"kind": "learned", "limit": 99}).model_dump(mode="json")
-    config = validate(TransformerConfig, merge(base, {"positions": {"kind": "shaw", "furthest": 4}}))
-    assert config.positions == POSITIONS.parse({"kind": "shaw", "furthest": 4})
+    base = TransformerConfig(positions={"kind": "learned", "max_length": 99}).model_dump(mode="json")
+    config = validate(TransformerConfig, merge(base, {"positions": {"kind": "shaw", "max_distance": 4}}))
+    assert config.positions == POSITIONS.parse({"kind": "shaw", "max_distance": 4})
 
 
 def test_terms_nest() -> None:

@@ -154,7 +154,7 @@ def check_gradients(model: Model) -> None:
 
     def loss(along: Tensor) -> Tensor:
         moved = {name: value + along * ways[name] for name, value in values.items()}
-        return functional_call(model, moved, (source, target), {"labels": labels, "smoothing": 0.1}).total
+        return functional_call(model, moved, (source, target), {"labels": labels, "label_smoothing": 0.1}).total
 
     along = torch.zeros((), dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(loss(along), along)
@@ -169,7 +169,7 @@ def check_loss(model: Model) -> None:
     source, target, labels = ids(model, 2, 4), ids(model, 2, 5, seed=1), ids(model, 2, 5, seed=2)
     labels[0, 3:] = PAD
     flat = model(source, target).flatten(0, 1)  # (B, T, V) -> (B*T, V)
-    loss = model(source, target, labels=labels, smoothing=0.1)
+    loss = model(source, target, labels=labels, label_smoothing=0.1)
     expected = nn.functional.cross_entropy(
         flat, labels.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
     )

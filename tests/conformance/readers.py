@@ -61,7 +61,7 @@ def check_loss(model: Any) -> None:
     wanted = labels(logits)
     if wanted.dim() == 2:
         wanted[0, 4:] = PAD
-    loss = model(ids, labels=wanted, smoothing=0.1)
+    loss = model(ids, labels=wanted, label_smoothing=0.1)
     flat, given = logits.reshape(-1, logits.shape[-1]), wanted.reshape(-1)
     expected = nn.functional.cross_entropy(flat, given, ignore_index=PAD, label_smoothing=0.1, reduction="sum")
     close(loss.total, expected)

@@ -114,9 +114,11 @@ def unreached(model: nn.Module) -> list[str]:
 Lesson = tuple[Task, Any, list[Any]]  # a task, its model and two batches
 
 
-def lesson_of(name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus], smoothing: float = 0.1) -> Lesson:
+def lesson_of(
+    name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus], label_smoothing: float = 0.1
+) -> Lesson:
     reads = {"name": "scenes"} if task in OUTPUTS else {"train": "x", **MORE.get(task, {})}
-    train = {"steps": 1, "batch_size": 8, "smoothing": smoothing}
+    train = {"steps": 1, "batch_size": 8, "label_smoothing": label_smoothing}
     tables = {"task": task, "data": reads, "model": f"{name}-tiny", "train": train}
     experiment = resolved(tables if task in OUTPUTS else {**tables, "tokeniser": "words"})
     tokenisers, examples = corpus_of(task, experiment)
@@ -148,8 +150,8 @@ def test_labels_are_smoothed_in_the_loss_and_not_in_the_likelihood(
 ) -> None:
     """(1 - e) H(y, p) + e H(u, p) is linear in e (Szegedy et al. 2016)."""
     found = []
-    for smoothing in (0.0, 0.1, 0.3):
-        learnt, model, batches = lesson_of(name, task, corpus_of, smoothing)
+    for label_smoothing in (0.0, 0.1, 0.3):
+        learnt, model, batches = lesson_of(name, task, corpus_of, label_smoothing)
         found.append(learnt.loss(model.eval(), batches[0]))
     plain, some, more = (float(loss.total.detach()) for loss in found)
     assert some != pytest.approx(plain, rel=1e-4)
@@ -162,8 +164,9 @@ def test_labels_are_smoothed_in_the_loss_and_not_in_the_likelihood(
 def test_the_loss_of_an_image_is_the_mean_of_its_heads(
     name: str, corpus_of: Callable[[str, Experiment], Corpus]
 ) -> None:
-    """torch's cross-entropy with its own smoothing, of each head; the likelihood is that of all heads together."""
-    learnt, model, batches = lesson_of(name, "classify-images", corpus_of, smoothing=0.2)
+    """torch's cross-entropy with its own label_smoothing, of each head; the likelihood is that of all heads
+    together."""
+    learnt, model, batches = lesson_of(name, "classify-images", corpus_of, label_smoothing=0.2)
     pixels, labels = learnt.pixels.normalised(batches[0].images), batches[0].targets
     loss, heads = learnt.loss(model.eval(), batches[0]), model.head_logits(pixels)
     assert len(heads) == (1 if name == "vit" else 2)

@@ -18,17 +18,17 @@ from headwise.blocks.part import Part, Properties
 # Settings under which a mixer has something to approximate or to cut at the few tokens of these checks.
 MIXERS: dict[str, dict[str, Any]] = {
     "attention": {},
-    "attention-dense": {"score": {"kind": "dense", "limit": 9}},
-    "attention-random": {"score": {"kind": "random", "limit": 9}},
+    "attention-dense": {"score": {"kind": "dense", "max_length": 9}},
+    "attention-random": {"score": {"kind": "random", "max_length": 9}},
     "attention-mixture": {"score": {"kind": "mixture", "scores": ["scaled", "factorised", "dense"], "gated": True}},
     "fourier": {},
     "linear": {},
     "performer": {"features": 32},
     "performer-relu": {"features": 32, "kernel": "relu"},
-    "tokens": {"limit": 16},
-    "linformer": {"rank": 3, "limit": 9},
-    "linformer-none": {"rank": 4, "limit": 9, "sharing": "none"},
-    "linformer-layerwise": {"rank": 3, "limit": 9, "sharing": "layerwise"},
+    "tokens": {"max_length": 16},
+    "linformer": {"rank": 3, "max_length": 9},
+    "linformer-none": {"rank": 4, "max_length": 9, "sharing": "none"},
+    "linformer-layerwise": {"rank": 3, "max_length": 9, "sharing": "layerwise"},
     "lsh": {"chunk": 4},
     "lsh-buckets": {"chunk": 4, "buckets": 2},
     "lsh-shortcuts": {"chunk": 2, "shortcuts": True},
@@ -38,7 +38,7 @@ MIXERS: dict[str, dict[str, Any]] = {
     "window": {"left": 1, "right": 1},
     "strided": {"stride": 2},
     "bigbird": {"block": 1, "window": 1, "random": 1},
-    "bigbird-transformers": {"block": 1, "window": 1, "random": 0, "like": "transformers"},
+    "bigbird-transformers": {"block": 1, "window": 1, "random": 0, "variant": "transformers"},
     "compressed": {},
     "uneven": {"head_width": 3, "value_width": 5},
     "normed": {},
@@ -50,8 +50,8 @@ FEEDFORWARDS: dict[str, dict[str, Any]] = {
     "mlp-chunk": {"chunk": 2},
     "normed_mlp": {},
     "experts": {"count": 3, "drop": False},
-    "experts-two": {"count": 4, "choose": 2, "capacity": 4.0, "evaluation_capacity": 4.0},
-    "experts-cut": {"count": 4, "capacity": 0.6, "evaluation_capacity": 0.6},
+    "experts-two": {"count": 4, "top_k": 2, "capacity_factor": 4.0, "eval_capacity_factor": 4.0},
+    "experts-cut": {"count": 4, "capacity_factor": 0.6, "eval_capacity_factor": 0.6},
 }
 ROWS = {
     **{f"mixer-{name}": {"mixer": {"kind": name.split("-")[0], **settings}} for name, settings in MIXERS.items()},
@@ -138,7 +138,7 @@ def test_in_a_decoder(row: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_among_the_patches_of_an_image(row: str) -> None:
     """Each drops into a Vision Transformer: an image alone or among others, and a batch learnt by heart."""
-    settings = {"image": 12, "patch": 4, "marks": 0, "width": 16, "heads": 2, "hidden": 16, **ROWS[row]}
+    settings = {"image": 12, "patch": 4, "class_tokens": 0, "width": 16, "heads": 2, "hidden": 16, **ROWS[row]}
     torch.manual_seed(0)
     model = headwise.build("vit-tiny", outputs=4, **settings)
     images = torch.randn(8, 1, 12, 12, generator=torch.Generator().manual_seed(3))

@@ -103,7 +103,7 @@ def test_settings_of_words_are_refused_or_unknown(name: str) -> None:
 
 def test_without_marks_a_vision_transformer_pools_its_patches() -> None:
     images = pictures("vit")
-    means, largest = (ready(tiny("vit", marks=0, pool=pool))(images) for pool in ("mean", "max"))
+    means, largest = (ready(tiny("vit", class_tokens=0, pool=pool))(images) for pool in ("mean", "max"))
     assert not torch.allclose(means, largest)
 
 

@@ -56,7 +56,7 @@ def test_missing_package_says_what_to_install(monkeypatch):
 
 
 def test_held_out_parts_are_disjoint_exact_and_stable(tsv):
-    data = DataConfig(train=tsv, valid_share=0.1, test_share=0.05)
+    data = DataConfig(train=tsv, valid_fraction=0.1, test_fraction=0.05)
     corpus = load_corpus(data)
     parts = [list(corpus.train), corpus.valid, corpus.test]
     assert sum(map(len, parts)) == 200
@@ -74,11 +74,11 @@ def test_held_out_part_does_not_depend_on_the_order_of_lines(tsv, tmp_path):
 
 
 def test_valid_size_is_a_limit(tsv):
-    assert len(load_corpus(DataConfig(train=tsv, valid_share=0.5, valid_size=6)).valid) == 6
+    assert len(load_corpus(DataConfig(train=tsv, valid_fraction=0.5, valid_size=6)).valid) == 6
 
 
 def test_streaming_gives_the_same_as_memory(tsv, monkeypatch):
-    data = DataConfig(train=tsv, test_share=0.1)
+    data = DataConfig(train=tsv, test_fraction=0.1)
     held = load_corpus(data)
     monkeypatch.setattr(corpora, "IN_MEMORY", 0)
     streamed = load_corpus(data)
@@ -93,7 +93,7 @@ def test_given_parts_are_taken_whole(tsv, tmp_path):
     assert len(list(corpus.train)) == 200
     assert corpus.valid == [("word1", "x")]
     assert corpus.test == []
-    test_held = load_corpus(DataConfig(root=str(tmp_path), train="pairs.tsv", valid="valid.tsv", test_share=0.1))
+    test_held = load_corpus(DataConfig(root=str(tmp_path), train="pairs.tsv", valid="valid.tsv", test_fraction=0.1))
     assert (len(list(test_held.train)), len(test_held.valid), len(test_held.test)) == (180, 1, 20)
 
 

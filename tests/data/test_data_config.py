@@ -29,7 +29,7 @@ def test_short_forms():
         ({"data": {"name": "cmudict", "train": "x"}}, "either the `name` of a corpus or files"),
         ({"data": {"train": ["a", "b", "c"]}}, "`train` takes one file or two"),
         ({"data": {"normalise": "NFX"}}, "data.normalise"),
-        ({"data": {"valid_share": 0.6, "test_share": 0.5}}, "leave nothing to train on"),
+        ({"data": {"valid_fraction": 0.6, "test_fraction": 0.5}}, "leave nothing to train on"),
         ({"tokeniser": {"kind": "bpee"}}, "tokeniser.kind: no tokeniser is called 'bpee'; did you mean bpe"),
         ({"tokeniser": {"target": {"kind": "wrods"}}}, "tokeniser.target.kind: .* did you mean words"),
         ({"tokeniser": {"kind": "bpe", "size": 100}}, "tokeniser.size"),

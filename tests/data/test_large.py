@@ -24,7 +24,7 @@ for megabytes in (1, 12):
             out.write(f"{number} {line}" * (2**20 // len(line)))
     train_experiment(resolved({
         "task": {"kind": "language-model", "context": 256}, "tokeniser": "bytes",
-        "data": {"train": str(file), "format": "text", "valid_share": 100 / file.stat().st_size, "cache": str(root)},
+        "data": {"train": str(file), "format": "text", "valid_fraction": 100 / file.stat().st_size, "cache": str(root)},
         "model": {"kind": "transformer-tiny"}, "train": {"steps": 1, "batch_size": 4, "threads": 1},
     }), root / "runs")
     print(peak())

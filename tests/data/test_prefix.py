@@ -10,7 +10,7 @@ from headwise.errors import UserError
 
 def test_a_prefix_stands_before_sources_and_does_not_change_what_is_held_out(tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"source {number}\ttarget {number}\n" for number in range(60)))
-    data = DataConfig(train=str(tmp_path / "pairs.tsv"), valid_share=0.2, test_share=0.2)
+    data = DataConfig(train=str(tmp_path / "pairs.tsv"), valid_fraction=0.2, test_fraction=0.2)
     plain, prefixed = load_corpus(data), load_corpus(data.changed(prefix="translate: "))
     for part in ("train", "valid", "test"):
         ours, theirs = list(getattr(prefixed, part)), list(getattr(plain, part))

@@ -24,7 +24,7 @@ LETTERS = TOKENISERS.parse({"kind": "characters", "target": "words"})
 def data(tmp_path):
     lines = [f"Word{i}\t{' '.join('AB'[int(bit)] for bit in f'{i:b}')}\n" for i in range(100)]
     (tmp_path / "pairs.tsv").write_text("".join(lines))
-    return DataConfig(root=str(tmp_path), train="pairs.tsv", cache=str(tmp_path / "cache"), lower=True)
+    return DataConfig(root=str(tmp_path), train="pairs.tsv", cache=str(tmp_path / "cache"), lowercase=True)
 
 
 def cached(data):
@@ -112,7 +112,7 @@ def test_unusable_cache_folder(data, tmp_path):
 def test_given_tokenisers_decide(data, tmp_path):
     first = prepare(data, LETTERS)
     first.tokenisers.save(tmp_path / "tokenizer.json")
-    other = data.changed(lower=False)
+    other = data.changed(lowercase=False)
     again = prepare(other, Tokenisers.load(tmp_path / "tokenizer.json"))
     assert np.array_equal(again.train.tokens, first.train.tokens)
 

@@ -99,7 +99,9 @@ def test_folders_patterns_and_lists_of_files(put):
 
 def test_texts_of_several_files_are_held_out_whole(put, small):
     root = put(**{f"book{i}_txt": f"{i} " + PROSE[:600] for i in range(20)})
-    corpus = load_corpus(DataConfig(root=str(root), train="*.txt", format="text", valid_share=0.1, test_share=0.05))
+    corpus = load_corpus(
+        DataConfig(root=str(root), train="*.txt", format="text", valid_fraction=0.1, test_fraction=0.05)
+    )
     parts = [list(whole(corpus.train)), corpus.valid, corpus.test]
     assert [len(part) for part in parts] == [17, 2, 1]
     assert {text for part in parts for _, text in part} == {text for _, text in read_pairs((root,), "text")}
@@ -107,7 +109,7 @@ def test_texts_of_several_files_are_held_out_whole(put, small):
 
 def test_one_long_text_gives_a_bounded_end_to_validate_on(put, small, monkeypatch):
     path = put(a_txt=PROSE) / "a.txt"
-    data = DataConfig(train=str(path), format="text", valid_share=0.2, test_share=0.1)
+    data = DataConfig(train=str(path), format="text", valid_fraction=0.2, test_fraction=0.1)
     parts = load_corpus(data)
     [[train]] = [list(whole(parts.train))]
     assert train[1] + parts.valid[0][1] + parts.test[0][1] == LINES
@@ -128,7 +130,7 @@ def test_tokenisers_learn_from_a_sample_spread_over_all_files(put, monkeypatch):
 def test_many_lines_are_held_out_as_few_are(put, monkeypatch):
     root = put(a_txt="".join(f"line {i}\n" for i in range(500)))
     data = DataConfig(root=str(root), train="a.txt", format="lines", valid_size=10)
-    few = load_corpus(data.changed(test_share=0.001)).valid
+    few = load_corpus(data.changed(test_fraction=0.001)).valid
     assert len(few) == 10
     monkeypatch.setattr(corpora, "BLOCK", 7)
     found = {text for _, text in load_corpus(data).valid}

@@ -92,7 +92,7 @@ def test_stops_when_no_live_hypothesis_can_win(markov_model):
     # After three steps the best hypothesis is found; the other could ramble on for 1,000 more.
     chain = {1: {3: 0.9, 5: 0.1}, 3: {4: 0.9, 5: 0.1}, 4: {END: 0.9, 5: 0.1}, 5: {5: 0.999, END: 0.001}}
     model = markov_model(6, chain)
-    (found,) = decode(model, [[3]], DecodeConfig(beams=2, length_penalty=0, extra=1000))
+    (found,) = decode(model, [[3]], DecodeConfig(beams=2, length_penalty=0, max_extra=1000))
     assert found[0].ids == (3, 4)
     assert len(model.rows_seen) == 3
 

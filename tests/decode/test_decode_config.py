@@ -9,7 +9,7 @@ from headwise.errors import UserError
 
 
 def test_the_limit_grows_with_the_source_up_to_a_maximum():
-    config = DecodeConfig(max_ratio=1.5, extra=4, max_length=20)
+    config = DecodeConfig(max_ratio=1.5, max_extra=4, max_length=20)
     assert [config.limit(length) for length in (0, 3, 100)] == [4, 8, 20]
 
 

@@ -93,7 +93,7 @@ def test_the_model_itself_stays_as_it_was(reverser):
         assert torch.equal(weight, before[name]) and weight.is_contiguous()
 
 
-def test_shared_layers_stay_shared():
+def test_fractiond_layers_stay_shared():
     torch.manual_seed(0)
     shared = {"depth": 3, "shared": True}
     model = TransformerConfig(width=32, heads=4, encoder=shared, decoder=shared).build(64).eval()

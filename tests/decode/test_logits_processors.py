@@ -37,7 +37,7 @@ def test_tokens_that_were_there_are_penalised_once(past, padding):
 def test_no_output_repeats_a_sequence(table_model, seed, beams, size):
     model = table_model(vocab=30, seed=seed, spread=1.0)
     model.table[:, 2] -= 5  # ends are rare
-    (found,) = decode(model, [[3]], DecodeConfig(max_length=15, beams=beams, nbest=beams, no_repeat=size))
+    (found,) = decode(model, [[3]], DecodeConfig(max_length=15, beams=beams, nbest=beams, no_repeat_ngram=size))
     for hypothesis in found:
         grams = [hypothesis.ids[start : start + size] for start in range(len(hypothesis.ids) - size + 1)]
         assert len(set(grams)) == len(grams)
@@ -47,7 +47,7 @@ def test_no_output_is_shorter_than_it_may_be_but_the_limit_comes_first(table_mod
     model = table_model(vocab=9)
     model.table[:, 2] += 5  # ends are likely
     sources = [[3], [3] * 10]
-    config = DecodeConfig(extra=2, min_length=6)
+    config = DecodeConfig(max_extra=2, min_length=6)
     for way in (config, config.changed(beams=3), config.changed(temperature=1.0)):
         assert [len(own[0].ids) for own in decode(model, sources, way)] == [3, 6]
 

@@ -26,9 +26,9 @@ SEARCHES = [
     DecodeConfig(max_length=8),
     DecodeConfig(max_length=6, beams=3, nbest=2),
     DecodeConfig(max_length=8, temperature=1.0, top_p=0.95, nbest=2),
-    DecodeConfig(max_length=8, repetition_penalty=1.4, no_repeat=2, min_length=5),
+    DecodeConfig(max_length=8, repetition_penalty=1.4, no_repeat_ngram=2, min_length=5),
 ]
-POSITIONS = ["sinusoid", {"kind": "learned", "limit": 24}, "rotary", "alibi", "t5", "shaw"]
+POSITIONS = ["sinusoid", {"kind": "learned", "max_length": 24}, "rotary", "alibi", "t5", "shaw"]
 RECURRENT = ["lstm", "gru", "rnn"]
 
 
@@ -167,7 +167,7 @@ class Mean(Part):
     def properties(self):
         return Properties(causal=True, steppable=True)
 
-    def mix(self, stream, ctx):
+    def transform(self, stream, ctx):
         before = ctx.cache.state(ctx.path, lambda: torch.zeros_like(stream.x[:, 0]))
         sums = before.unsqueeze(1) + stream.x.cumsum(1)
         ctx.cache.put(ctx.path, sums[:, -1])
@@ -190,7 +190,7 @@ def test_a_table_of_positions_ends_what_is_written():
     model.decoder.head.bias = torch.nn.Parameter(torch.zeros(VOCAB, dtype=torch.float64))
     with torch.no_grad():
         model.decoder.head.bias[2] = -100.0  # no end before it is due
-    found = decode(model, [[5] * 3, [6] * 22, []], DecodeConfig(max_length=100, extra=100))
+    found = decode(model, [[5] * 3, [6] * 22, []], DecodeConfig(max_length=100, max_extra=100))
     assert [len(own[0].ids) for own in found] == [20, 1, 23]
     with pytest.raises(
         headwise.errors.UserError, match="a prompt of 23 tokens is too long: this model has 24 positions"

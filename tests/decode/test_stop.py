@@ -55,7 +55,7 @@ TOKENISERS = {
     "bpe": Bpe.train(["ab abba, naïve ☃☃", " ba☃b bab ba"] * 4, BpeConfig(size=280), PLAIN),
     "words": Words(["ab", "abba,", "naïve", "ba", "bab"]),
 }
-GREEDY = DecodeConfig(max_length=60, extra=60)
+GREEDY = DecodeConfig(max_length=60, max_extra=60)
 alphabet = st.text("ab ☃ï\n,", max_size=14)
 
 

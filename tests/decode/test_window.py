@@ -13,11 +13,11 @@ from headwise.text import BOS
 VOCAB, CONTEXT = 24, 8
 PROMPTS = [[5, 6, 7], [9], [], [7, 7, 8, 10, 12, 15, 4, 4, 9, 3, 5], [6, 11]]
 SEARCHES = {
-    "greedy": DecodeConfig(max_length=30, extra=30, min_length=30),
-    "sample": DecodeConfig(max_length=30, extra=30, temperature=1.0, top_p=0.95, nbest=2),
-    "beam": DecodeConfig(max_length=20, extra=20, min_length=12, beams=3, nbest=2),
+    "greedy": DecodeConfig(max_length=30, max_extra=30, min_length=30),
+    "sample": DecodeConfig(max_length=30, max_extra=30, temperature=1.0, top_p=0.95, nbest=2),
+    "beam": DecodeConfig(max_length=20, max_extra=20, min_length=12, beams=3, nbest=2),
 }
-POSITIONS = {"learned": {"kind": "learned", "limit": CONTEXT}, "rotary": "rotary"}
+POSITIONS = {"learned": {"kind": "learned", "max_length": CONTEXT}, "rotary": "rotary"}
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def test_an_ensemble_goes_on_as_well():
 def test_what_fits_is_read_as_ever():
     model = made("rotary")
     for prompt, most, fits in (([5, 6], 5, True), ([5, 6], 6, False)):  # the start, two tokens and those written
-        reader = with_window(model, [prompt], DecodeConfig(max_length=most, extra=most, context=CONTEXT))
+        reader = with_window(model, [prompt], DecodeConfig(max_length=most, max_extra=most, context=CONTEXT))
         assert (reader is model) == fits and isinstance(reader, SlidingWindow) != fits
 
 
@@ -131,5 +131,5 @@ def test_states_that_go_on_and_counts_need_no_window(tmp_path, kind, reach):
     run = headwise.load(train_experiment(experiment, tmp_path / "runs")[0].path)
     assert run.decoding().context == reach
     assert run.decoding(context=5).context == 5
-    [[found]] = run.continuations(["to be"], max_ratio=0, extra=40, max_length=40, min_length=40)
+    [[found]] = run.continuations(["to be"], max_ratio=0, max_extra=40, max_length=40, min_length=40)
     assert len(run.tokenisers.target.encode(found.text)) >= 40

@@ -30,7 +30,7 @@ def run(tmp_path_factory) -> Path:
             "task": "embed",
             "data": {"train": str(folder / "text.txt"), "format": "lines", "cache": str(folder / "cache")},
             "tokeniser": {"kind": "words", "min_count": 2},
-            "model": {"kind": "skipgram", "width": 8, "sample": 0.0, "epochs": 10},
+            "model": {"kind": "skipgram", "width": 8, "subsample": 0.0, "epochs": 10},
             "train": {"epochs": 1, "threads": 1},
         }
     )

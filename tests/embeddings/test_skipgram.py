@@ -22,7 +22,7 @@ def topics(lines: int = 2000, size: int = 20, seed: int = 0) -> list[np.ndarray]
 
 
 def model(**settings):
-    return SkipGramConfig(**{"width": 12, "sample": 0.0, "epochs": 3, **settings}).build(FIRST + 40)
+    return SkipGramConfig(**{"width": 12, "subsample": 0.0, "epochs": 3, **settings}).build(FIRST + 40)
 
 
 def test_nearest_words_share_the_topic():

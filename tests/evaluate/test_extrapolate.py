@@ -25,7 +25,7 @@ TEXT = "the quick brown fox jumps over the lazy dog. " * 40
 def runs(tmp_path_factory: Any) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "text.txt").write_text(TEXT)
-    kinds = {"rotary": "rotary", "learned": {"kind": "learned", "limit": 24}}
+    kinds = {"rotary": "rotary", "learned": {"kind": "learned", "max_length": 24}}
     found = {}
     for name, positions in kinds.items():
         experiment = resolved(

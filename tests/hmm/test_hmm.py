@@ -97,7 +97,7 @@ def test_chain_of_keys_grows_from_shape_to_ending():
     assert chain("", 2) == ["", "|"]
 
 
-def test_shares_of_endings_by_hand():
+def test_fractions_of_endings_by_hand():
     ids, shares = learn(["ab", "cb"], np.array([[2, 0], [1, 3]]), longest=1, room=10)
     assert ids.tolist() == sorted(map(identify, ["", "x|", "x|b"]))
     top = np.array([1.25, 0.75]) / 2  # each word counts once

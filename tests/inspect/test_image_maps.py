@@ -55,11 +55,13 @@ def test_weights_are_those_that_were_recorded(name: str, pictured) -> None:
         model.encoder(pixels, Context())
     assert [each.path for each in found] == list(maps.weights)
     assert torch.equal(found[-1].weights, maps.weights[found[-1].path][-1])
-    marks = found[0].marks
-    assert marks == {"vit-tiny": 1, "deit-tiny": 2}[name]
-    expected = found[-1].weights[:, :, :marks, marks:].mean(2).view(2, 4, 4, 4)
+    class_tokens = found[0].class_tokens
+    assert class_tokens == {"vit-tiny": 1, "deit-tiny": 2}[name]
+    expected = found[-1].weights[:, :, :class_tokens, class_tokens:].mean(2).view(2, 4, 4, 4)
     assert torch.allclose(found[-1].heat(), expected)
-    assert torch.allclose(found[0].heat((1, 2)), found[0].weights[:, :, marks + 6, marks:].view(2, 4, 4, 4))
+    assert torch.allclose(
+        found[0].heat((1, 2)), found[0].weights[:, :, class_tokens + 6, class_tokens:].view(2, 4, 4, 4)
+    )
     assert not any(part._forward_pre_hooks for part in model.modules())  # nothing is left behind
 
 
@@ -71,7 +73,7 @@ def test_grids_of_looks_from_outside_and_onto_fewer(pictured) -> None:
     assert [each.asks for each in latents] == [None, None] and not latents[0].by_marks
     assert latents[0].seen == (16, 16) and latents[0].weights.shape[-2:] == (8, 256)
     pooled = of_encoder(pictured("vit-tiny", mixer="nonlocal").model, pixels)[0]
-    assert pooled.asks == (4, 4) and pooled.seen == (2, 2) and pooled.marks == 1
+    assert pooled.asks == (4, 4) and pooled.seen == (2, 2) and pooled.class_tokens == 1
 
 
 def test_what_looks_at_itself_alone_rolls_out_to_itself() -> None:

@@ -30,7 +30,7 @@ def test_a_patch_under_the_pointer_says_where_it_looks(page: Page, pictured, tmp
     row, column = divmod(int(weights[1:].argmax()), 4)
     expect(reading).to_have_text(
         f"The patch in row 4, column 3 looks most at row {row + 1}, column {column + 1} "
-        f"with weight {weights[1:].max():.4f}; {100 * weights[0]:.0f} % go to marks"
+        f"with weight {weights[1:].max():.4f}; {100 * weights[0]:.0f} % go to class tokens"
     )
     page.mouse.move(0, 0)
     expect(reading).to_contain_text("“the class token”")

@@ -83,7 +83,7 @@ MORE_TEXT = [*TEXT, "the dog ran to the mat 1234 times", "naïve cats, dogs!"] *
 def gpt2() -> Tokenizer:
     engine = Tokenizer(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    engine.decoder, engine.post_processor = decoders.ByteLevel(), processors.ByteLevel(trim_offsets=False)
+    engine.decoder, engine.post_processor = decoders.ByteLevel(), processors.ByteLevel(trim_position_bias=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
     engine.train_from_iterator(MORE_TEXT, trainer)

@@ -30,11 +30,11 @@ FEWER_HEADS = [[{"heads": 2}, {"attend_to": "memory", "heads": 2}, {"kind": "mlp
         {"wiring": "post", "activation": "relu"},
         {"wiring": "pre", "activation": "gelu"},
         {"positions": "none", "activation": "swish"},
-        {"positions": {"kind": "learned", "limit": 20}, "activation": "swiglu"},
+        {"positions": {"kind": "learned", "max_length": 20}, "activation": "swiglu"},
         {"positions": "rotary", "activation": "gelu_tanh", "norm": "rms"},
-        {"positions": {"kind": "shaw", "furthest": 3}, "activation": "glu", "wiring": "pre"},
-        {"positions": {"kind": "t5", "buckets": 8, "furthest": 6}, "activation": "geglu"},
-        {"norm": {"kind": "layer", "eps": 1e-3}, "output_bias": True, "tie": "none", "scaled": False},
+        {"positions": {"kind": "shaw", "max_distance": 3}, "activation": "glu", "wiring": "pre"},
+        {"positions": {"kind": "t5", "buckets": 8, "max_distance": 6}, "activation": "geglu"},
+        {"norm": {"kind": "layer", "eps": 1e-3}, "output_bias": True, "tie": "none", "scale_embeddings": False},
         {"attention_bias": False, "mlp_bias": False, "encoder": {"depth": 3, "shared": True}},
         {"decoder": {"depth": 1, "layers": FEWER_HEADS}},
     ],
@@ -89,7 +89,7 @@ def test_nbest_are_distinct_and_ranked_by_our_score(reverser: Any, folder: Path)
 
 
 def test_outputs_keep_to_their_own_limit(reverser: Any, folder: Path) -> None:
-    config = DecodeConfig(max_ratio=0.5, extra=0)
+    config = DecodeConfig(max_ratio=0.5, max_extra=0)
     found = CTranslate2Engine(folder).decode(reverser.sources, config)
     expected = decode(reverser.model, reverser.sources, config)
     assert [own[0].ids for own in found] == [own[0].ids for own in expected]
@@ -109,7 +109,7 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
     config = TransformerConfig.model_validate(SMALL)
     model = config.build(12, 9).eval()
     export_ctranslate2(model, config, None, tmp_path / "out")
-    sources, short = [[11, 4, 10], [7]], DecodeConfig(extra=4)
+    sources, short = [[11, 4, 10], [7]], DecodeConfig(max_extra=4)
     ours, theirs = decode(model, sources, short), CTranslate2Engine(tmp_path / "out").decode(sources, short)
     assert [own[0].ids for own in theirs] == [own[0].ids for own in ours]
 
@@ -146,7 +146,7 @@ def test_random_draws_are_left_to_the_native_engine(folder: Path) -> None:
 
 
 def test_sources_beyond_learned_positions_are_a_users_mistake(tmp_path: Path) -> None:
-    config = TransformerConfig.model_validate({**SMALL, "positions": {"kind": "learned", "limit": 6}})
+    config = TransformerConfig.model_validate({**SMALL, "positions": {"kind": "learned", "max_length": 6}})
     export_ctranslate2(config.build(10), config, None, tmp_path / "out")
     with pytest.raises(UserError, match="position"):
         CTranslate2Engine(tmp_path / "out").decode([[4] * 10])

@@ -147,7 +147,7 @@ def test_it_becomes_a_run(facts: dict[str, Any], tensors: Any, tmp_path: Path, c
     file = written(tmp_path / "m.gguf", facts, tensors)
     main(["import", str(file), str(tmp_path / "run")])
     assert headwise.load(tmp_path / "run").experiment.decode.marked
-    assert headwise.load(file).generate(["the"], max_ratio=0, extra=3)[0][0].text.startswith("the")
+    assert headwise.load(file).generate(["the"], max_ratio=0, max_extra=3)[0][0].text.startswith("the")
     main(["generate", str(tmp_path / "run"), "the cat", "--length", "3"])
     assert capsys.readouterr().out.splitlines()[1].startswith("the cat")
 

@@ -68,7 +68,7 @@ def generated(folder: Path, beams: int = 1) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_prompts_are_continued_as_by_transformers(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
     loaded = headwise.load(folders[name])
-    settings = {"max_ratio": 0, "extra": 8, "length_penalty": 0}
+    settings = {"max_ratio": 0, "max_extra": 8, "length_penalty": 0}
     ours = [own[0].text for own in loaded.generate(PROMPTS, **settings)]
     assert ours == generated(folders[name]) and len(set(ours)) == len(PROMPTS)
     to_hf(loaded, tmp_path / "out")
@@ -120,16 +120,22 @@ def test_a_model_trained_here_goes_out_with_its_tokeniser(tmp_path: Path) -> Non
         "task": {"kind": "language-model", "context": 16},
         "data": {"train": str(text), "valid": str(text), "format": "lines"},
         "tokeniser": {"kind": "bpe", "size": 280},
-        "model": {"kind": "gpt2", "width": 32, "heads": 2, "depth": 1, "positions": {"kind": "learned", "limit": 32}},
+        "model": {
+            "kind": "gpt2",
+            "width": 32,
+            "heads": 2,
+            "depth": 1,
+            "positions": {"kind": "learned", "max_length": 32},
+        },
         "train": {"steps": 30, "batch_size": 8},
     }
     run, _ = headwise.train_experiment(resolved(experiment), tmp_path)
     loaded = headwise.load(run.path)
     to_hf(loaded, tmp_path / "out")
-    ours = [own[0].text for own in loaded.generate(PROMPTS, max_ratio=0, extra=8)]
+    ours = [own[0].text for own in loaded.generate(PROMPTS, max_ratio=0, max_extra=8)]
     assert generated(tmp_path / "out") == ours
     back = from_hf(tmp_path / "out")
-    assert [own[0].text for own in back.generate(PROMPTS, max_ratio=0, extra=8)] == ours
+    assert [own[0].text for own in back.generate(PROMPTS, max_ratio=0, max_extra=8)] == ours
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -254,7 +260,7 @@ def test_scaled_rotary_positions_are_refused(folders: dict[str, Path], tmp_path:
         ({"kind": "gpt2", "attention_bias": False}, "attention_bias"),
         ({"kind": "gpt2", "head_width": 16}, "head_width"),
         ({"kind": "gpt2", "layers": [[{"score_mods": ["window"]}, {"kind": "mlp"}]]}, "layers"),
-        ({"kind": "gpt3", "band": 4}, "band"),
+        ({"kind": "gpt3", "window": 4}, "band"),
         ({"kind": "llama", "embedding_norm": True}, "embedding_norm"),
     ],
     ids=str,

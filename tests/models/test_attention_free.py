@@ -20,7 +20,7 @@ def test_fnet_has_the_parameters_of_the_released_one(task: str, count: int) -> N
 
 @torch.no_grad()
 def test_only_its_weights_tell_a_mixer_where_a_token_stands() -> None:
-    mixing = {"mixer": {"kind": "tokens", "limit": 8}, "positions": "none", "dropout": 0.0}
+    mixing = {"mixer": {"kind": "tokens", "max_length": 8}, "positions": "none", "dropout": 0.0}
     model = headwise.build("bert-tiny", vocab=12, outputs=9, task="tag", **mixing).eval()
     ids, order = torch.tensor([[5, 6, 7, 8]]), [2, 0, 3, 1]
     assert torch.equal(model.encoder.embed(ids).x[:, order], model.encoder.embed(ids[:, order]).x)

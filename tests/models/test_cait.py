@@ -36,7 +36,7 @@ def test_patches_know_nothing_of_the_class_token() -> None:
         before = model.encoder.read(images)["encoder"]
     shapes = {place[1:]: tuple(found.shape) for place, found in maps.of("encoder").items()}
     assert shapes == {(0, 0): (2, 4, 16, 16), (1, 0): (2, 4, 16, 16), (3, 0): (2, 4, 1, 17)}
-    torch.nn.init.normal_(model.encoder.stack.layers[2].marks)
+    torch.nn.init.normal_(model.encoder.stack.layers[2].class_tokens)
     after = model.encoder.read(images)["encoder"]
     assert torch.equal(before.x[:, 1:], after.x[:, 1:]) and not torch.allclose(before.x[:, 0], after.x[:, 0])
 
@@ -59,7 +59,7 @@ def test_all_patch_layers_are_left_out_equally_often_and_class_layers_never() ->
 
 
 def test_its_parts_are_settings() -> None:
-    model = headwise.build("cait-tiny", outputs=3, mixer="fourier", marks=2, class_depth=2)
+    model = headwise.build("cait-tiny", outputs=3, mixer="fourier", class_tokens=2, class_depth=2)
     assert not any(isinstance(part, TalkingHeads) for part in model.modules())
     kinds = [type(layer) for layer in model.encoder.stack.layers[2:]]
     assert kinds == [PrependClassTokens, ClassAttentionLayer, ClassAttentionLayer]

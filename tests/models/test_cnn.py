@@ -40,7 +40,7 @@ def test_a_new_layer_is_the_identity() -> None:
 @pytest.mark.parametrize("form", ["embedded", "gaussian", "dot", "concat"])
 def test_non_local_blocks_go_into_a_trained_network(form: str) -> None:
     torch.manual_seed(0)  # of others, all scores of the form with a ReLU may be zero
-    plain, wider = tiny().eval(), tiny(mixers=[{"kind": "nonlocal", "form": form}], mixed=[2, 3]).eval()
+    plain, wider = tiny().eval(), tiny(mixers=[{"kind": "nonlocal", "form": form}], mixer_stages=[2, 3]).eval()
     wider.load_state_dict(plain.state_dict(), strict=False)
     pixels = torch.randn(2, 1, 16, 16)
     assert torch.equal(wider(pixels), plain(pixels))
@@ -51,7 +51,7 @@ def test_non_local_blocks_go_into_a_trained_network(form: str) -> None:
 
 
 def test_other_mixers_stand_there_as_well() -> None:
-    model = tiny(mixers=["attention", "fourier"], mixed=[3])
+    model = tiny(mixers=["attention", "fourier"], mixer_stages=[3])
     assert model(torch.randn(2, 1, 16, 16)).shape == (2, 3)
     assert len(model.encoder.stack.layers[2].layers) == 3
 

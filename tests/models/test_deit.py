@@ -1,4 +1,4 @@
-"""DeiT: published counts, and two marks with two voices."""
+"""DeiT: published counts, and two class_tokens with two voices."""
 
 import pytest
 import torch
@@ -36,8 +36,8 @@ def test_at_test_time_both_heads_count_equally() -> None:
 
 def test_a_mark_may_have_no_head_and_is_looked_at_all_the_same() -> None:
     torch.manual_seed(0)
-    model = DeiTConfig(**SIZES["tiny"], voices=1).build(0, 5).eval()
+    model = DeiTConfig(**SIZES["tiny"], class_heads=1).build(0, 5).eval()
     pixels = torch.randn(1, 1, 16, 16)
     (before,) = model.head_logits(pixels)
-    model.encoder.stem.marks.data[1] = torch.randn(32)
+    model.encoder.stem.class_tokens.data[1] = torch.randn(32)
     assert not torch.allclose(model(pixels), before)

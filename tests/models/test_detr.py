@@ -48,7 +48,7 @@ def test_parameters_are_those_published(name: str, every: int, learning: int) ->
 
 
 def test_the_backbone_learns_more_slowly() -> None:
-    model = build("detr-tiny", outputs=3, backbone_pace=0.1, frozen=1)
+    model = build("detr-tiny", outputs=3, backbone_lr_scale=0.1, frozen_stages=1)
     backbone = model.encoder.stem.backbone
     assert {scale_lr(weight) for weight in backbone.parameters()} == {0.1}
     assert [scale_lr(weight) for weight in model.parameters()].count(0.1) == len(list(backbone.parameters()))
@@ -195,7 +195,7 @@ def test_learns_where_a_square_is() -> None:
 
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(UserError, match="nothing tells the slots"):
-        tiny(mixer="attention", across={"kind": "attention", "attend_to": "memory"})
+        tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})
     with pytest.raises(UserError, match="have places already"):
         tiny(positions="rotary")
     with pytest.raises(UserError, match="multiple of 4"):

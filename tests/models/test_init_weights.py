@@ -48,7 +48,7 @@ def weights(model: nn.Module) -> list[tuple[nn.Module, Tensor]]:
     """Modules and weights: linear layers, convolutions, embeddings, class tokens, position tables."""
     found = []
     for module in model.modules():
-        names = ("weight",) if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding) else ("marks", "table")
+        names = ("weight",) if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding) else ("class_tokens", "table")
         tensors = (getattr(module, name, None) for name in names)
         found += [(module, tensor) for tensor in tensors if isinstance(tensor, nn.Parameter)]
     return found

@@ -60,7 +60,7 @@ def test_the_largest_gpt_3_has_175_billion_parameters() -> None:
 
 
 def test_gpt_3_takes_turns_between_dense_and_banded_layers() -> None:
-    model = tiny("gpt3", depth=4, band=2)
+    model = tiny("gpt3", depth=4, window=2)
     hides = [[type(mod).__name__ for mod in layer.parts[0].score_mods] for layer in model.decoder.stack.layers]
     assert hides == [["Causal"], ["Window", "Causal"]] * 2
     # Two banded layers of two tokens reach two tokens back, one dense layer all of them.
@@ -157,6 +157,6 @@ def test_scores_of_t5_begin_with_unit_variance_without_a_scale() -> None:
 
 
 def test_version_1_1_of_t5_unties_its_outputs() -> None:
-    model = tiny("t5", tie="inputs", scaled_outputs=False)
+    model = tiny("t5", tie="inputs", scale_outputs=False)
     assert model.encoder.embed.table is model.decoder.embed.table is not model.decoder.head.table
     assert type(model.decoder.head.before) is nn.Identity

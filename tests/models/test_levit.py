@@ -38,7 +38,7 @@ def test_the_heads_speak_apart_and_count_together() -> None:
     one, two = model.head_logits(pixels)
     assert not torch.allclose(one, two)
     torch.testing.assert_close(model(pixels), (one + two) / 2)
-    assert len(tiny(voices=1).head_logits(pixels)) == 1
+    assert len(tiny(class_heads=1).head_logits(pixels)) == 1
 
 
 def test_every_branch_begins_as_nothing() -> None:
@@ -74,7 +74,7 @@ def test_any_shape_that_it_was_made_for_and_no_other() -> None:
 def test_another_mixer_in_its_stages() -> None:
     attention = tiny(mixer="attention")
     assert attention.encoder.stack.layers[0].layers[0].parts[0].score_mods[0].scores.shape == (2, 16)
-    assert tiny(mixer="fourier", offsets=False)(torch.randn(2, 1, 16, 16)).shape == (2, 3)
+    assert tiny(mixer="fourier", position_bias=False)(torch.randn(2, 1, 16, 16)).shape == (2, 3)
     with pytest.raises(UserError, match="positions"):
         tiny(mixer="performer")
     with pytest.raises(ValueError, match="as many stages"):

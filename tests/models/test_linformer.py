@@ -41,5 +41,5 @@ def test_it_learns_hidden_words_that_follow_from_far_away() -> None:
 
 def test_a_text_over_the_limit_is_one_sentence() -> None:
     model = headwise.build("linformer-tiny", vocab=13, task="masked", positions="sinusoid")
-    with pytest.raises(UserError, match="linformer: has 64 places, too few for 71 tokens"):
+    with pytest.raises(UserError, match="linformer: has 64 positions, too few for 71 tokens"):
         model(torch.randint(4, 12, (1, 70)))

@@ -42,7 +42,7 @@ def test_the_encoder_reads_anything_with_channels():
 
 
 def flops(length):
-    model = headwise.build("perceiver-tiny", vocab=12, positions={"kind": "learned", "limit": 4096}, device="meta")
+    model = headwise.build("perceiver-tiny", vocab=12, positions={"kind": "learned", "max_length": 4096}, device="meta")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(torch.zeros(1, length, dtype=torch.long, device="meta"))
     return counter.get_total_flops()
@@ -99,7 +99,11 @@ def test_a_reversible_wiring_is_refused():
 
 def test_other_positions_and_parts_do():
     assert tiny(positions="sinusoid")(IDS).shape == (2, 6, 12)
-    assert tiny(mixer="attention", across={"kind": "attention", "attend_to": "memory"})(IDS).shape == (2, 6, 12)
+    assert tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})(IDS).shape == (
+        2,
+        6,
+        12,
+    )
 
 
 def test_uneven_attention_needs_a_memory_to_see_and_heads_that_divide():

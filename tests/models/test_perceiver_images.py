@@ -55,7 +55,7 @@ def test_pixels_are_a_set_once_they_know_their_places() -> None:
 
 @torch.no_grad()
 def test_latents_can_be_watched_while_they_read() -> None:
-    model = headwise.build("perceiver-image-tiny", outputs=3, asks=True).eval()
+    model = headwise.build("perceiver-image-tiny", outputs=3, learned_query=True).eval()
     with headwise.record() as maps:
         model(IMAGES)
     shapes = {place: tuple(found.shape) for place, found in maps.of().items()}
@@ -65,7 +65,9 @@ def test_latents_can_be_watched_while_they_read() -> None:
 
 def test_other_parts_and_places_do() -> None:
     across = {"kind": "attention", "attend_to": "memory", "heads": 2}
-    model = headwise.build("perceiver-image-tiny", outputs=3, across=across, positions="grid", place_width=6)
+    model = headwise.build(
+        "perceiver-image-tiny", outputs=3, cross_attention=across, positions="grid", position_width=6
+    )
     assert model(IMAGES).shape == (2, 3)
     with pytest.raises(UserError, match="'rotary' could compare; use waves, grid or sinusoid"):
         headwise.build("perceiver-image-tiny", positions="rotary")

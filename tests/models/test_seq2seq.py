@@ -70,7 +70,7 @@ def test_without_attention_luong_is_sutskever() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [("bahdanau", {}), ("bahdanau", {"depth": 2, "cell": "lstm"}), ("luong", {}), ("luong", {"feeding": False})],
+    [("bahdanau", {}), ("bahdanau", {"depth": 2, "cell": "lstm"}), ("luong", {}), ("luong", {"input_feeding": False})],
 )
 @torch.no_grad()
 def test_one_map_of_all_steps_is_recorded(kind: str, settings: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def test_one_map_of_all_steps_is_recorded(kind: str, settings: dict[str, Any]) -
 
 @torch.no_grad()
 def test_a_window_hides_what_is_far() -> None:
-    model = tiny("luong", score_mods=[{"kind": "local", "reach": 1}])
+    model = tiny("luong", score_mods=[{"kind": "local", "half_window": 1}])
     with headwise.record() as maps:
         model(SOURCE, TARGET)
     ((weights,),) = maps.weights.values()
@@ -143,7 +143,7 @@ def test_ties() -> None:
     assert model.encoder.embed.table is model.decoder.embed.table is model.decoder.head.table
     model = tiny("luong", tie="target", outputs=9)
     assert model.encoder.embed.table is not model.decoder.embed.table is model.decoder.head.table
-    assert tiny("bahdanau", tie="target", embedding=20, maxout=20).decoder.head.table.embedding_dim == 20
+    assert tiny("bahdanau", tie="target", embedding_width=20, maxout=20).decoder.head.table.embedding_dim == 20
     with pytest.raises(UserError, match="tie: words of 24 channels cannot be outputs of 16; use tie = 'none'"):
         tiny("bahdanau", tie="target")
 
@@ -162,7 +162,7 @@ def test_mistakes_are_said_in_a_sentence() -> None:
     ):
         tiny("bahdanau", score="dot")
     with pytest.raises(UserError, match="too few for 6 keys"):
-        tiny("luong", score={"kind": "location", "limit": 5})(SOURCE, TARGET)
+        tiny("luong", score={"kind": "location", "max_length": 5})(SOURCE, TARGET)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -54,7 +54,10 @@ def test_the_same_weights_read_images_that_fill_no_windows(name: str) -> None:
 def test_the_second_version_measures_by_the_window_it_learned_with() -> None:
     """Learned with windows of 2 and given windows of 4, offsets keep their biases if it is told so."""
     learned = headwise.build("swinv2-tiny", outputs=3)
-    told, forgetful = (headwise.build("swinv2-tiny", outputs=3, window=4, reaches=reaches) for reaches in ((2, 2), ()))
+    told, forgetful = (
+        headwise.build("swinv2-tiny", outputs=3, window=4, pretrained_windows=pretrained_windows)
+        for pretrained_windows in ((2, 2), ())
+    )
     score_mods = [
         model.encoder.stack.layers[0].layers[0].parts[0].score_mods[0] for model in (learned, told, forgetful)
     ]

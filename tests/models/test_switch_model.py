@@ -45,7 +45,7 @@ def test_matrices_of_narang_without_routers(size: str, millions: float) -> None:
 
 def places(every: int, depth: int = 6, **settings: object) -> list[list[int]]:
     stack = {"depth": depth}
-    model = headwise.build("switch-tiny", vocab=9, encoder=stack, decoder=stack, every=every, **settings)
+    model = headwise.build("switch-tiny", vocab=9, encoder=stack, decoder=stack, expert_interval=every, **settings)
     return [
         [number for number, layer in enumerate(side.stack.layers) if isinstance(layer.parts[-1], Experts)]
         for side in (model.encoder, model.decoder)

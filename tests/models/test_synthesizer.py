@@ -32,9 +32,9 @@ def test_parameter_counts_are_those_of_the_equations(size: str, fewer: int, more
 @pytest.mark.parametrize(
     "score",
     [
-        {"kind": "dense", "limit": 16},
-        {"kind": "dense", "limit": 16, "factorised": True},
-        {"kind": "mixture", "scores": ["scaled", {"kind": "random", "limit": 16}], "gated": True},
+        {"kind": "dense", "max_length": 16},
+        {"kind": "dense", "max_length": 16, "factorised": True},
+        {"kind": "mixture", "scores": ["scaled", {"kind": "random", "max_length": 16}], "gated": True},
     ],
     ids=["dense", "factorised-dense", "gated"],
 )

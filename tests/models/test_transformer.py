@@ -62,7 +62,7 @@ def test_one_table_for_two_vocabularies_is_refused() -> None:
         tiny(tie="all", outputs=9)
 
 
-def test_shared_layers_are_stored_once() -> None:
+def test_fractiond_layers_are_stored_once() -> None:
     once, shared = tiny(encoder={"depth": 1}), tiny(encoder={"depth": 5, "shared": True})
     assert parameters(once) == parameters(shared)
     assert shared.encoder.stack.order == (0,) * 5
@@ -134,11 +134,11 @@ def test_memory_cannot_be_seen_from_an_encoder() -> None:
 
 
 def test_learned_positions_end_decoding_with_a_clear_sentence() -> None:
-    model = tiny(positions={"kind": "learned", "limit": 3}).eval()
+    model = tiny(positions={"kind": "learned", "max_length": 3}).eval()
     state = model.start(torch.tensor([[5, 6]]))
     for _ in range(3):
         _, state = model.step(torch.tensor([5]), state)
-    with pytest.raises(UserError, match=r"does not fit the learned table of 3; set positions\.limit"):
+    with pytest.raises(UserError, match=r"does not fit the learned table of 3; set positions\.max_length"):
         model.step(torch.tensor([5]), state)
 
 
@@ -156,9 +156,9 @@ def test_an_unknown_setting_names_the_nearest() -> None:
 def test_training_in_low_precision_gives_nearly_the_same_loss() -> None:
     torch.manual_seed(0)
     model, ids = tiny(positions="alibi"), torch.randint(4, 12, (2, 5))
-    exact = model(ids, ids, labels=ids, smoothing=0.1).total
+    exact = model(ids, ids, labels=ids, label_smoothing=0.1).total
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = model(ids, ids, labels=ids, smoothing=0.1).total
+        loss = model(ids, ids, labels=ids, label_smoothing=0.1).total
     loss.backward()
     torch.testing.assert_close(loss, exact, rtol=0.02, atol=0)
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())

@@ -27,7 +27,7 @@ def tiny(**settings: Any) -> Any:
 def in_segments(model: Any, ids: Tensor, size: int) -> Tensor:
     left, logits = {}, []
     for segment in ids.split(size, 1):
-        carried = SegmentMemory(model.recall, left)
+        carried = SegmentMemory(model.memory_length, left)
         logits.append(model(segment, carried=carried))
         left = carried.leaves
     return torch.cat(logits, 1)
@@ -66,12 +66,12 @@ def test_segments_give_what_the_whole_text_gives() -> None:
 @torch.no_grad()
 def test_a_short_memory_forgets() -> None:
     """One layer that recalls two tokens sees two before its segment; two layers see four."""
-    model, edited = tiny(recall=2, depth=1), LONG.clone()
+    model, edited = tiny(memory_length=2, depth=1), LONG.clone()
     edited[:, 1] = 3
     before, after = in_segments(model, LONG, 2), in_segments(model, edited, 2)
     changed = (before - after).abs().amax(-1).amax(0) > 1e-12
     assert changed.tolist() == [False, True, True, True, False, False, False, False]
-    deep = tiny(recall=2, depth=2)
+    deep = tiny(memory_length=2, depth=2)
     changed = (in_segments(deep, LONG, 2) - in_segments(deep, edited, 2)).abs().amax(-1).amax(0) > 1e-12
     assert changed.tolist() == [False, True, True, True, True, True, False, False]
 
@@ -89,9 +89,9 @@ def test_a_fresh_row_remembers_nothing() -> None:
 def test_no_gradient_flows_into_the_memory() -> None:
     """Words of the first segment alone learn nothing from the second, which sees them all the same."""
     model = tiny(tie="none")
-    first = SegmentMemory(model.recall)
+    first = SegmentMemory(model.memory_length)
     model(LONG[:1, :4], carried=first)
-    model(LONG[:1, 4:], labels=LONG[:1, 4:], carried=SegmentMemory(model.recall, first.leaves)).total.backward()
+    model(LONG[:1, 4:], labels=LONG[:1, 4:], carried=SegmentMemory(model.memory_length, first.leaves)).total.backward()
     learnt = model.decoder.embed.table.weight.grad.abs().sum(1) > 0
     assert learnt.nonzero().flatten().tolist() == sorted(LONG[0, 4:].tolist())
     assert all(not tensor.requires_grad for tensor in first.leaves.values())
@@ -99,7 +99,7 @@ def test_no_gradient_flows_into_the_memory() -> None:
 
 @torch.no_grad()
 def test_it_writes_with_a_memory_of_bounded_size() -> None:
-    model = tiny(recall=3)
+    model = tiny(memory_length=3)
     ids = LONG.repeat(1, 12)  # beyond the cache's first buffers
     state, logits = model.start(ids[:, :1]), []
     for tokens in ids[:, 1:].unbind(1):
@@ -112,7 +112,7 @@ def test_it_writes_with_a_memory_of_bounded_size() -> None:
 
 @torch.no_grad()
 def test_prompts_of_different_lengths_are_read_at_once() -> None:
-    model, lengths = tiny(recall=6), (5, 2)
+    model, lengths = tiny(memory_length=6), (5, 2)
     prompts = torch.nn.utils.rnn.pad_sequence([LONG[row, :n] for row, n in enumerate(lengths)], batch_first=True)
     state = model.start(prompts)
     alone = [model.start(LONG[row : row + 1, :n]) for row, n in enumerate(lengths)]
@@ -124,5 +124,5 @@ def test_prompts_of_different_lengths_are_read_at_once() -> None:
 
 
 def test_heads_that_share_keys_cannot_recall() -> None:
-    with pytest.raises(UserError, match="key_value_heads and recall: one attention cannot have both"):
+    with pytest.raises(UserError, match="key_value_heads and memory_length: one attention cannot have both"):
         tiny(key_value_heads=2)

@@ -129,7 +129,7 @@ def test_whether_a_text_follows_is_judged_alike(tmp_path: Path) -> None:
 
 @torch.inference_mode()
 def test_other_forms_of_the_same_models(tmp_path: Path) -> None:
-    """Another activation, one type of text or two; DeBERTa's newer names, and texts beyond its furthest distance."""
+    """Another activation, one type of text or two; DeBERTa's newer names, and texts beyond its largest distance."""
     forms = [
         ("Bert", {"hidden_act": "gelu_new", "type_vocab_size": 1}),
         ("Albert", {"hidden_act": "relu", "num_hidden_layers": 2}),

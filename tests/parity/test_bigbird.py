@@ -82,7 +82,10 @@ def test_outputs_are_equal_both_ways(name: str, tmp_path: Path) -> None:
 
 @torch.inference_mode()
 def test_other_forms_of_the_same_model(tmp_path: Path) -> None:
-    forms = {"full": {"attention_type": "original_full"}, "scaled": {"rescale_embeddings": True, "hidden_act": "gelu"}}
+    forms = {
+        "full": {"attention_type": "original_full"},
+        "scale_embeddings": {"rescale_embeddings": True, "hidden_act": "gelu"},
+    }
     for name, settings in forms.items():
         model = theirs(**settings)
         imported = read_folder(saved(model, tmp_path / name))
@@ -126,7 +129,7 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
 @torch.inference_mode()
 def test_what_a_folder_cannot_say_is_refused(tmp_path: Path) -> None:
     config = read_folder(saved(theirs("BigBirdForMaskedLM"), tmp_path / "in")).config
-    for settings in ({"like": "paper"}, {"window": 5}, {"first": 2}):
+    for settings in ({"variant": "paper"}, {"window": 5}, {"first": 2}):
         other = config.changed(mixer=config.mixer.changed(**settings))
         with pytest.raises(UserError, match="a folder of big_bird cannot say this"):
             fitting(other, "masked", len(VOCAB))

@@ -88,7 +88,7 @@ def gpt3_of(folder: Path, band: int) -> tuple[Any, Any, Imported]:
     model.save_pretrained(folder)
     imported = read_folder(folder)
     vocab = imported.model.vocab
-    ours = build("gpt3-tiny", vocab=vocab, positions={"kind": "learned", "limit": 24}, band=band).eval()
+    ours = build("gpt3-tiny", vocab=vocab, positions={"kind": "learned", "max_length": 24}, window=band).eval()
     ours.load_state_dict(imported.model.state_dict())
     return model, ours, imported
 
@@ -163,7 +163,7 @@ def test_outputs_are_those_of_generate(pair: tuple[Any, Imported, Path]) -> None
     banned = [[row] for row in (words.pad, words.bos) if row not in (None, words.eos)]
     for beams in (1, 3) if words.eos is not None else (1,):  # hypotheses that cannot end cannot be compared
         search = {"length_penalty": 0.0, "early_stopping": "never"} if beams > 1 else {}
-        config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, extra=10, max_length=10, marked=False)
+        config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, max_extra=10, max_length=10, marked=False)
         for prompt, found in zip(prompts, decode(imported.model, prompts, config), strict=True):
             ids = rows[torch.tensor([prompt])]
             output = model.generate(

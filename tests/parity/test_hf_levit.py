@@ -149,9 +149,9 @@ def test_what_we_cannot_follow_is_refused(key: str, value: Any, complaint: str, 
     ("settings", "key"),
     [
         ({}, "image"),  # theirs has whole patches of 16
-        ({"image": 32}, "halvings|widths|depths|heads"),
-        ({"image": 32, "halvings": 4, "widths": (16, 24, 32), "depths": (1, 1, 1), "heads": (2, 2, 2),
-          "offsets": False}, "offsets"),
+        ({"image": 32}, "stem_layers|widths|depths|heads"),
+        ({"image": 32, "stem_layers": 4, "widths": (16, 24, 32), "depths": (1, 1, 1), "heads": (2, 2, 2),
+          "position_bias": False}, "position_bias"),
     ],
 )  # fmt: skip
 def test_what_they_cannot_say_is_refused(settings: dict[str, Any], key: str, tmp_path: Path) -> None:

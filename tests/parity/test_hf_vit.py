@@ -199,7 +199,7 @@ def test_labels_that_it_never_learnt_are_refused_not_counted_as_wrong(tmp_path: 
     [
         ("vit-tiny", "ViTForImageClassification"),
         ("deit-tiny", "DeiTForImageClassificationWithTeacher"),
-        ({"kind": "deit-tiny", "marks": 1}, "ViTForImageClassification"),
+        ({"kind": "deit-tiny", "class_tokens": 1}, "ViTForImageClassification"),
     ],
 )
 def test_a_model_of_ours_as_a_folder(kind: Any, name: str, tmp_path: Path) -> None:
@@ -224,15 +224,15 @@ def test_what_they_cannot_say_or_we_cannot_follow(tmp_path: Path) -> None:
         from_hf(saved(model, tmp_path / "unbiased"))
     with pytest.raises(UserError, match="image_mean and image_std are not of 3 channels"):
         from_hf(saved(theirs("ViTModel"), tmp_path / "grey", image_mean=[0.5, 0.5], image_std=[0.5, 0.5]))
-    pooled = MODELS.parse({"kind": "vit-tiny", "marks": 0})
+    pooled = MODELS.parse({"kind": "vit-tiny", "class_tokens": 0})
     tokenisers = Tokenisers(Pixels(16, 16, 1, (0.5,), (0.3,)), Labels(["a", "b"]))
-    with pytest.raises(UserError, match="marks: a folder of vit cannot say this"):
+    with pytest.raises(UserError, match="class_tokens: a folder of vit cannot say this"):
         write_folder(pooled.build(0, 2, "classify-images"), pooled, "classify-images", tokenisers, tmp_path / "mean")
 
 
 def test_an_encoder_alone_begins_a_classifier_of_larger_images(tmp_path: Path) -> None:
     saved(theirs("ViTModel", num_channels=1), tmp_path / "hf", image_mean=0.5, image_std=0.5)
-    data = {"name": "digits", "most": 32, "valid_size": 8, "size": 24, "cache": str(tmp_path / "cache")}
+    data = {"name": "digits", "max_images": 32, "valid_size": 8, "size": 24, "cache": str(tmp_path / "cache")}
     train = {"steps": 1, "batch_size": 8, "threads": 1}
     tables = {"task": "classify-images", "data": data, "train": train, "init_from": str(tmp_path / "hf")}
     said: list[str] = []

@@ -130,7 +130,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[MarianMTModel, Encod
 def test_outputs_are_those_of_generate(pair: tuple[MarianMTModel, EncoderDecoder], beams: int) -> None:
     theirs, ours = pair
     sources = [[5, 6, 7, 8], [9, 40], [12, 33, 21, 8, 19, 4], [30], [17, 18, 19]]
-    config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, extra=12)
+    config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, max_extra=12)
     order = torch.tensor(rows().order)
     for source, found in zip(sources, decode(ours, sources, config), strict=True):
         ids = order[torch.tensor([[*source, EOS]])]

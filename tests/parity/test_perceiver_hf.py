@@ -68,7 +68,7 @@ def test_logits_are_equal() -> None:
         parameter += 0.1 * torch.randn_like(parameter)
     ours = headwise.build(
         "perceiver", vocab=20, width=48, latents=6, embedding_width=24, depth=3,
-        positions={"kind": "learned", "limit": 16},
+        positions={"kind": "learned", "max_length": 16},
     ).eval()  # fmt: skip
     missing, unexpected = ours.load_state_dict(renamed(dict(theirs.named_parameters())), strict=False)
     assert (missing, unexpected) == (["head.table.weight"], []), "the tied table has one name there"

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 import headwise
-from headwise.blocks.mixers.lsh import HALF, LSHAttention
+from headwise.blocks.mixers.lsh import HALF
+from headwise.blocks.mixers.lsh import LSHAttention as OurLSHAttention
 from headwise.blocks.stream import Context, Stream
 from headwise.testing import assert_parity
 
@@ -47,7 +48,7 @@ def shaken(module: nn.Module) -> Any:
     return module.double().eval()
 
 
-def turned_alike(ours: LSHAttention, corners: list[int]) -> None:
+def turned_alike(ours: OurLSHAttention, corners: list[int]) -> None:
     """The rotations that a seed of 5 gives them."""
     torch.manual_seed(5)
     halves = [count // 2 for count in corners]
@@ -65,7 +66,7 @@ def test_shortcuts_are_theirs(causal: bool, corners: list[int], padding: int) ->
     buckets = corners if len(corners) > 1 else corners[0]
     theirs = shaken(LSHSelfAttention(config(is_decoder=causal, num_buckets=buckets, hidden_size=8)))
     total = torch.tensor(corners).prod().item()
-    ours = LSHAttention(8, heads=2, chunk=4, rounds=2, buckets=total, shortcuts=True, causal=causal, bias=False)
+    ours = OurLSHAttention(8, heads=2, chunk=4, rounds=2, buckets=total, shortcuts=True, causal=causal, bias=False)
     ours = ours.double().eval()
     ours.qkv.project.weight.copy_(torch.cat((theirs.query_key.weight, theirs.value.weight)))
     ours.out.weight.copy_(torch.eye(8))
@@ -129,7 +130,7 @@ def test_a_whole_encoder_gives_their_hidden_states() -> None:
     ours = ours_like("encode", {"chunk": 4, "rounds": 2, "buckets": 4, "shortcuts": True})
     del theirs.lm_head
     copied(theirs, ours, "encoder")
-    for part in (part for part in ours.modules() if isinstance(part, LSHAttention)):
+    for part in (part for part in ours.modules() if isinstance(part, OurLSHAttention)):
         turned_alike(part, [4])
     expected = theirs.reformer(ids()).last_hidden_state
     assert_parity(ours.encoder(ids(), Context()).x, expected)
@@ -169,7 +170,7 @@ def test_reformer_pytorch_mixes_alike(shortcuts: bool, causal: bool) -> None:
     theirs = LSHAttention(
         bucket_size=8, n_hashes=3, causal=causal, allow_duplicate_attention=shortcuts, attend_across_buckets=shortcuts
     ).eval()
-    ours = LSHAttention(24, heads=heads, chunk=8, rounds=3, buckets=8, shortcuts=shortcuts, causal=causal)
+    ours = OurLSHAttention(24, heads=heads, chunk=8, rounds=3, buckets=8, shortcuts=shortcuts, causal=causal)
     ours = ours.double().eval()
     q, v = torch.randn(2, heads, length, width, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(1)

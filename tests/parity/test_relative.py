@@ -24,11 +24,11 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
 
 
 @pytest.mark.parametrize("both_ways", [True, False], ids=["encoder", "decoder"])
-@pytest.mark.parametrize(("buckets", "furthest"), [(32, 128), (8, 20), (64, 512)])
-def test_buckets_are_those_of_t5(both_ways: bool, buckets: int, furthest: int) -> None:
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (64, 512)])
+def test_buckets_are_those_of_t5(both_ways: bool, buckets: int, max_distance: int) -> None:
     distance = torch.arange(-1000, 1001)
-    theirs = T5Attention._relative_position_bucket(distance, both_ways, buckets, furthest)
-    assert torch.equal(bucket_distances(distance, buckets, furthest, both_ways), theirs)
+    theirs = T5Attention._relative_position_bucket(distance, both_ways, buckets, max_distance)
+    assert torch.equal(bucket_distances(distance, buckets, max_distance, both_ways), theirs)
 
 
 @pytest.mark.parametrize("decoder", [False, True], ids=["encoder", "decoder"])
@@ -90,7 +90,9 @@ def shaw_by_loops(inputs: AttentionInputs, mod: ShawRelative) -> Tensor:
     for b in range(rows):
         for h in range(heads):
             for i in range(length):
-                clipped = [max(-mod.furthest, min(j - i, mod.furthest)) + mod.furthest for j in range(length)]
+                clipped = [
+                    max(-mod.max_distance, min(j - i, mod.max_distance)) + mod.max_distance for j in range(length)
+                ]
                 keys = torch.stack([inputs.k[b, h, j] + mod.keys[clipped[j]] for j in range(length)])
                 weights = (keys @ inputs.q[b, h, i] / math.sqrt(width)).softmax(0)
                 values = torch.stack([inputs.v[b, h, j] + mod.values[clipped[j]] for j in range(length)])
@@ -99,7 +101,7 @@ def shaw_by_loops(inputs: AttentionInputs, mod: ShawRelative) -> Tensor:
 
 
 def test_shaw_is_its_formula() -> None:
-    mod = ShawRelative(4, furthest=2).double()
+    mod = ShawRelative(4, max_distance=2).double()
     q, k, v = (torch.randn(2, 2, 6, 4, dtype=torch.float64) for _ in range(3))
     pos = torch.arange(6)
     inputs = AttentionInputs(q, k, v, 0.5, AttentionLayout(6, 6, pos, pos), (mod,))

@@ -20,7 +20,7 @@ State = tuple[Tensor, ...]
 
 def made(kind: str, **settings: Any) -> EncoderDecoder:
     """A tiny model in float64 with weights large enough that every gate matters."""
-    model = headwise.build(f"{kind}-tiny", vocab=12, outputs=13, **{"width": 6, "embedding": 5, **settings})
+    model = headwise.build(f"{kind}-tiny", vocab=12, outputs=13, **{"width": 6, "embedding_width": 5, **settings})
     model = model.double().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -168,8 +168,8 @@ SCORES: dict[str, Callable[[Any, Tensor, Tensor, int], Tensor]] = {
 }
 WINDOWS: dict[str, tuple[Any, ...]] = {
     "global": (),
-    "monotonic": ({"kind": "local", "mode": "monotonic", "reach": 1},),
-    "predictive": ({"kind": "local", "mode": "predictive", "reach": 2},),
+    "monotonic": ({"kind": "local", "mode": "monotonic", "half_window": 1},),
+    "predictive": ({"kind": "local", "mode": "predictive", "half_window": 2},),
 }
 
 
@@ -184,22 +184,22 @@ def allowance(window: str, score_mods: Any, t: int, h: Tensor) -> Callable[[int]
     return lambda s: 1.0
 
 
-@pytest.mark.parametrize("feeding", [True, False])
+@pytest.mark.parametrize("input_feeding", [True, False])
 @pytest.mark.parametrize(
     ("score", "window", "cell"),
     [*((score, "global", "lstm") for score in SCORES), ("general", "monotonic", "gru"), ("dot", "predictive", "lstm"),
      ("general", "predictive", "gru_cho")],
 )  # fmt: skip
 @torch.no_grad()
-def test_luong(score: str, window: str, cell: str, feeding: bool) -> None:
-    model = made("luong", score=score, score_mods=WINDOWS[window], cell=cell, feeding=feeding)
+def test_luong(score: str, window: str, cell: str, input_feeding: bool) -> None:
+    model = made("luong", score=score, score_mods=WINDOWS[window], cell=cell, input_feeding=input_feeding)
     annotations, states = read(model)
     last = parts(model.decoder)[-1]
-    attend = last.attend if feeding else last
-    cells = last.tower.recurrences if feeding else [part.ahead for part in parts(model.decoder)[:-1]]
+    attend = last.attend if input_feeding else last
+    cells = last.tower.recurrences if input_feeding else [part.ahead for part in parts(model.decoder)[:-1]]
     fed, expected = torch.zeros(6, dtype=torch.float64), []
     for t, y in enumerate(embedded(model)[1]):
-        h = climb(cells, torch.cat((y, fed)) if feeding else y, states)
+        h = climb(cells, torch.cat((y, fed)) if input_feeding else y, states)
         scores = [SCORES[score](attend.glimpse.score, h, k, s) for s, k in enumerate(annotations)]
         c = mixed(scores, annotations, allowance(window, attend.glimpse.score_mods, t, h))
         fed = (attend.out.weight @ torch.cat((c, h))).tanh()

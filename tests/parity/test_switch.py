@@ -38,7 +38,7 @@ def ours(model: Any, depth: int, every: int, **experts: Any) -> Any:
     stack = {"depth": depth}
     found = headwise.build(
         "switch-tiny", vocab=VOCAB, width=32, heads=4, head_width=6, hidden=48, dropout=0.0, hidden_dropout=0.0,
-        encoder=stack, decoder=stack, every=every, positions={"kind": "t5", "buckets": 8, "furthest": 12},
+        encoder=stack, decoder=stack, expert_interval=every, positions={"kind": "t5", "buckets": 8, "max_distance": 12},
         experts={"count": EXPERTS, "jitter": 0.0, **experts},
     ).eval()  # fmt: skip
     with torch.no_grad():
@@ -102,7 +102,7 @@ def test_the_same_tokens_are_dropped_from_one_text() -> None:
     """DISCREPANCY: there each row has places of its own, a fixed number of them, and padding takes some; here they are
     the batch's, by its number of real tokens. In one row without padding the two agree."""
     model = theirs(depth=4, sparse=2, capacity=2)
-    found = ours(model, 4, 2, drop=True, evaluation_capacity=1.0)  # of 8 tokens for 4 experts: 2
+    found = ours(model, 4, 2, drop=True, eval_capacity_factor=1.0)  # of 8 tokens for 4 experts: 2
     source, target = ids(1, 1), ids(1, 2)
     with collect("load") as side:
         logits = found(source, target)
@@ -118,8 +118,8 @@ def test_the_losses_of_routers_are_equal() -> None:
     with torch.no_grad():
         expected = model(input_ids=source, decoder_input_ids=target, output_router_logits=True)
     for name, settings in (
-        ("aux_loss", {"balance": 0.01, "z_loss": 0.0}),
-        ("z_loss", {"balance": 0.0, "z_loss": 0.01}),
+        ("aux_loss", {"balance_loss": 0.01, "z_loss": 0.0}),
+        ("z_loss", {"balance_loss": 0.0, "z_loss": 0.01}),
     ):
         found = ours(model, 2, 2, **settings).train()
         with collect("aux") as side:
@@ -131,6 +131,6 @@ def test_the_losses_of_routers_are_equal() -> None:
 @torch.no_grad()
 def test_its_sparse_layer_alone_is_equal() -> None:
     model = theirs(depth=2, sparse=1, capacity=3)
-    part = ours(model, 2, 2, drop=True, evaluation_capacity=1.5).encoder.stack.layers[1].parts[1]
+    part = ours(model, 2, 2, drop=True, eval_capacity_factor=1.5).encoder.stack.layers[1].parts[1]
     x = torch.randn(1, LENGTH, 32)
     assert_parity(part(x), model.encoder.block[1].layer[-1].mlp(x))

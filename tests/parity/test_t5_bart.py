@@ -99,7 +99,7 @@ def test_a_folder_of_t5_with_both_tables_is_untied(tmp_path: Path) -> None:
     model.config.tie_word_embeddings = False
     model.save_pretrained(tmp_path / "in")
     imported = read_folder(tmp_path / "in")
-    assert imported.config.tie == "inputs" and not imported.config.scaled_outputs
+    assert imported.config.tie == "inputs" and not imported.config.scale_outputs
     again = type(model).from_pretrained(tmp_path / "in").eval()
     assert not torch.equal(again.lm_head.weight, again.shared.weight)
     compare(imported, again)
@@ -141,7 +141,7 @@ def test_writing_is_that_of_generate(pair: tuple[Any, Imported], beams: int) -> 
     model, imported = pair
     bart, order = imported.config.kind == "bart", torch.tensor(imported.words.source.order)
     sources = [[5, 6, 7, 8], [9, 20], [12, 13, 21, 8, 19, 4], [17], [17, 18, 19]]
-    config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, extra=18)
+    config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, max_extra=18)
     end, banned = int(order[EOS]), [[int(order[PAD])], *([[int(order[BOS])]] if bart else [])]
     for source, found in zip(sources, decode(imported.model, sources, config), strict=True):
         ids = order[torch.tensor([[*([BOS] if bart else []), *source, EOS]])]

@@ -59,7 +59,7 @@ def unrolled(model: Any, ids: Tensor, memory: list[Tensor]) -> tuple[Tensor, lis
 def test_two_segments_are_the_papers_equations() -> None:
     torch.manual_seed(0)
     model: Any = headwise.build(
-        "transformer-xl-tiny", vocab=11, width=WIDTH, heads=HEADS, hidden=12, recall=4, dropout=0.0
+        "transformer-xl-tiny", vocab=11, width=WIDTH, heads=HEADS, hidden=12, memory_length=4, dropout=0.0
     )
     model = model.double().eval()
     for parameter in model.parameters():
@@ -67,12 +67,12 @@ def test_two_segments_are_the_papers_equations() -> None:
     one, two = torch.tensor([5, 6, 7, 8, 9, 10]), torch.tensor([4, 9, 3])
     nothing = [torch.zeros(0, WIDTH, dtype=torch.float64)] * 2
     expected, below = unrolled(model, one, nothing)
-    first = SegmentMemory(model.recall)
+    first = SegmentMemory(model.memory_length)
     torch.testing.assert_close(model(one[None], carried=first)[0], expected)
     for parameter in model.parameters():  # as training does between two segments: what is carried stays as it was
         parameter.add_(0.1)
     expected, _ = unrolled(model, two, [x[-4:] for x in below])
-    torch.testing.assert_close(model(two[None], carried=SegmentMemory(model.recall, first.leaves))[0], expected)
+    torch.testing.assert_close(model(two[None], carried=SegmentMemory(model.memory_length, first.leaves))[0], expected)
 
 
 @pytest.mark.parametrize("queries_first", [False, True])

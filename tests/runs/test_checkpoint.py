@@ -22,7 +22,7 @@ class Tied(nn.Module):
 
 @pytest.fixture
 def run(tmp_path):
-    return Run.create(tmp_path / "run", {"train": {"average": 2}})
+    return Run.create(tmp_path / "run", {"train": {"average_checkpoints": 2}})
 
 
 def checkpoint(step: int, **extra) -> Checkpoint:

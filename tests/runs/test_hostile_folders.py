@@ -28,7 +28,7 @@ DEEP = "[" * 50_000
 
 
 def make_run(folder: Path, name: str = "good") -> Run:
-    run = Run.create(folder / name, {"task": "transduce", "train": {"steps": 9, "average": 2}})
+    run = Run.create(folder / name, {"task": "transduce", "train": {"steps": 9, "average_checkpoints": 2}})
     best = {"name": "nll", "value": 1.5, "step": 3}
     run.metrics.append({"step": 3, "epoch": 1, "minutes": 0.5, "loss": 2.0, "valid": {"nll": 1.5}})
     save(run, Checkpoint({"step": 3, "epoch": 1, "minutes": 0.5, "best": best}, {"w": torch.ones(2)}))

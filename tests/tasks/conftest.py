@@ -9,7 +9,7 @@ from headwise.inference.trained_model import load
 from headwise.train.experiment import train_experiment
 
 SMALL = {
-    "steps": 120, "batch_size": 32, "validate_every": 60, "smoothing": 0.0, "threads": 1,
+    "steps": 120, "batch_size": 32, "validate_every": 60, "label_smoothing": 0.0, "threads": 1,
     "schedule": {"lr": 0.02, "warmup": 10},
 }  # fmt: skip
 

@@ -44,17 +44,17 @@ def test_the_best_span_goes_forward_and_is_short() -> None:
     assert best(logits, longest=5).tolist() == [[3, 4]] and best(logits, longest=1).tolist() == [[3, 3]]
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_smooths_labels_over_possible_places_alone(smoothing: float) -> None:
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_loss_smooths_labels_over_possible_places_alone(label_smoothing: float) -> None:
     """Equal to the cross entropy of each text without the places that cannot hold its answer."""
     torch.manual_seed(0)
     model = headwise.build("bert-tiny", vocab=12, task="answer").eval()
     source = torch.tensor([[7, 8, 2, 6, 7, 8, 2], [7, 2, 6, 5, 4, 2, 0], [7, 8, 2, 6, 6, 6, 2]])
     labels, text = torch.tensor([[4, 5], [2, 2], [-1, -1]]), [slice(3, 6), slice(2, 5)]
-    loss = model(source, labels=labels, smoothing=smoothing)
+    loss = model(source, labels=labels, label_smoothing=label_smoothing)
     logits, cross_entropy = model(source), torch.nn.functional.cross_entropy
     expected = [
-        cross_entropy(logits[row, part, end], labels[row, end] - part.start, label_smoothing=smoothing)
+        cross_entropy(logits[row, part, end], labels[row, end] - part.start, label_smoothing=label_smoothing)
         for row, part in enumerate(text)
         for end in (0, 1)
     ]
@@ -88,7 +88,7 @@ def test_a_reader_learns_where_people_live(tmp_path: Path) -> None:
                 "train": str(file),
                 "columns": ["question", "text", "answer"],
                 "cache": str(tmp_path / "cache"),
-                "test_share": 0.1,
+                "test_fraction": 0.1,
             },
             "tokeniser": "words",
             "model": {"kind": "transformer-tiny", "wiring": "pre", "positions": "shaw", "dropout": 0.0},

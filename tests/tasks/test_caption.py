@@ -91,5 +91,5 @@ def test_mistakes_are_said(task: Caption, taught: torch.nn.Module, images: Image
         task.captions(taught, images.pixels, DecodeConfig(replace_unknown=True))
     with pytest.raises(ValueError, match="in its place"):
         TASKS.parse({"kind": "caption", "augment": ["flip"]})
-    with pytest.raises(ValueError, match="joined"):
-        TASKS.parse({"kind": "caption", "joined": True})
+    with pytest.raises(ValueError, match="prefix_lm"):
+        TASKS.parse({"kind": "caption", "prefix_lm": True})

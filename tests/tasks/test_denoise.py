@@ -46,7 +46,7 @@ def test_missing_spans_are_learnt(learn, tmp_path):
     ends = [(start, start + draw.randint(10, 24)) for start in draw.choices(range(6), k=400)]
     (tmp_path / "text").write_text("\n".join(circle[start:end] for start, end in ends))
     data = {"train": str(tmp_path / "text"), "format": "lines"}
-    task = {"kind": "denoise", "context": 24, "share": 0.3, "span": 2}
+    task = {"kind": "denoise", "context": 24, "noise_density": 0.3, "mean_span": 2}
     run = learn(
         task, data, "characters", {"kind": "t5-tiny"}, steps=80, validate_every=80, schedule={"lr": 0.01, "warmup": 10}
     )

@@ -57,7 +57,7 @@ def test_softer_targets_pull_as_hard_at_any_temperature() -> None:
 
 
 def experiment(folder: Path, data: dict[str, Any] | None = None, **tables: Any) -> Any:
-    own = {"name": "digits", "most": 64, "valid_size": 8, "cache": str(folder / "cache"), **(data or {})}
+    own = {"name": "digits", "max_images": 64, "valid_size": 8, "cache": str(folder / "cache"), **(data or {})}
     return resolved({"task": "classify-images", "data": own, "model": STUDENT, "train": TRAIN, **tables})
 
 
@@ -73,10 +73,10 @@ def distilled(place: Path, **settings: Any) -> dict[str, Any]:
     return {"kind": "classify-images", "teacher": str(place / "runs" / "cnn"), **settings}
 
 
-@pytest.mark.parametrize(("kind", "model"), [("hard", STUDENT), ("soft", {**STUDENT, "marks": 1})])
+@pytest.mark.parametrize(("kind", "model"), [("hard", STUDENT), ("soft", {**STUDENT, "class_tokens": 1})])
 def test_a_student_learns_from_a_run_and_needs_it_no_more(kind: str, model: Any, place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "runs" / "cnn", tmp_path / "cnn")
-    task = distilled(place, teacher=str(tmp_path / "cnn"), distil=kind, augment=[{"kind": "mix"}])
+    task = distilled(place, teacher=str(tmp_path / "cnn"), distillation=kind, augment=[{"kind": "mix"}])
     before = weights(Run.open(tmp_path / "cnn"), "best")
     run, _ = train_experiment(experiment(place, name="student", task=task, model=model), tmp_path / "runs")
     after = weights(Run.open(tmp_path / "cnn"), "best")
@@ -104,9 +104,9 @@ def test_the_teacher_is_asked_in_its_own_scale_size_and_order(place: Path) -> No
 
 def test_each_head_learns_its_own_lesson(place: Path) -> None:
     """With nearly all of the loss the teacher's, the head of the class token has hardly any gradient."""
-    made = experiment(place, task=distilled(place, share=0.999))
+    made = experiment(place, task=distilled(place, distillation_weight=0.999))
     old = headwise.load(place / "runs" / "cnn")
-    task = headwise.inference.trained_model.task_of(made, old.tokenisers)
+    task = headwise.inference.trained_model.create_task(made, old.tokenisers)
     model = task.build(made.model)
     batch = task.data(old.task.held_out(made.data), 0, made.train).batch(np.arange(8))
     task.loss(model, batch).total.backward()

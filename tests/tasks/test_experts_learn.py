@@ -35,12 +35,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ends = [(start, start + draw.randint(10, 24)) for start in draw.choices(range(6), k=400)]
     (folder / "text").write_text("\n".join(circle[start:end] for start, end in ends))
     tables = {
-        "name": "switch", "task": {"kind": "denoise", "context": 24, "share": 0.3, "span": 2},
+        "name": "switch", "task": {"kind": "denoise", "context": 24, "noise_density": 0.3, "mean_span": 2},
         "data": {"train": str(folder / "text"), "format": "lines", "cache": str(folder / "cache")},
         "tokeniser": "characters", "model": {"kind": "switch-tiny", "dropout": 0.0, "experts": EXPERTS},
         "train": {
-            "steps": 100, "batch_size": 32, "validate_every": 100, "log_every": 25, "smoothing": 0.0, "threads": 1,
-            "schedule": {"lr": 0.01, "warmup": 10},
+            "steps": 100, "batch_size": 32, "validate_every": 100, "log_every": 25, "label_smoothing": 0.0,
+            "threads": 1, "schedule": {"lr": 0.01, "warmup": 10},
         },
     }  # fmt: skip
     path = train_experiment(resolved(tables), folder / "runs")[0].path
@@ -98,9 +98,11 @@ class Copying:
 def gradient(balance: float, batches: int, **settings: Any) -> tuple[torch.Tensor, float]:
     """The router's gradient over `batches`, before it is clipped or scaled, and the loss that was told."""
     torch.manual_seed(0)
-    experts = {"count": 4, "jitter": 0.0, "balance": balance, "drop": False}
+    experts = {"count": 4, "jitter": 0.0, "balance_loss": balance, "drop": False}
     model = headwise.build("switch-tiny", vocab=9, dropout=0.0, hidden_dropout=0.0, experts=experts, **settings)
-    learner = Learner(model, Copying(), TrainConfig(steps=1, clip=0.0, schedule={"kind": "constant", "lr": 1e-12}), 0)
+    learner = Learner(
+        model, Copying(), TrainConfig(steps=1, clip_norm=0.0, schedule={"kind": "constant", "lr": 1e-12}), 0
+    )
     found: list[torch.Tensor] = []
     router = model.encoder.stack.layers[1].parts[1].router.weight
     router.register_post_accumulate_grad_hook(lambda weight: found.append(weight.grad.clone()))

@@ -63,7 +63,7 @@ def test_it_goes_on_with_what_it_has_learnt(learn, tmp_path, model):
     (tmp_path / "text").write_text("abcd" * 300)
     data = {"train": str(tmp_path / "text"), "format": "text"}
     run = learn({"kind": "language-model", "context": 16}, data, "characters", {"kind": model}, batch_size=16)
-    [[way]] = run.generate(["cd"], max_ratio=0, extra=6)
+    [[way]] = run.generate(["cd"], max_ratio=0, max_extra=6)
     assert way.text == "cdabcdab"
     perplexity, nats = run.evaluate().scores
     assert perplexity.value < 1.5 and nats.value == pytest.approx(log(perplexity.value) * 61 / 60)
@@ -104,7 +104,7 @@ def test_it_learns_from_packed_rows_and_streams(learn, tmp_path, table):
     data = {"train": str(tmp_path / "*.txt"), "format": "lines", "valid": str(tmp_path / "a.txt")}
     kind = {"kind": "language-model", "context": 24, **table}
     run = learn(kind, data, "characters", {"kind": "transformer-tiny"}, batch_size=4, steps=80)
-    [[way]] = run.generate(["ab"], max_ratio=0, extra=20)
+    [[way]] = run.generate(["ab"], max_ratio=0, max_extra=20)
     assert "abcdefgh".startswith(way.text) and len(way.text) > 2
 
 

@@ -17,7 +17,7 @@ def model(*score_mods: str) -> Any:
 
 
 def gradients(chosen: Any, source: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-    loss = learn(chosen, source, labels.roll(1, 1), labels=labels, smoothing=0.1)
+    loss = learn(chosen, source, labels.roll(1, 1), labels=labels, label_smoothing=0.1)
     loss.total.backward()
     return {name: parameter.grad.clone() for name, parameter in chosen.named_parameters()} | {"nll": loss.nll}
 

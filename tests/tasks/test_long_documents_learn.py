@@ -10,7 +10,7 @@ def test_hidden_words_are_learnt_from_the_blocks_that_are_seen(learn, tmp_path):
     data = {"train": str(tmp_path / "topics.txt"), "valid": str(tmp_path / "topics.txt"), "format": "lines"}
     task = {"kind": "masked", "context": 48, "next_sentence": False}
     steps = {"steps": 60, "validate_every": 60, "batch_size": 16, "schedule": {"lr": 0.005, "warmup": 10}}
-    run = learn(task, data, "words", {"kind": "bigbird-tiny", "order_head": False}, **steps)
+    run = learn(task, data, "words", {"kind": "bigbird-tiny", "next_sentence_head": False}, **steps)
     graph = run.model.encoder.stack.layers[0].parts[0].graph
     assert graph.width * graph.block < 32
     accuracy = next(score for score in run.evaluate().scores if score.name == "accuracy")

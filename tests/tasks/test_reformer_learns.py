@@ -25,5 +25,5 @@ def test_it_goes_on_with_what_it_has_learnt(learn, tmp_path, packing):
     run = learn(
         task, data, "characters", {"kind": "reformer-tiny", "mixer": mixer}, batch_size=4, steps=60, validate_every=60
     )
-    [[way]] = run.generate(["abc"], max_ratio=0, extra=20)
+    [[way]] = run.generate(["abc"], max_ratio=0, max_extra=20)
     assert way.text == "abcdefgh"

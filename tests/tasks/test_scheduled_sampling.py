@@ -41,7 +41,7 @@ def batch():
 @pytest.mark.parametrize("draw", [False, True])
 def test_an_own_token_is_the_guess_after_the_gold_token_before_it(batch, draw):
     gold = batch.target_in
-    read = sample_inputs(Successor(), batch, Linear(most=1.0, draw=draw), progress=1.0)
+    read = sample_inputs(Successor(), batch, Linear(max_rate=1.0, sample=draw), progress=1.0)
     assert (read[:, 0] == BOS).all()
     inner = gold[:, 1:] != PAD
     after = gold[:, :-1] + 1
@@ -55,7 +55,7 @@ def test_an_own_token_is_the_guess_after_the_gold_token_before_it(batch, draw):
 def test_the_share_of_own_tokens_grows_with_the_budget(batch):
     places = (batch.target_in != PAD) & (batch.target_in != BOS)
     for progress in (0.0, 0.5, 1.0):
-        read = sample_inputs(Successor(), batch, Linear(most=0.4), progress)
+        read = sample_inputs(Successor(), batch, Linear(max_rate=0.4), progress)
         own = (read != batch.target_in)[places].float().mean().item()
         # A guess is right by chance one time in seven.
         assert own == pytest.approx(0.4 * progress * 6 / 7, abs=0.02)
@@ -70,8 +70,8 @@ def test_drawn_tokens_follow_the_distribution_and_are_never_marks_that_nobody_wr
 
 @pytest.mark.parametrize("kind", ["linear", "exponential", "inverse-sigmoid"])
 def test_schedules_rise_from_nearly_nothing_to_nearly_most(kind):
-    schedule = OWN_INPUTS.parse({"kind": kind, "most": 0.5})
-    shares = [schedule.share(spent) for spent in np.linspace(0, 1, 101)]
+    schedule = OWN_INPUTS.parse({"kind": kind, "max_rate": 0.5})
+    shares = [schedule.rate(spent) for spent in np.linspace(0, 1, 101)]
     assert shares == sorted(shares)
     assert shares[0] < 0.04
     assert 0.48 < shares[-1] <= 0.5
@@ -88,7 +88,7 @@ def task(**settings) -> Transduce:
 
 
 def test_teacher_forcing_is_the_default_and_takes_no_second_pass(batch):
-    assert sample_inputs(None, batch, task().config.own_inputs, progress=1.0) is batch.target_in
+    assert sample_inputs(None, batch, task().config.scheduled_sampling, progress=1.0) is batch.target_in
 
 
 @pytest.mark.parametrize("kind", ["transformer-tiny", "bahdanau-tiny"])
@@ -101,7 +101,7 @@ def test_training_tells_the_task_how_far_it_is_and_resumes_to_the_same_bits(tmp_
         run = Run.create(tmp_path / name, {})
         for steps in stops:
             torch.manual_seed(0)
-            teacher = task(own_inputs={"most": 0.5}, sample=0)
+            teacher = task(scheduled_sampling={"max_rate": 0.5}, sample=0)
             model = headwise.build(kind, vocab=VOCAB, dropout=0.0)
             data = PairData(examples, seed=1, batch_size=16)
             config = TrainConfig(steps=4, threads=1, schedule={"kind": "constant", "lr": 0.01})

@@ -67,7 +67,7 @@ def test_source_and_target_as_one_text(learn, tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words * 8))
     data = {"train": str(tmp_path / "pairs.tsv"), "valid": str(tmp_path / "pairs.tsv")}
     tokeniser = {"kind": "characters", "shared": True}
-    task = {"kind": "transduce", "joined": True, "sample": 0}
+    task = {"kind": "transduce", "prefix_lm": True, "sample": 0}
     run = learn(task, data, tokeniser, {"kind": "transformer-tiny"}, steps=120, schedule={"lr": 0.01, "warmup": 20})
     assert run.translate(["ab", "dc"], beams=2) == ["ba", "cd"]
     assert [score.name for score in run.evaluate().scores] == ["SER", "CER", "perplexity"]

@@ -98,7 +98,7 @@ def test_accumulated_batches_weigh_by_their_tokens(toy, tmp_path):
         torch.manual_seed(0)
         model = toy.Model()
         model.mix[2].p = 0.0
-        config = CONFIG.changed(epochs=3, steps=0, accumulate=len(cuts) + 1, clip=0.1)
+        config = CONFIG.changed(epochs=3, steps=0, accumulate=len(cuts) + 1, clip_norm=0.1)
         train(Run.create(tmp_path / str(len(cuts)), {}), model, toy.Task(), Once(cuts), config)
         found.append(model.embed.weight.detach())
     torch.testing.assert_close(*found, rtol=0, atol=1e-5)
@@ -197,7 +197,7 @@ def test_poisoned_batches_can_be_skipped_but_not_forever(fit, toy):
 def test_weights_that_are_lost_are_not_saved_and_the_good_ones_stay(fit, toy, rate, policy):
     run, _ = fit(config=CONFIG.changed(steps=8))
     good = latest(run)
-    wild = CONFIG.changed(keep=1, nan=policy, checkpoint_every=1, schedule={"kind": "constant", "lr": rate})
+    wild = CONFIG.changed(keep_checkpoints=1, nan=policy, checkpoint_every=1, schedule={"kind": "constant", "lr": rate})
     with pytest.raises(UserError, match=r"finite.*step-\d+ is the last good checkpoint: lower train\.schedule\.lr"):
         fit(config=wild)
     for step in run.steps():
@@ -211,7 +211,7 @@ def test_weights_that_are_lost_are_not_saved_and_the_good_ones_stay(fit, toy, ra
 
 def test_early_stopping_keeps_the_best_checkpoint(fit):
     scores = iter([1.0, 3.0, 2.0, float("nan"), 2.5])
-    config = CONFIG.changed(validate_every=2, patience=3, keep=1)
+    config = CONFIG.changed(validate_every=2, patience=3, keep_checkpoints=1)
     run, result = fit(config=config, validate=lambda model: {"bleu": next(scores)}, watch=Metric("bleu", lower=False))
     assert (result.reason, result.step) == ("patience", 10)
     assert result.best == {"name": "bleu", "value": 3.0, "step": 4}

@@ -90,7 +90,7 @@ def step_plainly(optimizer: Optimizer, model: nn.Module, batch: Batch, clip: flo
 
 
 def learner_of(model: nn.Module, build, clip: float) -> Learner:
-    config = TrainConfig(steps=1, threads=1, clip=clip, schedule={"kind": "constant", "lr": RATE})
+    config = TrainConfig(steps=1, threads=1, clip_norm=clip, schedule={"kind": "constant", "lr": RATE})
     learner = Learner(model, Squares(), config, seed=0)
     learner.optimizer = build(model)
     return learner

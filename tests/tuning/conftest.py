@@ -9,7 +9,8 @@ from headwise.config.experiment import resolved
 from headwise.train.experiment import train_experiment
 
 TRAIN = {
-    "steps": 10, "batch_size": 16, "validate_every": 1000, "smoothing": 0.0, "threads": 1, "device": "cpu", "keep": 9,
+    "steps": 10, "batch_size": 16, "validate_every": 1000, "label_smoothing": 0.0, "threads": 1, "device": "cpu",
+    "keep_checkpoints": 9,
     "schedule": {"kind": "constant", "lr": 0.01},
 }  # fmt: skip
 PRETRAINED = {

@@ -68,8 +68,8 @@ def test_frozen_weights_are_the_same_bits_and_have_no_optimiser_state(learn):
 
 
 def test_lower_layers_learn_more_slowly(learn):
-    train = {"steps": 1, "clip": 0.0, "optimizer": {"kind": "adam", "eps": 1e-30}}
-    run, _ = learn("classify", train=train, tuning={"rate_decay": 0.5})
+    train = {"steps": 1, "clip_norm": 0.0, "optimizer": {"kind": "adam", "eps": 1e-30}}
+    run, _ = learn("classify", train=train, tuning={"layer_lr_decay": 0.5})
     before, after = (load_file(run.checkpoint(step) / "model.safetensors") for step in (0, 1))
     for name, share in (
         ("head.table.weight", 1), ("encoder.stack.layers.1.parts.1.outer.weight", 0.5),

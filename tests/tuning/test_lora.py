@@ -71,7 +71,7 @@ def test_a_model_that_is_not_merged_decodes_the_same_in_every_form(name):
     disturb(model)
     plain = made(name)
     plain.load_state_dict(model.state_dict(), strict=False)
-    settings = DecodeConfig(max_ratio=0, extra=6)
+    settings = DecodeConfig(max_ratio=0, max_extra=6)
 
     def written(form):
         return [found[0] for found in decode(form, [[5, 6], [7, 8]], settings, torch.device("cpu"))]

@@ -24,7 +24,7 @@ def learn(folder: Path, init_from: str = "", data: dict[str, Any] | None = None,
     said: list[str] = []
     found = {
         "name": "run", "task": "classify-images", "train": TRAIN, "init_from": init_from,
-        "data": {"name": "digits", "most": 64, "valid_size": 8, "cache": str(folder / "cache"), **(data or {})},
+        "data": {"name": "digits", "max_images": 64, "valid_size": 8, "cache": str(folder / "cache"), **(data or {})},
         **tables,
     }  # fmt: skip
     run, _ = train_experiment(resolved(found), folder / "runs", announce=said.append)
@@ -63,7 +63,9 @@ def test_equal_grids_keep_their_places_and_new_marks_their_own() -> None:
 def test_a_distillation_token_is_new_and_the_rest_taken_over(small: Path, tmp_path: Path) -> None:
     new, said = learn(tmp_path, str(small), model={**MODEL, "kind": "deit-tiny"})
     old = headwise.load(small)
-    torch.testing.assert_close(new.model.encoder.stem.marks[0], old.model.encoder.stem.marks[0], atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        new.model.encoder.stem.class_tokens[0], old.model.encoder.stem.class_tokens[0], atol=1e-6, rtol=0
+    )
     assert "new: heads.1;" in said
     pixels = torch.rand(2, 1, 8, 8)
     assert len(new.model.head_logits(pixels)) == 2

@@ -48,7 +48,7 @@ SAME = [  # models, and what must be said so that attention stays the same atten
     ("llama-tiny", {}),
     ("t5-tiny", {"score": "dot"}),
     ("deberta-tiny", {"key_bias": False}),
-    ("transformer-xl-tiny", {"recall": 16}),
+    ("transformer-xl-tiny", {"memory_length": 16}),
 ]
 
 
@@ -192,7 +192,7 @@ def test_mistakes_are_one_sentence() -> None:
         headwise.swap(built("lstm-tiny"), "performer")
     with pytest.raises(UserError, match="layers: nothing in the model is called"):
         headwise.swap(bert, "performer", layers=[7])
-    with pytest.raises(UserError, match="forms no scores that BucketBias could change"):
+    with pytest.raises(UserError, match="forms no scores that T5Bias could change"):
         headwise.swap(built("t5-tiny"), "performer")
     with pytest.raises(UserError, match="recalls earlier segments"):
         headwise.swap(built("transformer-xl-tiny"), "attention")
@@ -201,6 +201,6 @@ def test_mistakes_are_one_sentence() -> None:
     whole = loaded("gpt2-tiny", "language-model")
     with pytest.raises(UserError, match="load a single run"):
         headwise.swap(replace(whole, model=Ensemble([whole.model, whole.model])), "performer")
-    short, _ = swapped(bert, {"kind": "linformer", "rank": 4, "limit": 4})
-    with pytest.raises(UserError, match="has 4 places, too few for 7 tokens"):
+    short, _ = swapped(bert, {"kind": "linformer", "rank": 4, "max_length": 4})
+    with pytest.raises(UserError, match="has 4 positions, too few for 7 tokens"):
         short(IDS)

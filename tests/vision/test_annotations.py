@@ -12,7 +12,7 @@ from headwise.vision.corpora import load_images
 
 
 def load(root, **settings):
-    return load_images(ImagesConfig(root=str(root), cache=str(root / "cache"), valid_share=0.2, **settings))
+    return load_images(ImagesConfig(root=str(root), cache=str(root / "cache"), valid_fraction=0.2, **settings))
 
 
 def targets(corpus):

@@ -21,7 +21,7 @@ def _seeded():
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0])
-def test_shares_follow_the_beta_distribution(alpha):
+def test_fractions_follow_the_beta_distribution(alpha):
     drawn = shares(torch.empty(4000, 1, 1, 1, dtype=torch.float64), alpha).sort().values
     apart = betainc(alpha, alpha, drawn.numpy()) - (np.arange(4000) + 0.5) / 4000
     assert np.abs(apart).max() < 1.95 / 4000**0.5  # Kolmogorov and Smirnov: one seed in a thousand is further off

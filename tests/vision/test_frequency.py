@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from headwise.config.tasks import RecogniseConfig
+from headwise.config.tasks import ClassifyImagesConfig
 from headwise.tasks.classify_images import ClassifyImages
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
@@ -69,13 +69,15 @@ def stripes(count=20):
 )
 def test_a_model_is_right_where_it_finds_what_it_looks_at(model, low, high):
     pixels = Pixels(8, 8, 1, (0.4,), (1.0,))
-    task = ClassifyImages(RecogniseConfig(), Tokenisers(pixels, Labels(["lying", "upright"])))
+    task = ClassifyImages(ClassifyImagesConfig(), Tokenisers(pixels, Labels(["lying", "upright"])))
     found = by_frequency(task, model, stripes(), radii=(1, 6))
     assert (found.whole, found.low, found.high) == (100, low, high)
 
 
 def test_radii_go_up_to_all_frequencies_and_are_drawn(tmp_path):
-    task = ClassifyImages(RecogniseConfig(), Tokenisers(Pixels(8, 8, 1, (0.4,), (1.0,)), Labels(["lying", "upright"])))
+    task = ClassifyImages(
+        ClassifyImagesConfig(), Tokenisers(Pixels(8, 8, 1, (0.4,), (1.0,)), Labels(["lying", "upright"]))
+    )
     found = by_frequency(task, Brightness(), stripes(4))
     assert len(found.radii) == 8 and found.low[-1] == found.whole
     assert plot({"by brightness": found}, tmp_path / "frequencies.svg").read_text().count("<svg") == 1

@@ -19,7 +19,7 @@ from headwise.vision.image_index import ImageFiles
 
 
 def load(root, **settings):
-    given = {"train": "pictures", "root": str(root), "cache": str(root / "cache"), "valid_share": 0.2, **settings}
+    given = {"train": "pictures", "root": str(root), "cache": str(root / "cache"), "valid_fraction": 0.2, **settings}
     return load_images(ImagesConfig(**given))
 
 
@@ -41,7 +41,7 @@ def shades(images):
 
 
 def test_every_image_is_in_one_part_with_its_label(pictures):
-    corpus = load(pictures, test_share=0.1)
+    corpus = load(pictures, test_fraction=0.1)
     parts = (corpus.train, corpus.valid, corpus.test)
     assert [len(part) for part in parts] == [14, 4, 2]
     assert sorted(shade for part in parts for shade in shades(part)) == list(range(20))
@@ -62,7 +62,7 @@ def test_parts_depend_on_the_images_alone(pictures, tmp_path):
 
 
 def test_fewer_images_to_train_on_leave_the_other_parts_alone(pictures):
-    whole, some = load(pictures), load(pictures, most=5)
+    whole, some = load(pictures), load(pictures, max_images=5)
     assert shades(some.train) == shades(whole.train)[:5]
     assert shades(some.valid) == shades(whole.valid)
 
@@ -71,7 +71,7 @@ def test_copies_of_an_image_are_never_in_two_parts(pictures):
     for number in range(20):
         source = pictures / "pictures" / ("cat", "dog")[number % 2] / f"{number:02}.png"
         shutil.copy(source, source.with_name(f"copy-{source.name}"))
-    corpus = load(pictures, test_share=0.1)
+    corpus = load(pictures, test_fraction=0.1)
     parts = [set(shades(part)) for part in (corpus.train, corpus.valid, corpus.test)]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 20
 
@@ -99,7 +99,7 @@ def test_images_are_decoded_once_and_mapped(pictures):
     load(pictures)
     folders = sorted((pictures / "cache").iterdir())
     times = [path.stat().st_mtime_ns for path in (pictures / "cache").rglob("*")]
-    again = load(pictures, valid_share=0.3, most=2)  # other parts of the same pixels
+    again = load(pictures, valid_fraction=0.3, max_images=2)  # other parts of the same pixels
     assert times == [path.stat().st_mtime_ns for path in (pictures / "cache").rglob("*")]
     assert isinstance(again.train.pixels.base, np.ndarray)
     draw(pictures / "pictures" / "cat" / "new.png", grey=99)
@@ -228,8 +228,8 @@ def test_a_script_without_a_guard_still_gets_its_images(pictures):
     script = pictures / "script.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from headwise.vision.image_index import Files\n"
-        "files = Files(tuple(Path('pictures').rglob('*.png')), processes=2)\n"
+        "from headwise.vision.image_index import ImageFiles\n"
+        "files = ImageFiles(tuple(Path('pictures').rglob('*.png')), processes=2)\n"
         "print(len(list(files.looks())))\n"
     )
     done = subprocess.run([sys.executable, script], cwd=pictures, capture_output=True, text=True, check=False)

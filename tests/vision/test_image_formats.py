@@ -23,7 +23,7 @@ def noise(*shape):
 
 
 def load(root, **settings):
-    return load_images(ImagesConfig(root=str(root), cache=str(root / "cache"), valid_share=0.1, **settings))
+    return load_images(ImagesConfig(root=str(root), cache=str(root / "cache"), valid_fraction=0.1, **settings))
 
 
 def pairs(corpus):

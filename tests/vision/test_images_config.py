@@ -26,7 +26,7 @@ def test_a_size_is_one_side_or_rows_and_columns():
         ({"name": "digits", "format": "cofo"}, "format"),
         ({"name": "digits", "damaged": "keep"}, "damaged"),
         ({"name": "digits", "sise": 3}, "did you mean size"),
-        ({"train": "x", "valid_share": 0.6, "test_share": 0.5}, "leave nothing to train on"),
+        ({"train": "x", "valid_fraction": 0.6, "test_fraction": 0.5}, "leave nothing to train on"),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(fields, sentence):

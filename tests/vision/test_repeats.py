@@ -47,7 +47,7 @@ def test_the_setting_of_the_task_reaches_the_batches(repeats: int, tmp_path: Pat
     experiment = resolved(
         {
             "task": {"kind": "classify-images", "repeats": repeats},
-            "data": {"name": "digits", "most": 48, "valid_size": 8, "cache": str(tmp_path / "cache")},
+            "data": {"name": "digits", "max_images": 48, "valid_size": 8, "cache": str(tmp_path / "cache")},
             "model": "vit-tiny",
             "train": {"steps": 1, "batch_size": 12},
         }

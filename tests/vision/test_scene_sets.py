@@ -52,7 +52,9 @@ def test_what_was_damaged_is_drawn_again(tmp_path: Path) -> None:
 def test_held_out_scenes_stay_when_there_are_more_to_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for part, count in (("TEST", 3), ("VALID", 2)):
         monkeypatch.setattr(scene_sets, part, count)
-    few, more = (load_images(ImagesConfig(name="scenes", size=16, most=most, cache=str(tmp_path))) for most in (2, 4))
+    few, more = (
+        load_images(ImagesConfig(name="scenes", size=16, max_images=most, cache=str(tmp_path))) for most in (2, 4)
+    )
     same(few.test, more.test)
     same(few.valid, more.valid)
     assert len(few.train) == 2 and more.train.names == [f"scenes 1.{number}" for number in (5, 6, 7, 8)]

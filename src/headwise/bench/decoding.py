@@ -42,7 +42,7 @@ def random_sources(job: DecodeJob) -> list[list[int]]:
 def search(job: DecodeJob) -> DecodeConfig:
     rows = job.rows * job.beams
     return DecodeConfig(
-        beams=job.beams, max_length=job.length, extra=job.length, tokens_per_batch=rows * (job.source + 1)
+        beams=job.beams, max_length=job.length, max_extra=job.length, tokens_per_batch=rows * (job.source + 1)
     )
 
 

@@ -25,7 +25,7 @@ def prompts(job: GenerateJob) -> Outputs:
 
 
 def headwise(job: GenerateJob, int8: bool) -> Callable[[], Outputs]:
-    texts, limits = prompts(job), {"max_ratio": 0, "extra": job.length, "max_length": job.length}
+    texts, limits = prompts(job), {"max_ratio": 0, "max_extra": job.length, "max_length": job.length}
     config = DecodeConfig(beams=1, tokens_per_batch=job.rows * (job.prompt + 1), **limits)
     model = quantize(random_model(job)) if int8 else for_cpu(random_model(job), config)
     return lambda: [list(found[0].ids) for found in decode(model, texts, config)]

@@ -52,7 +52,7 @@ class OneStack(Config):
     @property
     def settings(self) -> dict[str, Any]:
         """The keys of our `[model]` table."""
-        positions = {"kind": "learned", "limit": self.limit}
+        positions = {"kind": "learned", "max_length": self.limit}
         return {"width": self.width, "depth": self.depth, "heads": self.heads, "positions": positions}
 
     def __str__(self) -> str:

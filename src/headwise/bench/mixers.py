@@ -37,13 +37,13 @@ def reaching(config: Any, length: int) -> Any:
     """A mixer or a score that is made for so many places, with enough of them."""
     if hasattr(config, "score"):
         config = config.changed(score=reaching(config.score, length))
-    return config.changed(limit=length) if getattr(config, "limit", length) < length else config
+    return config.changed(max_length=length) if getattr(config, "max_length", length) < length else config
 
 
 def linformer(job: MixerJob, length: int) -> nn.Module:
     from linformer import LinformerSelfAttention
 
-    rank, limit = job.mixer.rank, max(length, job.mixer.limit)
+    rank, limit = job.mixer.rank, max(length, job.mixer.max_length)
     return LinformerSelfAttention(job.width, limit, k=rank, heads=job.heads, dim_head=job.head_width)
 
 

@@ -19,33 +19,34 @@ from headwise.blocks.stream import Context, Stream
 
 
 class PrependClassTokens(nn.Module):
-    """Puts marks before the patches, in the middle of a stack."""
+    """Puts class_tokens before the patches, in the middle of a stack."""
 
-    def __init__(self, width: int, marks: int = 1):
+    def __init__(self, width: int, class_tokens: int = 1):
         super().__init__()
-        self.marks = nn.Parameter(torch.zeros(marks, width))
+        self.class_tokens = nn.Parameter(torch.zeros(class_tokens, width))
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        x = torch.cat((self.marks.expand(len(stream.x), -1, -1), stream.x), dim=1)  # (B, marks + T, D)
+        x = torch.cat((self.class_tokens.expand(len(stream.x), -1, -1), stream.x), dim=1)  # (B, class_tokens + T, D)
         return Stream(x, torch.arange(x.shape[1], device=x.device), grid=stream.grid)
 
 
 class ClassAttentionLayer(Wiring):
-    """z = x + f(norm([x; patches])), then z + g(norm(z)), for the marks x alone: what is looked at is not changed.
+    """z = x + f(norm([x; patches])), then z + g(norm(z)), for the class_tokens x alone: what is looked at is not
+    changed.
 
-    Class attention (equations 4-7) is attention of the marks at a memory which is all of the stream.
+    Class attention (equations 4-7) is attention of the class_tokens at a memory which is all of the stream.
     """
 
     closes = True
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        marks = count_class_tokens(stream)
-        x, patches = stream.x[:, :marks], stream.x[:, marks:]
+        class_tokens = count_class_tokens(stream)
+        x, patches = stream.x[:, :class_tokens], stream.x[:, class_tokens:]
         (inputs, norm, add), *others = zip(self.parts, self.norms, self.adds, strict=True)
         seen = stream.with_x(norm(stream.x))
-        x = add(x, inputs(Stream(seen.x[:, :marks], stream.pos[:marks]), seeing(seen, ctx).at(0)))
+        x = add(x, inputs(Stream(seen.x[:, :class_tokens], stream.pos[:class_tokens]), seeing(seen, ctx).at(0)))
         for place, (part, norm, add) in enumerate(others, 1):
-            x = add(x, part(Stream(norm(x), stream.pos[:marks]), ctx.at(place)))
+            x = add(x, part(Stream(norm(x), stream.pos[:class_tokens]), ctx.at(place)))
         return stream.with_x(torch.cat((x, patches), dim=1))
 
 
@@ -57,7 +58,7 @@ class PatchVotes(nn.Module):
         self.head = head
 
     def forward(self, stream: Stream) -> Tensor:
-        return self.head(stream.x[:, count_class_tokens(stream) :]).amax(1)  # (B, T - marks, L) -> (B, L)
+        return self.head(stream.x[:, count_class_tokens(stream) :]).amax(1)  # (B, T - class_tokens, L) -> (B, L)
 
 
 class Advised(ImageClassifier):

@@ -30,8 +30,10 @@ WIDER = 4  # how much wider a bottleneck's outputs are than its inside
 
 def mapped(stream: Stream) -> Tensor:
     """The tokens of a grid as a map: (B, hw, D) -> (B, D, h, w)."""
-    if marks := count_class_tokens(stream):
-        raise UserError(f"marks: a convolution has no place for the {marks} before the grid; set marks = 0")
+    if class_tokens := count_class_tokens(stream):
+        raise UserError(
+            f"class_tokens: a convolution has no place for the {class_tokens} before the grid; set class_tokens = 0"
+        )
     assert stream.grid is not None
     return stream.x.unflatten(1, stream.grid).permute(0, 3, 1, 2)
 

@@ -60,13 +60,13 @@ class SinePositions(ImagePositions):
         self.width = width
 
     def vectors(self, stream: Stream) -> Tensor:
-        marks = count_class_tokens(stream)
+        class_tokens = count_class_tokens(stream)
         assert stream.grid is not None
         real = torch.ones_like(stream.x[:1, :, 0]) if stream.keep is None else stream.keep
-        cells = real[:, marks:].double().unflatten(1, stream.grid)  # (B, T) -> (B, h, w)
+        cells = real[:, class_tokens:].double().unflatten(1, stream.grid)  # (B, T) -> (B, h, w)
         halves = [build_sinusoids(_turned(cells.cumsum(axis), axis), self.width // 2) for axis in (1, 2)]
         places = torch.cat(halves, dim=-1).flatten(1, 2)  # (B, h, w, C) -> (B, hw, C)
-        return F.pad(places, (0, 0, marks, 0)).to(stream.x.dtype)
+        return F.pad(places, (0, 0, class_tokens, 0)).to(stream.x.dtype)
 
 
 def _turned(count: Tensor, axis: int) -> Tensor:

@@ -115,14 +115,14 @@ class Router(nn.Module):
         self,
         width: int,
         experts: int,
-        choose: int = 1,
+        top_k: int = 1,
         normalise: bool = False,
         jitter: float = 0.01,
         balance: float = 0.01,
         z_loss: float = 0.0,
     ):
         super().__init__()
-        self.choose, self.normalise, self.jitter, self.balance, self.z_loss = choose, normalise, jitter, balance, z_loss
+        self.top_k, self.normalise, self.jitter, self.balance, self.z_loss = top_k, normalise, jitter, balance, z_loss
         self.weight = small(torch.empty(experts, width))
 
     def forward(self, tokens: Tensor, real: Tensor | None) -> Routes:
@@ -135,7 +135,7 @@ class Router(nn.Module):
                 inputs = inputs * torch.empty_like(inputs).uniform_(1 - self.jitter, 1 + self.jitter)
             logits = F.linear(inputs, self.weight.to(exact))  # (N, C) -> (N, E)
             p = logits.softmax(-1)
-            gates, chosen = p.topk(self.choose)  # (N, E) -> (N, J)
+            gates, chosen = p.topk(self.top_k)  # (N, E) -> (N, J)
             if self.normalise:
                 gates = gates / gates.sum(-1, keepdim=True)
             loss = self.loss(logits, p, chosen[:, 0], real) if self.training else p.new_zeros(())

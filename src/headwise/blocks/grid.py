@@ -25,7 +25,7 @@ Pair = tuple[int, int]
 def bare_grid(stream: Stream, who: str) -> Pair:
     """The grid of a stream that has nothing but it."""
     if count_class_tokens(stream):
-        raise UserError(f"marks: {who} has no place for class tokens; use marks = 0")
+        raise UserError(f"class_tokens: {who} has no place for class tokens; use class_tokens = 0")
     assert stream.grid is not None
     return stream.grid
 

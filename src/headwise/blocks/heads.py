@@ -39,7 +39,7 @@ class ChunkedLoss(torch.autograd.Function):
         bias: Tensor | None,
         labels: Tensor,
         pad: int,
-        smoothing: float,
+        label_smoothing: float,
         rows: int,
     ) -> tuple[Tensor, Tensor]:
         low = product_dtype(weight)
@@ -56,11 +56,11 @@ class ChunkedLoss(torch.autograd.Function):
             log_p = F.linear(x[part].to(low), table, shift).log_softmax(-1, dtype=exact)  # (n, V)
             label = labels[part].unsqueeze(-1)
             plain = -log_p.gather(-1, label)
-            smooth = -log_p.mean(-1, keepdim=True) if smoothing else plain
+            smooth = -log_p.mean(-1, keepdim=True) if label_smoothing else plain
             nll += (plain * real[part]).sum()
-            total += (((1 - smoothing) * plain + smoothing * smooth) * real[part]).sum()
+            total += (((1 - label_smoothing) * plain + label_smoothing * smooth) * real[part]).sum()
             if grad_x is not None and grad_weight is not None:
-                grad = slope_(log_p, label, smoothing)
+                grad = slope_(log_p, label, label_smoothing)
                 if grad_bias is not None:
                     grad_bias += (grad * real[part]).sum(0)
                 grad = grad.to(low)
@@ -82,12 +82,12 @@ class ChunkedLoss(torch.autograd.Function):
         return grad_x, grad_weight, (grad_bias[0] if grad_bias else None), None, None, None, None
 
 
-def slope_(log_p: Tensor, label: Tensor, smoothing: float) -> Tensor:
+def slope_(log_p: Tensor, label: Tensor, label_smoothing: float) -> Tensor:
     """p - (1-e) onehot(y) - e/V, written over log p."""
     grad = log_p.exp_()
-    if smoothing:
-        grad.sub_(smoothing / grad.shape[-1])
-    return grad.scatter_add_(-1, label, grad.new_full(label.shape, smoothing - 1))
+    if label_smoothing:
+        grad.sub_(label_smoothing / grad.shape[-1])
+    return grad.scatter_add_(-1, label, grad.new_full(label.shape, label_smoothing - 1))
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:
@@ -140,12 +140,12 @@ class MLMTransform(nn.Module):
 NEVER = -1e4  # a bias under which P is exactly 0, so that all other probabilities are as without the word
 
 
-def closing(vocab: int, unwritten: Sequence[int]) -> Tensor | None:
+def closing(vocab: int, suppress_ids: Sequence[int]) -> Tensor | None:
     """A fixed bias that keeps some words from being written; None where all may be."""
-    if not unwritten:
+    if not suppress_ids:
         return None
     bias = torch.zeros(vocab)
-    bias[list(unwritten)] = NEVER
+    bias[list(suppress_ids)] = NEVER
     return bias
 
 
@@ -160,7 +160,7 @@ class VocabularyHead(nn.Module):
         bias: bool = False,
         pad: int = 0,
         before: nn.Module | None = None,
-        unwritten: Sequence[int] = (),
+        suppress_ids: Sequence[int] = (),
     ):
         super().__init__()
         self.before = before if before is not None else nn.Identity()
@@ -169,13 +169,13 @@ class VocabularyHead(nn.Module):
         if bias:
             self.bias = nn.Parameter(torch.zeros(vocab))
         else:
-            self.register_buffer("bias", closing(vocab, unwritten), persistent=False)
+            self.register_buffer("bias", closing(vocab, suppress_ids), persistent=False)
         self.pad = pad
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(self.before(x), self.table.weight, self.bias)
 
-    def loss(self, x: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
+    def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
         """The loss of (B, T, C) against (B, T) labels; places whose label is the padding do not count."""
         x = self.before(x)
         flat, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)
@@ -184,5 +184,5 @@ class VocabularyHead(nn.Module):
             given = [None if tensor is None else tensor.detach() for tensor in given]
         # Chunks of about 16 MB stay near the caches; fewer rows would starve the matrix products.
         rows = max(128, 4_194_304 // self.table.num_embeddings)
-        total, nll = ChunkedLoss.apply(*given, labels, self.pad, smoothing, rows)
+        total, nll = ChunkedLoss.apply(*given, labels, self.pad, label_smoothing, rows)
         return Loss(total, nll, (labels != self.pad).sum())

@@ -54,28 +54,28 @@ class LearnedGridPositions(nn.Module):
     """A learned vector for each mark and each place of a grid; for another grid the places' vectors are interpolated
     (Dosovitskiy et al. 2021, section 3.2)."""
 
-    def __init__(self, width: int, grid: tuple[int, int], marks: int = 0, std: float = 0.0):
+    def __init__(self, width: int, grid: tuple[int, int], class_tokens: int = 0, std: float = 0.0):
         super().__init__()
-        self.grid, self.marks, self.std = grid, marks, std
-        self.table = nn.Parameter(torch.randn(marks + grid[0] * grid[1], width) * (std or 0.02))
+        self.grid, self.class_tokens, self.std = grid, class_tokens, std
+        self.table = nn.Parameter(torch.randn(class_tokens + grid[0] * grid[1], width) * (std or 0.02))
 
     def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
-        return x + (self.table if grid == self.grid else resized(self.table, self.marks, self.grid, grid))
+        return x + (self.table if grid == self.grid else resized(self.table, self.class_tokens, self.grid, grid))
 
 
-def resized(table: Tensor, marks: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
-    """The vectors of a grid's places for another grid, by bicubic interpolation; those of marks stay.
+def resized(table: Tensor, class_tokens: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """The vectors of a grid's places for another grid, by bicubic interpolation; those of class_tokens stay.
 
     >>> resized(torch.ones(5, 3), 1, (2, 2), (3, 4)).shape
     torch.Size([13, 3])
     """
-    places = table[marks:].view(1, *old, -1).permute(0, 3, 1, 2)  # (hw, D) -> (1, D, h, w)
+    places = table[class_tokens:].view(1, *old, -1).permute(0, 3, 1, 2)  # (hw, D) -> (1, D, h, w)
     places = F.interpolate(places, new, mode="bicubic", align_corners=False)
-    return torch.cat((table[:marks], places.flatten(2)[0].t()))
+    return torch.cat((table[:class_tokens], places.flatten(2)[0].t()))
 
 
 class SequencePositions(nn.Module):
-    """Positions of texts, for patches counted row by row and marks before them."""
+    """Positions of texts, for patches counted row by row and class_tokens before them."""
 
     def __init__(self, positions: nn.Module):
         super().__init__()
@@ -86,13 +86,13 @@ class SequencePositions(nn.Module):
 
 
 class ImageStem(nn.Module):
-    """pixels -> patches, marks before them, positions, dropout: a stream on a grid."""
+    """pixels -> patches, class_tokens before them, positions, dropout: a stream on a grid."""
 
     def __init__(
         self,
         patches: nn.Module,
         width: int,
-        marks: int = 0,
+        class_tokens: int = 0,
         positions: nn.Module | None = None,
         dropout: float = 0.0,
         norm: nn.Module | None = None,
@@ -100,7 +100,7 @@ class ImageStem(nn.Module):
         super().__init__()
         self.patches = patches
         self.norm = norm if norm is not None else nn.Identity()
-        self.marks = nn.Parameter(torch.zeros(marks, width)) if marks else None
+        self.class_tokens = nn.Parameter(torch.zeros(class_tokens, width)) if class_tokens else None
         self.positions = positions
         self.drop = make_dropout(dropout)
 
@@ -108,8 +108,8 @@ class ImageStem(nn.Module):
         cells = self.norm(self.patches(pixels))
         grid = (cells.shape[1], cells.shape[2])
         x = cells.flatten(1, 2)  # (B, h, w, D) -> (B, hw, D)
-        if self.marks is not None:
-            x = torch.cat((self.marks.expand(len(x), -1, -1), x), dim=1)  # (B, marks + hw, D)
+        if self.class_tokens is not None:
+            x = torch.cat((self.class_tokens.expand(len(x), -1, -1), x), dim=1)  # (B, class_tokens + hw, D)
         pos = torch.arange(x.shape[1], device=x.device)
         if self.positions is not None:
             x = self.positions(x, pos, grid)
@@ -140,7 +140,7 @@ class ImageEncoder(nn.Module):
 
 
 class TakeClassToken(nn.Module):
-    """One of the marks as the vector of the whole image."""
+    """One of the class_tokens as the vector of the whole image."""
 
     def __init__(self, number: int = 0):
         super().__init__()

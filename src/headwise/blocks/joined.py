@@ -23,7 +23,7 @@ class PrefixLM(LanguageModel):
     continues = False
 
     def forward(  # type: ignore[override]
-        self, source: Tensor, target: Tensor, labels: Tensor | None = None, smoothing: float = 0.0
+        self, source: Tensor, target: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0
     ) -> Tensor | Loss:
         """Logits (B, T, V) for (B, S) and (B, T) ids; with labels (B, T) their loss instead."""
         ids = torch.cat((source, target), dim=1)  # (B, S + T)
@@ -32,4 +32,4 @@ class PrefixLM(LanguageModel):
         x = self.decoder(ids.gather(1, order), Context()).x
         places = order.argsort(dim=1)[:, source.shape[1] :]  # (B, T) where the target's tokens went
         x = x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.shape[-1]))  # (B, S + T, C) -> (B, T, C)
-        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, smoothing)
+        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, label_smoothing)

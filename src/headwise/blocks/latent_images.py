@@ -43,16 +43,16 @@ class FourierPlaces(nn.Module):
 class PixelStem(nn.Module):
     """[widen(pixel); project(place)] for each pixel: a stream on a grid."""
 
-    def __init__(self, channels: int, positions: nn.Module, place_width: int, widen: nn.Module, project: nn.Module):
+    def __init__(self, channels: int, positions: nn.Module, position_width: int, widen: nn.Module, project: nn.Module):
         super().__init__()
-        self.channels, self.place_width = channels, place_width
+        self.channels, self.position_width = channels, position_width
         self.positions, self.widen, self.project = positions, widen, project
 
     def forward(self, pixels: Tensor) -> Stream:
         grid = cut(pixels, self.channels, 1)
         x = self.widen(pixels.flatten(2).mT)  # (B, C, h, w) -> (B, hw, C)
         pos = torch.arange(x.shape[1], device=x.device)
-        places = self.project(self.positions(x.new_zeros(1, len(pos), self.place_width), pos, grid))
+        places = self.project(self.positions(x.new_zeros(1, len(pos), self.position_width), pos, grid))
         return Stream(torch.cat((x, places.expand(len(x), -1, -1)), dim=-1), pos, grid=grid)
 
 

@@ -24,10 +24,10 @@ class TokenClassifier(nn.Module):
         super().__init__()
         self.encoder, self.head = encoder, head
 
-    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+    def forward(self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, T, L) for (B, T) ids; with labels (B, T) their loss instead."""
         x = self.encoder.tokens(self.encoder(ids, Context()))
-        return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
+        return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
 class MaskedLanguageModel(nn.Module):
@@ -45,7 +45,7 @@ class MaskedLanguageModel(nn.Module):
         return self.head.table.num_embeddings - 1
 
     def forward(
-        self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0, apart: Tensor | None = None
+        self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0, apart: Tensor | None = None
     ) -> Tensor | Loss:
         """Logits (B, T, V) for (B, T) ids; with labels, PAD where nothing is hidden, the loss of these places. With
         `apart` (B,), 1 where the second text does not follow the first, the loss of telling that is added, so that the
@@ -55,7 +55,7 @@ class MaskedLanguageModel(nn.Module):
         if labels is None:
             return self.head(x)
         hidden = labels != self.head.pad  # only these few rows meet the vocabulary
-        loss = self.head.loss(x[hidden], labels[hidden], smoothing)
+        loss = self.head.loss(x[hidden], labels[hidden], label_smoothing)
         if apart is None:
             return loss
         return replace(loss, total=loss.total + loss.count * F.cross_entropy(self.order(stream), apart))
@@ -68,10 +68,10 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         self.encoder, self.pool, self.head = encoder, pool, head
 
-    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+    def forward(self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, L) for (B, T) ids; with labels (B,) their loss instead."""
         x = self.pool(self.encoder(ids, Context(outputs_needed=count_needed_outputs([self.pool]))))
-        return self.head(x) if labels is None else self.head.loss(x, labels, smoothing)
+        return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
 class TextEncoder(nn.Module):
@@ -93,7 +93,7 @@ class SpanClassifier(nn.Module):
         super().__init__()
         self.encoder, self.head, self.end = encoder, head, end
 
-    def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
+    def forward(self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, T, 2) for (B, T) ids, of which only places in the second text are possible; with labels (B, 2)
         the loss of both places instead, nothing where they are -1."""
         ends = ids == self.end
@@ -106,10 +106,10 @@ class SpanClassifier(nn.Module):
         log_p = logits.log_softmax(1)
         plain = F.nll_loss(log_p, labels, ignore_index=-1, reduction="sum")
         count = (labels >= 0).sum().clamp(min=1)
-        if not smoothing:
+        if not label_smoothing:
             return Loss(plain, plain.detach(), count)
-        # Label smoothing over the places that are possible: of the others log P is minus infinity.
+        # label smoothing over the places that are possible: of the others log P is minus infinity.
         possible = second.unsqueeze(-1)
         uniform = -log_p.masked_fill(~possible, 0.0).sum(1) / possible.sum(1)  # (B, T, 2) -> (B, 2)
-        smooth = (1 - smoothing) * plain + smoothing * uniform[labels >= 0].sum()
+        smooth = (1 - label_smoothing) * plain + label_smoothing * uniform[labels >= 0].sum()
         return Loss(smooth, plain.detach(), count)

@@ -136,7 +136,9 @@ class GenerativeModel(nn.Module):
     def max_length(self) -> int:
         """How many positions there are for what it writes; 0: any number."""
         positions = self.decoder.embed.positions
-        return positions.limit - (self.decoder.opening is not None) if isinstance(positions, LearnedPositions) else 0
+        return (
+            positions.max_length - (self.decoder.opening is not None) if isinstance(positions, LearnedPositions) else 0
+        )
 
     @property
     def ragged(self) -> bool:
@@ -170,12 +172,12 @@ class EncoderDecoder(GenerativeModel):
         return self.encoder.embed.table.num_embeddings
 
     def forward(
-        self, source: Tensor, target: Tensor, labels: Tensor | None = None, smoothing: float = 0.0
+        self, source: Tensor, target: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0
     ) -> Tensor | Loss:
         """Logits (B, T, V) for (B, S) and (B, T) ids; with labels (B, T) their loss instead."""
         # A context of its own for the decoder: the streams differ, and so do their masks.
         x = self.decoder(target, Context(self.encoder.read(source))).x
-        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, smoothing)
+        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, label_smoothing)
 
     def start(self, source: Tensor, beams: int = 1) -> DecodingState:
         """Read the sources (B, S); the state has `beams` rows for each."""
@@ -197,15 +199,16 @@ class LanguageModel(GenerativeModel):
         super().__init__()
         self.decoder = decoder
         self.start_id, self.end_id = start_id, end_id
-        self.recall = max(
-            (part.recall for part in decoder.modules() if isinstance(part, SegmentRecurrenceProjection)), default=0
+        self.memory_length = max(
+            (part.memory_length for part in decoder.modules() if isinstance(part, SegmentRecurrenceProjection)),
+            default=0,
         )
 
     def forward(
         self,
         ids: Tensor,
         labels: Tensor | None = None,
-        smoothing: float = 0.0,
+        label_smoothing: float = 0.0,
         pos: Tensor | None = None,
         segment: Tensor | None = None,
         carried: Cache = NO_CACHE,
@@ -213,13 +216,13 @@ class LanguageModel(GenerativeModel):
         """Logits (B, T, V) of the token after each; with labels (B, T) their loss instead. `segment` (B, T) numbers
         the documents that share a row, `pos` (B, T) their tokens; `carried` has what the segments before left."""
         x = self.decoder(ids, Context(cache=carried), pos=pos, segment=segment).x
-        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, smoothing)
+        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, label_smoothing)
 
     def start(self, prompt: Tensor, beams: int = 1) -> DecodingState:
         """Read the prompts (B, P), which may be empty; where the model is `ragged`, shorter ones may be padded on
         either side. The state has `beams` rows for each."""
         ids = prompt.repeat_interleave(beams, 0)  # (B, P) -> (R, P)
-        cache = DecodingCache(len(ids), beams, limit=self.recall)
+        cache = DecodingCache(len(ids), beams, limit=self.memory_length)
         if ids.shape[1]:
             self.decoder.stack(self._embedded(ids, cache), Context(cache=cache).at("decoder"))
         return DecodingState({}, cache, Plan(self.decoder, Context(cache=cache, record=NO_RECORD)), ids.shape[1])

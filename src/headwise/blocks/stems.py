@@ -59,5 +59,5 @@ class Regrid(nn.Module):
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         if count_class_tokens(stream) or stream.grid is None:
-            raise UserError("marks: tokens before the patches cannot be merged with them; use marks = 0")
+            raise UserError("class_tokens: tokens before the patches cannot be merged with them; use class_tokens = 0")
         return self.stem(stream.x.mT.unflatten(2, stream.grid))  # (B, hw, D) -> (B, D, h, w)

@@ -61,7 +61,7 @@ def chosen(
     from headwise.config.base import validate
     from headwise.config.experiment import Experiment, parse_changes
     from headwise.config.images import ImagesConfig
-    from headwise.config.tasks import RecogniseConfig
+    from headwise.config.tasks import ClassifyImagesConfig
 
     if what[0].endswith(".toml"):
         if len(what) > 1 or data:
@@ -76,7 +76,7 @@ def chosen(
     if not data:
         raise UserError("--data: name a set of images or a folder of them, such as --data digits")
     tables = [parse_changes([f"augment={name}"])["augment"] for name in what]
-    task = validate(RecogniseConfig, {"augment": tables})
+    task = validate(ClassifyImagesConfig, {"augment": tables})
     source = {"train": data} if Path(data).exists() else {"name": data}
     return validate(ImagesConfig, source, "--data"), task.augment, data
 

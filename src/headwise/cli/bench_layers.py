@@ -147,7 +147,7 @@ def length(
         every = [timing.to_json(row["attention"]) for row in found for timing in row.values()]
         print(json_format.dumps({"width": width, "rows": rows, "threads": threads, "results": every}, indent=1))
         return
-    columns = ("length", "rnn ms", "lstm ms", "att ms", "rnn/att", "CPU", "lstm/att", "CPU", "turns", "att")
+    columns = ("length", "rnn ms", "lstm ms", "att ms", "rnn/att", "CPU", "lstm/att", "CPU", "layer_pattern", "att")
     table(note, columns, [_over_length(row) for row in found])
     print("turns: matrix products that wait for one another, of a recurrent layer and of attention (att)")
 

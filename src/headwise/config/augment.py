@@ -229,7 +229,7 @@ class AdversarialConfig(Config):
     at each image, the first as it is, each later one at pixels that were moved further against the model."""
 
     steps: int = Field(1, ge=1)  # 1: images as they are; the paper has 3
-    radius: float = Field(2 / 255, gt=0)  # the furthest that a pixel moves
+    radius: float = Field(2 / 255, gt=0)  # the max_distance that a pixel moves
     step: float = Field(1 / 255, gt=0)
     share: float = Field(2 / 3, gt=0, le=1)  # of the budget; after it, images as they are
     weight: float = Field(3.0, gt=0)  # of the loss on moved pixels

@@ -47,11 +47,11 @@ class DataConfig(Config):
     one_to_one: bool = False  # the targets are tags, one for each word of the source; the tagging task sets it
     reverse: bool = False  # learn the second side -> the first
     prefix: str = ""  # put before every source, such as "summarize: "
-    valid_share: float = Field(0.05, gt=0, lt=1)
+    valid_fraction: float = Field(0.05, gt=0, lt=1)
     valid_size: int = Field(2000, gt=0)  # a held-out validation part has at most about this many pairs
-    test_share: float = Field(0.0, ge=0, lt=1)
+    test_fraction: float = Field(0.0, ge=0, lt=1)
     max_length: int = Field(512, gt=0)  # tokens; pairs with a longer side are left out of training
-    lower: bool = False
+    lowercase: bool = False
     normalise: Form = ""
 
     @field_validator("train", "valid", "test", mode="before")
@@ -72,8 +72,8 @@ class DataConfig(Config):
             raise ValueError(f"the format '{self.format}' has one side, which nothing can `reverse`; leave it out")
         if self.prefix and self.format in UNPAIRED:
             raise ValueError(f"the format '{self.format}' has no sources to put a `prefix` before; leave it out")
-        if self.valid_share + self.test_share >= 1:
-            raise ValueError("valid_share and test_share leave nothing to train on; make them smaller")
+        if self.valid_fraction + self.test_fraction >= 1:
+            raise ValueError("valid_fraction and test_fraction leave nothing to train on; make them smaller")
         return self
 
 

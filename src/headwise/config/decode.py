@@ -28,7 +28,7 @@ class DecodeConfig(Config):
     length_penalty: float = Field(default=0.6, ge=0, description="alpha of score = log P / ((5 + |Y|) / 6)^alpha")
 
     max_ratio: float = Field(default=1.0, ge=0, description="longest output: max_ratio * source length + extra")
-    extra: int = Field(default=50, ge=0, description="longest output: max_ratio * source length + extra")
+    max_extra: int = Field(default=50, ge=0, description="longest output: max_ratio * source length + extra")
     max_length: int = Field(default=1024, ge=1, description="longest output whatever the source")
     min_length: int = Field(default=0, ge=0, description="shortest output, unless the longest is shorter")
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
@@ -41,7 +41,7 @@ class DecodeConfig(Config):
     seed: int = Field(default=0, ge=0, description="of the draws")
 
     repetition_penalty: float = Field(default=1.0, gt=0, description="above 1: tokens that were there are less likely")
-    no_repeat: int = Field(default=0, ge=0, description="n: no sequence of n tokens comes twice; 0: any may")
+    no_repeat_ngram: int = Field(default=0, ge=0, description="n: no sequence of n tokens comes twice; 0: any may")
 
     replace_unknown: bool = Field(default=False, description="write unknown words as the source's words they look at")
     dictionary: str = Field(default="", description="file of source TAB target, for words so replaced")
@@ -71,7 +71,7 @@ class DecodeConfig(Config):
     @property
     def looks_back(self) -> bool:
         """Whether the next token depends on more than the model: on what was written before it."""
-        return bool(self.stop or self.min_length or self.no_repeat) or self.repetition_penalty != 1
+        return bool(self.stop or self.min_length or self.no_repeat_ngram) or self.repetition_penalty != 1
 
     @property
     def rows(self) -> int:
@@ -80,7 +80,7 @@ class DecodeConfig(Config):
 
     def limit(self, source_length: int) -> int:
         """The most tokens an output may have, the end mark not counted."""
-        return max(1, min(int(self.max_ratio * source_length) + self.extra, self.max_length))
+        return max(1, min(int(self.max_ratio * source_length) + self.max_extra, self.max_length))
 
 
 GREEDY = DecodeConfig()

@@ -29,10 +29,10 @@ class ImagesConfig(Config):
     channels: Literal[0, 1, 3] = 0  # 0: as the files have them
     classes: tuple[str, ...] = ()  # what numbered labels are called, from 0; empty: by their numbers
     damaged: Literal["refuse", "skip"] = "refuse"  # what to do with an image that cannot be decoded
-    most: int = Field(0, ge=0)  # how many images to train on; 0: all
-    valid_share: float = Field(0.05, gt=0, lt=1)
+    max_images: int = Field(0, ge=0)  # how many images to train on; 0: all
+    valid_fraction: float = Field(0.05, gt=0, lt=1)
     valid_size: int = Field(5000, gt=0)  # a held-out validation part has at most about this many images
-    test_share: float = Field(0.0, ge=0, lt=1)
+    test_fraction: float = Field(0.0, ge=0, lt=1)
     mean: tuple[float, ...] = ()  # of each channel, in 0..1; empty: measured on the training images
     std: tuple[float, ...] = ()
 
@@ -54,6 +54,6 @@ class ImagesConfig(Config):
             raise ValueError('there is nothing to learn from; set `train`, or `name` (such as "digits")')
         if len(self.mean) != len(self.std):
             raise ValueError("`mean` and `std` are one number each for every channel; give both or neither")
-        if self.valid_share + self.test_share >= 1:
-            raise ValueError("valid_share and test_share leave nothing to train on; make them smaller")
+        if self.valid_fraction + self.test_fraction >= 1:
+            raise ValueError("valid_fraction and test_fraction leave nothing to train on; make them smaller")
         return self

@@ -13,7 +13,7 @@ ROWS = (
     # the model
     ("d_model hidden_size n_embd embed_dim dim model_dim emb_dim embedding_dim width", "model.width model.widths"),
     ("encoder_embed_dim decoder_embed_dim hidden_dim", "model.width model.widths"),
-    ("embedding_size", "model.embedding_width model.embedding"),
+    ("embedding_size", "model.embedding_width"),
     ("n_heads n_head nhead num_heads num_attention_heads attention_heads heads", "model.heads"),
     ("encoder_attention_heads decoder_attention_heads", "model.heads"),
     ("num_layers n_layer n_layers num_hidden_layers num_blocks n_blocks layers depth", "model.depth model.depths"),
@@ -48,17 +48,17 @@ ROWS = (
     # lengths
     (
         "max_position_embeddings n_positions max_source_positions max_target_positions",
-        "model.positions.limit task.context decode.max_length data.max_length",
+        "model.positions.max_length task.context decode.max_length data.max_length",
     ),
     (
         "block_size context_length context_size n_ctx context",
-        "task.context data.max_length model.positions.limit decode.context",
+        "task.context data.max_length model.positions.max_length decode.context",
     ),
     (
         "seq_len seq_length max_seq_len max_seq_length sequence_length",
-        "task.context data.max_length model.positions.limit decode.max_length",
+        "task.context data.max_length model.positions.max_length decode.max_length",
     ),
-    ("max_length max_len", "decode.max_length data.max_length task.context model.positions.limit"),
+    ("max_length max_len", "decode.max_length data.max_length task.context model.positions.max_length"),
     # data and words
     ("vocab_size n_vocab vocabulary_size", "tokeniser.size"),
     ("tokenizer tokenizer_name tokenizer_type", "tokeniser.kind"),
@@ -85,20 +85,20 @@ ROWS = (
     ("max_steps max_iters max_update total_steps num_steps num_training_steps steps", "train.steps"),
     ("num_train_epochs max_epochs max_epoch num_epochs n_epochs epochs", "train.epochs"),
     ("minutes", "train.minutes"),
-    ("max_grad_norm clip_grad clip_norm gradient_clip_val grad_clip clip", "train.clip"),
+    ("max_grad_norm clip_grad clip_norm gradient_clip_val grad_clip clip", "train.clip_norm"),
     ("gradient_accumulation_steps accumulate_grad_batches grad_accum_steps update_freq", "train.accumulate"),
     ("accumulation_steps accumulate", "train.accumulate"),
-    ("label_smoothing label_smoothing_factor smoothing", "train.smoothing"),
+    ("label_smoothing label_smoothing_factor smoothing", "train.label_smoothing"),
     ("early_stopping_patience patience", "train.patience"),
     ("fp16 bf16 amp mixed_precision dtype torch_dtype precision", "train.precision"),
     ("eval_steps eval_interval eval_every val_check_interval validate_every", "train.validate_every"),
     ("logging_steps log_interval log_every_n_steps log_every", "train.log_every"),
     ("save_steps save_interval_updates checkpoint_interval", "train.checkpoint_every"),
-    ("save_total_limit", "train.keep"),
+    ("save_total_limit", "train.keep_checkpoints"),
     ("ema_decay model_ema_decay", "train.ema"),
     ("torch_compile compile", "train.compile"),
     ("device", "train.device"),
-    ("layer_decay layerwise_lr_decay", "tuning.rate_decay"),
+    ("layer_decay layerwise_lr_decay", "tuning.layer_lr_decay"),
     ("lora_r lora_rank", "tuning.lora.rank"),
     ("lora_alpha", "tuning.lora.alpha"),
     ("lora_dropout", "tuning.lora.dropout"),
@@ -113,19 +113,19 @@ ROWS = (
     ("max_new_tokens max_gen_len", "decode.max_length"),
     ("min_new_tokens min_length min_len", "decode.min_length"),
     ("max_len_a", "decode.max_ratio"),
-    ("max_len_b", "decode.extra"),
+    ("max_len_b", "decode.max_extra"),
     ("temperature do_sample sampling", "decode.temperature"),
     ("top_k sampling_topk", "decode.top_k"),
     ("top_p sampling_topp", "decode.top_p"),
     ("repetition_penalty", "decode.repetition_penalty"),
-    ("no_repeat_ngram_size", "decode.no_repeat"),
+    ("no_repeat_ngram_size", "decode.no_repeat_ngram"),
     ("stop_strings stop_sequences", "decode.stop"),
 )
 GUESSES: dict[str, tuple[str, ...]] = {name: tuple(keys.split()) for names, keys in ROWS for name in names.split()}
 
 # what else to know of a key of ours
 OF_KEYS = {
-    "model.positions.limit": 'with kind = "learned"',
+    "model.positions.max_length": 'with kind = "learned"',
     "model.positions.base": 'with kind = "rotary"',
     "model.positions.buckets": 'with kind = "t5"',
     "model.image": "in an experiment data.size decides it",

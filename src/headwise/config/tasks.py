@@ -47,12 +47,14 @@ class TransduceConfig(TaskConfig):
     kind: Literal["transduce"] = "transduce"
     score: Literal["auto", "bleu", "ser", "wer", "rouge"] = "auto"
     sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
-    own_inputs: AnyOwnInputs = Never()  # scheduled sampling: how often the decoder reads its own tokens in training
-    joined: bool = False  # by a language model, which reads source and target as one text
+    scheduled_sampling: AnyOwnInputs = (
+        Never()
+    )  # scheduled sampling: how often the decoder reads its own tokens in training
+    prefix_lm: bool = False  # by a language model, which reads source and target as one text
 
     @property
     def shape(self) -> str:
-        return "language-model" if self.joined else self.kind
+        return "language-model" if self.prefix_lm else self.kind
 
 
 @TASKS.add
@@ -75,7 +77,7 @@ class LanguageModelConfig(TaskConfig):
     def for_model(self, model: ModelConfig) -> LanguageModelConfig:
         if self.order != "auto":
             return self
-        recalls = getattr(model, "recall", 0) and not self.packing
+        recalls = getattr(model, "memory_length", 0) and not self.packing
         return self.changed(order="stream" if recalls else "shuffled")
 
 
@@ -85,14 +87,14 @@ class MaskedConfig(TaskConfig):
 
     unpaired = True
     kind: Literal["masked"] = "masked"
-    context: int = Field(128, ge=4)  # tokens that are read at once, marks included; longer texts are cut
-    share: float = Field(0.15, gt=0, lt=1)  # of the words, to be guessed
+    context: int = Field(128, ge=4)  # tokens that are read at once, special tokens included; longer texts are cut
+    mask_rate: float = Field(0.15, gt=0, lt=1)  # of the words, to be guessed
     next_sentence: bool | Literal["auto"] = "auto"  # auto: where the model can tell the texts of a pair apart
 
     def for_model(self, model: ModelConfig) -> MaskedConfig:
         if self.next_sentence != "auto":
             return self
-        able = getattr(model, "token_types", 0) > 1 and getattr(model, "order_head", True)
+        able = getattr(model, "token_types", 0) > 1 and getattr(model, "next_sentence_head", True)
         return self.changed(next_sentence=able)
 
 
@@ -104,8 +106,8 @@ class DenoiseConfig(TaskConfig):
     unpaired = True
     kind: Literal["denoise"] = "denoise"
     context: int = Field(512, ge=4)  # tokens that are read at once, the end mark included; longer texts are cut
-    share: float = Field(0.15, gt=0, lt=1)  # of the tokens, missing
-    span: float = Field(3.0, ge=1)  # tokens that are missing in a row, in the mean
+    noise_density: float = Field(0.15, gt=0, lt=1)  # of the tokens, missing
+    mean_span: float = Field(3.0, ge=1)  # tokens that are missing in a row, in the mean
 
 
 @TASKS.add
@@ -128,7 +130,7 @@ class ClassifyConfig(TaskConfig):
 
 
 @TASKS.add
-class RecogniseConfig(TaskConfig):
+class ClassifyImagesConfig(TaskConfig):
     """Learn a label for each image. `augment` changes images in training, in this order. A `teacher` is a run that was
     trained before; what it says counts beside the labels (Touvron et al. 2021)."""
 
@@ -139,9 +141,11 @@ class RecogniseConfig(TaskConfig):
     adversarial: AdversarialConfig = AdversarialConfig()
     repeats: int = Field(1, ge=1)  # how often an epoch has an image; as many images as before (Berman et al. 2019)
     teacher: str = ""  # RUN, RUN@step-N or a Hugging Face folder
-    distil: Literal["hard", "soft"] = "hard"  # learn the teacher's labels, or its probabilities
+    distillation: Literal["hard", "soft"] = "hard"  # learn the teacher's labels, or its probabilities
     temperature: float = Field(3.0, gt=0)  # of the probabilities
-    share: float = Field(0.0, ge=0, lt=1)  # of the teacher in the loss; 0: a half if hard, a tenth if soft
+    distillation_weight: float = Field(
+        0.0, ge=0, lt=1
+    )  # of the teacher in the loss; 0: a half if hard, a tenth if soft
 
 
 def _in_place(augment: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -173,7 +177,7 @@ class CaptionConfig(TransduceConfig):
     reads = "images"
     kind: Literal["caption"] = "caption"  # type: ignore[assignment]
     score: Literal["bleu", "ser", "wer", "rouge"] = "bleu"
-    joined: Literal[False] = False  # an image is no part of a text
+    prefix_lm: Literal[False] = False  # an image is no part of a text
     augment: InPlace = ()
 
 

@@ -94,8 +94,8 @@ class TrainConfig(Config):
 
     optimizer: slot(OPTIMIZERS) = Adam()  # type: ignore[valid-type]
     schedule: slot(SCHEDULES) = Cosine()  # type: ignore[valid-type]
-    smoothing: Share = 0.1
-    clip: Amount = 1.0  # gradient clipping: the largest global norm
+    label_smoothing: Share = 0.1
+    clip_norm: Amount = 1.0  # gradient clipping: the largest global norm
     nan: Literal["stop", "skip"] = "stop"  # what to do with an update that is not finite
 
     log_every: Positive = 50
@@ -104,8 +104,8 @@ class TrainConfig(Config):
     patience: Count = 0  # early stopping: validations without a better score
     checkpoint_every: Count = 0  # steps
     checkpoint_minutes: Amount = 5.0
-    keep: Positive = 3  # checkpoints that stay, besides the best one
-    average: Count = 0  # how many of the last checkpoints `average` weights are the mean of
+    keep_checkpoints: Positive = 3  # checkpoints that stay, besides the best one
+    average_checkpoints: Count = 0  # how many of the last checkpoints `average_checkpoints` weights are the mean of
     ema: Share = 0.0  # decay of the exponential moving average of the weights
 
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: mixed precision (autocast)

@@ -35,7 +35,7 @@ class TuningConfig(Config):
 
     freeze: tuple[str, ...] = ()  # patterns of parameters that stay as they are
     unfreeze: tuple[str, ...] = ()  # of these, or of what `lora` freezes, those that learn after all
-    rate_decay: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the learning rate, from each layer to the one below
+    layer_lr_decay: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the learning rate, from each layer to the one below
     lora: LoraConfig = LoraConfig()
 
 

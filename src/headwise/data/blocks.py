@@ -2,7 +2,7 @@
 
 A document of n tokens asks for n + 1 predictions: BOS and the n tokens are read, the n tokens and EOS are to be
 predicted. All predictions of a corpus are numbered in a row; a block is named by the place of its first one. Tokens are
-read from the mapped examples when a batch needs them, and the marks are put in there.
+read from the mapped examples when a batch needs them, and the special tokens are put in there.
 
 Letters: B rows, T positions, N places.
 """

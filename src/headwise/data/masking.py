@@ -47,7 +47,7 @@ class MaskedBatch:
 
 
 class Masking(DenoisingBlocks):
-    """Texts or pairs of at most `context` tokens, the opening mark and the end marks included. `mask` is the id that
+    """Texts or pairs of at most `context` tokens, the opening mark and the end tokens included. `mask` is the id that
     stands for what is hidden; all words have smaller ones."""
 
     def __init__(

@@ -43,12 +43,12 @@ def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise:
     """Read, tokenise and cache a corpus.
 
     Given a config, tokenisers are learnt from the training pairs, or from a sample of them where texts are many. Given
-    tokenisers (those of a run that is resumed or fine-tuned), these decide, and `data.lower` and `data.normalise` say
-    nothing.
+    tokenisers (those of a run that is resumed or fine-tuned), these decide, and `data.lowercase` and `data.normalise`
+    say nothing.
     """
     corpus = load_corpus(data)
     if isinstance(tokeniser, TokeniserConfig):
-        normalise = Normaliser(data.normalise, data.lower)
+        normalise = Normaliser(data.normalise, data.lowercase)
         tokeniser = Tokenisers.train(corpus.sample, tokeniser, normalise)
     root = cache_root(data.cache)
     key = _key(corpus, tokeniser, data)

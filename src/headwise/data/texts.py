@@ -87,7 +87,7 @@ def pieces(text: str, size: int = PIECE) -> Iterator[str]:
 def whole(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """The pairs with their targets in one piece.
 
-    >>> list(whole([("", "a"), ("", "b"), ("", Rest(" c"))]))
+    >>> list(whole([("", "a"), ("", "b"), ("", Continuation(" c"))]))
     [('', 'a'), ('', 'b c')]
     """
     source, parts = "", list[str]()

@@ -24,7 +24,7 @@ def split_words(tokeniser: Tokeniser, texts: Sequence[str]) -> list[list[list[in
     """The tokens of each word of each text, at least one.
 
     >>> from headwise.text.vocabulary import Characters
-    >>> in_pieces(Characters("abc"), ["ab c"])
+    >>> split_words(Characters("abc"), ["ab c"])
     [[[4, 5], [6]]]
     """
     if isinstance(tokeniser, Words):

@@ -41,8 +41,8 @@ def decode(
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each source, best first.
 
-    Sources are token ids as a tokeniser gives them, without marks, or images as a model reads them. What a source gets
-    does not depend on the others. The tokeniser of the outputs is needed where the config has stop strings.
+    Sources are token ids as a tokeniser gives them, without special tokens, or images as a model reads them. What a
+    source gets does not depend on the others. The tokeniser of the outputs is needed where the config has stop strings.
     """
     if isinstance(model, Engine):
         if config.looks_back:

@@ -19,7 +19,9 @@ from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD
 from headwise.text.base import Tokeniser
 
-Source = Sequence[int] | Tensor  # token ids without marks, as a tokeniser gives them; or an image (C, H, W), normalised
+Source = (
+    Sequence[int] | Tensor
+)  # token ids without special tokens, as a tokeniser gives them; or an image (C, H, W), normalised
 
 
 def length(source: Source) -> int:
@@ -93,7 +95,7 @@ class Request:
         return padded.repeat_interleave(self.config.rows, 0).to(self.device)  # (B, P) -> (R, P)
 
     def opening(self, model: Generator) -> Tensor:
-        """What `start` reads, (B, S), padded on the right: sources with their end marks; or, where the model goes on
+        """What `start` reads, (B, S), padded on the right: sources with their end tokens; or, where the model goes on
         with them, all tokens before the last, which is the first to be stepped. Images as they are."""
         images = [source for source in self.sources if isinstance(source, Tensor)]
         if images:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Token ids without start and end marks; `score` ranks, `log_prob` is the model's log P, end included."""
+    """Token ids without start and end tokens; `score` ranks, `log_prob` is the model's log P, end included."""
 
     ids: tuple[int, ...]
     score: float

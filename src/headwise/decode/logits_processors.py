@@ -45,8 +45,8 @@ class HistoryProcessors(LogitsProcessors):
         return logits if penalty == 1 else penalize_repeats(logits, self.past, penalty)
 
     def finish(self, log_probs: Tensor, limits: Tensor, done: int) -> None:
-        if self.config.no_repeat:
-            forbid_repeats(log_probs, self.past, self.config.no_repeat)
+        if self.config.no_repeat_ngram:
+            forbid_repeats(log_probs, self.past, self.config.no_repeat_ngram)
         if done < self.config.min_length:
             log_probs[:, self.end].masked_fill_(limits > done, -torch.inf)
         if self.tokeniser and self.config.stop:
@@ -63,7 +63,7 @@ def penalize_repeats(logits: Tensor, past: Tensor, penalty: float) -> Tensor:
 
     DISCREPANCY: the paper divides all; dividing a negative one would make its token likelier, so these are multiplied.
 
-    >>> penalised(torch.tensor([[0.0, 3.0, -3.0, 3.0]]), torch.tensor([[1, 2, 1]]), 1.5).tolist()
+    >>> penalize_repeats(torch.tensor([[0.0, 3.0, -3.0, 3.0]]), torch.tensor([[1, 2, 1]]), 1.5).tolist()
     [[0.0, 2.0, -4.5, 3.0]]
     """
     there = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, past, True)

@@ -52,10 +52,10 @@ class SkipGram(nn.Module):
         steps = [Adagrad(self.vectors), Adagrad(self.contexts)]
         loss = 0.0
         for epoch in range(config.epochs):
-            kept = thinned(text, counts / len(text), config.sample, random)
+            kept = thinned(text, counts / len(text), config.subsample, random)
             total, pairs, done = self.counts.new_zeros((), dtype=torch.float64), 0, 0
             for found in rows(kept, config.window, random):
-                rate = config.rate * (1 - (epoch + done / max(len(kept), 1)) / config.epochs)
+                rate = config.lr * (1 - (epoch + done / max(len(kept), 1)) / config.epochs)
                 total += self.learn(found, noise, steps, rate)
                 pairs += int(found.pairs.sum())
                 done += found.words.size
@@ -82,7 +82,7 @@ class SkipGram(nn.Module):
         random = np.random.default_rng(0)
         counts = self.counts.cpu().numpy()
         noise = Noise(counts, self.config.power, random)
-        text = thinned(Text.of(texts), counts / counts.sum(), self.config.sample, random)
+        text = thinned(Text.of(texts), counts / counts.sum(), self.config.subsample, random)
         device = self.vectors.device
         wins, pairs = [np.zeros(0)], [np.zeros(0)]
         for found in rows(text, self.config.window, random, shrink=False):

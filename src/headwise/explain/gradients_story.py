@@ -108,7 +108,7 @@ def _clipped(given: Gradients, found: Findings) -> Step:
         f"The same network, over {found.descent} steps, learns to end at zero; its loss after some updates. A gradient "
         "of huge norm points the right way and leads too far: one step, and nothing is finite any more. (Training then "
         f"refuses every further update, so the weights stay what they are.) Scaled down to norm {CLIP:g} "
-        "(`train.clip`), it leads downhill. What has overflowed already, no clipping brings back.",
+        "(`train.clip_norm`), it leads downhill. What has overflowed already, no clipping brings back.",
         ((Matrix("loss by update", values, rows, tuple(map(str, SHOWN)), 1, powers=True),),),
     )
 

@@ -65,7 +65,7 @@ class Completer:
         longest: int = 32,
     ):
         self.model, self.tokeniser, self.device = model, tokeniser, torch.device(device)
-        self.config = DecodeConfig(beams=beams, max_ratio=0, extra=longest, max_length=longest)
+        self.config = DecodeConfig(beams=beams, max_ratio=0, max_extra=longest, max_length=longest)
         self.pieces = pieces(tokeniser)
         self.whole = isinstance(tokeniser, Words)  # each token is a word, and whatever comes next ends it
         self.inside = self._where(not self.whole and wordy(piece) for piece in self.pieces)
@@ -151,7 +151,7 @@ def wordy(piece: bytes) -> bool:
 
 
 def pieces(tokeniser: Tokeniser) -> list[bytes]:
-    """The bytes of each token; marks have none."""
+    """The bytes of each token; special tokens have none."""
     named = tokeniser.vocabulary[UNK + 1 :]
     if isinstance(tokeniser, Bytes):
         found = [bytes([byte]) for byte in range(256)]

@@ -244,4 +244,4 @@ def load(
 def create_task(experiment: Experiment, tokenisers: Tokenisers) -> Task:
     """The experiment's task with these vocabularies."""
     config = experiment.task.for_model(experiment.model)
-    return task_class(config.kind)(config, tokenisers, experiment.train.smoothing)
+    return task_class(config.kind)(config, tokenisers, experiment.train.label_smoothing)

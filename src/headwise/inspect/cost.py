@@ -88,7 +88,7 @@ def room(model: nn.Module) -> list[int]:
     """How many tokens each side has places for, where these are counted."""
     sides = [side for side in model.children() if isinstance(side, Encoder | Decoder)]
     return [
-        side.embed.positions.limit - (side.opening is not None)
+        side.embed.positions.max_length - (side.opening is not None)
         for side in sides
         if isinstance(side.embed.positions, LearnedPositions)
     ] or [64]

@@ -3,8 +3,8 @@ what it looks at, for each head of each layer.
 
     d = 1/N sum_i sum_j a_ij |x_i - x_j|
 
-over patches alone: what goes to marks is left out, and the rest of a row counts as one. Heads that are local in the
-lowest layers do what a convolution would.
+over patches alone: what goes to class_tokens is left out, and the rest of a row counts as one. Heads that are local in
+the lowest layers do what a convolution would.
 
 Letters: B images, H heads, N patches that ask, M that are looked at.
 """
@@ -96,7 +96,7 @@ def placed(gazes: Sequence[Gaze]) -> list[Gaze]:
 def mean_distance(gaze: Gaze, size: Grid) -> Tensor:
     """For images of `size` pixels, (B, H). Of weights with signs their sizes count."""
     assert gaze.asks is not None
-    weights = gaze.weights[..., gaze.marks :, gaze.marks :].abs()  # (B, H, N, M)
+    weights = gaze.weights[..., gaze.class_tokens :, gaze.class_tokens :].abs()  # (B, H, N, M)
     shares = weights / weights.sum(-1, keepdim=True).clamp(min=colour.TINY)
     return (shares * apart(gaze.asks, gaze.seen, size).to(shares)).sum(-1).mean(-1)
 

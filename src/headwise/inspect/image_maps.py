@@ -31,8 +31,8 @@ Stood = dict[LayerPath, tuple[Part, Stream, Context]]
 
 @dataclass(frozen=True, eq=False)
 class Gaze:
-    """One attention at images. Queries and keys may have marks before their grids; queries that stand on none are
-    latents, slots or words, or marks by themselves."""
+    """One attention at images. Queries and keys may have class_tokens before their grids; queries that stand on none
+    are latents, slots or words, or class_tokens by themselves."""
 
     path: LayerPath
     cells: Tensor  # (B, H, Tq, Tk), or (BW, H, T, T) where windows of a grid were looked at one by one
@@ -46,24 +46,24 @@ class Gaze:
         return self.cells if self.tiling is None else assembled(self.cells, self.tiling)
 
     @property
-    def marks(self) -> int:
+    def class_tokens(self) -> int:
         """How many keys stand before their grid."""
         return self.cells.shape[-1] - prod(self.seen) if self.tiling is None else 0
 
     @property
     def by_marks(self) -> bool:
-        """Whether marks alone ask, of patches and of themselves (class attention)."""
-        return self.asks is None and self.marks == self.cells.shape[-2]
+        """Whether class_tokens alone ask, of patches and of themselves (class attention)."""
+        return self.asks is None and self.class_tokens == self.cells.shape[-2]
 
     def heat(self, asker: Grid | None = None) -> Tensor:
         """What the place `asker` of the grid looks at, for each image and head: (B, H, h, w). Without one, what the
-        marks look at, or else all queries on average."""
+        class_tokens look at, or else all queries on average."""
         if asker is not None and self.asks is not None:
-            rows = self.weights[:, :, self.marks + asker[0] * self.asks[1] + asker[1]]
+            rows = self.weights[:, :, self.class_tokens + asker[0] * self.asks[1] + asker[1]]
         else:
-            own = self.marks if self.asks or self.by_marks else 0
+            own = self.class_tokens if self.asks or self.by_marks else 0
             rows = self.weights[:, :, : own or None].mean(2)
-        return rows[..., self.marks :].unflatten(-1, self.seen)  # (B, H, Tk) -> (B, H, h, w)
+        return rows[..., self.class_tokens :].unflatten(-1, self.seen)  # (B, H, Tk) -> (B, H, h, w)
 
 
 def assembled(cells: Tensor, tiling: WindowPartition) -> Tensor:

@@ -44,7 +44,7 @@ def data(scene: Scene, title: str) -> dict[str, Any]:
 
 
 def look(gaze: Gaze, number: int, those: Asked) -> dict[str, Any]:
-    """One attention: its heads' rows of weights, marks first, in units; who asks beside the patches, by name."""
+    """One attention: its heads' rows of weights, class tokens first, in units; who asks beside the patches, by name."""
     outside = gaze.asks is None and not gaze.by_marks
     rows = gaze.weights[0][:, list(those.names)] if outside else gaze.weights[0]  # (H, Q, T)
     return {
@@ -52,7 +52,7 @@ def look(gaze: Gaze, number: int, those: Asked) -> dict[str, Any]:
         "heads": (rows * UNITS).round().int().tolist(),
         "asks": gaze.asks,
         "names": [visible(name) for name in those.names.values()] if outside else [],
-        "marks": gaze.marks,
+        "class_tokens": gaze.class_tokens,
         "grid": gaze.seen,
         "lines": [] if gaze.tiling is None else borders(gaze.tiling),
     }

@@ -63,8 +63,8 @@ def rolled(scene: Scene) -> Shown:
     """What the class token, or all tokens on average, hold of each patch after all layers."""
     held, first, last = rollout(scene.gazes), scene.gazes[0], scene.gazes[-1]
     grid, place = last.asks or last.seen, scene.asker(last.asks)
-    marks = len(held) - prod(grid)
-    rows = held[: marks or None] if place is None else held[marks + place[0] * grid[1] + place[1]][None]
+    class_tokens = len(held) - prod(grid)
+    rows = held[: class_tokens or None] if place is None else held[class_tokens + place[0] * grid[1] + place[1]][None]
     # half of every layer is a residual, so tokens hold nearly as much of any patch: what differs is drawn
     heat = Heat("rollout", rows.mean(0).view(first.seen), boxes=scene.frames(last), relative=True)  # (N,) -> (h, w)
     return scene.sheet([heat], f"attention rollout {scene.asks(last)}")
@@ -97,7 +97,7 @@ def queries(scene: Scene) -> Shown:
     those = asked(scene.model, scene)
     found = those.gazes(scene.model)
     number, gaze = list(scene.numbered(found).items())[-1]
-    weights = scene.of_heads(gaze.weights[0])[:, gaze.marks :].unflatten(1, gaze.seen)  # (Q, T) -> (Q, h, w)
+    weights = scene.of_heads(gaze.weights[0])[:, gaze.class_tokens :].unflatten(1, gaze.seen)  # (Q, T) -> (Q, h, w)
     heats = [Heat(name, weights[query], boxes=those.boxes.get(query, ())) for query, name in those.names.items()]
     return scene.sheet(heats, f"look {number} of {len(found)} at the image, {scene.which}")
 

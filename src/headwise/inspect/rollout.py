@@ -4,8 +4,8 @@ patch is left in a token after all layers, if attention and residuals were all t
     R_l = (A_l + I) / 2 R_{l-1}
 
 with A_l the mean of the heads, its rows summing to one (of weights with signs, their sizes count). Where tokens change
-between layers, what they hold goes on: merged tokens hold the mean of those that they are made of, marks that come late
-hold nothing yet.
+between layers, what they hold goes on: merged tokens hold the mean of those that they are made of, class_tokens that
+come late hold nothing yet.
 
 Letters: T tokens, N patches of the first grid.
 """
@@ -32,16 +32,18 @@ def rollout(gazes: Sequence[Gaze]) -> Tensor:
         )
     first = gazes[0]
     grid: Grid | None = first.seen
-    held = F.pad(torch.eye(prod(first.seen)).to(first.cells), (0, 0, first.marks, 0))  # marks are no patches: (T, N)
+    held = F.pad(
+        torch.eye(prod(first.seen)).to(first.cells), (0, 0, first.class_tokens, 0)
+    )  # class_tokens are no patches: (T, N)
     for gaze in gazes:
-        held = mixed(gaze) @ carried(held, grid, gaze.seen, gaze.marks)
+        held = mixed(gaze) @ carried(held, grid, gaze.seen, gaze.class_tokens)
         grid = gaze.seen if gaze.by_marks else gaze.asks
     return held
 
 
 def mixed(gaze: Gaze) -> Tensor:
-    """(A + I) / 2. Class attention leaves patches as they are; queries that are fewer than the keys, and no marks,
-    begin anew, without a residual."""
+    """(A + I) / 2. Class attention leaves patches as they are; queries that are fewer than the keys, and no
+    class_tokens, begin anew, without a residual."""
     if gaze.asks not in (None, gaze.seen):
         raise UserError("--view rollout: needs queries and keys that are the same tokens; use --view heads")
     weights = gaze.weights[0].mean(0).abs()  # (H, Tq, Tk) -> (Tq, Tk)
@@ -53,9 +55,9 @@ def mixed(gaze: Gaze) -> Tensor:
     return torch.cat(((shares + same[:queries]) / 2, same[queries:]))
 
 
-def carried(held: Tensor, old: Grid | None, new: Grid, marks: int) -> Tensor:
-    """What tokens hold on the grid of the next layer, which may be coarser and may have more marks before it. Where the
-    queries before stood on no grid of their own, they are this layer's tokens already."""
+def carried(held: Tensor, old: Grid | None, new: Grid, class_tokens: int) -> Tensor:
+    """What tokens hold on the grid of the next layer, which may be coarser and may have more class_tokens before it.
+    Where the queries before stood on no grid of their own, they are this layer's tokens already."""
     if old is None:
         return held
     before = len(held) - prod(old)
@@ -63,4 +65,4 @@ def carried(held: Tensor, old: Grid | None, new: Grid, marks: int) -> Tensor:
     if old != new:
         cells = places.t().unflatten(1, old)  # (hw, N) -> (N, h, w)
         places = F.adaptive_avg_pool2d(cells, new).flatten(1).t()  # -> (h'w', N)
-    return F.pad(torch.cat((held[:before], places)), (0, 0, marks - before, 0))
+    return F.pad(torch.cat((held[:before], places)), (0, 0, class_tokens - before, 0))

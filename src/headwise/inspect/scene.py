@@ -119,8 +119,8 @@ class Scene:
         """Who asks, in words."""
         if self.asker(gaze.asks) is not None:
             return "of the framed patch"
-        if gaze.marks and (gaze.asks or gaze.by_marks):
-            return "of the class token" if gaze.marks == 1 else f"of the {gaze.marks} marks"
+        if gaze.class_tokens and (gaze.asks or gaze.by_marks):
+            return "of the class token" if gaze.class_tokens == 1 else f"of the {gaze.class_tokens} class_tokens"
         return "of all tokens on average"
 
     def frames(self, gaze: Gaze) -> tuple[Box, ...]:

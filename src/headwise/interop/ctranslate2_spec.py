@@ -54,7 +54,7 @@ SCORE_MODS = {
 }
 
 
-ABSENT = ("key_value_heads", "embedding_norm", "embedding_width", "token_types", "unwritten")
+ABSENT = ("key_value_heads", "embedding_norm", "embedding_width", "token_types", "suppress_ids")
 KNOWN = {"positions": tuple(POSITIONS), "norm": ("layer", "rms"), "wiring": ("pre", "post")}
 
 
@@ -102,7 +102,7 @@ def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
     decoder = TransformerDecoderSpec(**_options(config, stacks["decoder"]))
     if config.positions.kind == "rotary":
         del encoder.position_encodings  # there by default in encoders alone
-    encoder.scale_embeddings = decoder.scale_embeddings = config.scaled
+    encoder.scale_embeddings = decoder.scale_embeddings = config.scale_embeddings
     spec = TransformerSpec(encoder, decoder)
     # Copies: quantising scales the weights where they are.
     state = {key: value.detach().to("cpu", torch.float32, copy=True) for key, value in model.state_dict().items()}
@@ -181,7 +181,7 @@ def _terms(state: Mapping[str, Tensor], config: TransformerConfig, ours: str, th
     kind = config.positions.kind
     found: dict[str, Any] = {theirs + leaf: state[ours + own] for own, leaf in SCORE_MODS.get(kind, {}).items()}
     if kind == "t5":
-        found[f"{theirs}relative_attention_max_distance"] = np.int32(config.positions.furthest)
+        found[f"{theirs}relative_attention_max_distance"] = np.int32(config.positions.max_distance)
     return found
 
 
@@ -192,7 +192,7 @@ def _position_table(state: Mapping[str, Tensor], config: TransformerConfig, side
 
     positions = config.positions
     if positions.kind == "learned":
-        return state[f"{side}.embed.positions.table"][positions.unused :]
+        return state[f"{side}.embed.positions.table"][positions.offset :]
     if positions.kind == "sinusoid":
         return build_sinusoids(torch.arange(ROWS), config.width, positions.halves).float()
     return torch.zeros(ROWS, config.width) if positions.kind == "none" else None

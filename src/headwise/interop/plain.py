@@ -49,7 +49,7 @@ def plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
         raise UserError(f"{name}.layers: score terms of a single attention cannot be exported")
     if any(attention.score.kind != "scaled" for attention in attentions):
         raise UserError(f"{name}.layers: only attention with score = 'scaled' can be exported")
-    if any(attention.recall or not attention.key_bias for attention in attentions):
+    if any(attention.memory_length or not attention.key_bias for attention in attentions):
         raise UserError(f"{name}.layers: attention that recalls segments or has no key_bias cannot be exported")
     counted = [(a.heads or config.heads, a.head_width or config.head_width) for a in attentions]
     shapes = {(heads, head_width or config.width // heads) for heads, head_width in counted}

@@ -46,7 +46,7 @@ class ModelParts:
     dropout: float = 0.0
     tie: str = "auto"
     output_bias: bool = False
-    unwritten: tuple[int, ...] = ()
+    suppress_ids: tuple[int, ...] = ()
     start_id: int = 1
     pool: str = "mean"
     pairs: bool = False  # whether it can tell the texts of a pair apart
@@ -59,7 +59,9 @@ class ModelParts:
             if self.tie == "auto":
                 return self.build_vocabulary_head(count, None)
             raise UserError(f"tie: words of {self.width} channels cannot be outputs of {width}; use tie = 'none'")
-        return VocabularyHead(width, count, table, self.output_bias, before=self.before(), unwritten=self.unwritten)
+        return VocabularyHead(
+            width, count, table, self.output_bias, before=self.before(), suppress_ids=self.suppress_ids
+        )
 
     def build_encoder(self, vocab: int) -> Encoder:
         """An encoder with a table of its own."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import Activation, AnyPosition, LearnedConfig
+from headwise.config.parts import Activation, AnyPosition, LearnedPositionsConfig
 from headwise.models.layered import TwoStacksConfig
 from headwise.text import EOS
 
@@ -27,8 +27,8 @@ class BartConfig(TwoStacksConfig):
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     activation: Activation = "gelu"
-    positions: AnyPosition = LearnedConfig(limit=1024, unused=2)
-    scaled: bool = False
+    positions: AnyPosition = LearnedPositionsConfig(max_length=1024, offset=2)
+    scale_embeddings: bool = False
     embedding_norm: bool = True
 
     def init_weights(self, model: nn.Module) -> None:
@@ -44,6 +44,6 @@ SIZES: dict[str, dict[str, Any]] = {
         "width": 32,
         "heads": 4,
         "depth": 2,
-        "positions": {"kind": "learned", "limit": 64, "unused": 2},
+        "positions": {"kind": "learned", "max_length": 64, "offset": 2},
     },
 }

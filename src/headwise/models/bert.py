@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from headwise.config.model import PoolKind
-from headwise.config.parts import Activation, AnyNorm, AnyPosition, LayerNormConfig, LearnedConfig
+from headwise.config.parts import Activation, AnyNorm, AnyPosition, LayerNormConfig, LearnedPositionsConfig
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class BertConfig(OneStackConfig):
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     activation: Activation = "gelu"
-    positions: AnyPosition = LearnedConfig(limit=512)
+    positions: AnyPosition = LearnedPositionsConfig(max_length=512)
     norm: AnyNorm = LayerNormConfig(eps=1e-12)
-    scaled: bool = False
+    scale_embeddings: bool = False
     embedding_norm: bool = True
     token_types: int = Field(2, ge=0)
     pool: PoolKind = "pooler"
@@ -51,7 +51,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "large": {"width": 1024, "heads": 16, "depth": 24},
     "base-cased": {},
-    "tiny": {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "limit": 64}},
+    "tiny": {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "max_length": 64}},
 }
 VOCABULARIES = {"base-cased": 28_996}
 ALBERT_SIZES: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import Activation, AnyPart, AnyPosition, BigBirdMixerConfig, LearnedConfig
+from headwise.config.parts import Activation, AnyPart, AnyPosition, BigBirdMixerConfig, LearnedPositionsConfig
 from headwise.models.bert import BertConfig
 from headwise.models.layered import Parts, StackConfig
 
@@ -27,7 +27,7 @@ class BigBirdConfig(BertConfig):
     kind: Literal["bigbird"] = "bigbird"  # type: ignore[assignment]
     activation: Activation = "gelu_tanh"
     mixer: AnyPart = BigBirdMixerConfig()
-    positions: AnyPosition = LearnedConfig(limit=4096)
+    positions: AnyPosition = LearnedPositionsConfig(max_length=4096)
     extra: int = Field(0, ge=0)  # tokens of the model's own that see all and are seen by all
 
     def layer(self, memory: bool) -> Parts:
@@ -53,6 +53,6 @@ SIZES: dict[str, dict[str, Any]] = {
         "heads": 4,
         "depth": 2,
         "mixer": {"kind": "bigbird", "block": 4, "random": 1},
-        "positions": {"kind": "learned", "limit": 64},
+        "positions": {"kind": "learned", "max_length": 64},
     },
 }

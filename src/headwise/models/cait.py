@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class ClassStageConfig(PatchModelConfig):
-    """Marks join the patches after all other layers; then they look at them with the part `across`."""
+    """Marks join the patches after all other layers; then they look at them with the part `cross_attention`."""
 
-    marks: int = Field(1, ge=1)
+    class_tokens: int = Field(1, ge=1)
     class_depth: int = Field(2, ge=1)  # layers in which they do
 
     def encoder(self) -> ImageEncoder:
@@ -40,11 +40,11 @@ class ClassStageConfig(PatchModelConfig):
     def stem(self) -> nn.Module:
         from headwise.blocks.images import ImageStem, PatchEmbedding
 
-        positions = self.positions.on_grid(self.width, self.grid(self.patch), marks=0)
+        positions = self.positions.on_grid(self.width, self.grid(self.patch), class_tokens=0)
         return ImageStem(PatchEmbedding(self.channels, self.width, self.patch), self.width, 0, positions, self.dropout)
 
     def patch_stages(self) -> list[Stack]:
-        """What the patches go through before there are marks."""
+        """What the patches go through before there are class_tokens."""
         return [self._stack(self.stacks()[0], causal=False)]
 
     def _class_stage(self) -> Stack:
@@ -56,9 +56,9 @@ class ClassStageConfig(PatchModelConfig):
         def norm() -> nn.Module:
             return self.norm.build(self.width)
 
-        parts = (self.across, self.feedforward)
+        parts = (self.cross_attention, self.feedforward)
         layers = [ClassAttentionLayer([part.build(site) for part in parts], norm, add) for _ in range(self.class_depth)]
-        return Stack([PrependClassTokens(self.width, self.marks), *layers], norm())
+        return Stack([PrependClassTokens(self.width, self.class_tokens), *layers], norm())
 
 
 class CaitConfig(ClassStageConfig):

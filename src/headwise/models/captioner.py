@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPosition, GridConfig, SinusoidConfig
+from headwise.config.parts import AnyPosition, LearnedGridPositionsConfig, SinusoidalPositionsConfig
 from headwise.errors import UserError
 from headwise.models.layered import StackConfig
 from headwise.models.vit import PatchModelConfig
@@ -18,10 +18,12 @@ class CaptionerConfig(PatchModelConfig):
 
     tasks = ("caption",)
     kind: Literal["captioner"] = "captioner"
-    marks: int = Field(0, ge=0)
-    positions: AnyPosition = GridConfig(std=3.0)  # with the 0.02 of classifiers it learns what there is, but not where
+    class_tokens: int = Field(0, ge=0)
+    positions: AnyPosition = LearnedGridPositionsConfig(
+        std=3.0
+    )  # with the 0.02 of classifiers it learns what there is, but not where
     decoder: StackConfig = StackConfig(depth=6)
-    word_positions: AnyPosition = SinusoidConfig()
+    word_positions: AnyPosition = SinusoidalPositionsConfig()
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         from torch import nn

@@ -31,7 +31,7 @@ class CnnConfig(HierarchicalConfig):
     stride: int = Field(1, ge=1)  # of the first convolution; for larger images, or in less time
     depths: tuple[int, ...] = Field((1, 1, 1), min_length=1)  # layers of each stage
     mixers: tuple[AnyPart, ...] = ()  # what stands at the end of a stage, each with a residual add
-    mixed: tuple[int, ...] = (2,)  # at the end of which stages, counted from 1
+    mixer_stages: tuple[int, ...] = (2,)  # at the end of which stages, counted from 1
     heads: int = Field(4, ge=1)  # of mixers that have some
 
     @property
@@ -52,7 +52,7 @@ class CnnConfig(HierarchicalConfig):
 
         first = ConvNorm(self.channels, self.width, 3, self.stride, relu)
         stages = residual_stages(self.width, self.widths, self.depths, basic)
-        for number in self.mixed if self.mixers else ():
+        for number in self.mixer_stages if self.mixers else ():
             stages[number - 1] = Stack([*stages[number - 1].layers, *self._between(self.widths[number - 1])])
         return ImageEncoder(ImageStem(ConvPatches(self.channels, first), self.width), Stack(stages))
 

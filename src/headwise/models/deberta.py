@@ -20,7 +20,7 @@ from headwise.config.parts import (
     AnyPart,
     AnyPosition,
     AttentionConfig,
-    DisentangledConfig,
+    DisentangledAttentionConfig,
     LayerNormConfig,
 )
 from headwise.errors import UserError
@@ -38,13 +38,13 @@ class DebertaConfig(OneStackConfig):
     heads: int = Field(12, ge=1)
     activation: Activation = "gelu"
     mixer: AnyPart = AttentionConfig(key_bias=False)
-    positions: AnyPosition = DisentangledConfig()
+    positions: AnyPosition = DisentangledAttentionConfig()
     norm: AnyNorm = LayerNormConfig(eps=1e-7)
-    scaled: bool = False
+    scale_embeddings: bool = False
     embedding_norm: bool = True
     pool: PoolKind = "pooler_gelu"
     mask_decoder: int = Field(2, ge=0)  # how often the last layer is asked for hidden words; 0: as any other layer
-    limit: int = Field(512, ge=1)  # absolute positions that the mask decoder knows
+    max_length: int = Field(512, ge=1)  # absolute positions that the mask decoder knows
 
     def init_weights(self, model: nn.Module) -> None:
         from headwise.models.init_weights import init_normal
@@ -64,7 +64,7 @@ class DebertaConfig(OneStackConfig):
             raise UserError("positions: the mask decoder asks for some words of a tree alone; use mask_decoder = 0")
         model = super().build(vocab, outputs, task)
         if decodes:
-            positions = LearnedPositions(self.width, self.limit)
+            positions = LearnedPositions(self.width, self.max_length)
             model.encoder.stack = MaskDecoder(model.encoder.stack, positions, self.mask_decoder)
         return model
 
@@ -72,5 +72,11 @@ class DebertaConfig(OneStackConfig):
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "large": {"width": 1024, "heads": 16, "depth": 24},
-    "tiny": {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "deberta", "furthest": 16}, "limit": 64},
+    "tiny": {
+        "width": 32,
+        "heads": 4,
+        "depth": 2,
+        "positions": {"kind": "deberta", "max_distance": 16},
+        "max_length": 64,
+    },
 }

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 class DeiTConfig(ViTConfig):
     kind: Literal["deit"] = "deit"  # type: ignore[assignment]
-    marks: int = Field(2, ge=1)
-    voices: int = Field(0, ge=0)  # how many marks have a head, the first ones; 0: all
+    class_tokens: int = Field(2, ge=1)
+    class_heads: int = Field(0, ge=0)  # how many class_tokens have a head, the first ones; 0: all
     drop_path: float = Field(0.1, ge=0, lt=1)
 
     def build_heads(self, outputs: int) -> list[nn.Module]:
-        return super().build_heads(outputs)[: self.voices or self.marks]
+        return super().build_heads(outputs)[: self.class_heads or self.class_tokens]
 
 
-PLAIN = {"marks": 1}
+PLAIN = {"class_tokens": 1}
 TI, S = {"width": 192, "heads": 3}, {"width": 384, "heads": 6}
 SIZES: dict[str, dict[str, Any]] = {
     "b-distilled": {},

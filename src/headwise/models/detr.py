@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from pydantic import Field
 
 from headwise.config.base import Table, slot
-from headwise.config.parts import AnyPart, AnyPosition, BuildContext, NoPositionConfig, PlacedConfig
+from headwise.config.parts import AnyPart, AnyPosition, BuildContext, NoPositionsConfig, PositionedAttentionConfig
 from headwise.config.parts.placed import MEMORY_PLACES, PLACES
 from headwise.errors import UserError
 from headwise.models.cnn import CnnConfig
@@ -49,16 +49,18 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
     kind: Literal["detr"] = "detr"
     image: tuple[Side, Side] = (800, 1066)
     backbone: AnyBackbone = ResNetConfig(norm="frozen")
-    frozen: int = Field(2, ge=0)  # how many of the backbone's stages do not learn, of which its stem is the first
-    backbone_pace: float = Field(0.1, gt=0)  # how fast the others learn, as a share of the rate
+    frozen_stages: int = Field(
+        2, ge=0
+    )  # how many of the backbone's stages do not learn, of which its stem is the first
+    backbone_lr_scale: float = Field(0.1, gt=0)  # how fast the others learn, as a share of the rate
     queries: int = Field(100, ge=1)  # the most objects that can be found in an image
     width: int = Field(256, ge=1)
     hidden: int = Field(2048, ge=0)
     depth: int = Field(6, ge=1)
     decoder: StackConfig = StackConfig(depth=6)
-    mixer: AnyPart = PlacedConfig()
-    across: AnyPart = PlacedConfig(attend_to="memory")
-    positions: AnyPosition = NoPositionConfig()
+    mixer: AnyPart = PositionedAttentionConfig()
+    cross_attention: AnyPart = PositionedAttentionConfig(attend_to="memory")
+    positions: AnyPosition = NoPositionsConfig()
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         return super().stacks()[0], self.decoder
@@ -109,10 +111,10 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
 
     def _hold(self, backbone: Any) -> None:
         """Let the backbone's lower stages stay as they are, and the others learn slowly."""
-        for stage in (backbone.stem, *backbone.stack.layers)[: self.frozen]:
+        for stage in (backbone.stem, *backbone.stack.layers)[: self.frozen_stages]:
             stage.requires_grad_(False)
         for weight in backbone.parameters():
-            weight.pace = self.backbone_pace
+            weight.pace = self.backbone_lr_scale
 
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -121,8 +123,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {
         "image": 64,
         "backbone": {"kind": "resnet", "width": 32, "depths": (1, 1), "bottleneck": False},
-        "frozen": 0,
-        "backbone_pace": 1.0,
+        "frozen_stages": 0,
+        "backbone_lr_scale": 1.0,
         "queries": 12,
         "width": 128,
         "heads": 4,
@@ -135,8 +137,8 @@ SIZES: dict[str, dict[str, Any]] = {
         "image": 16,
         "channels": 1,
         "backbone": {"kind": "resnet", "width": 8, "depths": (1, 1), "bottleneck": False},
-        "frozen": 0,
-        "backbone_pace": 1.0,
+        "frozen_stages": 0,
+        "backbone_lr_scale": 1.0,
         "queries": 4,
         "width": 32,
         "heads": 4,

@@ -2,7 +2,7 @@
 
 A decoder alone for inputs of up to 11,000 tokens: layers that see their own block of 256 tokens take turns with layers
 that see all of the past through compressed keys and values, L-M-L-M-L. To answer a source, train it joined
-(`task.joined`). `feedforward = "experts"` gives it the paper's mixtures of experts.
+(`task.prefix_lm`). `feedforward = "experts"` gives it the paper's mixtures of experts.
 
 Sizes are those of 2017's base Transformer. The paper does not say which of the layers have experts; here it is all.
 """

@@ -19,7 +19,7 @@ from headwise.config.parts import (
     AnyPosition,
     FourierConfig,
     LayerNormConfig,
-    LearnedConfig,
+    LearnedPositionsConfig,
 )
 from headwise.models.layered import OneStackConfig
 
@@ -37,9 +37,9 @@ class FNetConfig(OneStackConfig):
     heads: int = Field(12, ge=1)
     activation: Activation = "gelu_tanh"
     mixer: AnyPart = FourierConfig()
-    positions: AnyPosition = LearnedConfig(limit=512)
+    positions: AnyPosition = LearnedPositionsConfig(max_length=512)
     norm: AnyNorm = LayerNormConfig(eps=1e-12)
-    scaled: bool = False
+    scale_embeddings: bool = False
     embedding_norm: bool = True
     token_types: int = Field(4, ge=0)
     pool: PoolKind = "pooler"
@@ -62,5 +62,5 @@ class FNetConfig(OneStackConfig):
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "large": {"width": 1024, "heads": 16, "depth": 24},
-    "tiny": {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "limit": 64}},
+    "tiny": {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "max_length": 64}},
 }

@@ -21,8 +21,8 @@ from headwise.config.parts import (
     AnyPosition,
     AnyWiring,
     AttentionConfig,
-    LearnedConfig,
-    PreConfig,
+    LearnedPositionsConfig,
+    PreNormConfig,
     WindowConfig,
 )
 from headwise.models.layered import OneStackConfig, Parts
@@ -41,8 +41,8 @@ class GptConfig(OneStackConfig):
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     activation: Activation = "gelu_tanh"
-    positions: AnyPosition = LearnedConfig(limit=512)
-    scaled: bool = False
+    positions: AnyPosition = LearnedPositionsConfig(max_length=512)
+    scale_embeddings: bool = False
     pool: PoolKind = "last"
 
     def init_weights(self, model: nn.Module) -> None:
@@ -55,8 +55,8 @@ class Gpt2Config(GptConfig):
     """GPT-2."""
 
     kind: Literal["gpt2"] = "gpt2"  # type: ignore[assignment]
-    positions: AnyPosition = LearnedConfig(limit=1024)
-    wiring: AnyWiring = PreConfig()
+    positions: AnyPosition = LearnedPositionsConfig(max_length=1024)
+    wiring: AnyWiring = PreNormConfig()
 
     def init_weights(self, model: nn.Module) -> None:
         from headwise.models.init_weights import init_gpt2
@@ -68,15 +68,15 @@ class Gpt3Config(Gpt2Config):
     """GPT-3: dense layers and layers with a band take turns."""
 
     kind: Literal["gpt3"] = "gpt3"  # type: ignore[assignment]
-    positions: AnyPosition = LearnedConfig(limit=2048)
-    band: int = Field(128, ge=1)  # tokens that a banded layer sees, itself included
+    positions: AnyPosition = LearnedPositionsConfig(max_length=2048)
+    window: int = Field(128, ge=1)  # tokens that a banded layer sees, itself included
 
     def pattern(self) -> tuple[Parts, ...]:
-        banded = AttentionConfig(score_mods=(WindowConfig(left=self.band - 1, right=0),))
+        banded = AttentionConfig(score_mods=(WindowConfig(left=self.window - 1, right=0),))
         return (self.mixer, self.feedforward), (banded, self.feedforward)
 
 
-TINY = {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "limit": 64}}
+TINY = {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "max_length": 64}}
 SIZES: dict[str, dict[str, Any]] = {"base": {}, "tiny": TINY}
 GPT2_SIZES: dict[str, dict[str, Any]] = {
     "small": {},
@@ -94,5 +94,5 @@ GPT3_SIZES: dict[str, dict[str, Any]] = {
     "2.7b": {"width": 2560, "heads": 32, "depth": 32},
     "6.7b": {"width": 4096, "heads": 32, "depth": 32},
     "13b": {"width": 5120, "heads": 40, "depth": 40},
-    "tiny": {**TINY, "band": 2},
+    "tiny": {**TINY, "window": 2},
 }

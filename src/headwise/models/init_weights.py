@@ -38,8 +38,8 @@ def init_normal(model: nn.Module, std: float = 0.02) -> None:
 
 
 def init_truncated_normal(model: nn.Module, width: int) -> None:
-    """Matrices, convolutions' kernels, marks and places of a grid N(0, std^2) cut at 2, which hardly cuts anything, as
-    in timm; biases zero (Touvron et al. 2021). `width` is the model's, at its widest.
+    """Matrices, convolutions' kernels, class_tokens and places of a grid N(0, std^2) cut at 2, which hardly cuts
+    anything, as in timm; biases zero (Touvron et al. 2021). `width` is the model's, at its widest.
 
     DISCREPANCY: 0.02 is of the published widths, of which the narrowest is 192. Narrower models begin with more: one of
     32 channels knew 94 % of scikit-learn's digits after 150 steps instead of 38 %.
@@ -50,7 +50,7 @@ def init_truncated_normal(model: nn.Module, width: int) -> None:
             nn.init.trunc_normal_(module.weight, std=std)
             if isinstance(bias := getattr(module, "bias", None), nn.Parameter):
                 nn.init.zeros_(bias)
-        for name in ("marks", "table"):
+        for name in ("class_tokens", "table"):
             if isinstance(tensor := getattr(module, name, None), nn.Parameter):
                 nn.init.trunc_normal_(tensor, std=getattr(module, "std", 0.0) or std)
 

@@ -24,8 +24,8 @@ from headwise.config.parts import (
     BuildContext,
     LayerNormConfig,
     MlpConfig,
-    PostConfig,
-    SinusoidConfig,
+    PostNormConfig,
+    SinusoidalPositionsConfig,
 )
 from headwise.text import BOS
 
@@ -69,10 +69,10 @@ class LayeredConfig(ModelConfig):
     hidden: int = Field(0, ge=0)  # of the feed-forward network; 0: four times the width
     activation: Activation = "relu"
     mixer: AnyPart = AttentionConfig()  # what a layer mixes its tokens with
-    across: AnyPart = AttentionConfig(attend_to="memory")  # what a decoder's layer looks at its memory with
+    cross_attention: AnyPart = AttentionConfig(attend_to="memory")  # what a decoder's layer looks at its memory with
     feedforward: AnyPart = MlpConfig()
-    positions: AnyPosition = SinusoidConfig()
-    wiring: AnyWiring = PostConfig()
+    positions: AnyPosition = SinusoidalPositionsConfig()
+    wiring: AnyWiring = PostNormConfig()
     norm: AnyNorm = LayerNormConfig()
     dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.0, ge=0, lt=1)  # on the weights; leaves the fast kernels on CPUs
@@ -81,14 +81,16 @@ class LayeredConfig(ModelConfig):
     layer_scale: float = Field(0.0, ge=0)  # what gains of the branches begin with; 0: there are none
     attention_bias: bool = True
     mlp_bias: bool = True
-    scaled: bool = True  # embeddings times sqrt(width)
+    scale_embeddings: bool = True  # embeddings times sqrt(width)
     embedding_width: int = Field(0, ge=0)  # of a table in two factors; 0: as wide as the model
     embedding_norm: bool = False
     token_types: int = Field(0, ge=0)  # vectors that tell the texts of a pair apart
-    order_head: bool = True  # with them, one that guesses hidden words also judges whether the second text follows
+    next_sentence_head: bool = (
+        True  # with them, one that guesses hidden words also judges whether the second text follows
+    )
     tie: Tie = "auto"  # auto: all where the vocabulary is shared, else target; not the words of outputs that are wider
     output_bias: bool = False
-    unwritten: tuple[int, ...] = ()  # ids that are read but never written: marks that another program does not have
+    suppress_ids: tuple[int, ...] = ()  # ids that are read but never written: marks that another program does not have
     pool: PoolKind = "mean"  # of a classifier
     embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
     start_id: int = BOS  # the token before the first; Marian starts from the padding
@@ -119,7 +121,7 @@ class LayeredConfig(ModelConfig):
 
     def layer(self, memory: bool) -> Parts:
         """The parts of one layer, with or without a memory to attend to."""
-        return self.mixer, *((self.across,) if memory else ()), self.feedforward
+        return self.mixer, *((self.cross_attention,) if memory else ()), self.feedforward
 
     def before_words(self) -> nn.Module | None:
         """What stands between a decoder's outputs and the product with its words."""
@@ -152,10 +154,10 @@ class LayeredConfig(ModelConfig):
             dropout=self.dropout,
             tie=self.tie,
             output_bias=self.output_bias,
-            unwritten=self.unwritten,
+            suppress_ids=self.suppress_ids,
             start_id=self.start_id,
             pool=self.pool,
-            pairs=self.order_head and self.token_types > 1,
+            pairs=self.next_sentence_head and self.token_types > 1,
             opening=self.decoder_opening,
         )
         model = assemble(self.resolve_task(task), pieces, vocab, outputs)
@@ -171,7 +173,7 @@ class LayeredConfig(ModelConfig):
         return self.positions.embed(
             table,
             width,
-            scale=width**0.5 if self.scaled else 1.0,
+            scale=width**0.5 if self.scale_embeddings else 1.0,
             dropout=self.dropout,
             types=TokenTypes(width, self.token_types) if self.token_types else None,
             norm=self.norm.build(width) if self.embedding_norm else None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwise.config.parts import AnyPart, BuildContext, NormedConfig, NormedMlpConfig
+from headwise.config.parts import AnyPart, BuildContext, LeViTAttentionConfig, LeViTMlpConfig
 from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ class LevitConfig(HierarchicalConfig):
     heads: tuple[int, ...] = (4, 6, 8)
     head_width: int = Field(16, ge=1)  # of queries and keys
     expand: int = Field(2, ge=1)  # how much wider than its stage a feed-forward network is
-    halvings: int = Field(4, ge=1)  # convolutions of the stem, each onto half the grid
-    mixer: AnyPart = NormedConfig()
-    feedforward: AnyPart = NormedMlpConfig()
-    offsets: bool = True  # learned scores for each offset on the grid
+    stem_layers: int = Field(4, ge=1)  # convolutions of the stem, each onto half the grid
+    mixer: AnyPart = LeViTAttentionConfig()
+    feedforward: AnyPart = LeViTMlpConfig()
+    position_bias: bool = True  # learned scores for each offset on the grid
     drop_path: float = Field(0.0, ge=0, lt=1)  # how often a branch is left out in training
-    voices: int = Field(2, ge=1)  # heads for labels
+    class_heads: int = Field(2, ge=1)  # heads for labels
 
     @model_validator(mode="after")
     def _alike(self) -> Self:
@@ -55,7 +55,7 @@ class LevitConfig(HierarchicalConfig):
     def grids(self) -> list[tuple[int, int]]:
         """Rows and columns of each stage."""
         rows, columns = self.image
-        steps = [2 ** (self.halvings + stage) for stage in range(len(self.widths))]
+        steps = [2 ** (self.stem_layers + stage) for stage in range(len(self.widths))]
         return [(ceil(rows / step), ceil(columns / step)) for step in steps]
 
     def init_weights(self, model: nn.Module) -> None:
@@ -68,7 +68,7 @@ class LevitConfig(HierarchicalConfig):
         from headwise.blocks.images import ImageHead
         from headwise.blocks.pool import Pool
 
-        return [ImageHead(Pool(self.pool), NormLinear(self.outer, outputs)) for _ in range(self.voices)]
+        return [ImageHead(Pool(self.pool), NormLinear(self.outer, outputs)) for _ in range(self.class_heads)]
 
     def encoder(self) -> ImageEncoder:
         from headwise.blocks.images import ImageEncoder
@@ -84,7 +84,7 @@ class LevitConfig(HierarchicalConfig):
         from headwise.blocks.feedforward import identity
         from headwise.blocks.images import ImageStem
 
-        widths = [max(self.widths[0] >> left, 1) for left in reversed(range(self.halvings))]
+        widths = [max(self.widths[0] >> left, 1) for left in reversed(range(self.stem_layers))]
         layers = [
             ConvNorm(inputs, outputs, 3, 2, hardswish if outputs < widths[-1] else identity)
             for inputs, outputs in pairwise((self.channels, *widths))
@@ -110,7 +110,7 @@ class LevitConfig(HierarchicalConfig):
         def score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
             from headwise.blocks.mixers.levit_attention import Offsets
 
-            return (Offsets(heads, grid),) if self.offsets else ()
+            return (Offsets(heads, grid),) if self.position_bias else ()
 
         return BuildContext(width, self.heads[number], self.expand * width, self.head_width, score_mods=score_mods)
 
@@ -133,6 +133,6 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "tiny": {
         "image": 16, "channels": 1, "widths": (16, 24), "depths": (1, 1), "heads": (2, 3), "head_width": 8,
-        "halvings": 2,
+        "stem_layers": 2,
     },
 }  # fmt: skip

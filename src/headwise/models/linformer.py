@@ -24,5 +24,5 @@ class LinformerConfig(BertConfig):
 
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
-    "tiny": {**BERT_SIZES["tiny"], "mixer": {"kind": "linformer", "rank": 8, "limit": 64, "sharing": "layerwise"}},
+    "tiny": {**BERT_SIZES["tiny"], "mixer": {"kind": "linformer", "rank": 8, "max_length": 64, "sharing": "layerwise"}},
 }

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from headwise.config.model import PoolKind, Tie
-from headwise.config.parts import Activation, AnyNorm, AnyPosition, AnyWiring, PreConfig, RMSNormConfig, RotaryConfig
+from headwise.config.parts import (
+    Activation,
+    AnyNorm,
+    AnyPosition,
+    AnyWiring,
+    PreNormConfig,
+    RMSNormConfig,
+    RotaryConfig,
+)
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:
@@ -30,12 +38,12 @@ class LlamaConfig(OneStackConfig):
     hidden: int = Field(11008, ge=0)
     activation: Activation = "swiglu"
     positions: AnyPosition = RotaryConfig()
-    wiring: AnyWiring = PreConfig()
+    wiring: AnyWiring = PreNormConfig()
     norm: AnyNorm = RMSNormConfig(eps=1e-5)
     dropout: float = Field(0.0, ge=0, lt=1)
     attention_bias: bool = False
     mlp_bias: bool = False
-    scaled: bool = False
+    scale_embeddings: bool = False
     tie: Tie = "none"
     pool: PoolKind = "last"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPart, AnyPosition, NoPositionConfig, TokensConfig
+from headwise.config.parts import AnyPart, AnyPosition, NoPositionsConfig, TokensConfig
 from headwise.models.layered import Parts
 from headwise.models.vit import PatchModelConfig
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 class MixerConfig(PatchModelConfig):
     kind: Literal["mixer"] = "mixer"
-    marks: int = Field(0, ge=0)
+    class_tokens: int = Field(0, ge=0)
     mixer: AnyPart = TokensConfig()
-    positions: AnyPosition = NoPositionConfig()
+    positions: AnyPosition = NoPositionsConfig()
 
     def layer(self, memory: bool) -> Parts:
         mixer, *others = super().layer(memory)
         if isinstance(mixer, TokensConfig):  # the image says how many there are
             rows, columns = self.grid(self.patch)
-            mixer = mixer.changed(limit=self.marks + rows * columns)
+            mixer = mixer.changed(max_length=self.class_tokens + rows * columns)
         return mixer, *others
 
     def stem(self) -> nn.Module:

@@ -5,8 +5,8 @@ Latents look at the inputs and then at each other, `repeats` times; the looks at
 first, the layers between them all do (which is what makes 44.9M parameters of the paper's ImageNet model). The second
 paper, and transformers, look at images once and repeat the layers (`looks = 1`). To label a text or an image the
 latents are pooled, as in the first paper; where every place has an output, a query for each place looks at the latents,
-as in the second, and a single one at those of an image (`asks`). Reference: transformers' PerceiverForMaskedLM with the
-settings of deepmind/language-perceiver, PerceiverForImageClassificationFourier and ...Learned with those of
+as in the second, and a single one at those of an image (`learned_query`). Reference: transformers' PerceiverForMaskedLM
+with the settings of deepmind/language-perceiver, PerceiverForImageClassificationFourier and ...Learned with those of
 deepmind/vision-perceiver-fourier and ...-learned.
 """
 
@@ -23,10 +23,10 @@ from headwise.config.parts import (
     AnyPosition,
     AnyWiring,
     BuildContext,
-    LearnedConfig,
-    PreConfig,
+    FourierPositionsConfig,
+    LearnedPositionsConfig,
+    PreNormConfig,
     UnevenConfig,
-    WavesConfig,
 )
 from headwise.errors import UserError
 from headwise.models.layered import OneStackConfig, Parts
@@ -53,15 +53,15 @@ class PerceiverConfig(OneStackConfig):
     embedding_width: int = Field(768, ge=1)
     depth: int = Field(26, ge=1)  # layers of latents after each look at the inputs
     repeats: int = Field(1, ge=1)  # how often latents go through them
-    looks: int = Field(0, ge=0)  # how many of these times they look at the inputs first; 0: always
+    cross_attends: int = Field(0, ge=0)  # how many of these times they look at the inputs first; 0: always
     heads: int = Field(8, ge=1)
     head_width: int = Field(32, ge=0)  # of queries and keys
     activation: Activation = "gelu"
     mixer: AnyPart = UnevenConfig()
-    across: AnyPart = UnevenConfig(attend_to="memory")
-    positions: AnyPosition = LearnedConfig(limit=2048)
-    wiring: AnyWiring = PreConfig()
-    scaled: bool = False
+    cross_attention: AnyPart = UnevenConfig(attend_to="memory")
+    positions: AnyPosition = LearnedPositionsConfig(max_length=2048)
+    wiring: AnyWiring = PreNormConfig()
+    scale_embeddings: bool = False
 
     @property
     def seen(self) -> int:
@@ -70,7 +70,7 @@ class PerceiverConfig(OneStackConfig):
 
     def look(self, memory_width: int) -> Any:
         """The part that looks at a memory of that width."""
-        return self.across
+        return self.cross_attention
 
     def init_weights(self, model: nn.Module) -> None:
         """Tables N(0, 0.02^2), matrices N(0, 1 / fan-in), as in the released code: with smaller ones all queries look
@@ -138,7 +138,7 @@ class PerceiverConfig(OneStackConfig):
         from headwise.blocks.latents import Queries, ReplaceStream
 
         site = self._place(self.embedding_width, self.width)
-        layer = self._layer(site, (self.across, self.feedforward))
+        layer = self._layer(site, (self.cross_attention, self.feedforward))
         layer.adds[0] = ReplaceStream()
         return Queries(site.width, self.positions.embedding(site.width), layer)
 
@@ -149,7 +149,7 @@ class PerceiverConfig(OneStackConfig):
             raise UserError("wiring: the layers of latents and of outputs do not end in halves; use pre or post")
         if self.wiring.kind == "chain":
             raise UserError("wiring: latents that look at a text add to what they are; use pre or post")
-        site, looks = self._place(self.width, self.seen), min(self.looks or self.repeats, self.repeats)
+        site, looks = self._place(self.width, self.seen), min(self.cross_attends or self.repeats, self.repeats)
         own = min(looks, 2)  # the first look, and the one whose weights all others share
         pattern = self.layers or ((self.mixer, self.feedforward),)
         parts = [pattern[number % len(pattern)] for number in range(self.depth)]
@@ -188,18 +188,20 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
     width: int = Field(1024, ge=1)
     latents: int = Field(512, ge=1)
     embedding_width: int = Field(0, ge=0)
-    place_width: int = Field(256, ge=1)  # of places that are learned; waves say theirs themselves
+    position_width: int = Field(256, ge=1)  # of places that are learned; waves say theirs themselves
     depth: int = Field(6, ge=1)
     repeats: int = Field(8, ge=1)
     head_width: int = Field(0, ge=0)
-    across: AnyPart = UnevenConfig(attend_to="memory", heads=1)  # 0: its heads share out the width of what they look at
-    positions: AnyPosition = WavesConfig()
+    cross_attention: AnyPart = UnevenConfig(
+        attend_to="memory", heads=1
+    )  # 0: its heads share out the width of what they look at
+    positions: AnyPosition = FourierPositionsConfig()
     dropout: float = Field(0.0, ge=0, lt=1)
-    asks: bool = False  # a query looks at the latents in the end; else their mean is taken
+    learned_query: bool = False  # a query looks at the latents in the end; else their mean is taken
 
     @property
     def waves(self) -> bool:
-        return isinstance(self.positions, WavesConfig)
+        return isinstance(self.positions, FourierPositionsConfig)
 
     @property
     def seen(self) -> int:
@@ -207,14 +209,17 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
 
     @property
     def _place_channels(self) -> int:
-        return self.positions.width if self.waves else self.place_width
+        return self.positions.width if self.waves else self.position_width
 
     def look(self, memory_width: int) -> Any:
-        if not isinstance(self.across, UnevenConfig):
-            return self.across
-        share = memory_width // (self.across.heads or self.heads)
-        widths = {"head_width": self.across.head_width or share, "value_width": self.across.value_width or share}
-        return self.across.changed(**widths)
+        if not isinstance(self.cross_attention, UnevenConfig):
+            return self.cross_attention
+        share = memory_width // (self.cross_attention.heads or self.heads)
+        widths = {
+            "head_width": self.cross_attention.head_width or share,
+            "value_width": self.cross_attention.value_width or share,
+        }
+        return self.cross_attention.changed(**widths)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         from torch import nn
@@ -233,7 +238,7 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
         from headwise.blocks.latents import Latents
 
         outputs: Latents | Question = Latents()
-        if self.asks:
+        if self.learned_query:
             site = self._place(self.width, self.width)
             outputs = Question(self.width, self._layer(site, (self.look(self.width), self.feedforward)))
         return LatentImages(self._stem(), self._latent_stack(), self.latents, self.width, outputs)
@@ -245,7 +250,7 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
 
         self._no_terms()
         width = self._place_channels
-        positions = self.positions.on_grid(width, self.image, marks=0)
+        positions = self.positions.on_grid(width, self.image, class_tokens=0)
         widen = nn.Linear(self.channels, self.embedding_width) if self.embedding_width else nn.Identity()
         project = nn.Identity() if self.waves else nn.Linear(width, width)
         return PixelStem(self.channels, positions, width, widen, project)
@@ -261,11 +266,11 @@ SIZES: dict[str, dict[str, Any]] = {
         "repeats": 2,
         "heads": 4,
         "head_width": 8,
-        "positions": {"kind": "learned", "limit": 64},
+        "positions": {"kind": "learned", "max_length": 64},
     },
 }
 
-ONCE: dict[str, Any] = {"looks": 1, "asks": True}  # as the second paper has it
+ONCE: dict[str, Any] = {"cross_attends": 1, "learned_query": True}  # as the second paper has it
 IMAGE_SIZES: dict[str, dict[str, Any]] = {
     "fourier": ONCE,
     "learned": {**ONCE, "embedding_width": 256, "positions": "grid"},

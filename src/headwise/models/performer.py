@@ -38,7 +38,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "protein": {"hidden": 1024, "depth": 36},
     "tiny": {**TRANSFORMERS["tiny"], "mixer": {"kind": "performer", "features": 32}},
 }
-VOCABULARIES = {"protein": 29}  # 20 amino acids, 5 codes of rare or unknown ones, 4 marks
+VOCABULARIES = {"protein": 29}  # 20 amino acids, 5 codes of rare or unknown ones, 4 special tokens
 LINEAR_SIZES: dict[str, dict[str, Any]] = {
     "mnist": {"depth": 8},
     "cifar": {"depth": 16},

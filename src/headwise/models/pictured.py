@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
 Side = Annotated[int, Field(ge=1)]
 # Settings of models of layers that only words make use of.
-WORDS = ("scaled", "embedding_norm", "embeddings", "token_types", "order_head", "tie", "output_bias", "unwritten")
+WORDS = (
+    "scaled",
+    "embedding_norm",
+    "embeddings",
+    "token_types",
+    "next_sentence_head",
+    "tie",
+    "output_bias",
+    "suppress_ids",
+)
 
 
 class ImageModelConfig(ModelConfig):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from headwise.config.model import ModelConfig, PoolKind, Tie
-from headwise.config.parts import PARTS, AnyNorm, AnyWiring, BuildContext, ChainConfig, LayerNormConfig
+from headwise.config.parts import PARTS, AnyNorm, AnyWiring, BuildContext, LayerNormConfig, NoResidualConfig
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class RecurrentModelConfig(ModelConfig):
     depth: int = Field(2, ge=1)
     bidirectional: bool = False
     dropout: float = Field(0.2, ge=0, lt=1)
-    wiring: AnyWiring = ChainConfig()
+    wiring: AnyWiring = NoResidualConfig()
     norm: AnyNorm = LayerNormConfig()  # of wirings that have one
     tie: Tie = "auto"
     output_bias: bool = True

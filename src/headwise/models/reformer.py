@@ -21,7 +21,7 @@ from headwise.config.parts import (
     AnyPart,
     AnyPosition,
     AnyWiring,
-    AxialConfig,
+    AxialPositionsConfig,
     LayerNormConfig,
     LocalMixerConfig,
     LshConfig,
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 class ReformerConfig(OneStackConfig):
-    """`turns` of `local` and `mixer` repeat over the depth. Buckets are for texts as long as there are positions."""
+    """`layer_pattern` of `local` and `mixer` repeat over the depth. Buckets are for texts as long as there are
+    positions."""
 
     tasks = ("language-model", "masked", "tag", "classify", "answer", "encode")
     kind: Literal["reformer"] = "reformer"
@@ -45,17 +46,17 @@ class ReformerConfig(OneStackConfig):
     depth: int = Field(6, ge=1)
     local: AnyPart = LocalMixerConfig(block=64, before=1)
     mixer: AnyPart = LshConfig(buckets=128)
-    turns: tuple[Literal["local", "mixer"], ...] = Field(("local", "mixer"), min_length=1)
-    positions: AnyPosition = AxialConfig()
+    layer_pattern: tuple[Literal["local", "mixer"], ...] = Field(("local", "mixer"), min_length=1)
+    positions: AnyPosition = AxialPositionsConfig()
     wiring: AnyWiring = ReversibleConfig()
     norm: AnyNorm = LayerNormConfig(eps=1e-12)
     dropout: float = Field(0.05, ge=0, lt=1)
     attention_bias: bool = False
-    scaled: bool = False
+    scale_embeddings: bool = False
     output_bias: bool = True
 
     def pattern(self) -> tuple[Parts, ...]:
-        return tuple((getattr(self, turn), self.feedforward) for turn in self.turns)
+        return tuple((getattr(self, turn), self.feedforward) for turn in self.layer_pattern)
 
     def init_weights(self, model: nn.Module) -> None:
         from headwise.models.init_weights import init_normal
@@ -77,7 +78,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "depth": 12,
         "local": {"kind": "local", "block": 128, "before": 1},
         "mixer": {"kind": "lsh", "chunk": 256, "buckets": 512},
-        "turns": ("local", "local", "mixer", "local"),
+        "layer_pattern": ("local", "local", "mixer", "local"),
         "positions": {"kind": "axial", "shape": (128, 512)},
         "dropout": 0.2,
     },

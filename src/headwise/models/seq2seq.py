@@ -42,7 +42,7 @@ class Seq2SeqConfig(ModelConfig):
 
     width: int = Field(1000, ge=1)
     depth: int = Field(1, ge=1)  # layers of the encoder, and as many of the decoder
-    embedding: int = Field(0, ge=0)  # 0: the width
+    embedding_width: int = Field(0, ge=0)  # 0: the width
     dropout: float = Field(0.0, ge=0, lt=1)  # on embeddings and on the output of each layer
     cell: Cell = "lstm"
     reverse: bool = False  # whether the source is read from its end
@@ -53,7 +53,7 @@ class Seq2SeqConfig(ModelConfig):
     @property
     def words(self) -> int:
         """How wide a word's vector is."""
-        return self.embedding or self.width
+        return self.embedding_width or self.width
 
     def connect(
         self, vocab: int, outputs: int, task: str, encoder: Stack, bridge: nn.Module, decoder: Stack, head: int
@@ -125,7 +125,7 @@ class ChoConfig(Seq2SeqConfig):
     """
 
     kind: Literal["cho"] = "cho"
-    embedding: int = Field(100, ge=0)
+    embedding_width: int = Field(100, ge=0)
     cell: Cell = "gru_cho"
     maxout: int = Field(500, ge=1)  # units of the output, each the larger of two
 
@@ -148,7 +148,7 @@ class BahdanauConfig(Seq2SeqConfig):
     """
 
     kind: Literal["bahdanau"] = "bahdanau"
-    embedding: int = Field(620, ge=0)
+    embedding_width: int = Field(620, ge=0)
     cell: Cell = "gru_cho"
     score: AnyScore = AdditiveConfig()
     score_mods: tuple[AnyScoreMod, ...] = ()
@@ -173,7 +173,7 @@ class BahdanauConfig(Seq2SeqConfig):
 class LuongConfig(Seq2SeqConfig):
     """Stacked layers whose top looks at the source: globally, or through the term "local".
 
-    Without `feeding` of what was made of the last look nothing waits for it, and whole targets are read at once.
+    Without `input_feeding` of what was made of the last look nothing waits for it, and whole targets are read at once.
     """
 
     kind: Literal["luong"] = "luong"
@@ -183,7 +183,7 @@ class LuongConfig(Seq2SeqConfig):
     attention: bool = True
     score: AnyScore = GeneralConfig()  # Luong's concat is "additive"
     score_mods: tuple[AnyScoreMod, ...] = ()
-    feeding: bool = True
+    input_feeding: bool = True
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         from headwise.blocks.bridge import SameStates
@@ -198,7 +198,7 @@ class LuongConfig(Seq2SeqConfig):
         if not self.attention:
             return self.recurrent(begin="memory")
         attend = LuongDecoder(self.width, self.width, glimpse(self.score, self.score_mods, self.width, self.width))
-        if not self.feeding:
+        if not self.input_feeding:
             return [*self.recurrent(begin="memory"), attend]
         return [InputFeedingDecoder(self.recurrences(self.words + self.width), attend, self.dropout)]
 
@@ -221,4 +221,6 @@ def sizes(small: dict[str, Any], tiny: dict[str, Any]) -> dict[str, dict[str, An
 
 
 STACKED = sizes(small={"depth": 2}, tiny={"depth": 2})  # sutskever and luong
-DEEP_OUTPUT = sizes(small={"embedding": 128, "maxout": 128}, tiny={"embedding": 24, "maxout": 16})  # cho and bahdanau
+DEEP_OUTPUT = sizes(
+    small={"embedding_width": 128, "maxout": 128}, tiny={"embedding_width": 24, "maxout": 16}
+)  # cho and bahdanau

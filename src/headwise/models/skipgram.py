@@ -21,9 +21,9 @@ class SkipGramConfig(ModelConfig):
     window: int = Field(5, ge=1)  # words on each side; each word draws its own reach from 1 to this
     negatives: int = Field(5, ge=1)  # random words that each pair is told from
     power: float = Field(0.75, ge=0)  # random words are drawn in proportion to count ** power
-    sample: float = Field(1e-4, ge=0)  # words with a larger share of the text are thinned out; 0: none
+    subsample: float = Field(1e-4, ge=0)  # words with a larger share of the text are thinned out; 0: none
     epochs: int = Field(5, ge=1)
-    rate: float = Field(0.1, gt=0)  # of Adagrad, falling in a line to nothing
+    lr: float = Field(0.1, gt=0)  # of Adagrad, falling in a line to nothing
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> SkipGram:
         from headwise.embeddings.model import SkipGram

@@ -25,9 +25,9 @@ from headwise.config.parts import (
     BuildContext,
     LayerNormConfig,
     MlpConfig,
-    NoPositionConfig,
-    PreConfig,
-    ResPostConfig,
+    NoPositionsConfig,
+    PreNormConfig,
+    ResPostNormConfig,
     ReversibleConfig,
     WindowsConfig,
 )
@@ -55,10 +55,12 @@ class SwinConfig(HierarchicalConfig):
     activation: Activation = "gelu"
     window: int = Field(7, ge=1)  # tokens on its side
     mixer: AnyPart = WindowsConfig()  # whose window is the model's, and is shifted by half of it in every other layer
-    reaches: tuple[Annotated[int, Field(ge=0)], ...] = ()  # windows that the stages' networks of offsets learned with
+    pretrained_windows: tuple[
+        Annotated[int, Field(ge=0)], ...
+    ] = ()  # windows that the stages' networks of offsets learned with
     feedforward: AnyPart = MlpConfig()
-    positions: AnyPosition = NoPositionConfig()
-    wiring: AnyWiring = PreConfig()
+    positions: AnyPosition = NoPositionsConfig()
+    wiring: AnyWiring = PreNormConfig()
     norm: AnyNorm = LayerNormConfig()
     dropout: float = Field(0.0, ge=0, lt=1)
     attention_dropout: float = Field(0.0, ge=0, lt=1)
@@ -70,8 +72,10 @@ class SwinConfig(HierarchicalConfig):
     def _stages(self) -> Self:
         if len(self.depths) != len(self.heads):
             raise ValueError(f"depths and heads: {len(self.depths)} stages and {len(self.heads)} are given; match them")
-        if len(self.reaches) not in (0, len(self.depths)):
-            raise ValueError(f"reaches: {len(self.reaches)} are given for {len(self.depths)} stages; match them")
+        if len(self.pretrained_windows) not in (0, len(self.depths)):
+            raise ValueError(
+                f"pretrained_windows: {len(self.pretrained_windows)} for {len(self.depths)} stages; match them"
+            )
         if isinstance(self.wiring, ReversibleConfig):
             raise ValueError("wiring: 'reversible' needs one width from end to end; use pre, post or respost")
         return self
@@ -112,11 +116,11 @@ class SwinConfig(HierarchicalConfig):
         if not isinstance(self.mixer, WindowsConfig):
             return self.mixer
         grid = (-(-side // 2**stage) for side in self.grid(self.patch))  # merging rounds up
-        reach = self.reaches[stage] if self.reaches else 0
+        reach = self.pretrained_windows[stage] if self.pretrained_windows else 0
         return self.mixer.changed(
             window=self.window,
             shift=self.window // 2 if layer % 2 else 0,
-            reach=reach or min(self.window, *grid),
+            pretrained_window=reach or min(self.window, *grid),
         )
 
     def merge(self, width: int) -> nn.Module:
@@ -160,8 +164,8 @@ class SwinV2Config(SwinConfig):
     kind: Literal["swinv2"] = "swinv2"  # type: ignore[assignment]
     image: tuple[Count, Count] = (256, 256)
     window: int = Field(8, ge=1)
-    mixer: AnyPart = WindowsConfig(offsets="network", key_bias=False, score=BoundedCosineConfig())
-    wiring: AnyWiring = ResPostConfig()
+    mixer: AnyPart = WindowsConfig(position_bias="network", key_bias=False, score=BoundedCosineConfig())
+    wiring: AnyWiring = ResPostNormConfig()
     merging: Merging = "norm-last"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class SwitchConfig(T5Config):
     kind: Literal["switch"] = "switch"  # type: ignore[assignment]
     experts: ExpertsConfig = ExpertsConfig()
-    every: int = Field(2, ge=1)  # layers, of which the second has experts; 1: all have
+    expert_interval: int = Field(2, ge=1)  # layers, of which the second has experts; 1: all have
 
     def init_weights(self, model: nn.Module) -> None:
         from torch import nn
@@ -39,8 +39,8 @@ class SwitchConfig(T5Config):
 
     def _stack(self, stack: StackConfig, causal: bool, memory: bool = False) -> Stack:
         *mixers, dense = self.layer(memory)
-        sparse = min(1, self.every - 1)
-        turns = tuple((*mixers, self.experts if i == sparse else dense) for i in range(self.every))
+        sparse = min(1, self.expert_interval - 1)
+        turns = tuple((*mixers, self.experts if i == sparse else dense) for i in range(self.expert_interval))
         return super()._stack(stack if stack.layers else stack.changed(layers=turns), causal, memory)
 
 
@@ -49,19 +49,26 @@ def sized(size: str, count: int) -> dict[str, Any]:
     return {**T5_SIZES[size], "experts": {"count": count}}
 
 
-NARANG: dict[str, Any] = {**T5_SIZES["base"], "norm": "layer", "mlp_bias": True, "dropout": 0.0, "every": 4}
+NARANG: dict[str, Any] = {**T5_SIZES["base"], "norm": "layer", "mlp_bias": True, "dropout": 0.0, "expert_interval": 4}
 SIZES: dict[str, dict[str, Any]] = {
     **{f"base-{count}": sized("base", count) for count in (8, 16, 32, 64, 128, 256)},
     "large-128": sized("large", 128),
     "xxl-128": {
         **{"width": 4096, "heads": 64, "hidden": 10240, "depth": 24},
-        **{"activation": "geglu_tanh", "tie": "inputs", "scaled_outputs": False, "experts": {"count": 128}},
+        **{"activation": "geglu_tanh", "tie": "inputs", "scale_outputs": False, "experts": {"count": 128}},
     },
-    "c-2048": {"width": 2080, "heads": 32, "hidden": 6144, "depth": 15, "every": 1, "experts": {"count": 2048}},
-    "narang-top1": {**NARANG, "experts": {"count": 32, "capacity": 1.2, "evaluation_capacity": 1.2}},
+    "c-2048": {
+        "width": 2080,
+        "heads": 32,
+        "hidden": 6144,
+        "depth": 15,
+        "expert_interval": 1,
+        "experts": {"count": 2048},
+    },
+    "narang-top1": {**NARANG, "experts": {"count": 32, "capacity_factor": 1.2, "eval_capacity_factor": 1.2}},
     "narang-top2": {
         **NARANG,
-        "experts": {"count": 32, "choose": 2, "hidden": 1536, "capacity": 2.0, "evaluation_capacity": 2.0},
+        "experts": {"count": 32, "top_k": 2, "hidden": 1536, "capacity_factor": 2.0, "eval_capacity_factor": 2.0},
     },
     "tiny": {**T5_SIZES["tiny"], "experts": {"count": 4, "drop": False}},
 }

@@ -13,12 +13,12 @@ from headwise.config.parts import AnyPart, AttentionConfig, RandomConfig
 from headwise.models.transformer import SIZES as TRANSFORMER_SIZES
 from headwise.models.transformer import TransformerConfig
 
-RANDOM = {"kind": "random", "limit": 256}
+RANDOM = {"kind": "random", "max_length": 256}
 
 
 class SynthesizerConfig(TransformerConfig):
     kind: Literal["synthesizer"] = "synthesizer"  # type: ignore[assignment]
-    mixer: AnyPart = AttentionConfig(score=RandomConfig(limit=256))
+    mixer: AnyPart = AttentionConfig(score=RandomConfig(max_length=256))
 
 
 def with_score(**score: Any) -> dict[str, Any]:
@@ -27,8 +27,8 @@ def with_score(**score: Any) -> dict[str, Any]:
 
 SIZES: dict[str, dict[str, Any]] = {
     "base": {},
-    "factorised": with_score(kind="factorised", limit=256, rank=8),
-    "dense": with_score(kind="dense", limit=256),
+    "factorised": with_score(kind="factorised", max_length=256, rank=8),
+    "dense": with_score(kind="dense", max_length=256),
     "mixture": with_score(kind="mixture", scores=["scaled", RANDOM]),
-    "tiny": {**TRANSFORMER_SIZES["tiny"], **with_score(kind="random", limit=64)},
+    "tiny": {**TRANSFORMER_SIZES["tiny"], **with_score(kind="random", max_length=64)},
 }

@@ -18,10 +18,10 @@ from headwise.config.parts import (
     AnyPosition,
     AnyWiring,
     AttentionConfig,
-    BucketsConfig,
     DotConfig,
-    PreConfig,
+    PreNormConfig,
     RMSNormConfig,
+    T5BiasConfig,
 )
 from headwise.models.layered import TwoStacksConfig
 
@@ -34,16 +34,16 @@ class T5Config(TwoStacksConfig):
     kind: Literal["t5"] = "t5"
     head_width: int = Field(64, ge=0)
     mixer: AnyPart = AttentionConfig(score=DotConfig())
-    across: AnyPart = AttentionConfig(attend_to="memory", score=DotConfig())
-    positions: AnyPosition = BucketsConfig()
-    wiring: AnyWiring = PreConfig()
+    cross_attention: AnyPart = AttentionConfig(attend_to="memory", score=DotConfig())
+    positions: AnyPosition = T5BiasConfig()
+    wiring: AnyWiring = PreNormConfig()
     norm: AnyNorm = RMSNormConfig()
     hidden_dropout: float = Field(0.1, ge=0, lt=1)
     attention_bias: bool = False
     mlp_bias: bool = False
-    scaled: bool = False
+    scale_embeddings: bool = False
     tie: Tie = "auto"
-    scaled_outputs: bool = True  # by 1/sqrt(width of the table): a tied one begins with N(0, 1) rows
+    scale_outputs: bool = True  # by 1/sqrt(width of the table): a tied one begins with N(0, 1) rows
 
     def before_words(self) -> nn.Module | None:
         from torch import nn
@@ -51,7 +51,7 @@ class T5Config(TwoStacksConfig):
         from headwise.blocks.heads import ScaleBy
 
         narrow = super().before_words()
-        if not self.scaled_outputs:
+        if not self.scale_outputs:
             return narrow
         times = ScaleBy((self.embedding_width or self.width) ** -0.5)
         return times if narrow is None else nn.Sequential(narrow, times)
@@ -62,7 +62,7 @@ class T5Config(TwoStacksConfig):
         init_t5(model, self.width)
 
 
-GATED: dict[str, Any] = {"activation": "geglu_tanh", "tie": "inputs", "scaled_outputs": False}
+GATED: dict[str, Any] = {"activation": "geglu_tanh", "tie": "inputs", "scale_outputs": False}
 SIZES: dict[str, dict[str, Any]] = {
     "base": {"width": 768, "heads": 12, "hidden": 3072, "depth": 12},
     "small": {},

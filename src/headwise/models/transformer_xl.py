@@ -1,7 +1,7 @@
 """Transformer-XL (Dai et al. 2019), "Attentive Language Models beyond a Fixed-Length Context".
 
 The layers of 2017 as a language model that reads a long text in segments: each layer also sees what it read of the
-segments before (`recall` tokens, without gradients), so positions must be relative. Train it with `task.order =
+segments before (`memory_length` tokens, without gradients), so positions must be relative. Train it with `task.order =
 "stream"`; then segments follow one another from batch to batch.
 
 DISCREPANCY: the released models of whole words have an adaptive softmax, here all words have one tied table. In the
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPosition, AttentionConfig, RelativeSinusoidConfig
+from headwise.config.parts import AnyPosition, AttentionConfig, TransformerXLRelativeConfig
 from headwise.models.layered import OneStackConfig, Parts
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ class TransformerXLConfig(OneStackConfig):
     heads: int = Field(10, ge=1)
     depth: int = Field(16, ge=1)
     hidden: int = Field(2100, ge=0)
-    positions: AnyPosition = RelativeSinusoidConfig()
+    positions: AnyPosition = TransformerXLRelativeConfig()
     hidden_dropout: float = Field(0.1, ge=0, lt=1)
     attention_bias: bool = False
     output_bias: bool = True
-    recall: int = Field(150, ge=0)  # tokens of earlier segments that each layer sees
+    memory_length: int = Field(150, ge=0)  # tokens of earlier segments that each layer sees
 
     def layer(self, memory: bool) -> Parts:
-        return AttentionConfig(recall=self.recall), self.feedforward
+        return AttentionConfig(memory_length=self.memory_length), self.feedforward
 
     def init_weights(self, model: nn.Module) -> None:
         from headwise.models.init_weights import init_normal
@@ -47,9 +47,9 @@ class TransformerXLConfig(OneStackConfig):
 
 SIZES: dict[str, dict[str, Any]] = {
     "wt103": {},
-    "wt103-large": {"width": 1024, "heads": 16, "depth": 18, "hidden": 4096, "recall": 384},
-    "enwik8": {"width": 512, "heads": 8, "depth": 12, "hidden": 2048, "recall": 512},
-    "enwik8-large": {"width": 1024, "heads": 8, "depth": 24, "hidden": 3072, "recall": 768},
-    "tiny": {"width": 32, "heads": 4, "depth": 2, "hidden": 64, "recall": 16},
+    "wt103-large": {"width": 1024, "heads": 16, "depth": 18, "hidden": 4096, "memory_length": 384},
+    "enwik8": {"width": 512, "heads": 8, "depth": 12, "hidden": 2048, "memory_length": 512},
+    "enwik8-large": {"width": 1024, "heads": 8, "depth": 24, "hidden": 3072, "memory_length": 768},
+    "tiny": {"width": 32, "heads": 4, "depth": 2, "hidden": 64, "memory_length": 16},
 }
 VOCABULARIES = {"enwik8": 204, "enwik8-large": 204}

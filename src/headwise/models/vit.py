@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import Activation, AnyNorm, AnyPosition, AnyWiring, GridConfig, LayerNormConfig, PreConfig
+from headwise.config.parts import (
+    Activation,
+    AnyNorm,
+    AnyPosition,
+    AnyWiring,
+    LayerNormConfig,
+    LearnedGridPositionsConfig,
+    PreNormConfig,
+)
 from headwise.models.layered import OneStackConfig
 from headwise.models.pictured import WORDS, ImageModelConfig
 
@@ -26,13 +34,13 @@ class PatchModelConfig(OneStackConfig, ImageModelConfig):
     tasks = ("classify-images",)
     unread = (*WORDS, "embedding_width")
     patch: int = Field(16, ge=1)
-    marks: int = Field(1, ge=0)  # tokens before the patches: each has a head; 0: the pool of the patches has one
+    class_tokens: int = Field(1, ge=0)  # tokens before the patches: each has a head; 0: the pool of the patches has one
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     depth: int = Field(12, ge=1)
     activation: Activation = "gelu"
-    positions: AnyPosition = GridConfig()
-    wiring: AnyWiring = PreConfig()
+    positions: AnyPosition = LearnedGridPositionsConfig()
+    wiring: AnyWiring = PreNormConfig()
     norm: AnyNorm = LayerNormConfig(eps=1e-6)
     dropout: float = Field(0.0, ge=0, lt=1)
 
@@ -52,8 +60,8 @@ class PatchModelConfig(OneStackConfig, ImageModelConfig):
 
         grid = self.grid(self.patch)
         patches = PatchEmbedding(self.channels, self.width, self.patch)
-        positions = self.positions.on_grid(self.width, grid, self.marks)
-        return ImageStem(patches, self.width, self.marks, positions, self.dropout)
+        positions = self.positions.on_grid(self.width, grid, self.class_tokens)
+        return ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
 
     def build_heads(self, outputs: int) -> list[nn.Module]:
         """The heads: one for each mark, or one for the pool of the patches."""
@@ -62,7 +70,7 @@ class PatchModelConfig(OneStackConfig, ImageModelConfig):
         from headwise.blocks.images import ImageHead, TakeClassToken
         from headwise.blocks.pool import Pool
 
-        pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.marks)] or [Pool(self.pool)]
+        pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
         return [ImageHead(pool, nn.Linear(self.outer, outputs)) for pool in pools]
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:

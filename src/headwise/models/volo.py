@@ -37,7 +37,7 @@ class VoloConfig(ClassStageConfig):
     heads: int = Field(12, ge=1)
     depth: int = Field(14, ge=1)
     mixer: AnyPart = BareConfig()
-    across: AnyPart = BareConfig(attend_to="memory")
+    cross_attention: AnyPart = BareConfig(attend_to="memory")
     feedforward: AnyPart = MlpConfig(expand=3)
     norm: AnyNorm = LayerNormConfig()
 
@@ -62,7 +62,7 @@ class VoloConfig(ClassStageConfig):
             positions="none",
             drop_path=0.0,
         )
-        positions = self.positions.on_grid(self.width, self.grid(2 * self.patch), marks=0)
+        positions = self.positions.on_grid(self.width, self.grid(2 * self.patch), class_tokens=0)
         coarser = ImageStem(PatchEmbedding(near.width, self.width, 2), self.width, 0, positions, self.dropout)
         return [near._stack(near.stacks()[0], causal=False), Stack([Regrid(coarser)]), *super().patch_stages()]
 

@@ -142,7 +142,7 @@ def weights(run: Run, which: str = "best") -> dict[str, Tensor]:
     Without validation there is no best checkpoint and the last one is taken.
     """
     if which == "average":
-        return averaged(run, flattened(run.config).get("train.average") or len(run.steps()))
+        return averaged(run, flattened(run.config).get("train.average_checkpoints") or len(run.steps()))
     if which in ("best", "last"):
         found = latest(run, USED, first=run.pointed(which))
         if found is None:

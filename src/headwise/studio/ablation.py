@@ -123,7 +123,7 @@ class Case:
         keys = len(tokens) if self.source else len(tokens) + len(self.wrote) - 1
         kinds = {"encoder", "cross"} if self.source else {"decoder"}
         looked = [self.survey.keys.get(path) == keys for path, kind in self.survey.kinds.items() if kind in kinds]
-        return tokens if looked and all(looked) and not getattr(self.model, "recall", 0) else []
+        return tokens if looked and all(looked) and not getattr(self.model, "memory_length", 0) else []
 
     def path(self, kind: str, layer: int) -> LayerPath:
         places = self.survey.places(kind)

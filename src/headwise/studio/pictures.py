@@ -37,8 +37,8 @@ class Picture:
     those: Asked
 
     def heat(self, number: int, row: int = -1, column: int = -1, query: int = -1) -> bytes:
-        """Where one layer looks, all heads: what a patch asks, or a query from outside, or else the marks or the mean
-        of all. As bytes of (H, h, w)."""
+        """Where one layer looks, all heads: what a patch asks, or a query from outside, or else the class tokens or the
+        mean of all. As bytes of (H, h, w)."""
         if not 0 <= number < len(self.gazes):
             raise UserError(f"there is no layer {number + 1} that looks at the image")
         gaze = replace(self.gazes[number])  # a copy: whole maps of windows are not kept
@@ -46,7 +46,7 @@ class Picture:
         if query >= 0:
             if gaze.asks is not None or gaze.by_marks or query not in self.those.names:
                 raise UserError(f"there is no query {query + 1} in layer {number + 1}")
-            found = gaze.weights[0, :, query, gaze.marks :].unflatten(-1, gaze.seen)
+            found = gaze.weights[0, :, query, gaze.class_tokens :].unflatten(-1, gaze.seen)
         else:
             place = (row, column) if row >= 0 and column >= 0 else None
             if place and (gaze.asks is None or row >= gaze.asks[0] or column >= gaze.asks[1]):
@@ -65,7 +65,7 @@ class Picture:
             "heads": gaze.cells.shape[1],
             "asks": gaze.asks,
             "seen": gaze.seen,
-            "marks": 0 if outside else gaze.marks,
+            "class_tokens": 0 if outside else gaze.class_tokens,
             "queries": [
                 {"number": number, "name": name, "boxes": self.those.boxes.get(number, ())}
                 for number, name in queries.items()
@@ -114,5 +114,5 @@ def said(loaded: TrainedModel, image: Image, those: Asked) -> dict[str, Any]:
 
 
 def rolled_weights(scene: Scene) -> NDArray[np.floating]:
-    """Attention rollout of the marks, or of all patches on average: (h, w)."""
+    """Attention rollout of the class tokens, or of all patches on average: (h, w)."""
     return np.array(rolled(scene).to_json()["maps"][0]["weights"])

@@ -85,12 +85,13 @@ def of_sinusoid(module: SinusoidalPositions, length: int, head: int) -> Places:
 
 
 def of_learned(module: LearnedPositions, length: int, head: int) -> Places:
-    length = min(length, module.limit)
+    length = min(length, module.max_length)
     table = module.vectors(torch.arange(length), 0, length)  # (P, C)
     return Places(
         "Learned table",
         "x + table[p]",
-        f"Added to the embeddings; one learnt vector for each of {module.limit:,} places, and none beyond. Nothing is "
+        f"Added to the embeddings; one learnt vector for each of {module.max_length:,} positions, and none beyond. "
+        "Nothing is "
         "promised: what there is of shift and decay was learnt from the data.",
         ("position", "column"),
         "table",
@@ -138,7 +139,7 @@ def of_buckets(module: T5Bias, length: int, head: int) -> Places:
         "T5's buckets",
         "score(i, j) + b_h[bucket(j − i)]",
         f"One learnt number for each head and each of {module.buckets} buckets of distances: near ones have buckets of "
-        f"their own, far ones share by their logarithm, and from {module.furthest} on all are one. Shift is exact; "
+        f"their own, far ones share by their logarithm, and from {module.max_distance} on all are one. Shift is exact; "
         "decay is there only if it was learnt.",
     )
 

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 TASKS = {
     "transduce": "headwise.tasks.transduce:Transduce",
-    "language-model": "headwise.tasks.language_model:Language",
+    "language-model": "headwise.tasks.language_model:LanguageModelTask",
     "masked": "headwise.tasks.masked:Masked",
     "denoise": "headwise.tasks.denoise:Denoise",
     "tag": "headwise.tasks.tag:Tag",
     "classify": "headwise.tasks.classify:Classify",
-    "classify-images": "headwise.tasks.classify_images:Recognise",
+    "classify-images": "headwise.tasks.classify_images:ClassifyImages",
     "detect": "headwise.tasks.detect:Detect",
     "caption": "headwise.tasks.caption:Caption",
     "regress": "headwise.tasks.regress:Regress",

@@ -49,7 +49,7 @@ class Answer(Task):
         return Metric("f1", lower=False)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        return model(batch.source, labels=spans(batch.source, batch.target_out), smoothing=self.smoothing)
+        return model(batch.source, labels=spans(batch.source, batch.target_out), label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         listed = references(pairs)

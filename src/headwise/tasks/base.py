@@ -88,9 +88,9 @@ class Task(ABC):
 
     kind: ClassVar[str]
 
-    def __init__(self, config: Config, tokenisers: Tokenisers, smoothing: float = 0.0):
+    def __init__(self, config: Config, tokenisers: Tokenisers, label_smoothing: float = 0.0):
         self.config: Any = config
-        self.tokenisers, self.smoothing = tokenisers, smoothing
+        self.tokenisers, self.label_smoothing = tokenisers, label_smoothing
 
     @classmethod
     def prepare(cls, data: Any, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
@@ -175,21 +175,21 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def per_token(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+def per_token(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """The negative log-likelihood of each label, (B, T); 0 where the label is the padding."""
     flat, given = logits.flatten(0, 1).float(), labels.flatten()  # (B, T, V) -> (B * T, V)
-    each = F.cross_entropy(flat, given, ignore_index=PAD, reduction="none", label_smoothing=smoothing)
+    each = F.cross_entropy(flat, given, ignore_index=PAD, reduction="none", label_smoothing=label_smoothing)
     return each.view_as(labels)
 
 
-def learn(model: nn.Module, *inputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
+def learn(model: nn.Module, *inputs: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
     """The model's loss. Where it makes hard choices, with REINFORCE's gradient for them (blocks/attention/hard.py)."""
     if not (model.training and any(isinstance(module, HardAttention) for module in model.modules())):
-        return model(*inputs, labels=labels, smoothing=smoothing)
+        return model(*inputs, labels=labels, label_smoothing=label_smoothing)
     with collect("hard") as side:
         logits = model(*inputs)
     nll = per_token(logits, labels).sum(1)  # (B, T) -> (B,)
-    smooth = per_token(logits, labels, smoothing).sum(1)
+    smooth = per_token(logits, labels, label_smoothing).sum(1)
     counts = (labels != PAD).sum(1)
     rows = reinforce_loss(smooth, side.all("hard"), others(smooth, counts))
     return Loss(rows.sum(), nll.detach().sum(), counts.sum())

@@ -81,7 +81,7 @@ class Classify(Task):
             )
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        return model(batch.source, labels=batch.target_out[:, 0], smoothing=self.smoothing)
+        return model(batch.source, labels=batch.target_out[:, 0], label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         outputs = [[best(found)] for found in self.probabilities(model, [text for text, _ in pairs])]
@@ -111,7 +111,7 @@ class Classify(Task):
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
         with eval_mode(model):
             for numbers, ids in batches(rows, tokens):
-                logits = model(ids.to(device))[:, UNK + 1 :].float()  # marks are no labels
+                logits = model(ids.to(device))[:, UNK + 1 :].float()  # special tokens are no labels
                 probabilities = logits.sigmoid() if self.config.function == "sigmoid" else logits.softmax(-1)
                 for number, row in zip(numbers, probabilities.tolist(), strict=True):
                     found[number] = dict(zip(names, row, strict=True))

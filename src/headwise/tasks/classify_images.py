@@ -98,7 +98,7 @@ class ClassifyImages(Task):
     def distillation(self) -> Distillation:
         config = self.config
         teacher = Teacher(config.teacher, self.classes, self.pixels.channels)
-        return Distillation(teacher, config.distil, config.temperature, config.share)
+        return Distillation(teacher, config.distillation, config.temperature, config.distillation_weight)
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -114,7 +114,7 @@ class ClassifyImages(Task):
     def taught(self, model: Any, images: Tensor, targets: Tensor) -> Loss:
         """The loss of images (B, C, H, W) in 0..1 and how much they are of each class, (B, L)."""
         voices = model.head_logits(self.pixels.normalised(images))
-        losses = [cross_entropy(logits, targets, self.smoothing) for logits in voices]
+        losses = [cross_entropy(logits, targets, self.label_smoothing) for logits in voices]
         rows = self.distillation(voices, losses, images) if self.config.teacher else torch.stack(losses).mean(0)
         nll = cross_entropy(model.ensemble(voices).detach(), targets).sum()
         return Loss(rows.sum(), nll, torch.tensor(len(images), device=images.device))
@@ -168,9 +168,9 @@ def batches(images: np.ndarray | Tensor, size: int = AT_ONCE) -> Iterator[Tensor
         yield part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))  # a mapped file is read-only
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Of each row, for targets that are shares of classes: (B, L) -> (B,)."""
-    return F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=smoothing)
+    return F.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=label_smoothing)
 
 
 def for_pixels(data: ImagesConfig, pixels: Pixels | None) -> ImagesConfig:

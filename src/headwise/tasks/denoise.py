@@ -53,7 +53,14 @@ class Denoise(Task):
     def _spans(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> Spans:
         config = self.config
         return Spans(
-            examples, config.context, self.vocab, config.share, config.span, seed, tokens_per_batch, batch_size
+            examples,
+            config.context,
+            self.vocab,
+            config.noise_density,
+            config.mean_span,
+            seed,
+            tokens_per_batch,
+            batch_size,
         )
 
     @property
@@ -61,7 +68,9 @@ class Denoise(Task):
         return Metric("nll", lower=True)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        return learn(model, batch.source, batch.target_in, labels=batch.target_out, smoothing=self.smoothing)
+        return learn(
+            model, batch.source, batch.target_in, labels=batch.target_out, label_smoothing=self.label_smoothing
+        )
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         nll, counts = self.likelihoods(model, examples)

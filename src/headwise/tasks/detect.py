@@ -118,7 +118,7 @@ class Detect(ClassifyImages):
             model(self.pixels.normalised(image[None].to(get_device(model))))
         grid = [stream.grid for stream in side.all("layer") if stream.grid][-1]  # slots stand on none
         weights = np.nanmean(maps.by_kind()["cross"][-1], axis=0)  # (layers, H, Q, T) -> (Q, T)
-        return weights[:, -grid[0] * grid[1] :].reshape(-1, *grid)  # without marks: (Q, T) -> (Q, h, w)
+        return weights[:, -grid[0] * grid[1] :].reshape(-1, *grid)  # without class_tokens: (Q, T) -> (Q, h, w)
 
     def _sorted(self, corners: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> Found:
         order = np.argsort(-scores, kind="stable")
@@ -147,7 +147,7 @@ def flipped(images: Tensor, objects: Objects, probability: float) -> tuple[Tenso
 def describe_boxes(boxes: Boxes | Found) -> str:
     """Boxes in words.
 
-    >>> told(Boxes(np.array([[1, 2, 5, 6.25]]), ("star",)))
+    >>> describe_boxes(Boxes(np.array([[1, 2, 5, 6.25]]), ("star",)))
     'star 1.0 2.0 5.0 6.2'
     """
     rows: Iterable[tuple[str, np.ndarray]] = zip(boxes.labels, boxes.corners, strict=True)

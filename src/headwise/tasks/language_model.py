@@ -68,7 +68,7 @@ class LanguageModelTask(Task):
         return Metric("nll", lower=True)
 
     def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
-        given: dict[str, Any] = {"labels": batch.labels, "smoothing": self.smoothing}
+        given: dict[str, Any] = {"labels": batch.labels, "label_smoothing": self.label_smoothing}
         if batch.segment is not None:
             given |= {"segment": batch.segment, "pos": batch.pos}
         if batch.fresh is None or not recall_of(model):
@@ -100,7 +100,7 @@ class LanguageModelTask(Task):
         texts = tokeniser.encode_batch(beginnings([text for _, text in first(pairs, count)], count))
         openings = [ids[: min(OPENING, context // 2, len(ids) // 2)] for ids in texts]
         most = max(1, min(FOLLOWING, context // 2 - 1))  # the start mark counts
-        config = DecodeConfig(temperature=0.8, max_ratio=0, extra=most)
+        config = DecodeConfig(temperature=0.8, max_ratio=0, max_extra=most)
         found = decode(model, openings, config, get_device(model))
         return [
             Sample(*map(tokeniser.decode, (opening, best.ids, ids[len(opening) :][:most])))
@@ -147,7 +147,9 @@ class LanguageModelTask(Task):
                 for done in range(0, sizes[texts[0]], context):
                     texts = texts[sizes[texts] > done]  # the short ones, which stand last, are over
                     batch = blocks.batch(blocks.bounds[texts] + done)
-                    carried = SegmentMemory(model.recall, {name: each[: len(texts)] for name, each in left.items()})
+                    carried = SegmentMemory(
+                        model.memory_length, {name: each[: len(texts)] for name, each in left.items()}
+                    )
                     counts.append((batch.labels != PAD).sum(1).numpy())
                     batch = batch.to(device)
                     nll.append(per_token(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())
@@ -169,7 +171,7 @@ def beginnings(texts: Sequence[str], count: int) -> list[str]:
 
 def recall_of(model: Any) -> int:
     """How many tokens of earlier segments a model sees; 0 where it has no such memory."""
-    return getattr(model, "recall", 0)
+    return getattr(model, "memory_length", 0)
 
 
 def losses(model: Any, batch: TextBatch) -> Tensor:

@@ -25,7 +25,7 @@ Fill = Callable[[Sequence[str]], list[list[list[FilledMask]]]]  # for each text,
 
 
 def masked_ids(text: str, tokeniser: Tokeniser, masks: Iterable[int]) -> list[int]:
-    """The ids of a text without marks, and of `masks` one for each [MASK]."""
+    """The ids of a text without special tokens, and of `masks` one for each [MASK]."""
     first, *others = text.split(MASK)
     if not others:
         raise UserError(f"there is no {MASK} in '{text}'; write one where a word is missing")
@@ -42,7 +42,7 @@ def check_one_mask(text: str, tokeniser: Tokeniser, most: int = 24) -> tuple[str
     """The first words of a text with one of them hidden, and this one; a letter where units are letters.
 
     >>> from headwise.text.vocabulary import Words
-    >>> one_hidden("we must cross the river", Words([]))
+    >>> check_one_mask("we must cross the river", Words([]))
     ('we must [MASK] the river', 'cross')
     """
     letters = isinstance(tokeniser, Characters | Bytes)

@@ -70,14 +70,14 @@ class Masked(Task):
     def _masking(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> Masking:
         config, mask = self.config, self.tokenisers.target.size
         pairs = config.next_sentence is True
-        return Masking(examples, config.context, mask, config.share, pairs, seed, tokens_per_batch, batch_size)
+        return Masking(examples, config.context, mask, config.mask_rate, pairs, seed, tokens_per_batch, batch_size)
 
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric("nll", lower=True)
 
     def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
-        return model(batch.ids, labels=batch.labels, smoothing=self.smoothing, apart=batch.apart)
+        return model(batch.ids, labels=batch.labels, label_smoothing=self.label_smoothing, apart=batch.apart)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         found = self.guesses(model, examples)
@@ -137,7 +137,7 @@ class Masked(Task):
                 stream = model.encoder(ids.to(device), Context())
                 x = model.encoder.tokens(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
                 probabilities = torch.softmax(model.head(x).float(), -1)
-                probabilities[:, : UNK + 1] = probabilities[:, model.mask_id] = 0  # marks are no words
+                probabilities[:, : UNK + 1] = probabilities[:, model.mask_id] = 0  # special tokens are no words
                 best = probabilities.topk(min(count, tokeniser.size - UNK - 1))
                 for row, *ways in zip(masks.nonzero()[:, 0].tolist(), *map(Tensor.tolist, best), strict=True):
                     words = ((tokeniser.decode([word]), p) for p, word in zip(*ways, strict=True))

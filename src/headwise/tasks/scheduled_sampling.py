@@ -10,20 +10,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headwise.config.teaching import OwnInputs
+from headwise.config.teaching import ScheduledSampling
 from headwise.data.collate import PairBatch
 from headwise.text import EOS, PAD
 
 
-def sample_inputs(model: nn.Module, batch: PairBatch, config: OwnInputs, progress: float) -> Tensor:
+def sample_inputs(model: nn.Module, batch: PairBatch, config: ScheduledSampling, progress: float) -> Tensor:
     """What the decoder reads, (B, T): gold tokens, of which a share that grows with `progress` is the model's own."""
-    gold, share = batch.target_in, config.share(progress)
+    gold, share = batch.target_in, config.rate(progress)
     if not share:
         return gold
     with torch.no_grad():
         logits = model(batch.source, gold)
     own = torch.cat(
-        [gold[:, :1], sample_predictions(logits[:, :-1], config.draw)], dim=1
+        [gold[:, :1], sample_predictions(logits[:, :-1], config.sample)], dim=1
     )  # (B, 1) + (B, T - 1) -> (B, T)
     replaced = (torch.rand(gold.shape, device=gold.device) < share) & (gold != PAD)
     return own.where(replaced, gold)

@@ -49,7 +49,7 @@ class Tag(Task):
         return Metric("accuracy", lower=False)
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        return model(batch.source[:, :-1], labels=labels(batch), smoothing=self.smoothing)
+        return model(batch.source[:, :-1], labels=labels(batch), label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         outputs = self.tags(model, [text for text, _ in pairs])
@@ -116,7 +116,7 @@ def chosen(model: Any, ids: Tensor, words: Sequence[Sequence[str]]) -> Tensor:
     if hasattr(model, "tag"):
         return model.tag(ids, ids != PAD, words)
     logits = model(ids)
-    logits[..., : UNK + 1] = -torch.inf  # marks are no tags
+    logits[..., : UNK + 1] = -torch.inf  # special tokens are no tags
     return logits.argmax(-1)
 
 

@@ -50,19 +50,19 @@ class Transduce(Task):
     kind = "transduce"
     progress = 0.0  # how much of the training budget is spent
 
-    def __init__(self, config: TransduceConfig, tokenisers: Tokenisers, smoothing: float = 0.0):
-        super().__init__(config, tokenisers, smoothing)
+    def __init__(self, config: TransduceConfig, tokenisers: Tokenisers, label_smoothing: float = 0.0):
+        super().__init__(config, tokenisers, label_smoothing)
         subwords = isinstance(tokenisers.target, Bpe | Unigram | HfTokeniser | MarianTokeniser)
         self.score = ("bleu" if subwords else "ser") if config.score == "auto" else config.score
 
     def build(self, model: ModelConfig) -> nn.Module:
-        if not self.config.joined:
+        if not self.config.prefix_lm:
             return super().build(model)
         if not self.tokenisers.shared:
-            raise UserError("task.joined: source and target are one text; set tokeniser.shared = true")
+            raise UserError("task.prefix_lm: source and target are one text; set tokeniser.shared = true")
         built = model.build(self.tokenisers.target.size, 0, self.config.shape)
         if not isinstance(built, LanguageModel):
-            raise UserError(f"task.joined: '{model.kind}' cannot read source and target as one text; choose another")
+            raise UserError(f"task.prefix_lm: '{model.kind}' cannot read source and target as one text; choose another")
         return PrefixLM(built.decoder, built.start_id, built.end_id)
 
     @property
@@ -73,8 +73,8 @@ class Transduce(Task):
         return WATCHES[self.score]
 
     def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        target_in = scheduled_sampling.sample_inputs(model, batch, self.config.own_inputs, self.progress)
-        return learn(model, batch.source, target_in, labels=batch.target_out, smoothing=self.smoothing)
+        target_in = scheduled_sampling.sample_inputs(model, batch, self.config.scheduled_sampling, self.progress)
+        return learn(model, batch.source, target_in, labels=batch.target_out, label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Any, pairs: Sequence[Any]) -> dict[str, float]:
         """Loss per token on all examples, and the score of a greedy decoding of some of them."""

@@ -25,8 +25,8 @@ class Rows:
     """Which row of a foreign table each of our ids has: PAD, BOS, EOS, UNK, then the others as they stand there, the
     mask last. Marks are named by the rows that they have there.
 
-    Where several of our marks are one row there (GPT-2 begins and ends with the same), one owns it and the others get
-    copies; a mark that is not there at all gets a row of zeros. Both are `spare`: read, never to be written.
+    Where several of our special tokens are one row there (GPT-2 begins and ends with the same), one owns it and the
+    others get copies; a mark that is not there at all gets a row of zeros. Both are `spare`: read, never to be written.
 
     >>> rows = Rows(6, pad=5, bos=5, eos=0, unk=1)
     >>> rows.order, rows.spare, rows.back
@@ -43,17 +43,18 @@ class Rows:
     mask: int | None = None
 
     def __post_init__(self) -> None:
-        marks = {name: row for name, row in asdict(self).items() if name != "vocab" and row is not None}
-        wrong = {name: row for name, row in marks.items() if not 0 <= row < self.vocab}
+        specials = {name: row for name, row in asdict(self).items() if name != "vocab" and row is not None}
+        wrong = {name: row for name, row in specials.items() if not 0 <= row < self.vocab}
         if wrong:
             raise UserError(
-                f"{', '.join(f'{name} {row}' for name, row in wrong.items())}: marks must be ids from 0 to "
+                f"{', '.join(f'{name} {row}' for name, row in wrong.items())}: special tokens must be ids from 0 to "
                 f"{self.vocab - 1}; correct config.json"
             )
 
     @cached_property
     def owners(self) -> dict[int, int]:
-        """Their rows of marks -> the one mark of ours that owns each: what ends a text must stay able to end it."""
+        """Their rows of special tokens -> the one mark of ours that owns each: what ends a text must stay able to end
+        it."""
         owners: dict[int, int] = {}
         for ours, row in ((EOS, self.eos), (UNK, self.unk), (PAD, self.pad), (BOS, self.bos)):
             if row is not None:
@@ -63,10 +64,10 @@ class Rows:
     @cached_property
     def order(self) -> tuple[int, ...]:
         """Our ids -> their rows."""
-        marks = [ABSENT if row is None else row for row in (self.pad, self.bos, self.eos, self.unk)]
+        specials = [ABSENT if row is None else row for row in (self.pad, self.bos, self.eos, self.unk)]
         last = [self.mask] if self.mask is not None and self.mask not in self.owners else []
         rest = (row for row in range(self.vocab) if row not in self.owners and row not in last)
-        return (*marks, *rest, *last)
+        return (*specials, *rest, *last)
 
     @cached_property
     def spare(self) -> tuple[int, ...]:

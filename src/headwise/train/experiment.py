@@ -119,7 +119,7 @@ def _train(
     def show(current: Any) -> list[dict[str, str]]:
         try:
             return [each.to_dict() for each in task.samples(current, prepared.valid_pairs, config.samples)]
-        except UserError:  # an n-gram model without smoothing may know no way to go on: no reason to end
+        except UserError:  # an n-gram model without label_smoothing may know no way to go on: no reason to end
             return []
 
     if data is None:

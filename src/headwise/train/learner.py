@@ -26,7 +26,7 @@ class Learner:
     loads: dict[LayerPath, ExpertLoad]  # of experts, by their places
 
     def __init__(self, model: nn.Module, task: Task, config: TrainConfig, seed: int):
-        self.task, self.seed, self.clip = task, seed, config.clip
+        self.task, self.seed, self.clip = task, seed, config.clip_norm
         self.device = hardware.prepare(config)
         self.autocast = hardware.autocast(config.precision, self.device)
         self.schedule = config.schedule.build()

@@ -76,7 +76,7 @@ class Loop:
         found = latest(run)
         self.state = learner.load(found, str(run.path)) if found else State()
         run.rewind(self.state.step)
-        self.keep = max(config.keep, config.average)
+        self.keep = max(config.keep_checkpoints, config.average_checkpoints)
         if found:
             settle(run, found, self.keep)
         self.saved = self.state.timeless() if found else {}
@@ -271,7 +271,7 @@ class Loop:
         """The sentence for weights that cannot be used any more."""
         kept = self.run.steps()
         good = f"{self.run.checkpoint(kept[-1])} is the last good checkpoint" if kept else "there is no checkpoint yet"
-        return f"step {self.state.step}: {why}; {good}: lower train.schedule.lr or set train.clip, and train anew"
+        return f"step {self.state.step}: {why}; {good}: lower train.schedule.lr or set train.clip_norm, and train anew"
 
 
 def _some(numbers: Sequence[int], most: int = 20) -> str:

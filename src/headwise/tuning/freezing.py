@@ -27,8 +27,8 @@ def tune(model: nn.Module, config: TuningConfig) -> None:
     adapt(model, config.lora)
     if named and not any(weight.requires_grad for weight in model.parameters()):
         raise UserError("tuning.freeze: nothing is left that learns; freeze less, or name some of it in unfreeze")
-    if config.rate_decay < 1:
-        scale_lr_by_layer(model, config.rate_decay)
+    if config.layer_lr_decay < 1:
+        scale_lr_by_layer(model, config.layer_lr_decay)
 
 
 def scale_lr_by_layer(model: nn.Module, decay: float) -> None:

@@ -13,7 +13,8 @@ from headwise.errors import UserError
 def match_names(patterns: Iterable[str], names: Iterable[str], key: str) -> list[str]:
     """The names that some pattern fits, in their order; a pattern that fits none is refused with the nearest ones.
 
-    >>> chosen(["embed", "layers.0-1", "*.bias"], ["embed.table", "layers.1.weight", "layers.2.weight", "b.bias"], "")
+    >>> names = ["embed.table", "layers.1.weight", "layers.2.weight", "b.bias"]
+    >>> match_names(["embed", "layers.0-1", "*.bias"], names, "")
     ['embed.table', 'layers.1.weight', 'b.bias']
     """
     names, found = list(names), set()
@@ -48,7 +49,7 @@ def nearest_places(pattern: str, names: Iterable[str]) -> str:
 def summarize_names(some: Iterable[str], others: Iterable[str], most: int = 5) -> str:
     """The shortest names that hold `some` and none of `others`.
 
-    >>> outline(["head.bias", "head.table", "stack.1.out"], ["stack.0.out"])
+    >>> summarize_names(["head.bias", "head.table", "stack.1.out"], ["stack.0.out"])
     'head, stack.1'
     """
     taken = {place for name in others for place in prefixes(name)}

@@ -118,7 +118,7 @@ def built(config: Any, site: BuildContext, old: nn.Module) -> nn.Module:
     if site.causal and not (isinstance(part, Part) and part.properties.causal):
         raise UserError(f"{config.kind}: would see the future in this model, which must not; choose another mixer")
     if recalls(old) and not recalls(part):
-        raise UserError(f"{config.kind}: this model recalls earlier segments; use 'attention' with its `recall`")
+        raise UserError(f"{config.kind}: this model recalls earlier segments; use 'attention' with its `memory_length`")
     return part.to(weight.dtype).train(old.training).requires_grad_(weight.requires_grad)
 
 

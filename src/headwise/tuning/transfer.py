@@ -26,7 +26,7 @@ def transfer_weights(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
 
 
 def resize_weights(model: nn.Module, source: nn.Module, ways: Mapping[str, str]) -> dict[str, Tensor]:
-    """The projections, marks and positions of `source` in the form that those of `model` have, by their names in
+    """The projections, class_tokens and positions of `source` in the form that those of `model` have, by their names in
     `source`; `ways` says which part of the one begins with which of the other."""
     theirs = dict(source.named_modules())
     found: dict[str, Tensor] = {}
@@ -40,20 +40,31 @@ def resize_weights(model: nn.Module, source: nn.Module, ways: Mapping[str, str])
     return found
 
 
-def marks(own: ImageStem, other: ImageStem) -> dict[str, Tensor]:
-    """The marks of `other` as far as `own` has them; further ones begin as they do in `own`."""
-    if own.marks is None or other.marks is None or own.marks.shape[1] != other.marks.shape[1]:
+def class_tokens(own: ImageStem, other: ImageStem) -> dict[str, Tensor]:
+    """The class_tokens of `other` as far as `own` has them; further ones begin as they do in `own`."""
+    if (
+        own.class_tokens is None
+        or other.class_tokens is None
+        or own.class_tokens.shape[1] != other.class_tokens.shape[1]
+    ):
         return {}
-    return {"marks": torch.cat((other.marks[: len(own.marks)], own.marks[len(other.marks) :]))}
+    return {
+        "class_tokens": torch.cat(
+            (other.class_tokens[: len(own.class_tokens)], own.class_tokens[len(other.class_tokens) :])
+        )
+    }
 
 
 def places(own: LearnedGridPositions, other: LearnedGridPositions) -> dict[str, Tensor]:
     """The vectors of `other` for the grid of `own`, interpolated (Dosovitskiy et al. 2021, section 3.2), and those of
-    marks as above. Nothing where both are the same anyway, or the vectors of another width."""
-    if (own.grid, own.marks) == (other.grid, other.marks) or own.table.shape[1] != other.table.shape[1]:
+    class_tokens as above. Nothing where both are the same anyway, or the vectors of another width."""
+    if (own.grid, own.class_tokens) == (other.grid, other.class_tokens) or own.table.shape[1] != other.table.shape[1]:
         return {}
-    table, shared = resized(other.table, other.marks, other.grid, own.grid), min(own.marks, other.marks)
-    return {"table": torch.cat((table[:shared], own.table[shared : own.marks], table[other.marks :]))}
+    table, shared = (
+        resized(other.table, other.class_tokens, other.grid, own.grid),
+        min(own.class_tokens, other.class_tokens),
+    )
+    return {"table": torch.cat((table[:shared], own.table[shared : own.class_tokens], table[other.class_tokens :]))}
 
 
 def projections(qkv: SelfProjection, other: SelfProjection) -> dict[str, Tensor]:
@@ -84,6 +95,6 @@ def _rows(tensor: Tensor, heads: list[int], qkv: SelfProjection, other: SelfProj
 
 FORMS: dict[type[nn.Module], Callable[[Any, Any], dict[str, Tensor]]] = {
     SelfProjection: projections,
-    ImageStem: marks,
+    ImageStem: class_tokens,
     LearnedGridPositions: places,
 }

@@ -64,8 +64,8 @@ def _listed(config: ImagesConfig) -> dict[str, ImageIndex]:
 def _spans(prints: np.ndarray, config: ImagesConfig, given: set[str]) -> dict[str, slice]:
     """Which images, in the order of their fingerprints, make the parts that are not given: test, valid, then train."""
     wanted = {
-        "test": math.ceil(config.test_share * len(prints)),
-        "valid": min(math.ceil(config.valid_share * len(prints)), config.valid_size),
+        "test": math.ceil(config.test_fraction * len(prints)),
+        "valid": min(math.ceil(config.valid_fraction * len(prints)), config.valid_size),
     }
     spans, start = dict[str, slice](), 0
     for part in (part for part in wanted if part not in given):
@@ -75,7 +75,7 @@ def _spans(prints: np.ndarray, config: ImagesConfig, given: set[str]) -> dict[st
         spans[part], start = slice(start, end), end
     if start == len(prints):
         raise UserError(f"{config.train[0]}: too few different images to hold some out; name others in data.valid")
-    return {**spans, "train": slice(start, start + config.most if config.most else None)}
+    return {**spans, "train": slice(start, start + config.max_images if config.max_images else None)}
 
 
 def _images(listing: ImageIndex, decoded: Decoded, span: slice = slice(None)) -> Images:

@@ -75,7 +75,7 @@ NAMED: dict[str, NamedSet] = {
     "digits": NamedSet(
         (
             Place(
-                {"train": ("sklearn/datasets/data/digits.csv.gz",), "format": "digits", "test_share": 0.2},
+                {"train": ("sklearn/datasets/data/digits.csv.gz",), "format": "digits", "test_fraction": 0.2},
                 package="scikit-learn",
             ),
         ),
@@ -127,4 +127,4 @@ def drawn(config: ImagesConfig) -> ImageCorpus:
     if len(set(config.size)) > 1:
         raise UserError(f"data.size: '{config.name}' are drawn as squares; give one side")
     size = config.size[0] if config.size else 0
-    return DRAWN[config.name](config.name, cache_root(config.cache), train=config.most, size=size)
+    return DRAWN[config.name](config.name, cache_root(config.cache), train=config.max_images, size=size)

@@ -150,7 +150,7 @@ def test_a_rows_baseline_does_not_know_its_own_loss() -> None:
 
 
 def local(mode: str, reach: int = 2) -> torch.nn.Module:
-    mod = SCORE_MODS.parse({"kind": "local", "mode": mode, "reach": reach})
+    mod = SCORE_MODS.parse({"kind": "local", "mode": mode, "half_window": reach})
     return mod.build(BuildContext(width=8, heads=2, hidden=8), 4).double()
 
 

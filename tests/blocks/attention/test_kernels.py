@@ -26,8 +26,8 @@ SCORE_MODS: dict[str, Callable[[], ScoreMod]] = {
     "causal": Causal,
     "window": lambda: Window(2, 1),
     "alibi": lambda: Alibi(HEADS),
-    "t5": lambda: T5Bias(HEADS, buckets=8, furthest=16),
-    "shaw": lambda: ShawRelative(HEAD_WIDTH, furthest=3),
+    "t5": lambda: T5Bias(HEADS, buckets=8, max_distance=16),
+    "shaw": lambda: ShawRelative(HEAD_WIDTH, max_distance=3),
 }
 
 

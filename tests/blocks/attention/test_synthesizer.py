@@ -92,15 +92,15 @@ def built(mixer: dict[str, Any], name: str = "bert-tiny", **settings: Any) -> An
 
 PROJECTED = [  # what is read by a score, and by score mods beside it
     ("scaled", {}, ("queries", "keys", "values")),
-    ({"kind": "random", "limit": 9}, {}, ("values",)),
-    ({"kind": "factorised", "limit": 9}, {}, ("values",)),
-    ({"kind": "dense", "limit": 9}, {}, ("queries", "values")),
-    ({"kind": "location", "limit": 9}, {}, ("queries", "values")),
-    ({"kind": "mixture", "scores": [{"kind": "random", "limit": 9}]}, {}, ("values",)),
-    ({"kind": "mixture", "scores": ["scaled", {"kind": "random", "limit": 9}]}, {}, ("queries", "keys", "values")),
-    ({"kind": "random", "limit": 9}, {"positions": "shaw"}, ("queries", "values")),
-    ({"kind": "random", "limit": 9}, {"positions": "rotary"}, ("values",)),
-    ({"kind": "dense", "limit": 9}, {"positions": "rotary"}, ("queries", "values")),
+    ({"kind": "random", "max_length": 9}, {}, ("values",)),
+    ({"kind": "factorised", "max_length": 9}, {}, ("values",)),
+    ({"kind": "dense", "max_length": 9}, {}, ("queries", "values")),
+    ({"kind": "location", "max_length": 9}, {}, ("queries", "values")),
+    ({"kind": "mixture", "scores": [{"kind": "random", "max_length": 9}]}, {}, ("values",)),
+    ({"kind": "mixture", "scores": ["scaled", {"kind": "random", "max_length": 9}]}, {}, ("queries", "keys", "values")),
+    ({"kind": "random", "max_length": 9}, {"positions": "shaw"}, ("queries", "values")),
+    ({"kind": "random", "max_length": 9}, {"positions": "rotary"}, ("values",)),
+    ({"kind": "dense", "max_length": 9}, {"positions": "rotary"}, ("queries", "values")),
 ]
 
 
@@ -118,7 +118,7 @@ def test_only_what_somebody_reads_is_projected(score: Any, settings: dict[str, A
 @torch.no_grad()
 def test_values_and_a_table_are_all_that_a_random_synthesizer_has() -> None:
     """Tay et al. (2020), section 3.2: Y = softmax(R) G(X), head by head, then one output projection."""
-    part = built({"score": {"kind": "random", "limit": 9}}).double()
+    part = built({"score": {"kind": "random", "max_length": 9}}).double()
     x = torch.randn(2, 5, 32, dtype=torch.float64)
     values = part.qkv.project(x).unflatten(-1, (4, 8)).transpose(1, 2)  # (B, T, HD) -> (B, H, T, D)
     mixed = part.score.table[:, :5, :5].double().softmax(-1) @ values
@@ -127,12 +127,12 @@ def test_values_and_a_table_are_all_that_a_random_synthesizer_has() -> None:
 
 def test_windows_and_memories_project_what_is_read() -> None:
     model = headwise.build("swin-tiny", outputs=3)
-    windows = {"kind": "windows", "window": 4, "score": {"kind": "random", "limit": 16}}
+    windows = {"kind": "windows", "window": 4, "score": {"kind": "random", "max_length": 16}}
     swapped = headwise.swap(model, windows)
     parts = [part for part in swapped.modules() if isinstance(part, Attention)]
     assert parts and all(part.qkv.roles == ("values",) for part in parts)
-    across = {"kind": "attention", "attend_to": "memory", "score": {"kind": "location", "limit": 9}}
-    model = headwise.build("transformer-tiny", vocab=12, across=across)
+    across = {"kind": "attention", "attend_to": "memory", "score": {"kind": "location", "max_length": 9}}
+    model = headwise.build("transformer-tiny", vocab=12, cross_attention=across)
     memory = model.decoder.stack.layers[0].parts[1].qkv
     assert memory.roles == ("values",) and memory.project.out_features == 32
     ids = torch.randint(4, 12, (2, 6))
@@ -142,20 +142,20 @@ def test_windows_and_memories_project_what_is_read() -> None:
 
 @pytest.mark.parametrize("kind", ["random", "dense"])
 def test_heads_may_share_values(kind: str) -> None:
-    part = built({"key_value_heads": 2, "score": {"kind": kind, "limit": 9}})
+    part = built({"key_value_heads": 2, "score": {"kind": kind, "max_length": 9}})
     assert part.qkv.rows == ((16,) if kind == "random" else (32, 16))
     assert part(torch.randn(2, 5, 32)).shape == (2, 5, 32)
 
 
 def test_what_recalls_earlier_segments_compares_tokens() -> None:
-    with pytest.raises(UserError, match="recall and score: one attention cannot have both; leave one out"):
-        built({"recall": 4, "score": {"kind": "dense", "limit": 9}})
+    with pytest.raises(UserError, match="memory_length and score: one attention cannot have both; leave one out"):
+        built({"memory_length": 4, "score": {"kind": "dense", "max_length": 9}})
 
 
 def test_a_trained_model_may_drop_its_projections_but_not_invent_them() -> None:
     model = headwise.build("bert-tiny", vocab=12, task="tag", outputs=9)
     said: list[str] = []
-    random_scores = {"kind": "attention", "score": {"kind": "random", "limit": 9}}
+    random_scores = {"kind": "attention", "score": {"kind": "random", "max_length": 9}}
     without = headwise.swap(model, random_scores, announce=said.append)
     old, new = (each.encoder.stack.layers[0].parts[0].qkv.project.weight for each in (model, without))
     assert torch.equal(new, old.chunk(3)[2])
@@ -166,7 +166,7 @@ def test_a_trained_model_may_drop_its_projections_but_not_invent_them() -> None:
 
 
 def test_a_fixed_matrix_stays_and_is_saved() -> None:
-    score = {"kind": "random", "limit": 9, "learned": False}
+    score = {"kind": "random", "max_length": 9, "learned": False}
     model = headwise.build("bert-tiny", vocab=12, task="tag", outputs=9, mixer={"kind": "attention", "score": score})
     tables = [name for name in model.state_dict() if name.endswith("score.table")]
     assert len(tables) == 2
@@ -178,9 +178,12 @@ def test_a_fixed_matrix_stays_and_is_saved() -> None:
 @pytest.mark.parametrize(
     ("score", "sentence"),
     [
-        (Dense(4, 2, 5), "'dense' has 5 places, too few for 6 keys; raise its `limit`"),
-        (Random(2, 5), "'random' has 5 places, too few for 6 keys; raise its `limit`"),
-        (Mixture([Scaled(4), Factorised(2, 5)]), "'factorised' has 5 places, too few for 6 keys; raise its `limit`"),
+        (Dense(4, 2, 5), "'dense' has 5 places, too few for 6 keys; raise its `max_length`"),
+        (Random(2, 5), "'random' has 5 places, too few for 6 keys; raise its `max_length`"),
+        (
+            Mixture([Scaled(4), Factorised(2, 5)]),
+            "'factorised' has 5 places, too few for 6 keys; raise its `max_length`",
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -199,7 +202,7 @@ def test_queries_without_a_place_are_refused() -> None:
 
 
 def test_a_mixture_in_a_file_is_a_table_of_names_or_tables() -> None:
-    score = {"kind": "mixture", "scores": ["scaled", {"kind": "dense", "limit": 9}], "gated": True}
+    score = {"kind": "mixture", "scores": ["scaled", {"kind": "dense", "max_length": 9}], "gated": True}
     config = validate(AttentionConfig, {"score": score})
     assert config == AttentionConfig.model_validate(config.model_dump(mode="json"))
     kinds = [type(part) for part in config.score.build(4, 4, 2).scores]

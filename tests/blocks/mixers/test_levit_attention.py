@@ -85,12 +85,12 @@ def test_queries_stay_where_they_stood() -> None:
     few, grid = strided(streamed(torch.arange(15.0).view(1, 1, 3, 5)))
     assert grid == (2, 3) and few.pos.tolist() == few.x.flatten().tolist() == [0, 2, 4, 10, 12, 14]
     marked = Stream(torch.zeros(1, 13, 1), torch.arange(13), grid=(3, 4))
-    with pytest.raises(UserError, match="set marks = 0"):
+    with pytest.raises(UserError, match="set class_tokens = 0"):
         strided(marked)
 
 
 def test_it_stands_in_a_vision_transformer_as_well() -> None:
-    settings: dict[str, Any] = {"mixer": {"kind": "normed", "values": 3}, "feedforward": {"kind": "normed_mlp"}}
+    settings: dict[str, Any] = {"mixer": {"kind": "normed", "value_expand": 3}, "feedforward": {"kind": "normed_mlp"}}
     model: Any = headwise.build("vit-tiny", outputs=3, **settings)
     model(torch.randn(2, 1, 16, 16)).sum().backward()
     layer = model.encoder.stack.layers[0]

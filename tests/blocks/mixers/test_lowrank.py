@@ -76,18 +76,20 @@ def test_who_looks_on_sees_the_same_as_who_does_not(shared: bool, bias: bool, pa
 
 
 def test_mistakes_are_one_sentence() -> None:
-    with pytest.raises(UserError, match="linformer: has 9 places, too few for 10 tokens; raise its `limit` or cut"):
+    with pytest.raises(
+        UserError, match="linformer: has 9 positions, too few for 10 tokens; raise its `max_length` or cut"
+    ):
         LowRankAttention(WIDTH, HEADS, keys=Summary(3, 9))(torch.zeros(1, 10, WIDTH))
     with pytest.raises(UserError, match="linformer: would see the future in a decoder"):
         headwise.build("gpt2-tiny", vocab=12, mixer="linformer")
-    with pytest.raises(UserError, match=r"mixer: .*a rank of 8 is more than `limit` = 4 places; lower it"):
-        headwise.build("bert-tiny", vocab=12, mixer={"kind": "linformer", "rank": 8, "limit": 4})
-    with pytest.raises(UserError, match="positions: LowRankAttention forms no scores that BucketBias could change"):
+    with pytest.raises(UserError, match=r"mixer: .*a rank of 8 is more than `max_length` = 4 places; lower it"):
+        headwise.build("bert-tiny", vocab=12, mixer={"kind": "linformer", "rank": 8, "max_length": 4})
+    with pytest.raises(UserError, match="positions: LowRankAttention forms no scores that T5Bias could change"):
         headwise.build("bert-tiny", vocab=12, mixer="linformer", positions="t5")
 
 
 def built(sharing: str, name: str = "bert-tiny", **settings: Any) -> Any:
-    mixer = {"kind": "linformer", "rank": 4, "limit": 64, "sharing": sharing}
+    mixer = {"kind": "linformer", "rank": 4, "max_length": 64, "sharing": sharing}
     return headwise.build(name, vocab=12, mixer=mixer, task="masked", **settings)
 
 

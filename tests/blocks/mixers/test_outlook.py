@@ -69,9 +69,9 @@ def test_gradients_are_those_of_its_equation() -> None:
 
 
 def test_it_stands_in_a_vision_transformer_without_marks() -> None:
-    model = headwise.build("vit-tiny", outputs=3, marks=0, mixer={"kind": "outlook", "heads": 2})
+    model = headwise.build("vit-tiny", outputs=3, class_tokens=0, mixer={"kind": "outlook", "heads": 2})
     assert model(torch.randn(2, 1, 16, 16)).shape == (2, 3)
-    with pytest.raises(UserError, match=r"no place for tokens before the patches; use marks = 0"):
+    with pytest.raises(UserError, match=r"no place for tokens before the patches; use class_tokens = 0"):
         headwise.build("vit-tiny", outputs=3, mixer="outlook")(torch.randn(1, 1, 16, 16))
 
 

@@ -211,7 +211,7 @@ def test_mistakes_are_told(kind: str) -> None:
     with pytest.raises(UserError, match="bidirectional: this stack must not see the future"):
         PARTS.parse({"kind": kind, "bidirectional": True}).build(causal)
     with pytest.raises(UserError, match="begin: a bidirectional part reads a whole text from zeros"):
-        PARTS.parse({"kind": kind, "bidirectional": True, "begin": "memory"}).build(
+        PARTS.parse({"kind": kind, "bidirectional": True, "initial_state": "memory"}).build(
             BuildContext(width=8, heads=2, hidden=8)
         )
     with pytest.raises(UserError, match=r"hidden: .*greater than or equal to 0"):

@@ -198,7 +198,7 @@ def test_a_graph_of_blocks_is_that_of_the_paper() -> None:
         {"kind": "strided", "stride": 1},
         {"kind": "bigbird", "block": 3, "random": 20},
         {"kind": "bigbird", "block": 3, "random": 0, "window": 31},
-        {"kind": "bigbird", "block": 3, "random": 3, "like": "transformers"},
+        {"kind": "bigbird", "block": 3, "random": 3, "variant": "transformers"},
     ],
     ids=str,
 )

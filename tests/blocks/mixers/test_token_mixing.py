@@ -29,10 +29,12 @@ def test_a_shorter_text_is_one_that_zeros_follow() -> None:
 
 
 def test_a_text_beyond_the_limit_is_refused_in_one_sentence() -> None:
-    mixer = {"kind": "tokens", "limit": 4}
+    mixer = {"kind": "tokens", "max_length": 4}
     model = headwise.build("transformer-tiny", vocab=12, outputs=6, task="classify", mixer=mixer)
     assert model(torch.full((1, 4), 5)).shape == (1, 6)
-    with pytest.raises(UserError, match=r"a sequence of 5 tokens does not fit token mixing over 4; set mixer\.limit"):
+    with pytest.raises(
+        UserError, match=r"a sequence of 5 tokens does not fit token mixing over 4; set mixer\.max_length"
+    ):
         model(torch.full((1, 5), 5))
 
 

@@ -101,16 +101,16 @@ def test_it_needs_a_grid_and_nothing_else() -> None:
     part = attention(2)
     with pytest.raises(UserError, match="grid"):
         part(torch.zeros(1, 4, WIDTH, dtype=torch.float64))
-    with pytest.raises(UserError, match="marks = 0"):
+    with pytest.raises(UserError, match="class_tokens = 0"):
         part(replace(stream(1, 5), grid=(2, 2)))
 
 
 def test_a_vision_transformer_may_have_windows() -> None:
     windows = {"kind": "windows", "window": 2, "shift": 1}
-    model = headwise.build("vit-tiny", outputs=3, marks=0, mixer=windows)
+    model = headwise.build("vit-tiny", outputs=3, class_tokens=0, mixer=windows)
     model(torch.randn(2, 1, 16, 16)).sum().backward()
     assert model.encoder.stack.layers[0].parts[0].score_mods[0].table.grad.any()
-    with pytest.raises(UserError, match="marks"):
+    with pytest.raises(UserError, match="class_tokens"):
         headwise.build("vit-tiny", outputs=3, mixer=windows)(torch.randn(2, 1, 16, 16))
     with pytest.raises(UserError, match="shift"):
         headwise.build("vit-tiny", mixer={**windows, "shift": 2})

@@ -108,8 +108,10 @@ def test_odd_widths_end_with_a_sine() -> None:
 
 
 def test_a_learned_table_has_an_end() -> None:
-    part, x = LearnedPositions(8, limit=10), torch.zeros(1, 1, 8)
+    part, x = LearnedPositions(8, max_length=10), torch.zeros(1, 1, 8)
     part(x, torch.tensor([9]), 9)
     for start in (10, -1):
-        with pytest.raises(UserError, match=r"11 tokens does not fit the learned table of 10; set positions\.limit"):
+        with pytest.raises(
+            UserError, match=r"11 tokens does not fit the learned table of 10; set positions\.max_length"
+        ):
             part(x, torch.tensor([10]), start)

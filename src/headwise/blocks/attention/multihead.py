@@ -135,12 +135,12 @@ def find_operands_read(score: Score, score_mods: Sequence[ScoreMod]) -> frozense
 
 
 class SegmentRecurrenceProjection(SelfProjection):
-    """Segment-level recurrence (Transformer-XL, Dai et al. 2019, section 3.2): keys and values also of `recall` tokens
-    of earlier segments, projected with the current weights."""
+    """Segment-level recurrence (Transformer-XL, Dai et al. 2019, section 3.2): keys and values also of `memory_length`
+    tokens of earlier segments, projected with the current weights."""
 
-    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, recall: int = 1):
+    def __init__(self, width: int, heads: int, head_width: int, bias: bool = True, memory_length: int = 1):
         super().__init__(width, heads, head_width, bias)
-        self.recall = recall
+        self.memory_length = memory_length
 
     def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         length = stream.x.shape[1]

@@ -108,7 +108,7 @@ class Alibi(ScoreMod):
         return -self.slopes[:, None, None] * distance
 
 
-def bucket_distances(distance: Tensor, buckets: int = 32, furthest: int = 128, both_ways: bool = True) -> Tensor:
+def bucket_distances(distance: Tensor, buckets: int = 32, max_distance: int = 128, both_ways: bool = True) -> Tensor:
     """T5's relative position bucket of a distance j - i: near ones exact, far ones by their logarithm."""
     base = torch.zeros_like(distance)
     if both_ways:
@@ -119,7 +119,7 @@ def bucket_distances(distance: Tensor, buckets: int = 32, furthest: int = 128, b
         distance = (-distance).clamp(min=0)
     exact = buckets // 2
     # float32 on purpose: the reference rounds there, and the buckets' edges depend on it
-    scale = torch.log(distance.clamp(min=1).float() / exact) / math.log(furthest / exact)
+    scale = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact)
     far = (exact + (scale * (buckets - exact)).long()).clamp(max=buckets - 1)
     return base + torch.where(distance < exact, distance, far)
 
@@ -130,15 +130,15 @@ class T5Bias(ScoreMod):
 
     needs_positions = True
 
-    def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, both_ways: bool = True):
+    def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, both_ways: bool = True):
         super().__init__()
         self.table = nn.Embedding(buckets, heads)
         self.buckets = buckets
-        self.furthest = furthest
+        self.max_distance = max_distance
         self.both_ways = both_ways
 
     def bias(self, layout: AttentionLayout) -> Tensor:
-        where = bucket_distances(layout.distance(), self.buckets, self.furthest, self.both_ways)
+        where = bucket_distances(layout.distance(), self.buckets, self.max_distance, self.both_ways)
         return self.table(where).movedim(-1, -3)  # (..., Tq, Tk, H) -> (..., H, Tq, Tk)
 
 
@@ -149,14 +149,14 @@ class ShawRelative(ScoreMod):
     needs_positions = True
     reads = frozenset(("queries",))
 
-    def __init__(self, head_width: int, furthest: int = 16):
+    def __init__(self, head_width: int, max_distance: int = 16):
         super().__init__()
-        self.furthest = furthest
-        self.keys = nn.Parameter(torch.randn(2 * furthest + 1, head_width) * head_width**-0.5)
-        self.values = nn.Parameter(torch.randn(2 * furthest + 1, head_width) * head_width**-0.5)
+        self.max_distance = max_distance
+        self.keys = nn.Parameter(torch.randn(2 * max_distance + 1, head_width) * head_width**-0.5)
+        self.values = nn.Parameter(torch.randn(2 * max_distance + 1, head_width) * head_width**-0.5)
 
     def _where(self, inputs: AttentionInputs) -> Tensor:
-        distance = inputs.layout.distance().clamp(-self.furthest, self.furthest) + self.furthest
+        distance = inputs.layout.distance().clamp(-self.max_distance, self.max_distance) + self.max_distance
         return inputs.layout.expand_heads(distance).expand(inputs.q.shape[:2] + distance.shape[-2:])  # (B, H, Tq, Tk)
 
     def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:

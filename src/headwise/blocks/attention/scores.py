@@ -138,29 +138,29 @@ class Additive(Score):
 
 
 class Location(Score):
-    """Row j of W q for the key at place j, whatever stands there; for sources of up to `limit` keys."""
+    """Row j of W q for the key at place j, whatever stands there; for sources of up to `max_length` keys."""
 
     length_free = False
     kind: ClassVar[str] = "location"
     reads = frozenset(("queries",))
 
-    def __init__(self, width_q: int, heads: int, limit: int):
+    def __init__(self, width_q: int, heads: int, max_length: int):
         super().__init__()
-        self.limit = limit
-        self.weight = matrices(heads, width_q, limit)
+        self.max_length = max_length
+        self.weight = matrices(heads, width_q, max_length)
 
     def project_query(self, q: Tensor) -> Tensor:
-        return head_by_head(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, limit)
+        return head_by_head(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, max_length)
 
     def match(self, asked: Tensor, keys: Tensor) -> Tensor:
-        return asked[..., : places(keys, self.limit, self.kind)]
+        return asked[..., : places(keys, self.max_length, self.kind)]
 
 
-def places(keys: Tensor, limit: int, kind: str) -> int:
+def places(keys: Tensor, max_length: int, kind: str) -> int:
     """How many keys there are; more than a score has places for are refused."""
     length = keys.shape[2]
-    if length > limit:
-        raise UserError(f"score: '{kind}' has {limit} places, too few for {length} keys; raise its `limit`")
+    if length > max_length:
+        raise UserError(f"score: '{kind}' has {max_length} places, too few for {length} keys; raise its `max_length`")
     return length
 
 

@@ -18,7 +18,7 @@ random ones have neither keys nor queries (Tay et al., section 3: Y = softmax(R)
 DISCREPANCY: in the released code of the factorised form both factors run over the keys, so that all queries see alike;
 here R1 runs over the queries, as in the paper.
 
-Letters: B rows, H heads, Tq queries, Tk keys, D head_width, N limit, K rank.
+Letters: B rows, H heads, Tq queries, Tk keys, D head_width, N max_length, K rank.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Dense(Location):
 class FactorisedDense(Dense):
     """Place j = b n + c has the product of row b of one small dense score and row c of another, n = ceil(sqrt(N))."""
 
-    def __init__(self, width_q: int, heads: int, limit: int):
-        super().__init__(width_q, heads, 2 * math.isqrt(limit - 1) + 2)  # both in one product
-        self.limit = limit
+    def __init__(self, width_q: int, heads: int, max_length: int):
+        super().__init__(width_q, heads, 2 * math.isqrt(max_length - 1) + 2)  # both in one product
+        self.max_length = max_length
 
     def project_query(self, q: Tensor) -> Tensor:
         far, near = super().project_query(q).chunk(2, dim=-1)  # 2 x (B, H, Tq, n)
@@ -64,10 +64,10 @@ class Random(Score):
     kind: ClassVar[str] = "random"
     reads = frozenset()
 
-    def __init__(self, heads: int, limit: int, learned: bool = True):
+    def __init__(self, heads: int, max_length: int, learned: bool = True):
         super().__init__()
-        self.limit = limit
-        self.table = nn.Parameter(torch.randn(heads, limit, limit), requires_grad=learned)
+        self.max_length = max_length
+        self.table = nn.Parameter(torch.randn(heads, max_length, max_length), requires_grad=learned)
 
     def rows(self, start: int, end: int) -> Tensor:
         """Of the queries at places `start` ... `end` - 1, for as many keys: (H, Tq, Tk)."""
@@ -77,7 +77,7 @@ class Random(Score):
         return q[..., :0]  # only how many they are counts
 
     def match(self, asked: Tensor, keys: Tensor) -> Tensor:
-        queries, length = asked.shape[2], places(keys, self.limit, self.kind)
+        queries, length = asked.shape[2], places(keys, self.max_length, self.kind)
         if queries not in (1, length):  # cut into chunks, or of another text: nobody knows their places
             raise UserError(
                 f"score: '{self.kind}' needs all queries of a text at once, not {queries} of {length}; "
@@ -91,11 +91,11 @@ class Factorised(Random):
 
     kind = "factorised"
 
-    def __init__(self, heads: int, limit: int, rank: int = 16, learned: bool = True):
+    def __init__(self, heads: int, max_length: int, rank: int = 16, learned: bool = True):
         Score.__init__(self)
-        self.limit = limit
+        self.max_length = max_length
         self.queries, self.keys = (
-            nn.Parameter(torch.randn(heads, limit, rank) * rank**-0.25, requires_grad=learned) for _ in range(2)
+            nn.Parameter(torch.randn(heads, max_length, rank) * rank**-0.25, requires_grad=learned) for _ in range(2)
         )
 
     def rows(self, start: int, end: int) -> Tensor:

@@ -118,8 +118,8 @@ class SubsampleAttention(nn.Module):
 
 def strided(stream: Stream) -> tuple[Stream, tuple[int, int]]:
     """Every other token of every other row, where it stood, and the grid that they make."""
-    if marks := count_class_tokens(stream):
-        raise UserError(f"marks: a grid with {marks} before it cannot shrink; set marks = 0")
+    if class_tokens := count_class_tokens(stream):
+        raise UserError(f"class_tokens: a grid with {class_tokens} before it cannot shrink; set class_tokens = 0")
     assert stream.grid is not None
     # (B, hw, C) -> (B, h, w, C) -> (B, h/2, w/2, C) -> (B, hw/4, C)
     x = stream.x.unflatten(1, stream.grid)[:, ::2, ::2]

@@ -7,7 +7,7 @@ an earlier token: there is no causal form. A text of other than n tokens uses th
 DISCREPANCY: the paper's theorem draws the matrices from N(0, 1/k). Here they begin as N(0, 1/n), so that a mixture of n
 keys is as large as a key, and the scores are as large as attention's, whatever n and k are.
 
-Letters: B rows, T length, C width, H heads, D head_width, K rank, N limit, M matrices: one, or one for each head.
+Letters: B rows, T length, C width, H heads, D head_width, K rank, N max_length, M matrices: one, or one for each head.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from headwise.errors import UserError
 
 
 class Summary(nn.Module):
-    """E x along the length, E of (K, N): `rank` mixtures of up to `limit` vectors."""
+    """E x along the length, E of (K, N): `rank` mixtures of up to `max_length` vectors."""
 
-    def __init__(self, rank: int = 256, limit: int = 512, matrices: int = 1):
+    def __init__(self, rank: int = 256, max_length: int = 512, matrices: int = 1):
         super().__init__()
-        self.limit = limit
-        self.weight = nn.Parameter(torch.randn(matrices, rank, limit) * limit**-0.5)
+        self.max_length = max_length
+        self.weight = nn.Parameter(torch.randn(matrices, rank, max_length) * max_length**-0.5)
 
     def columns(self, length: int) -> Tensor:
         """The weights of the first places: (M, K, N) -> (M, K, T)."""
-        if length > self.limit:
+        if length > self.max_length:
             raise UserError(
-                f"linformer: has {self.limit} places, too few for {length} tokens; raise its `limit` or cut the texts"
+                f"linformer: has {self.max_length} positions, too few for {length} tokens; raise its `max_length` or "
+                "cut the texts"
             )
         return self.weight[..., :length]
 

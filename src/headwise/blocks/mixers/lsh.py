@@ -81,7 +81,7 @@ class LSHAttention(QKVMixer):
     Buckets are 2^p: as many as `buckets`, or the power of two below 2 n / chunk for a text of n tokens, and one where
     it fits a chunk. Rotations are fresh in each pass of training and of `seed` in evaluation.
 
-    >>> HashedAttention(64, heads=4, chunk=4)(torch.zeros(2, 10, 64)).shape
+    >>> LSHAttention(64, heads=4, chunk=4)(torch.zeros(2, 10, 64)).shape
     torch.Size([2, 10, 64])
     """
 

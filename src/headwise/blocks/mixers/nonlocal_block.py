@@ -65,7 +65,7 @@ class Mean(ScoreMod):
 
 class BottleneckProjection(nn.Module):
     """Queries theta(x), keys phi(x) and values g(x); without `embedded`, queries and keys are x itself. Keys and values
-    are the largest of `pool` x `pool` places; marks before the grid stay as they are."""
+    are the largest of `pool` x `pool` places; class_tokens before the grid stay as they are."""
 
     def __init__(self, width: int, inner: int, embedded: bool, pool: int):
         super().__init__()
@@ -85,10 +85,10 @@ class BottleneckProjection(nn.Module):
             return x
         if stream.grid is None or stream.keep is not None:
             raise UserError("nonlocal: only whole images can be pooled; set its pool = 1 here")
-        marks = count_class_tokens(stream)
-        maps = x[:, marks:].unflatten(1, stream.grid).permute(0, 3, 1, 2)  # (B, hw, D) -> (B, D, h, w)
+        class_tokens = count_class_tokens(stream)
+        maps = x[:, class_tokens:].unflatten(1, stream.grid).permute(0, 3, 1, 2)  # (B, hw, D) -> (B, D, h, w)
         fewer = F.max_pool2d(maps, self.pool, ceil_mode=True).flatten(2).transpose(1, 2)  # -> (B, hw / pool^2, D)
-        return torch.cat((x[:, :marks], fewer), dim=1) if marks else fewer
+        return torch.cat((x[:, :class_tokens], fewer), dim=1) if class_tokens else fewer
 
 
 FORMS = ("embedded", "gaussian", "dot", "concat")

@@ -50,7 +50,9 @@ class OutlookAttention(Part):
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         grid = stream.grid
         if count_class_tokens(stream) or grid is None:
-            raise UserError("marks: outlook attention has no place for tokens before the patches; use marks = 0")
+            raise UserError(
+                "class_tokens: outlook attention has no place for tokens before the patches; use class_tokens = 0"
+            )
         where, weights = self.places(grid, stream.x.device), self.weights(stream.x, grid)
         ctx.record.observe(ctx.path, ApproximateMap(lambda: self.map(weights, where, grid)))
         values = F.pad(self.value(stream.x), (0, 0, 0, 1))  # (B, T + 1, HD): the last is beyond the edge

@@ -3,7 +3,7 @@
 DISCREPANCY: the paper mixes images of one size. A shorter text meets the weights of the first places alone, as if
 zeros followed it.
 
-Letters: B rows, T length, C width, N limit, S hidden.
+Letters: B rows, T length, C width, N max_length, S hidden.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from headwise.errors import UserError
 class TokenMixing(Part):
     """W_2 act(W_1 x), a network along the tokens that all channels share (eq. 1): W_1 (S, N), W_2 (N, S)."""
 
-    def __init__(self, limit: int, hidden: int, activation: str = "gelu", bias: bool = True, dropout: float = 0.0):
+    def __init__(self, max_length: int, hidden: int, activation: str = "gelu", bias: bool = True, dropout: float = 0.0):
         super().__init__()
-        self.limit = limit
+        self.max_length = max_length
         self.activation = PLAIN[activation]
-        self.inner = nn.Linear(limit, hidden, bias)
-        self.outer = nn.Linear(hidden, limit, bias)
+        self.inner = nn.Linear(max_length, hidden, bias)
+        self.outer = nn.Linear(hidden, max_length, bias)
         self.drop = make_dropout(dropout)
 
     @property
@@ -35,10 +35,10 @@ class TokenMixing(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         length = stream.x.shape[1]
-        if length > self.limit:
+        if length > self.max_length:
             raise UserError(
-                f"mixer: a sequence of {length} tokens does not fit token mixing over {self.limit}; "
-                "set mixer.limit higher and train again, or use another mixer"
+                f"mixer: a sequence of {length} tokens does not fit token mixing over {self.max_length}; "
+                "set mixer.max_length higher and train again, or use another mixer"
             )
         x = stream.x if stream.keep is None else stream.x.masked_fill(~stream.keep.unsqueeze(-1), 0.0)
         shift = self.outer.bias if self.outer.bias is None else self.outer.bias[:length]

@@ -49,28 +49,28 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """x + table[unused + pos]; cannot go beyond the table's length. fairseq numbers positions from the padding's id on,
+    """x + table[offset + pos]; cannot go beyond the table's length. fairseq numbers positions from the padding's id on,
     so that its tables begin with rows that nobody uses."""
 
-    setting = "limit"  # what a user changes for more places
+    setting = "max_length"  # what a user changes for more places
 
-    def __init__(self, width: int, limit: int = 512, unused: int = 0):
+    def __init__(self, width: int, max_length: int = 512, offset: int = 0):
         super().__init__()
-        self.limit, self.unused = limit, unused
-        self.table = nn.Parameter(torch.randn(unused + limit, width) * 0.02)
+        self.max_length, self.offset = max_length, offset
+        self.table = nn.Parameter(torch.randn(offset + max_length, width) * 0.02)
 
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
         end = start + x.shape[1] if start >= 0 else int(pos.max()) + 1
-        if end > self.limit:
+        if end > self.max_length:
             raise UserError(
-                f"positions: a sequence of {end} tokens does not fit the learned table of {self.limit}; "
+                f"positions: a sequence of {end} tokens does not fit the learned table of {self.max_length}; "
                 f"set positions.{self.setting} higher and train again, or use sinusoid"
             )
         return x + self.vectors(pos, start, end)
 
     def vectors(self, pos: Tensor, start: int, end: int) -> Tensor:
         """The rows of start ... end - 1 or, where `start` is -1, of `pos`."""
-        used = self.table[self.unused :] if self.unused else self.table
+        used = self.table[self.offset :] if self.offset else self.table
         return used[start:end] if start >= 0 else F.embedding(pos, used)
 
 
@@ -87,7 +87,7 @@ class AxialPositions(LearnedPositions):
     def __init__(self, shape: tuple[int, int], widths: tuple[int, int]):
         nn.Module.__init__(self)
         self.columns_in_row = shape[1]
-        self.limit = shape[0] * shape[1]
+        self.max_length = shape[0] * shape[1]
         self.rows, self.columns = (
             nn.Parameter(torch.randn(count, width) * 0.02) for count, width in zip(shape, widths, strict=True)
         )

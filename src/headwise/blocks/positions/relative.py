@@ -43,9 +43,11 @@ class DisentangledAttention(ScoreMod):
         self.drop = make_dropout(dropout)
 
     def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
-        furthest = self.table.num_embeddings // 2
-        span = min(inputs.layout.keys, furthest)  # no distance of a short text needs the others
-        steps = self.drop(self.table(torch.arange(furthest - span, furthest + span, device=scores.device)))  # (N, C)
+        max_distance = self.table.num_embeddings // 2
+        span = min(inputs.layout.keys, max_distance)  # no distance of a short text needs the others
+        steps = self.drop(
+            self.table(torch.arange(max_distance - span, max_distance + span, device=scores.device))
+        )  # (N, C)
         where = places(inputs, span, 2 * span)
         to_place = (inputs.q @ self._split(self.keys(steps))).gather(-1, where)
         from_place = (inputs.k @ self._split(self.queries(steps))).gather(-1, where.mT).mT  # (B, H, Tk, Tq) -> back
@@ -65,19 +67,19 @@ class DistanceSinusoids(nn.Module):
         self.register_buffer("table", self._made(ready), persistent=False)  # a store of the first, not a limit
         self.table: Tensor
 
-    def forward(self, furthest: int) -> Tensor:
-        """Of all distances up to `furthest`, from the smallest on: (N, C)."""
-        if furthest > self.ready:
-            return self._made(furthest, self.table.device).to(self.table.dtype)
+    def forward(self, max_distance: int) -> Tensor:
+        """Of all distances up to `max_distance`, from the smallest on: (N, C)."""
+        if max_distance > self.ready:
+            return self._made(max_distance, self.table.device).to(self.table.dtype)
         middle = self.ready if self.both_ways else 0
-        return self.table[middle - self.negative(furthest) : middle + furthest + 1]
+        return self.table[middle - self.negative(max_distance) : middle + max_distance + 1]
 
-    def negative(self, furthest: int) -> int:
+    def negative(self, max_distance: int) -> int:
         """How many distances stand before 0."""
-        return furthest if self.both_ways else 0
+        return max_distance if self.both_ways else 0
 
-    def _made(self, furthest: int, device: torch.device | None = None) -> Tensor:
-        distances = torch.arange(-self.negative(furthest), furthest + 1, device=device)
+    def _made(self, max_distance: int, device: torch.device | None = None) -> Tensor:
+        distances = torch.arange(-self.negative(max_distance), max_distance + 1, device=device)
         return build_sinusoids(distances, self.width, halves=True).to(torch.get_default_dtype())
 
 
@@ -112,9 +114,9 @@ class TransformerXLRelative(ScoreMod):
         self.drop = make_dropout(dropout)
 
     def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
-        furthest = inputs.layout.keys - 1
-        steps = self.drop(self.distances(furthest))  # (N, C)
-        where = places(inputs, self.distances.negative(furthest), len(steps))
+        max_distance = inputs.layout.keys - 1
+        steps = self.drop(self.distances(max_distance))  # (N, C)
+        where = places(inputs, self.distances.negative(max_distance), len(steps))
         by_distance = self._by_distance(inputs.q + self.leanings.distance, steps)  # (B, H, Tq, N)
         by_content = self.leanings.content @ inputs.k.mT  # (H, 1, D) and (B, H, D, Tk) -> (B, H, 1, Tk)
         return scores + inputs.scale * (by_content + by_distance.gather(-1, where))

@@ -99,5 +99,5 @@ class TreeRelations(ShawRelative):
 
     def _relations(self, layout: AttentionLayout) -> Tensor:
         assert layout.tree is not None and layout.query_pos is not None, "tree positions need tokens with heads"
-        found = relations(layout.tree).clamp(-self.furthest, self.furthest) + self.furthest
+        found = relations(layout.tree).clamp(-self.max_distance, self.max_distance) + self.max_distance
         return found.index_select(1, layout.query_pos)  # the queries of a chunk

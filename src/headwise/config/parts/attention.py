@@ -25,7 +25,7 @@ class AttentionConfig(PartConfig):
     head_width: int = Field(0, ge=0)
     key_value_heads: int = Field(0, ge=0)
     key_bias: bool = True  # where the model's attentions have biases
-    recall: int = Field(0, ge=0)  # tokens of earlier segments that a language model still sees
+    memory_length: int = Field(0, ge=0)  # tokens of earlier segments that a language model still sees
     score: AnyScore = ScaledConfig()
     score_mods: tuple[AnyScoreMod, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
@@ -72,8 +72,8 @@ class AttentionConfig(PartConfig):
         shape, bias = (site.width, heads, head_width), site.attention_bias
         if self.attend_to == "memory":
             return CrossProjection(*shape, bias, site.memory_width, reads=reads)
-        if self.recall:
-            raise UserError("recall and score: one attention cannot have both; leave one out")
+        if self.memory_length:
+            raise UserError("memory_length and score: one attention cannot have both; leave one out")
         return SelectedProjections(*shape, bias, self.key_value_heads or site.key_value_heads or heads, reads)
 
     def _itself(self, site: BuildContext, heads: int, head_width: int) -> nn.Module:
@@ -88,7 +88,10 @@ class AttentionConfig(PartConfig):
         fewer = self.key_value_heads or site.key_value_heads or heads
         makers = {
             "key_value_heads": (fewer != heads, lambda: GroupedQueryProjection(*shape, bias, fewer)),
-            "recall": (self.recall > 0, lambda: SegmentRecurrenceProjection(*shape, bias, self.recall)),
+            "memory_length": (
+                self.memory_length > 0,
+                lambda: SegmentRecurrenceProjection(*shape, bias, self.memory_length),
+            ),
             "key_bias": (bias and not self.key_bias, lambda: NoKeyBiasProjection(*shape)),
         }
         chosen = [name for name, (asked, _) in makers.items() if asked]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.mixers import QKVMixerConfig
 from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @PARTS.add
-class CompressedConfig(ProjectedConfig):
+class CompressedConfig(QKVMixerConfig):
     """Keys and values of `factor` tokens each become one."""
 
     kind: Literal["compressed"] = "compressed"

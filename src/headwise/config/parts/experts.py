@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 @PARTS.add
 class ExpertsConfig(PartConfig):
-    """Each token is sent to `choose` of `count` feed-forward networks. 0 leaves a number to the model."""
+    """Each token is sent to `top_k` of `count` feed-forward networks. 0 leaves a number to the model."""
 
     kind: Literal["experts"] = "experts"
     count: int = Field(8, ge=1)
-    choose: int = Field(1, ge=1)
+    top_k: int = Field(1, ge=1)
     hidden: int = Field(0, ge=0)
     activation: Activation | Literal[""] = ""
     dropout: float = Field(0.0, ge=0, lt=1)  # inside the experts: 0.4 where a large model learns a small task
     normalise: bool | Literal["auto"] = "auto"  # gates over those of the chosen; auto: where there are several
-    capacity: float = 1.25  # places of an expert, in even shares of the tokens, while training
-    evaluation_capacity: float = 2.0
+    capacity_factor: float = 1.25  # places of an expert, in even shares of the tokens, while training
+    eval_capacity_factor: float = 2.0
     drop: bool = True  # tokens beyond the capacity; false: every expert serves all that come
-    balance: float = Field(0.01, ge=0)  # weight of the loss on uneven loads
+    balance_loss: float = Field(0.01, ge=0)  # weight of the loss on uneven loads
     z_loss: float = Field(0.0, ge=0)  # weight of the loss on large logits
     jitter: float = Field(0.01, ge=0, lt=1)  # of the router's inputs while training
 
-    @field_validator("capacity", "evaluation_capacity")
+    @field_validator("capacity_factor", "eval_capacity_factor")
     @classmethod
     def _some_place(cls, factor: float) -> float:
         if factor < 0.001:
@@ -39,19 +39,19 @@ class ExpertsConfig(PartConfig):
 
     @model_validator(mode="after")
     def _enough(self) -> Self:
-        if self.choose > self.count:
-            raise ValueError(f"{self.choose} experts cannot be chosen among {self.count}; lower choose")
+        if self.top_k > self.count:
+            raise ValueError(f"{self.top_k} experts cannot be chosen among {self.count}; lower choose")
         return self
 
     def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.experts import Experts, Router
 
-        normalise = self.choose > 1 if self.normalise == "auto" else self.normalise
-        router = Router(site.width, self.count, self.choose, normalise, self.jitter, self.balance, self.z_loss)
+        normalise = self.top_k > 1 if self.normalise == "auto" else self.normalise
+        router = Router(site.width, self.count, self.top_k, normalise, self.jitter, self.balance_loss, self.z_loss)
         return Experts(
             router,
             self.hidden or site.hidden,
-            (self.capacity, self.evaluation_capacity) if self.drop else None,
+            (self.capacity_factor, self.eval_capacity_factor) if self.drop else None,
             self.activation or site.activation,
             site.mlp_bias,
             self.dropout or site.hidden_dropout,

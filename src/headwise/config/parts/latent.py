@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.mixers import QKVMixerConfig
 from headwise.config.parts.site import PARTS, BuildContext
 from headwise.errors import UserError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @PARTS.add
-class UnevenConfig(ProjectedConfig):
+class UnevenConfig(QKVMixerConfig):
     """Softmax attention with `value_width` channels of values a head; 0: the width divided among the heads."""
 
     kind: Literal["uneven"] = "uneven"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.mixers import QKVMixerConfig
 from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @PARTS.add
-class LinearConfig(ProjectedConfig):
+class LinearConfig(QKVMixerConfig):
     """The linear attention of Katharopoulos et al. (2020)."""
 
     kind: Literal["linear"] = "linear"
@@ -26,7 +26,7 @@ class LinearConfig(ProjectedConfig):
 
 
 @PARTS.add
-class PerformerConfig(ProjectedConfig):
+class PerformerConfig(QKVMixerConfig):
     """Softmax attention by random features (Choromanski et al. 2021)."""
 
     kind: Literal["performer"] = "performer"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.mixers import QKVMixerConfig
 from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @PARTS.add
-class LowRankConfig(ProjectedConfig):
-    """`rank` mixtures of up to `limit` keys and values. Who has matrices of its own (Wang et al. 2020, section 4):
+class LowRankConfig(QKVMixerConfig):
+    """`rank` mixtures of up to `max_length` keys and values. Who has matrices of its own (Wang et al. 2020, section 4):
 
     none       keys and values of every head
     headwise   keys and values of every layer
@@ -26,13 +26,13 @@ class LowRankConfig(ProjectedConfig):
 
     kind: Literal["linformer"] = "linformer"
     rank: int = Field(256, ge=1)
-    limit: int = Field(512, ge=1)
+    max_length: int = Field(512, ge=1)
     sharing: Literal["none", "headwise", "key-value", "layerwise"] = "headwise"
 
     @model_validator(mode="after")
     def _shorter(self) -> LowRankConfig:
-        if self.rank > self.limit:
-            raise ValueError(f"a rank of {self.rank} is more than `limit` = {self.limit} places; lower it")
+        if self.rank > self.max_length:
+            raise ValueError(f"a rank of {self.rank} is more than `max_length` = {self.max_length} places; lower it")
         return self
 
     def build(self, site: BuildContext) -> nn.Module:
@@ -40,7 +40,7 @@ class LowRankConfig(ProjectedConfig):
 
         site.must_look_ahead(self.kind)
         frame = self.frame(site)
-        make = partial(Summary, self.rank, self.limit, frame["heads"] if self.sharing == "none" else 1)
-        keys = site.once((self.kind, self.rank, self.limit), make) if self.sharing == "layerwise" else make()
+        make = partial(Summary, self.rank, self.max_length, frame["heads"] if self.sharing == "none" else 1)
+        keys = site.once((self.kind, self.rank, self.max_length), make) if self.sharing == "layerwise" else make()
         values = make() if self.sharing in ("none", "headwise") else keys
         return LowRankAttention(keys=keys, values=values, **frame)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
-from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.mixers import QKVMixerConfig
 from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @PARTS.add
-class LshConfig(ProjectedConfig):
+class LshConfig(QKVMixerConfig):
     """Attention among tokens of one bucket (Kitaev et al. 2020). Without `buckets` their number goes with the length,
     which a decoder cannot know while it writes: steps then differ from all tokens at once."""
 

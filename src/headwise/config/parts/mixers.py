@@ -10,7 +10,7 @@ from headwise.config.parts.site import BuildContext, PartConfig
 from headwise.errors import UserError
 
 
-class ProjectedConfig(PartConfig):
+class QKVMixerConfig(PartConfig):
     """A mixer in the place of self-attention. 0 leaves a number to the model."""
 
     heads: int = Field(0, ge=0)

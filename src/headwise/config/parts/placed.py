@@ -18,7 +18,7 @@ PLACES, MEMORY_PLACES = "places", "memory places"  # under which a stack's site 
 
 
 @PARTS.add
-class PlacedConfig(PartConfig):
+class PositionedAttentionConfig(PartConfig):
     """Softmax attention with places added to what makes queries and keys, not to values (Carion et al. 2020): the
     stack's own, or 2-D sinusoids where it has none."""
 

@@ -20,18 +20,18 @@ class RecurrentConfig(PartConfig):
 
     hidden: int = Field(0, ge=0)
     bidirectional: bool = False
-    begin: Literal["zeros", "memory"] = "zeros"  # memory: from the final states of another stack
+    initial_state: Literal["zeros", "memory"] = "zeros"  # memory: from the final states of another stack
 
     def build(self, site: BuildContext) -> nn.Module:
         from headwise.blocks.mixers.recurrent import Recurrent
 
         if self.bidirectional and site.causal:
             raise UserError("bidirectional: this stack must not see the future; use bidirectional = false")
-        if self.bidirectional and self.begin == "memory":
+        if self.bidirectional and self.initial_state == "memory":
             raise UserError("begin: a bidirectional part reads a whole text from zeros; use begin = 'zeros'")
         hidden = self.hidden or site.width
         back = self.direction(site.width, hidden) if self.bidirectional else None
-        return Recurrent(site.width, self.direction(site.width, hidden), back, self.begin)
+        return Recurrent(site.width, self.direction(site.width, hidden), back, self.initial_state)
 
     def direction(self, width: int, hidden: int) -> Recurrence:
         """The network of one direction."""

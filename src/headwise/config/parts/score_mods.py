@@ -32,8 +32,8 @@ class PositionConfig(Config):
 
         return Embedding(table, self.embedding(width), **settings)
 
-    def on_grid(self, width: int, grid: tuple[int, int], marks: int) -> nn.Module:
-        """Positions of patches on a grid, with marks before them."""
+    def on_grid(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
+        """Positions of patches on a grid, with class_tokens before them."""
         from headwise.blocks.images import SequencePositions
 
         return SequencePositions(self.embedding(width))
@@ -44,12 +44,12 @@ class PositionConfig(Config):
 
 
 @POSITIONS.add
-class NoPositionConfig(PositionConfig):
+class NoPositionsConfig(PositionConfig):
     kind: Literal["none"] = "none"
 
 
 @POSITIONS.add
-class SinusoidConfig(PositionConfig):
+class SinusoidalPositionsConfig(PositionConfig):
     kind: Literal["sinusoid"] = "sinusoid"
     halves: bool = False
 
@@ -60,19 +60,19 @@ class SinusoidConfig(PositionConfig):
 
 
 @POSITIONS.add
-class LearnedConfig(PositionConfig):
+class LearnedPositionsConfig(PositionConfig):
     kind: Literal["learned"] = "learned"
-    limit: int = Field(512, ge=1)
-    unused: int = Field(0, ge=0)  # rows that stand before the first position's; BART has two
+    max_length: int = Field(512, ge=1)
+    offset: int = Field(0, ge=0)  # rows that stand before the first position's; BART has two
 
     def embedding(self, width: int) -> nn.Module:
         from headwise.blocks.positions.absolute import LearnedPositions
 
-        return LearnedPositions(width, self.limit, self.unused)
+        return LearnedPositions(width, self.max_length, self.offset)
 
 
 @POSITIONS.add
-class GridConfig(PositionConfig):
+class LearnedGridPositionsConfig(PositionConfig):
     """A learned vector for each place of an image's grid, interpolated for another grid."""
 
     kind: Literal["grid"] = "grid"
@@ -81,14 +81,14 @@ class GridConfig(PositionConfig):
     def embedding(self, width: int) -> nn.Module:
         raise UserError("positions: 'grid' is of images; texts have learned, sinusoid, rotary and others")
 
-    def on_grid(self, width: int, grid: tuple[int, int], marks: int) -> nn.Module:
+    def on_grid(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
         from headwise.blocks.images import LearnedGridPositions
 
-        return LearnedGridPositions(width, grid, marks, self.std)
+        return LearnedGridPositions(width, grid, class_tokens, self.std)
 
 
 @POSITIONS.add
-class AxialConfig(PositionConfig):
+class AxialPositionsConfig(PositionConfig):
     """Learned vectors for the rows and the columns of a grid of places, with `widths` channels each; 0: a quarter of
     the model's for rows, the rest for columns."""
 
@@ -140,17 +140,17 @@ class AlibiConfig(ScoreModConfig):
 
 @SCORE_MODS.add
 @POSITIONS.add
-class BucketsConfig(ScoreModConfig):
+class T5BiasConfig(ScoreModConfig):
     """T5's relative bias. As the positions of a stack, all its layers (of as many heads) share one table."""
 
     kind: Literal["t5"] = "t5"
     buckets: int = Field(32, ge=4)
-    furthest: int = Field(128, ge=2)
+    max_distance: int = Field(128, ge=2)
 
     def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.score_mods import T5Bias
 
-        return T5Bias(site.heads, self.buckets, self.furthest, both_ways=not site.causal)
+        return T5Bias(site.heads, self.buckets, self.max_distance, both_ways=not site.causal)
 
     def score_mods(self, site: BuildContext) -> ScoreMods:
         shared = cache(lambda heads: (self.build(replace(site, heads=heads), 0),))
@@ -159,34 +159,34 @@ class BucketsConfig(ScoreModConfig):
 
 @SCORE_MODS.add
 @POSITIONS.add
-class ShawConfig(ScoreModConfig):
+class ShawRelativeConfig(ScoreModConfig):
     kind: Literal["shaw"] = "shaw"
-    furthest: int = Field(16, ge=1)
+    max_distance: int = Field(16, ge=1)
 
     def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.score_mods import ShawRelative
 
-        return ShawRelative(head_width, self.furthest)
+        return ShawRelative(head_width, self.max_distance)
 
 
 @POSITIONS.add
-class DisentangledConfig(PositionConfig):
+class DisentangledAttentionConfig(PositionConfig):
     """DeBERTa's: one table of distances for all layers of a stack, of which each makes keys and queries."""
 
     kind: Literal["deberta"] = "deberta"
-    furthest: int = Field(512, ge=1)
+    max_distance: int = Field(512, ge=1)
 
     def score_mods(self, site: BuildContext) -> ScoreMods:
         from torch import nn
 
         from headwise.blocks.positions.relative import DisentangledAttention
 
-        table = cache(lambda: nn.Embedding(2 * self.furthest, site.width))
+        table = cache(lambda: nn.Embedding(2 * self.max_distance, site.width))
         return lambda heads, head_width: (DisentangledAttention(table(), heads, head_width, site.dropout),)
 
 
 @POSITIONS.add
-class RelativeSinusoidConfig(PositionConfig):
+class TransformerXLRelativeConfig(PositionConfig):
     """Transformer-XL's: sinusoids of distances, projected by each layer. `shared`: all layers (of as many heads) lean
     to the same contents and distances."""
 
@@ -220,7 +220,7 @@ class RotaryConfig(ScoreModConfig):
 
 
 @SCORE_MODS.add
-class HardConfig(ScoreModConfig):
+class HardAttentionConfig(ScoreModConfig):
     """One key for each query: sampled in training, the heaviest in evaluation."""
 
     kind: Literal["hard"] = "hard"
@@ -232,20 +232,20 @@ class HardConfig(ScoreModConfig):
 
 
 @SCORE_MODS.add
-class LocalConfig(ScoreModConfig):
+class LocalAttentionConfig(ScoreModConfig):
     """Luong's windows of a source: around the target's own position, or around a predicted place."""
 
     kind: Literal["local"] = "local"
     mode: Literal["monotonic", "predictive"] = "monotonic"
-    reach: int = Field(10, ge=1)
+    half_window: int = Field(10, ge=1)
 
     def build(self, site: BuildContext, head_width: int) -> nn.Module:
         from headwise.blocks.attention.hard import LocalAttention
         from headwise.blocks.attention.score_mods import Window
 
         if self.mode == "monotonic":
-            return Window(self.reach, self.reach)
-        return LocalAttention(site.heads, head_width, self.reach)
+            return Window(self.half_window, self.half_window)
+        return LocalAttention(site.heads, head_width, self.half_window)
 
 
 @POSITIONS.add
@@ -255,7 +255,7 @@ class TreeConfig(PositionConfig):
     kind: Literal["tree"] = "tree"
     absolute: bool = True  # depths, joined with places
     relative: bool = True  # relations of words, as Shaw's distances
-    furthest: int = Field(16, ge=1)
+    max_distance: int = Field(16, ge=1)
 
     def embed(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
         from headwise.blocks.positions.absolute import NoPositions
@@ -272,4 +272,4 @@ class TreeConfig(PositionConfig):
 
         if site.causal:
             raise UserError("positions: a tree is known when a sentence is whole; only encoders can have one")
-        return lambda heads, head_width: (TreeRelations(head_width, self.furthest),) if self.relative else ()
+        return lambda heads, head_width: (TreeRelations(head_width, self.max_distance),) if self.relative else ()

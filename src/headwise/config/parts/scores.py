@@ -116,9 +116,9 @@ class LocationConfig(ScoreConfig):
     """W q, one row for each place of a key; no key is looked at."""
 
     kind: Literal["location"] = "location"
-    limit: int = Field(256, ge=1)
+    max_length: int = Field(256, ge=1)
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
         from headwise.blocks.attention.scores import Location
 
-        return Location(width_q, heads, self.limit)
+        return Location(width_q, heads, self.max_length)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
-from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.mixers import QKVMixerConfig
 from headwise.config.parts.site import PARTS, BuildContext
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @PARTS.add
-class LocalMixerConfig(ProjectedConfig):
+class LocalMixerConfig(QKVMixerConfig):
     """A block of tokens sees itself, `before` blocks before it and `after` after it (in an encoder)."""
 
     kind: Literal["local"] = "local"
@@ -30,7 +30,7 @@ class LocalMixerConfig(ProjectedConfig):
 
 
 @PARTS.add
-class WindowMixerConfig(ProjectedConfig):
+class WindowMixerConfig(QKVMixerConfig):
     """A token sees itself, `left` tokens before it and `right` after it (in an encoder)."""
 
     kind: Literal["window"] = "window"
@@ -45,7 +45,7 @@ class WindowMixerConfig(ProjectedConfig):
 
 
 @PARTS.add
-class StridedConfig(ProjectedConfig):
+class StridedConfig(QKVMixerConfig):
     """A token sees those nearer than `stride`, and every `stride`-th beyond."""
 
     kind: Literal["strided"] = "strided"
@@ -59,11 +59,11 @@ class StridedConfig(ProjectedConfig):
 
 
 @PARTS.add
-class BigBirdMixerConfig(ProjectedConfig):
+class BigBirdMixerConfig(QKVMixerConfig):
     """Blocks see their neighbours, some random blocks, and those at the ends, which see everything.
 
-    `like` decides what the paper leaves open: with "transformers" the last block is that of the padded batch, texts of
-    few blocks are seen whole, and in evaluation the first block is seen again in the place of each random one.
+    `variant` decides what the paper leaves open: with "transformers" the last block is that of the padded batch, texts
+    of few blocks are seen whole, and in evaluation the first block is seen again in the place of each random one.
     """
 
     kind: Literal["bigbird"] = "bigbird"
@@ -74,7 +74,7 @@ class BigBirdMixerConfig(ProjectedConfig):
     last: int = Field(1, ge=0)
     extra: int = Field(0, ge=0)  # tokens before the text that see all and are seen by all
     seed: int = Field(0, ge=0)
-    like: Literal["paper", "transformers"] = "paper"
+    variant: Literal["paper", "transformers"] = "paper"
 
     @field_validator("window")
     @classmethod
@@ -89,5 +89,5 @@ class BigBirdMixerConfig(ProjectedConfig):
 
         site.must_look_ahead("bigbird")
         reach = self.window // 2
-        graph = Graph(self.block, reach, self.random, self.first, self.last, self.seed, self.like == "transformers")
+        graph = Graph(self.block, reach, self.random, self.first, self.last, self.seed, self.variant == "transformers")
         return BigBirdAttention(graph, self.extra, **self.frame(site))

@@ -18,13 +18,13 @@ class DenseConfig(ScoreConfig):
     """W relu(q), one row for each place of a key; `factorised`: the products of two such of sqrt(limit) rows."""
 
     kind: Literal["dense"] = "dense"
-    limit: int = Field(512, ge=1)
+    max_length: int = Field(512, ge=1)
     factorised: bool = False
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
         from headwise.blocks.attention.synthesizer import Dense, FactorisedDense
 
-        return (FactorisedDense if self.factorised else Dense)(width_q, heads, self.limit)
+        return (FactorisedDense if self.factorised else Dense)(width_q, heads, self.max_length)
 
 
 @SCORES.add
@@ -32,13 +32,13 @@ class RandomConfig(ScoreConfig):
     """A number for each place of a query and of a key, learned or left as it was drawn."""
 
     kind: Literal["random"] = "random"
-    limit: int = Field(512, ge=1)
+    max_length: int = Field(512, ge=1)
     learned: bool = True
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
         from headwise.blocks.attention.synthesizer import Random
 
-        return Random(heads, self.limit, self.learned)
+        return Random(heads, self.max_length, self.learned)
 
 
 @SCORES.add
@@ -46,14 +46,14 @@ class FactorisedConfig(ScoreConfig):
     """The same in two factors of `rank` columns."""
 
     kind: Literal["factorised"] = "factorised"
-    limit: int = Field(512, ge=1)
+    max_length: int = Field(512, ge=1)
     rank: int = Field(16, ge=1)
     learned: bool = True
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
         from headwise.blocks.attention.synthesizer import Factorised
 
-        return Factorised(heads, self.limit, self.rank, self.learned)
+        return Factorised(heads, self.max_length, self.rank, self.learned)
 
 
 @SCORES.add

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 @PARTS.add
 class TokensConfig(PartConfig):
-    """A network along the tokens, `limit` of them at most; `hidden` channels, 0: half the width, as in the paper."""
+    """A network along the tokens, `max_length` of them at most; `hidden` channels, 0: half the width, as in the
+    paper."""
 
     kind: Literal["tokens"] = "tokens"
-    limit: int = Field(512, ge=1)
+    max_length: int = Field(512, ge=1)
     hidden: int = Field(0, ge=0)
     activation: Literal["relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh"] = "gelu"
 
@@ -26,4 +27,4 @@ class TokensConfig(PartConfig):
 
         site.must_look_ahead(self.kind)
         hidden = self.hidden or max(1, site.width // 2)
-        return TokenMixing(self.limit, hidden, self.activation, site.mlp_bias, site.hidden_dropout)
+        return TokenMixing(self.max_length, hidden, self.activation, site.mlp_bias, site.hidden_dropout)

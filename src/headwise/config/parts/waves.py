@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @POSITIONS.add
-class WavesConfig(PositionConfig):
+class FourierPositionsConfig(PositionConfig):
     """Coordinates of a pixel and `bands` sines and cosines of each, up to half the image's side: nothing is learned."""
 
     kind: Literal["waves"] = "waves"
@@ -28,12 +28,12 @@ class WavesConfig(PositionConfig):
     def embedding(self, width: int) -> nn.Module:
         raise UserError("positions: 'waves' are of images; texts have learned, sinusoid, rotary and others")
 
-    def on_grid(self, width: int, grid: tuple[int, int], marks: int) -> nn.Module:
+    def on_grid(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
         from headwise.blocks.latent_images import FourierPlaces
 
-        if width != self.width or marks:
+        if width != self.width or class_tokens:
             raise UserError(
                 f"positions: {self.bands} bands are {self.width} channels of each place, to stand beside its pixel; "
-                "they cannot be added to patches and marks; use grid"
+                "they cannot be added to patches and class_tokens; use grid"
             )
         return FourierPlaces(grid, self.bands)

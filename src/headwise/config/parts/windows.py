@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.mixers import QKVMixerConfig
 from headwise.config.parts.scores import ScaledConfig
 from headwise.config.parts.site import PARTS, AnyScore, BuildContext
 from headwise.errors import UserError
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 @PARTS.add
-class WindowsConfig(ProjectedConfig):
+class WindowsConfig(QKVMixerConfig):
     """Softmax attention in windows of `window` x `window` tokens. `shift` rolls the grid before it is cut. Where a key
-    stands, seen from its query, counts by a learned table, by a network (which knows offsets as shares of `reach`; 0:
-    the window), or not at all."""
+    stands, seen from its query, counts by a learned table, by a network (which knows offsets as shares of
+    `pretrained_window`; 0: the window), or not at all."""
 
     kind: Literal["windows"] = "windows"
     window: int = Field(7, ge=1)
     shift: int = Field(0, ge=0)
-    offsets: Literal["table", "network", "none"] = "table"
-    reach: int = Field(0, ge=0)
+    position_bias: Literal["table", "network", "none"] = "table"
+    pretrained_window: int = Field(0, ge=0)
     key_bias: bool = True  # where the model's attentions have biases
     score: AnyScore = ScaledConfig()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
@@ -74,6 +74,10 @@ class WindowsConfig(ProjectedConfig):
     def _offsets(self, heads: int) -> tuple[RelativePositionBias, ...]:
         from headwise.blocks.grid import NetworkPositionBias, TablePositionBias
 
-        if self.offsets == "table":
+        if self.position_bias == "table":
             return (TablePositionBias(heads, self.window),)
-        return (NetworkPositionBias(heads, self.window, self.reach),) if self.offsets == "network" else ()
+        return (
+            (NetworkPositionBias(heads, self.window, self.pretrained_window),)
+            if self.position_bias == "network"
+            else ()
+        )

@@ -42,7 +42,7 @@ class WiringConfig(Config):
 
 
 @WIRINGS.add
-class PostConfig(WiringConfig):
+class PostNormConfig(WiringConfig):
     """norm(x + f(x))"""
 
     kind: Literal["post"] = "post"
@@ -54,7 +54,7 @@ class PostConfig(WiringConfig):
 
 
 @WIRINGS.add
-class PreConfig(WiringConfig):
+class PreNormConfig(WiringConfig):
     """x + f(norm(x))"""
 
     kind: Literal["pre"] = "pre"
@@ -66,7 +66,7 @@ class PreConfig(WiringConfig):
 
 
 @WIRINGS.add
-class ResPostConfig(WiringConfig):
+class ResPostNormConfig(WiringConfig):
     """x + norm(f(x))"""
 
     kind: Literal["respost"] = "respost"
@@ -90,7 +90,7 @@ class AdminConfig(WiringConfig):
 
 
 @WIRINGS.add
-class ChainConfig(WiringConfig):
+class NoResidualConfig(WiringConfig):
     """f(x): no residual, no norm"""
 
     kind: Literal["chain"] = "chain"

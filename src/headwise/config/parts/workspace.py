@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from headwise.config.parts.mixers import ProjectedConfig
+from headwise.config.parts.mixers import QKVMixerConfig
 from headwise.config.parts.site import PARTS, BuildContext
 from headwise.errors import UserError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @PARTS.add
-class WorkspaceConfig(ProjectedConfig):
+class WorkspaceConfig(QKVMixerConfig):
     """A few slots that all layers of a stack write to and read from, in the place of attention."""
 
     kind: Literal["workspace"] = "workspace"

@@ -199,7 +199,9 @@ class Architecture:
     roles: Mapping[str, str] = field(default_factory=dict)  # our mark -> theirs, where they differ
     texts: Callable[[Path], Texts] = Texts.of
     write_texts: Callable[[Tokenisers, Path], bool] = no_files  # of a form of its own; whether there is one
-    also: Mapping[str, str] = field(default_factory=dict)  # further marks of theirs -> the one of ours that each is
+    also: Mapping[str, str] = field(
+        default_factory=dict
+    )  # further special tokens of theirs -> the one of ours that each is
 
     @property
     def model_type(self) -> str:

@@ -81,11 +81,11 @@ class TheirBart(Theirs):
             "encoder": {"depth": self.encoder_layers},
             "decoder": {"depth": self.decoder_layers},
             "activation": OURS[self.activation_function],
-            "positions": {"kind": "learned", "limit": self.max_position_embeddings, "unused": 2},
+            "positions": {"kind": "learned", "max_length": self.max_position_embeddings, "offset": 2},
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "hidden_dropout": self.activation_dropout,
-            "scaled": self.scale_embedding,
+            "scale_embeddings": self.scale_embedding,
             "output_bias": "final_logits_bias" in names,
         }
 
@@ -102,11 +102,11 @@ class TheirBart(Theirs):
             "encoder_ffn_dim": hidden,
             "decoder_ffn_dim": hidden,
             "activation_function": activation_of(config),
-            "max_position_embeddings": getattr(config.positions, "limit", 1024),
+            "max_position_embeddings": getattr(config.positions, "max_length", 1024),
             "dropout": config.dropout,
             "attention_dropout": config.attention_dropout,
             "activation_dropout": config.hidden_dropout,
-            "scale_embedding": config.scaled,
+            "scale_embedding": config.scale_embeddings,
             "tie_word_embeddings": config.tie in ("auto", "all"),
         }
         return cls.model_validate(data)

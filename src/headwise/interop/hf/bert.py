@@ -63,7 +63,7 @@ class TheirEncoder(Theirs):
             "heads": self.num_attention_heads,
             "hidden": self.intermediate_size,
             "activation": OURS[self.hidden_act],
-            "positions": {"kind": "learned", "limit": self.max_position_embeddings},
+            "positions": {"kind": "learned", "max_length": self.max_position_embeddings},
             "norm": {"kind": "layer", "eps": self.layer_norm_eps},
             "dropout": self.hidden_dropout_prob,
             "attention_dropout": self.attention_probs_dropout_prob,
@@ -84,7 +84,7 @@ class TheirEncoder(Theirs):
             "hidden_act": activation_of(config),
             "hidden_dropout_prob": config.dropout,
             "attention_probs_dropout_prob": config.attention_dropout,
-            "max_position_embeddings": getattr(config.positions, "limit", 512),
+            "max_position_embeddings": getattr(config.positions, "max_length", 512),
             "type_vocab_size": config.token_types,
             "layer_norm_eps": config.norm.eps,
             "tie_word_embeddings": config.tie not in ("none", "inputs"),
@@ -103,7 +103,7 @@ class TheirBert(TheirEncoder):
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return super().ours(task, names) | {
             "pool": "mean" if task == "encode" and not has(names, "pooler.dense.weight") else "pooler",
-            "order_head": has(names, "cls.seq_relationship.weight"),
+            "next_sentence_head": has(names, "cls.seq_relationship.weight"),
         }
 
 
@@ -127,7 +127,7 @@ class TheirAlbert(TheirEncoder):
         return super().ours(task, names) | {
             "embedding_width": self.embedding_size,
             "pool": "mean" if task == "encode" and not has(names, "pooler.weight") else "pooler",
-            "order_head": has(names, "sop_classifier.classifier.weight"),
+            "next_sentence_head": has(names, "sop_classifier.classifier.weight"),
         }
 
     @classmethod

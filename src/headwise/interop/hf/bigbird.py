@@ -33,13 +33,13 @@ class TheirBigBird(TheirEncoder):
             "kind": "bigbird",
             "block": self.block_size,
             "random": self.num_random_blocks,
-            "like": "transformers",
+            "variant": "transformers",
         }
         return super().ours(task, names) | {
             "mixer": sparse if self.attention_type == "block_sparse" else "attention",
-            "scaled": self.rescale_embeddings,
+            "scale_embeddings": self.rescale_embeddings,
             "pool": "mean" if task == "encode" and not has(names, "pooler.weight") else "pooler",
-            "order_head": has(names, "cls.seq_relationship.weight"),
+            "next_sentence_head": has(names, "cls.seq_relationship.weight"),
         }
 
     @classmethod
@@ -48,7 +48,7 @@ class TheirBigBird(TheirEncoder):
         of_mixer = {"block_size": config.mixer.block, "num_random_blocks": config.mixer.random} if sparse else {}
         return super().common(config) | {
             "attention_type": "block_sparse" if sparse else "original_full",
-            "rescale_embeddings": config.scaled,
+            "rescale_embeddings": config.scale_embeddings,
             **of_mixer,
         }
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.config.parts import SinusoidConfig
+from headwise.config.parts import SinusoidalPositionsConfig
 
 
 def sines_first(model: Any, config: Any) -> tuple[Any, Any]:
@@ -20,14 +20,14 @@ def sines_first(model: Any, config: Any) -> tuple[Any, Any]:
     The channels of the whole residual stream change places, which changes nothing that leaves it.
     """
     positions = getattr(config, "positions", None)
-    if not isinstance(positions, SinusoidConfig) or positions.halves:
+    if not isinstance(positions, SinusoidalPositionsConfig) or positions.halves:
         return model, config
     channels = torch.arange(config.width)
     order, moved = torch.cat((channels[0::2], channels[1::2])), deepcopy(model)
     for module in moved.modules():
         for weight, axis in _along(module):
             weight.data = weight.data.index_select(axis, order.to(weight.device))
-    return moved, config.changed(positions=SinusoidConfig(halves=True))
+    return moved, config.changed(positions=SinusoidalPositionsConfig(halves=True))
 
 
 def _along(module: nn.Module) -> list[tuple[Tensor, int]]:

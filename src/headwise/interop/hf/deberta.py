@@ -56,11 +56,11 @@ class TheirDeberta(TheirEncoder):
             raise UserError(f"config.json: legacy: is false, so nothing reads {some(stored)}; take both from one model")
         reach = self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
         return super().ours(task, names) | {
-            "positions": {"kind": "deberta", "furthest": reach},
-            "limit": self.max_position_embeddings,
+            "positions": {"kind": "deberta", "max_distance": reach},
+            "max_length": self.max_position_embeddings,
             "mask_decoder": self.mask_decoder if task != "masked" or PLACES in names else 0,
             "pool": "mean" if task == "encode" else "pooler_gelu",
-            "order_head": False,
+            "next_sentence_head": False,
         }
 
     @classmethod
@@ -70,8 +70,8 @@ class TheirDeberta(TheirEncoder):
             "position_biased_input": False,
             "pos_att_type": ("c2p", "p2c"),
             "mask_decoder": config.mask_decoder,
-            "max_position_embeddings": config.limit,
-            "max_relative_positions": getattr(config.positions, "furthest", -1),
+            "max_position_embeddings": config.max_length,
+            "max_relative_positions": getattr(config.positions, "max_distance", -1),
         }
 
 

@@ -16,8 +16,8 @@ class TheirDeiT(TheirColumns):
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return super().ours(task, names) | {
-            "marks": 2,
-            "voices": 2 if has(names, "distillation_classifier.weight") else 1,
+            "class_tokens": 2,
+            "class_heads": 2 if has(names, "distillation_classifier.weight") else 1,
         }
 
 

@@ -28,7 +28,7 @@ class TheirFNet(TheirEncoder):
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return super().ours(task, names) | {
             "pool": "mean" if task == "encode" and not has(names, "pooler.dense.weight") else "pooler",
-            "order_head": has(names, "cls.seq_relationship.weight"),
+            "next_sentence_head": has(names, "cls.seq_relationship.weight"),
         }
 
 

@@ -50,7 +50,7 @@ class TheirGpt(Theirs):
             "width": self.n_embd,
             "depth": self.n_layer,
             "heads": self.n_head,
-            "positions": {"kind": "learned", "limit": self.n_positions},
+            "positions": {"kind": "learned", "max_length": self.n_positions},
             "norm": {"kind": "layer", "eps": self.layer_norm_epsilon},
             "dropout": self.resid_pdrop,
             "attention_dropout": self.attn_pdrop,
@@ -63,7 +63,7 @@ class TheirGpt(Theirs):
     @classmethod
     def common(cls, config: Any) -> dict[str, Any]:
         return {
-            "n_positions": getattr(config.positions, "limit", 512),
+            "n_positions": getattr(config.positions, "max_length", 512),
             "n_embd": config.width,
             "n_layer": config.depth,
             "n_head": config.heads,

@@ -36,12 +36,12 @@ def pair(sides: Sides) -> tuple[int, int]:
 
 
 def kernel(name: str) -> Key:
-    """A convolution of theirs that cuts patches, which is one product here (`Patches`)."""
+    """A convolution of theirs that cuts patches, which is one product here (`PatchEmbedding`)."""
     return Key((name,), _flattened, _folded)
 
 
 def vectors(*names: str) -> Key:
-    """Tensors (1, n, width) of theirs whose rows stand one after the other in ours: marks, places of a grid."""
+    """Tensors (1, n, width) of theirs whose rows stand one after the other in ours: class_tokens, places of a grid."""
     return Key(names, _together, lambda tensor, sizes: [part.unsqueeze(0) for part in tensor.chunk(len(names))])
 
 

@@ -58,9 +58,9 @@ class TheirLevit(TheirImages):
             "depths": self.depths,
             "heads": self.num_attention_heads,
             "head_width": self.key_dim[0],
-            "mixer": {"kind": "normed", "values": self.attention_ratio[0]},
+            "mixer": {"kind": "normed", "value_expand": self.attention_ratio[0]},
             "drop_path": self.drop_path_rate,
-            "voices": 2 if has(names, "classifier_distill.linear.weight") else 1,
+            "class_heads": 2 if has(names, "classifier_distill.linear.weight") else 1,
         }
 
     @classmethod
@@ -73,7 +73,7 @@ class TheirLevit(TheirImages):
             num_attention_heads=three(config.heads),
             depths=three(config.depths),
             key_dim=(config.head_width,) * STAGES,
-            attention_ratio=(getattr(config.mixer, "values", 2),) * STAGES,
+            attention_ratio=(getattr(config.mixer, "value_expand", 2),) * STAGES,
         )
         found: Self = said.changed(down_ops=said.shrinking())
         return found

@@ -95,7 +95,7 @@ class TheirMarian(Theirs):
             "positions": {"kind": "sinusoid", "halves": True},
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
-            "scaled": self.scale_embedding,
+            "scale_embeddings": self.scale_embedding,
             "output_bias": True,
         }
 
@@ -114,7 +114,7 @@ class TheirMarian(Theirs):
             "activation_function": activation_of(config),
             "dropout": config.dropout,
             "attention_dropout": config.attention_dropout,
-            "scale_embedding": config.scaled,
+            "scale_embedding": config.scale_embeddings,
             "share_encoder_decoder_embeddings": config.tie in ("auto", "all", "inputs"),
             "tie_word_embeddings": config.tie in ("auto", "all", "target"),
         }
@@ -141,7 +141,7 @@ class MarianTexts(Texts):
     def words(
         self, kind: Architecture, theirs: Any, config: Mapping[str, Any], labels: Collection[str] = ()
     ) -> Vocabularies:
-        """A vocabulary's own marks count, the config's where there is none."""
+        """A vocabulary's own special tokens count, the config's where there is none."""
         pad, eos, start = (self.mark(role, config) for role in ("pad", "eos", "decoder_start"))
         size = theirs.decoder_vocab_size or theirs.vocab_size
         shared = theirs.share_encoder_decoder_embeddings

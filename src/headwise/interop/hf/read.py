@@ -69,7 +69,7 @@ def assemble(kind: Architecture, data: Mapping[str, Any], weights: Weights, text
     if task in TABLES:
         settings["tie"] = tie_of(task, own, holders)
     if task in WRITERS and not settings.get("output_bias"):
-        settings["unwritten"] = words.target.spare
+        settings["suppress_ids"] = words.target.spare
     config = validate(kind.config, settings, where)
     tokenisers = texts.tokenisers(words, labels, task)
     outputs = 1 if task == "regress" else 0 if words.target is words.source else len(words.target.order)

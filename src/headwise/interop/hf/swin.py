@@ -94,11 +94,13 @@ class TheirSwinV2(TheirSwin):
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         reaches = self.pretrained_window_sizes[: len(self.depths)]
-        return super().ours(task, names) | {"reaches": reaches if any(reaches) else ()}
+        return super().ours(task, names) | {"pretrained_windows": reaches if any(reaches) else ()}
 
     @classmethod
     def said(cls, config: Any) -> dict[str, Any]:
-        return super().said(config) | {"pretrained_window_sizes": config.reaches or (0,) * len(config.depths)}
+        return super().said(config) | {
+            "pretrained_window_sizes": config.pretrained_windows or (0,) * len(config.depths)
+        }
 
 
 LAYER = "encoder.stack.layers.{stage}.layers.{i}"

@@ -118,13 +118,13 @@ class TheirT5(Theirs):
             "positions": {
                 "kind": "t5",
                 "buckets": self.relative_attention_num_buckets,
-                "furthest": self.relative_attention_max_distance,
+                "max_distance": self.relative_attention_max_distance,
             },
             "norm": {"kind": "rms", "eps": self.layer_norm_epsilon},
             "dropout": self.dropout_rate,
             "attention_dropout": self.dropout_rate,
             "hidden_dropout": self.dropout_rate,
-            "scaled_outputs": scaled,
+            "scale_outputs": scaled,
         }
 
     @classmethod
@@ -139,14 +139,14 @@ class TheirT5(Theirs):
             "num_decoder_layers": config.decoder.depth,
             "num_heads": config.heads,
             "relative_attention_num_buckets": getattr(config.positions, "buckets", 32),
-            "relative_attention_max_distance": getattr(config.positions, "furthest", 128),
+            "relative_attention_max_distance": getattr(config.positions, "max_distance", 128),
             "dropout_rate": config.dropout,
             "layer_norm_epsilon": config.norm.eps,
             "feed_forward_proj": "gated-gelu" if config.activation == "geglu_tanh" else gate + activation_of(config),
             "dense_act_fn": activation_of(config),
             "is_gated_act": bool(gate),
             "tie_word_embeddings": config.tie not in ("inputs", "none"),
-            "scale_decoder_outputs": config.scaled_outputs,
+            "scale_decoder_outputs": config.scale_outputs,
         }
         return cls.model_validate(data)
 

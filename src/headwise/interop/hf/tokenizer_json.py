@@ -75,8 +75,8 @@ def _subword(tokeniser: Subword) -> Tokenizer:
         model: Any = models.BPE(_ids(tokeniser), [tuple(merge) for merge in own["merges"]])
     else:
         lowest = min(score for _, score in own["vocab"])
-        marks = [(name, lowest - 100.0) for name in SPECIALS]
-        model = models.Unigram([*marks, *map(tuple, own["vocab"])], UNK, False)
+        specials = [(name, lowest - 100.0) for name in SPECIALS]
+        model = models.Unigram([*specials, *map(tuple, own["vocab"])], UNK, False)
     engine = Tokenizer(model)
     engine.normalizer = _normaliser(tokeniser, normalizers.Prepend(SPACE))
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

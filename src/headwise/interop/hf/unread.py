@@ -13,7 +13,7 @@ METADATA = frozenset({
     "transformers.js_config", "transformers_weights", "dtype", "torch_dtype", "torchscript", "use_bfloat16",
     "xla_device",
 })  # fmt: skip
-READ_ELSEWHERE = frozenset({  # labels by read.py, marks by text.py
+READ_ELSEWHERE = frozenset({  # labels by read.py, special tokens by text.py
     "id2label", "label2id", "num_labels", "_num_labels", "problem_type", "pad_token_id", "bos_token_id",
     "eos_token_id", "unk_token_id", "mask_token_id", "cls_token_id", "sep_token_id", "decoder_start_token_id",
 })  # fmt: skip

@@ -71,7 +71,7 @@ class TheirViT(TheirColumns):
     model_type: Literal["vit"] = "vit"
 
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        return super().ours(task, names) | {"marks": 1}
+        return super().ours(task, names) | {"class_tokens": 1}
 
 
 LAYER, INSIDE = "encoder.stack.layers.{i}", "{stem}.encoder.layer.{i}"
@@ -82,7 +82,7 @@ def columns(stem: str, *marks: str) -> dict[str, str | Key]:
     inside = INSIDE.replace("{stem}", stem)
     return {
         "encoder.stem.patches.project": kernel(f"{stem}.embeddings.patch_embeddings.projection"),
-        "encoder.stem.marks": vectors(*(f"{stem}.embeddings.{mark}" for mark in marks)),
+        "encoder.stem.class_tokens": vectors(*(f"{stem}.embeddings.{mark}" for mark in marks)),
         "encoder.stem.positions.table": vectors(f"{stem}.embeddings.position_embeddings"),
         f"{LAYER}.norms.0": f"{inside}.layernorm_before",
         f"{LAYER}.parts.0.qkv.project": fused(

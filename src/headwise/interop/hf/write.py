@@ -33,8 +33,8 @@ from headwise.vision.pixels import Pixels
 
 # What decides nothing once a model is trained, what its tensors tell, and what is compared as stacks.
 SILENT = {
-    "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "unwritten",
-    "pool", "order_head", "voices", "frozen", "backbone_pace", "tie",
+    "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "suppress_ids",
+    "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie",
 }  # fmt: skip
 STACKS = {"depth", "layers", "shared", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")

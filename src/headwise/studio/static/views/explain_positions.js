@@ -82,8 +82,8 @@ function heatMap(found, told, across) {
 
 /** The mean over all pairs at a distance, in the band of the least and the largest. */
 function distances(found, told) {
-  const [heads, count] = found.mean.shape, furthest = (count - 1) / 2;
-  const x = Array.from({ length: count }, (_, place) => place - furthest);
+  const [heads, count] = found.mean.shape, max_distance = (count - 1) / 2;
+  const x = Array.from({ length: count }, (_, place) => place - max_distance);
   const [mean, low, high] = [found.mean, found.low, found.high].map((where) => found.array(where));
   const of = (values, head) => values.subarray(head * count, (head + 1) * count);
   const lines = Array.from({ length: Math.min(heads, MOST) }, (_, head) => ({ name: `head ${head + 1}`, y: [...of(mean, head)], low: [...of(low, head)], high: [...of(high, head)] }));

@@ -68,7 +68,7 @@ export function images(figure, chosen, remember, work) {
   function asker(layer, query) {
     if (layer.queries.length) return `“${layer.queries.find((each) => each.number === query).name}”`;
     if (chosen.at && layer.asks) return `the patch in row ${chosen.at[0] + 1}, column ${chosen.at[1] + 1}`;
-    return layer.marks ? (layer.marks === 1 ? "the class token" : `the ${layer.marks} marks`) : "the mean of all patches";
+    return layer.class_tokens ? (layer.class_tokens === 1 ? "the class token" : `the ${layer.class_tokens} class tokens`) : "the mean of all patches";
   }
 
   function rest(note, layer, who) {
@@ -142,7 +142,7 @@ export function images(figure, chosen, remember, work) {
     const layers = numbered("Layer", found.layers.length, number, (each) => { chosen.layer = each; work(draw); });
     const queries = layer.queries.length ? el("select", { "aria-label": "Who looks", "data-key": "Who looks", onchange: (event) => { chosen.query = Number(event.target.value); work(draw); } },
       ...layer.queries.map((each) => el("option", { value: each.number, selected: each.number === query }, each.name))) : null;
-    const who = layer.asks ? choice("Who looks", [[false, layer.marks ? "class token" : "all patches"], [true, "a patch"]], chosen.at !== null, (one) => move(one ? layer.asks.map((side) => Math.floor(side / 2)) : null, layer)) : null;
+    const who = layer.asks ? choice("Who looks", [[false, layer.class_tokens ? "class token" : "all patches"], [true, "a patch"]], chosen.at !== null, (one) => move(one ? layer.asks.map((side) => Math.floor(side / 2)) : null, layer)) : null;
     const whole = async () => (await sendBytes(`/api/picture/page?run=${encodeURIComponent(run)}`, file)).text();
     return el("div", { class: "toolbar" }, layers, queries, who,
       saver(() => drawing.querySelector("svg"), () => ({ run, image: file.name, labels: found.labels, sentence: found.sentence, layer: number + 1, asks: looking, maps: maps.map((map, head) => ({ head: head + 1, weights: rowsOf(map, layer.seen[1]) })) }), "attention-image", whole));
