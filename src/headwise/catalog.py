@@ -54,7 +54,7 @@ class ModelTable(Table):
             return super().parse(value)
         except Problems as problem:
             if isinstance(value, Mapping) and problem.found[0][0] == ("kind",):
-                known = [*self.kinds, *names()]
+                known = [*self.names, *names()]
                 text = f"no model is called '{value['kind']}'; {nearest(str(value['kind']), known)}"
                 raise Problems([(("kind",), text)]) from None
             raise

@@ -3,8 +3,9 @@
 import torch
 
 from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.attention.score_mods import Alibi, Causal
+from headwise.blocks.attention.score_mods import Causal
 from headwise.blocks.cache import DecodingCache
+from headwise.blocks.positions.alibi import Alibi
 from headwise.blocks.stream import Cache, Context, Stream
 
 close = torch.testing.assert_close

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.blocks.feedforward import GATED, PLAIN, FeedForward
-from headwise.config.parts import Activation
+from headwise.blocks.activations import GATED, PLAIN, Activation
+from headwise.blocks.feedforward import FeedForward
 
 
 def gelu(x: Tensor) -> Tensor:

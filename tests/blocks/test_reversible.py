@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 import headwise
 from headwise.blocks.attention.multihead import Attention, CrossProjection
-from headwise.blocks.attention.score_mods import T5Bias
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.lsh import LSHAttention
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.part import Part
+from headwise.blocks.positions.relative import T5Bias
 from headwise.blocks.record import collect, record
 from headwise.blocks.residual import PreNorm, ResidualAdd
 from headwise.blocks.reversible import Branch, Journey, Reversible, step

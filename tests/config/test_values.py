@@ -13,19 +13,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from headwise import UserError
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.attention.score_mods import WindowConfig
+from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.norm import LayerNormConfig, RMSNormConfig
+from headwise.blocks.tables import NORMS, PARTS, POSITIONS, SCORE_MODS, WIRINGS
 from headwise.config.base import Config, merge, validate
-from headwise.config.parts import (
-    NORMS,
-    PARTS,
-    POSITIONS,
-    SCORE_MODS,
-    WIRINGS,
-    AttentionConfig,
-    LayerNormConfig,
-    MlpConfig,
-    RMSNormConfig,
-    WindowConfig,
-)
 from headwise.models.layered import StackConfig
 from headwise.models.transformer import TransformerConfig
 

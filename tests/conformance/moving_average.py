@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.part import Part, Properties
+from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import PARTS, BuildContext, PartConfig
+from headwise.blocks.tables import PARTS
 
 
 class MovingAverage(Part):

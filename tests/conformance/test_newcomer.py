@@ -13,8 +13,9 @@ from checks import CHECKS, Model, check_overfit, check_round_trip, ready
 
 import headwise
 from headwise import UserError
+from headwise.blocks.part import PartConfig
+from headwise.blocks.tables import PARTS
 from headwise.config.base import Config
-from headwise.config.parts import PARTS, PartConfig
 from headwise.utils.plugins import add_parts
 
 FILE = Path(__file__).with_name("moving_average.py")
@@ -23,7 +24,7 @@ FILE = Path(__file__).with_name("moving_average.py")
 @pytest.fixture(autouse=True)
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Add the user's file as `--with` does, and leave the table of parts as it was."""
-    monkeypatch.setattr(PARTS, "kinds", dict(PARTS.kinds))
+    monkeypatch.setattr(PARTS, "loaded", dict(PARTS.loaded))
     add_parts([FILE])
     yield
     del sys.modules[next(name for name in sys.modules if name.startswith("headwise_user_moving_average"))]

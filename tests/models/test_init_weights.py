@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 import headwise
 from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
-from headwise.blocks.attention.score_mods import T5Bias
 from headwise.blocks.attention.synthesizer import Factorised, Random
 from headwise.blocks.experts import Experts, Router
 from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.positions.relative import T5Bias
 from headwise.catalog import find
 
 BOUND = 2.6

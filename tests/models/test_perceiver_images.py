@@ -7,7 +7,7 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.blocks.latent_images import FourierPlaces
+from headwise.blocks.positions.fourier import FourierPlaces
 from headwise.blocks.stack import parameters
 from headwise.blocks.stream import Context
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from headwise.blocks.stack import parameters
+from headwise.blocks.tables import NORMS, PARTS, POSITIONS, SCORES, WIRINGS
 from headwise.catalog import CATALOG
 from headwise.config.base import Config, merge, validate
-from headwise.config.parts import NORMS, PARTS, POSITIONS, SCORES, WIRINGS
 from headwise.errors import UserError
 from headwise.inspect.cost import inputs, room
 from headwise.models.build import build

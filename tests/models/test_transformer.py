@@ -13,7 +13,7 @@ import headwise
 from headwise import UserError
 from headwise.blocks.dropout import Dropout
 from headwise.blocks.stack import EncoderDecoder, parameters
-from headwise.config.parts import POSITIONS
+from headwise.blocks.tables import POSITIONS
 from headwise.models.transformer import TransformerConfig
 
 
@@ -110,7 +110,7 @@ def test_dropout_stands_where_the_paper_puts_it() -> None:
     assert all(name.endswith(("embed.drop", *(f"adds.{i}.drop" for i in range(3)))) for name in names)
 
 
-@pytest.mark.parametrize("positions", sorted(POSITIONS.kinds.keys() - {"tree", "grid", "waves"}))  # of trees and images
+@pytest.mark.parametrize("positions", sorted(set(POSITIONS.names) - {"tree", "grid", "waves"}))  # of trees and images
 def test_positions_fit_attentions_with_heads_of_their_own(positions: str) -> None:
     own = {"kind": "attention", "heads": 2}
     narrow = {"kind": "attention", "heads": 3, "head_width": 6}

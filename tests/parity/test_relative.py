@@ -15,7 +15,10 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import plain
 from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.attention.score_mods import Alibi, Causal, Rotary, ShawRelative, T5Bias, bucket_distances
+from headwise.blocks.attention.score_mods import Causal
+from headwise.blocks.positions.alibi import Alibi
+from headwise.blocks.positions.relative import ShawRelative, T5Bias, bucket_distances
+from headwise.blocks.positions.rotary import Rotary
 from headwise.blocks.stream import Stream
 
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 
-from headwise.blocks.attention.score_mods import T5Bias, alibi_slopes, bucket_distances
 from headwise.blocks.positions.absolute import LearnedPositions
+from headwise.blocks.positions.alibi import alibi_slopes
+from headwise.blocks.positions.relative import T5Bias, bucket_distances
 from headwise.config.experiment import Experiment
 from headwise.explain import AttentionExample, attend, masked, sinusoid
 from headwise.explain.attention import softmax

@@ -140,7 +140,7 @@ def test_a_signal_breaks_off_a_long_validation_which_is_done_again_on_resuming(f
     assert same(run, whole)
 
 
-@pytest.mark.parametrize("optimizer", [*OPTIMIZERS.kinds, {"kind": "adafactor", "beta1": 0.9}], ids=str)
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS.names, {"kind": "adafactor", "beta1": 0.9}], ids=str)
 def test_a_run_of_every_optimizer_is_resumed_to_the_same_bits(fit, optimizer):
     config = CONFIG.changed(optimizer=optimizer)
     whole, _ = fit("whole", config)

@@ -15,7 +15,7 @@ from headwise.train.optim import adam, dump, group_parameters, load, update
 
 BETAS, EPS = (0.9, 0.98), 1e-9
 RATE = 0.01
-TABLE = {kind: config().build for kind, config in OPTIMIZERS.kinds.items()}
+TABLE = {kind: config().build for kind, config in OPTIMIZERS.loaded.items()}
 TABLE["adafactor, beta1"] = Adafactor(beta1=0.9, weight_decay=0.1).build
 # no kinds of the table, but what a new one may be: with and without torch's fused form
 BUILD = TABLE | {

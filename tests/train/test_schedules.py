@@ -76,7 +76,7 @@ def test_relative_steps_are_those_of_the_paper():
     assert [rising(step, 0.5) for step in (1, 10_000, 40_000)] == pytest.approx([1e-6, 1e-2, 5e-3])
 
 
-@pytest.mark.parametrize("kind", SCHEDULES.kinds)
+@pytest.mark.parametrize("kind", SCHEDULES.names)
 def test_every_schedule_is_a_positive_rate_before_the_budget_is_spent(kind):
     config = TrainConfig(steps=1, schedule=kind).for_width(64)
     rate = config.schedule.build()

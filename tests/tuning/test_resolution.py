@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.images import LearnedGridPositions, resized
+from headwise.blocks.positions.grid import LearnedGridPositions, resized
 from headwise.config.experiment import resolved
 from headwise.train.experiment import train_experiment
 from headwise.tuning.transfer import places

@@ -20,7 +20,7 @@ def batch(count=6, channels=3, height=12, width=18, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("kind", AUGMENTATIONS.kinds)
+@pytest.mark.parametrize("kind", AUGMENTATIONS.names)
 def test_every_kind_keeps_shape_dtype_range_and_the_mass_of_labels(kind, channels):
     augment = AUGMENTATIONS.parse(kind).build()
     given = batch(channels=channels, dtype=torch.float64)
@@ -37,7 +37,7 @@ def test_every_kind_keeps_shape_dtype_range_and_the_mass_of_labels(kind, channel
     assert (again[0] == images).all() and (again[1] == targets).all()
 
 
-@pytest.mark.parametrize("kind", sorted(set(AUGMENTATIONS.kinds) - {"copies"}))
+@pytest.mark.parametrize("kind", sorted(set(AUGMENTATIONS.names) - {"copies"}))
 def test_images_of_one_batch_have_draws_of_their_own(kind):
     settings = {"grey": {"probability": 0.5}, "erase": {"probability": 0.9}}.get(kind, {})
     augment = AUGMENTATIONS.parse({"kind": kind, **settings}).build()

@@ -106,7 +106,7 @@ def test_settings_are_those_of_the_papers(kind: str) -> None:
         assert getattr(config, name) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("kind", sorted(set(AUGMENTATIONS.kinds) - {"mix"}))  # which is made of two others
+@pytest.mark.parametrize("kind", sorted(set(AUGMENTATIONS.names) - {"mix"}))  # which is made of two others
 def test_augmentations_begin_with_the_defaults_of_their_settings(kind: str) -> None:
     augmentation = AUGMENTATIONS.parse(kind).build()
     assert augmentation == type(augmentation)()

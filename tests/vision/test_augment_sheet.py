@@ -48,7 +48,7 @@ class NegativeConfig(AugmentationConfig):
 
 
 def test_the_command_draws_named_augmentations_and_those_of_an_experiment(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(AUGMENTATIONS, "kinds", dict(AUGMENTATIONS.kinds))  # what is added here is of this test alone
+    monkeypatch.setattr(AUGMENTATIONS, "loaded", dict(AUGMENTATIONS.loaded))  # what is added here is of this test alone
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     out = tmp_path / "sheet.png"
     main(["augment", "shift", '{kind="erase", probability=1.0}', "--data", "digits", "--count", "3", "--out", str(out)])

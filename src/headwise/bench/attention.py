@@ -15,9 +15,9 @@ from typing import Any, Literal
 from headwise.bench.contest import Say, Worker
 from headwise.bench.cost_fit import crossover, expected, exponent
 from headwise.bench.jobs import MixerJob
+from headwise.blocks.tables import PARTS
 from headwise.config.base import validate
 from headwise.config.experiment import parse_changes
-from headwise.config.parts import PARTS
 from headwise.errors import UserError, nearest
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -128,8 +128,8 @@ def settings_of(name: str) -> Any:
     if name in MIXERS:
         return MIXERS[name]
     value = parse_changes([f"mixer={name}"])["mixer"]
-    if isinstance(value, str) and value not in PARTS.kinds:
-        raise UserError(f"--mixers: there is no '{name}'; {nearest(name, {*MIXERS, *PARTS.kinds})}")
+    if isinstance(value, str) and value not in PARTS.names:
+        raise UserError(f"--mixers: there is no '{name}'; {nearest(name, {*MIXERS, *PARTS.names})}")
     return value
 
 

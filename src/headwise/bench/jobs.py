@@ -7,8 +7,9 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.tables import AnyPart
 from headwise.config.base import Config
-from headwise.config.parts import AnyPart, AttentionConfig
 from headwise.errors import UserError, nearest
 
 

@@ -19,8 +19,11 @@ from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, At
 from headwise.blocks.attention.kernels import plain
 from headwise.blocks.attention.score_mods import ALWAYS, Causal
 from headwise.blocks.attention.scores import Dot, Scaled
+from headwise.blocks.mixers.favor import PerformerConfig
+from headwise.blocks.mixers.lowrank import LowRankConfig
+from headwise.blocks.mixers.lsh import LshConfig
+from headwise.blocks.part import BuildContext
 from headwise.blocks.stream import Context, LayerPath, Recorder, Stream
-from headwise.config.parts import BuildContext
 from headwise.models.init_weights import init_xavier
 from headwise.train.hardware import tune_allocator
 
@@ -43,6 +46,7 @@ def reaching(config: Any, length: int) -> Any:
 def linformer(job: MixerJob, length: int) -> nn.Module:
     from linformer import LinformerSelfAttention
 
+    assert isinstance(job.mixer, LowRankConfig)
     rank, limit = job.mixer.rank, max(length, job.mixer.max_length)
     return LinformerSelfAttention(job.width, limit, k=rank, heads=job.heads, dim_head=job.head_width)
 
@@ -50,6 +54,7 @@ def linformer(job: MixerJob, length: int) -> nn.Module:
 def performer_pytorch(job: MixerJob, length: int) -> nn.Module:
     from performer_pytorch import SelfAttention
 
+    assert isinstance(job.mixer, PerformerConfig)
     shape = {"heads": job.heads, "dim_head": job.head_width, "nb_features": job.mixer.features}
     return SelfAttention(job.width, job.causal, **shape)
 
@@ -57,6 +62,7 @@ def performer_pytorch(job: MixerJob, length: int) -> nn.Module:
 def reformer_pytorch(job: MixerJob, length: int) -> nn.Module:
     from reformer_pytorch import LSHSelfAttention
 
+    assert isinstance(job.mixer, LshConfig)
     shape = {"dim_head": job.head_width, "bucket_size": job.mixer.chunk, "n_hashes": job.mixer.rounds}
     return LSHSelfAttention(job.width, job.heads, causal=job.causal, **shape)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from headwise.blocks.attention.multihead import (
 )
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.residual import PostNorm, ResidualAdd, Wiring
+from headwise.blocks.residual import PostNorm, ResidualAdd, Wiring, WiringConfig
 from headwise.blocks.stack import Decoder, Encoder
 from headwise.blocks.stream import SIDE, Context, LayerPath, SideOutputs, Stream
 
@@ -137,3 +137,12 @@ READERS: dict[type, str] = {
     GroupedQueryProjection: "project",
     CrossProjection: "query",
 }
+
+
+class AdminConfig(WiringConfig):
+    """norm(ω x + f(x)), ω set by one pass before training"""
+
+    kind: Literal["admin"] = "admin"
+
+    def build(self) -> type[Wiring]:
+        return Admin

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.feedforward import Activation, identity
+from headwise.blocks.activations import ActivationFunction, identity
 
 Norm = Callable[[int], nn.Module]
 Model = TypeVar("Model", bound=nn.Module)
@@ -81,7 +81,7 @@ class ConvNorm(Fusable):
         outputs: int,
         kernel: int = 3,
         stride: int = 1,
-        activation: Activation = identity,
+        activation: ActivationFunction = identity,
         norm: Norm = nn.BatchNorm2d,
     ):
         super().__init__()

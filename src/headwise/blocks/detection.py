@@ -14,16 +14,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import ScoreMod
-from headwise.blocks.attention.multihead import QKV, CrossProjection, SelfProjection
+from headwise.blocks.attention.multihead import QKV, AttentionConfig, CrossProjection, SelfProjection
 from headwise.blocks.attention.scores import Score
 from headwise.blocks.images import ImageEncoder, count_class_tokens
 from headwise.blocks.latents import by_head
+from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.positions.absolute import build_sinusoids
 from headwise.blocks.record import Collector
 from headwise.blocks.stack import Stack
@@ -189,3 +192,30 @@ class Detector(nn.Module):
         self.decoder(Stream.of(blank), Context(memory, side=side).at("decoder"))
         x = self.decoder.final(torch.stack([stream.x for stream in side.all("layer")]))  # (L, B, Q, C)
         return tuple(map(Detections, self.classes(x), self.boxes(x)))
+
+
+PLACES, MEMORY_PLACES = "places", "memory places"  # under which a stack's site has its own
+
+
+class PositionedAttentionConfig(PartConfig):
+    """Softmax attention with places added to what makes queries and keys, not to values (Carion et al. 2020): the
+    stack's own, or 2-D sinusoids where it has none."""
+
+    kind: Literal["placed"] = "placed"
+    attend_to: Literal["self", "memory"] = "self"
+    heads: int = Field(0, ge=0)  # 0: the model's
+    kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
+
+    def build(self, site: BuildContext) -> nn.Module:
+        plain = AttentionConfig(attend_to=self.attend_to, heads=self.heads, kernel=self.kernel)
+        attention: Any = plain.build(replace(site, key_value_heads=0))
+        if any("rotate" in mod.hooks for mod in attention.score_mods):
+            raise UserError(f"{self.kind}: queries and keys have places already; use positions that do not turn them")
+        shape = (site.width, attention.qkv.heads, attention.qkv.head_width, site.attention_bias)
+        places = site.once(PLACES, lambda: SinePositions(site.width))
+        if self.attend_to == "self":
+            attention.qkv = PositionedSelfProjection(*shape, places)
+        else:
+            there = site.once(MEMORY_PLACES, lambda: SinePositions(site.memory_width))
+            attention.qkv = PositionedCrossProjection(*shape, site.memory_width, places, there)
+        return attention

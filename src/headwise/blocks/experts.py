@@ -24,14 +24,16 @@ from fractions import Fraction
 from functools import partial
 from itertools import accumulate
 from math import log
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
+from headwise.blocks.activations import GATED, PLAIN, Activation
 from headwise.blocks.dropout import make_dropout
-from headwise.blocks.feedforward import GATED, PLAIN
-from headwise.blocks.part import Part, Properties
+from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
 from headwise.blocks.stream import REAL, Context, LayerPath, Stream
 
 SCALE = 0.1  # of the first weights' variance, against the usual 1 / inputs: Fedus et al., section 2.4
@@ -295,3 +297,46 @@ def lined_up(chosen: Tensor, keep: Tensor | None, experts: int) -> tuple[Tensor,
     if keep is not None:
         number = number.masked_fill(~keep.unsqueeze(-1), len(claims))  # beyond any place
     return number.flatten(), starts.diff()
+
+
+class ExpertsConfig(PartConfig):
+    """Each token is sent to `top_k` of `count` feed-forward networks. 0 leaves a number to the model."""
+
+    kind: Literal["experts"] = "experts"
+    count: int = Field(8, ge=1)
+    top_k: int = Field(1, ge=1)
+    hidden: int = Field(0, ge=0)
+    activation: Activation | Literal[""] = ""
+    dropout: float = Field(0.0, ge=0, lt=1)  # inside the experts: 0.4 where a large model learns a small task
+    normalise: bool | Literal["auto"] = "auto"  # gates over those of the chosen; auto: where there are several
+    capacity_factor: float = 1.25  # places of an expert, in even shares of the tokens, while training
+    eval_capacity_factor: float = 2.0
+    drop: bool = True  # tokens beyond the capacity; false: every expert serves all that come
+    balance_loss: float = Field(0.01, ge=0)  # weight of the loss on uneven loads
+    z_loss: float = Field(0.0, ge=0)  # weight of the loss on large logits
+    jitter: float = Field(0.01, ge=0, lt=1)  # of the router's inputs while training
+
+    @field_validator("capacity_factor", "eval_capacity_factor")
+    @classmethod
+    def _some_place(cls, factor: float) -> float:
+        if factor < 0.001:
+            raise ValueError("a factor that leaves no expert a place; 1.25 is usual, and drop = false sets no limit")
+        return factor
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.top_k > self.count:
+            raise ValueError(f"{self.top_k} experts cannot be chosen among {self.count}; lower choose")
+        return self
+
+    def build(self, site: BuildContext) -> nn.Module:
+        normalise = self.top_k > 1 if self.normalise == "auto" else self.normalise
+        router = Router(site.width, self.count, self.top_k, normalise, self.jitter, self.balance_loss, self.z_loss)
+        return Experts(
+            router,
+            self.hidden or site.hidden,
+            (self.capacity_factor, self.eval_capacity_factor) if self.drop else None,
+            self.activation or site.activation,
+            site.mlp_bias,
+            self.dropout or site.hidden_dropout,
+        )

@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Literal
 
 import torch
-import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from headwise.blocks.activations import GATED, PLAIN, Activation
 from headwise.blocks.dropout import make_dropout
-from headwise.blocks.part import Part, Properties
+from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
 from headwise.blocks.stream import Context, Stream
-
-Activation = Callable[[Tensor], Tensor]
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """The tanh form of GELU that GPT-2 and T5 v1.1 use."""
-    return F.gelu(x, approximate="tanh")
-
-
-def identity(x: Tensor) -> Tensor:
-    return x
-
-
-def relu(x: Tensor) -> Tensor:
-    """max(x, 0), in place: what a linear map has just made is ours to overwrite, and a pass over memory is saved."""
-    return F.relu(x, inplace=True)
-
-
-PLAIN: dict[str, Activation] = {
-    "relu": relu,
-    "gelu": F.gelu,
-    "gelu_tanh": gelu_tanh,
-    "swish": F.silu,
-    "elu": F.elu,
-    "selu": F.selu,
-    "sigmoid": torch.sigmoid,
-    "softplus": F.softplus,
-    "tanh": torch.tanh,
-    "identity": identity,
-}
-GATED: dict[str, Activation] = {  # act(W1 x) * (W2 x)
-    "glu": torch.sigmoid,
-    "geglu": F.gelu,
-    "geglu_tanh": gelu_tanh,
-    "reglu": F.relu,
-    "swiglu": F.silu,
-    "liglu": identity,
-}
 
 
 class FeedForward(Part):
@@ -96,3 +59,18 @@ class FeedForward(Part):
             gate, value = hidden.chunk(2, dim=-1)
             return self.outer(self.drop(self.activation(gate) * value))
         return self.outer(self.drop(self.activation(hidden)))
+
+
+class MlpConfig(PartConfig):
+    """The feed-forward network: `hidden` channels, or `expand` times the width; 0 leaves it to the model."""
+
+    kind: Literal["mlp"] = "mlp"
+    expand: float = Field(0.0, ge=0)
+    hidden: int = Field(0, ge=0)
+    activation: Activation | Literal[""] = ""
+    chunk: int = Field(0, ge=0)  # tokens at once, for less memory; 0: all
+
+    def build(self, site: BuildContext) -> nn.Module:
+        hidden = self.hidden or round(self.expand * site.width) or site.hidden
+        activation = self.activation or site.activation
+        return FeedForward(site.width, hidden, activation, site.mlp_bias, site.hidden_dropout, self.chunk)

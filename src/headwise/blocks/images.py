@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
@@ -48,41 +47,6 @@ def cut(pixels: Tensor, channels: int, patch: int) -> tuple[int, int]:
             f"image: {height} x {width} pixels cannot be cut into patches of {patch} x {patch}; resize them"
         )
     return height // patch, width // patch
-
-
-class LearnedGridPositions(nn.Module):
-    """A learned vector for each mark and each place of a grid; for another grid the places' vectors are interpolated
-    (Dosovitskiy et al. 2021, section 3.2)."""
-
-    def __init__(self, width: int, grid: tuple[int, int], class_tokens: int = 0, std: float = 0.0):
-        super().__init__()
-        self.grid, self.class_tokens, self.std = grid, class_tokens, std
-        self.table = nn.Parameter(torch.randn(class_tokens + grid[0] * grid[1], width) * (std or 0.02))
-
-    def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
-        return x + (self.table if grid == self.grid else resized(self.table, self.class_tokens, self.grid, grid))
-
-
-def resized(table: Tensor, class_tokens: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
-    """The vectors of a grid's places for another grid, by bicubic interpolation; those of class_tokens stay.
-
-    >>> resized(torch.ones(5, 3), 1, (2, 2), (3, 4)).shape
-    torch.Size([13, 3])
-    """
-    places = table[class_tokens:].view(1, *old, -1).permute(0, 3, 1, 2)  # (hw, D) -> (1, D, h, w)
-    places = F.interpolate(places, new, mode="bicubic", align_corners=False)
-    return torch.cat((table[:class_tokens], places.flatten(2)[0].t()))
-
-
-class SequencePositions(nn.Module):
-    """Positions of texts, for patches counted row by row and class_tokens before them."""
-
-    def __init__(self, positions: nn.Module):
-        super().__init__()
-        self.positions = positions
-
-    def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
-        return self.positions(x, pos, 0)
 
 
 class ImageStem(nn.Module):

@@ -11,14 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import ScoreMod
 from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
+from headwise.blocks.attention.score_mods import Causal
 from headwise.blocks.attention.scores import Score
 from headwise.blocks.embed import Embedding
+from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
+from headwise.blocks.norm import LayerNorm
+from headwise.blocks.part import BuildContext
 from headwise.blocks.stack import Encoder, Stack, real
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
@@ -136,3 +142,26 @@ class LatentEncoder(Encoder):
 def seeing(memory: Stream, ctx: Context) -> Context:
     """The same call with another memory, and masks of its own."""
     return replace(ctx, memory={"encoder": memory}, shared={})
+
+
+class UnevenConfig(QKVMixerConfig):
+    """Softmax attention with `value_width` channels of values a head; 0: the width divided among the heads."""
+
+    kind: Literal["uneven"] = "uneven"
+    attend_to: Literal["self", "memory"] = "self"
+    value_width: int = Field(0, ge=0)
+
+    def build(self, site: BuildContext) -> nn.Module:
+        frame = self.frame(site)
+        heads, head_width, bias, score_mods = frame["heads"], frame["head_width"], frame["bias"], frame["score_mods"]
+        if not self.value_width and site.width % heads:
+            raise UserError(f"value_width: a width of {site.width} cannot be divided among {heads} heads; set it")
+        shape = (site.width, heads, head_width, self.value_width or site.width // heads)
+        qkv: nn.Module
+        if self.attend_to == "memory":
+            if not site.memory_width:
+                raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
+            qkv, score_mods = UnevenCrossProjection(*shape, bias, site.memory_width, LayerNorm(site.memory_width)), ()
+        else:
+            qkv, score_mods = UnevenSelfProjection(*shape, bias), (*score_mods, *((Causal(),) if site.causal else ()))
+        return UnevenAttention(*shape, qkv=qkv, score_mods=score_mods, bias=bias, dropout=site.attention_dropout)

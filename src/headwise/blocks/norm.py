@@ -1,8 +1,14 @@
 """Normalisation over the width."""
 
+from __future__ import annotations
+
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from headwise.config.base import Config
 
 
 class LayerNorm(nn.Module):
@@ -30,3 +36,29 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.shape, self.weight, self.eps)
+
+
+class NormConfig(Config):
+    """A normalisation layer: `build(width)`."""
+
+    kind: str
+    eps: float
+
+    def build(self, width: int) -> nn.Module:
+        raise TypeError(f"{type(self).__name__} has no build method")
+
+
+class LayerNormConfig(NormConfig):
+    kind: Literal["layer"] = "layer"
+    eps: float = 1e-5
+
+    def build(self, width: int) -> nn.Module:
+        return LayerNorm(width, self.eps)
+
+
+class RMSNormConfig(NormConfig):
+    kind: Literal["rms"] = "rms"
+    eps: float = 1e-6
+
+    def build(self, width: int) -> nn.Module:
+        return RMSNorm(width, self.eps)

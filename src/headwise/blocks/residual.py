@@ -6,12 +6,14 @@ A wiring is a layer, `layer(stream, ctx) -> stream`, that owns a tuple of parts 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
 from headwise.blocks.stream import Context, Stream
+from headwise.config.base import Config
 
 
 class DropPath(nn.Module):
@@ -139,3 +141,52 @@ class NoResidual(Wiring):
 
     def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
         return add(branch)
+
+
+class WiringConfig(Config):
+    """How parts make a layer: `build() -> class`. A stack of such layers gives `widens` times the channels it takes."""
+
+    kind: str
+
+    @property
+    def widens(self) -> int:
+        return 1
+
+    def build(self) -> type[Wiring]:
+        raise TypeError(f"{type(self).__name__} has no build method")
+
+
+class PostNormConfig(WiringConfig):
+    """norm(x + f(x))"""
+
+    kind: Literal["post"] = "post"
+
+    def build(self) -> type[Wiring]:
+        return PostNorm
+
+
+class PreNormConfig(WiringConfig):
+    """x + f(norm(x))"""
+
+    kind: Literal["pre"] = "pre"
+
+    def build(self) -> type[Wiring]:
+        return PreNorm
+
+
+class ResPostNormConfig(WiringConfig):
+    """x + norm(f(x))"""
+
+    kind: Literal["respost"] = "respost"
+
+    def build(self) -> type[Wiring]:
+        return ResPostNorm
+
+
+class NoResidualConfig(WiringConfig):
+    """f(x): no residual, no norm"""
+
+    kind: Literal["chain"] = "chain"
+
+    def build(self) -> type[Wiring]:
+        return NoResidual

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 from torch.utils.checkpoint import get_device_states, set_device_states
 
-from headwise.blocks.residual import ResidualAdd, Wiring
+from headwise.blocks.residual import ResidualAdd, Wiring, WiringConfig
 from headwise.blocks.stream import NO_CACHE, NO_RECORD, NO_SIDE, REAL, Context, LayerPath, SideOutputs, Stream
 
 NOTES = "notes"  # where in `Context.shared` a part finds what it chose when it was computed before, by place
@@ -227,3 +227,18 @@ def replaying(x: Tensor, training: bool) -> Callable[[], AbstractContextManager[
             yield
 
     return replay
+
+
+class ReversibleConfig(WiringConfig):
+    """(a, b) -> (b, a + f(norm(b))): activations are computed back from outputs instead of being kept. In the end both
+    halves are put side by side, or their mean is taken."""
+
+    kind: Literal["reversible"] = "reversible"
+    join: Literal["concat", "mean"] = "concat"
+
+    @property
+    def widens(self) -> int:
+        return 2 if self.join == "concat" else 1
+
+    def build(self) -> type[Wiring]:
+        return Reversible if self.join == "concat" else ReversibleMean

@@ -15,6 +15,7 @@ the only place where it meets a module is its `build` method, which imports what
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast  # noqa: F401  (Literal: for the example)
 
 from pydantic import (
@@ -101,29 +102,41 @@ Kind = TypeVar("Kind", bound=type[Config])
 
 
 class Table:
-    """An explicit table: name -> config class. A wrong name's error lists the near ones.
+    """A registry of config classes by `kind`. `homes` says where the built-in ones live ("module:Class"); each is
+    imported when it is first looked up, so that names are known without torch. Others enter with `add`.
 
     `place` is the table of an experiment that it is for, if there is only one.
     """
 
-    def __init__(self, what: str, default: str, place: str | None = None):
+    def __init__(self, what: str, default: str, place: str | None = None, homes: Mapping[str, str] | None = None):
         self.what = what
         self.default = default
         self.place = place
-        self.kinds: dict[str, type[Config]] = {}
+        self.homes = dict(homes or {})
+        self.loaded: dict[str, type[Config]] = {}
 
     def add(self, cls: Kind) -> Kind:
         """Enter a config class under the default of its `kind` field; works as a decorator."""
         config: type[Config] = cls
-        self.kinds[config.model_fields["kind"].default] = config
+        self.loaded[config.model_fields["kind"].default] = config
         if self.place is not None:
             config.place = self.place
         return cls
 
+    @property
+    def names(self) -> list[str]:
+        """Every kind that can be looked up."""
+        return list(dict.fromkeys((*self.homes, *self.loaded)))
+
     def __getitem__(self, name: str) -> type[Config]:
-        if name not in self.kinds:
-            raise Problems([(("kind",), f"no {self.what} is called '{name}'; {nearest(name, self.kinds)}")])
-        return self.kinds[name]
+        if name not in self.loaded and name in self.homes:
+            module, _, cls = self.homes[name].partition(":")
+            self.loaded[name] = getattr(import_module(module), cls)
+            if self.place is not None:
+                self.loaded[name].place = self.place
+        if name not in self.loaded:
+            raise Problems([(("kind",), f"no {self.what} is called '{name}'; {nearest(name, self.names)}")])
+        return self.loaded[name]
 
     def parse(self, value: Any) -> Config:
         """A config of this table from a config, a name, or a dict with or without `kind`."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headwise.blocks.positions.absolute import LearnedPositionsConfig, SinusoidalPositionsConfig
+from headwise.blocks.positions.relative import T5BiasConfig
+from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.interop.plain import PlainStack, Side, plain_stack
@@ -118,7 +121,7 @@ def _options(config: TransformerConfig, stack: PlainStack) -> dict[str, Any]:
     from ctranslate2.specs.common_spec import Activation
 
     positions = dict(POSITIONS[config.positions.kind])
-    if config.positions.kind == "rotary":
+    if isinstance(config.positions, RotaryConfig):
         positions |= {"rotary_dim": stack.head_width, "rotary_base": config.positions.base}
     return {
         "num_layers": stack.depth,
@@ -178,9 +181,9 @@ def _norm(state: Mapping[str, Tensor], ours: str, theirs: str) -> dict[str, Any]
 def _terms(state: Mapping[str, Tensor], config: TransformerConfig, ours: str, theirs: str) -> dict[str, Any]:
     import numpy as np
 
-    kind = config.positions.kind
-    found: dict[str, Any] = {theirs + leaf: state[ours + own] for own, leaf in SCORE_MODS.get(kind, {}).items()}
-    if kind == "t5":
+    leaves = SCORE_MODS.get(config.positions.kind, {})
+    found: dict[str, Any] = {theirs + leaf: state[ours + own] for own, leaf in leaves.items()}
+    if isinstance(config.positions, T5BiasConfig):
         found[f"{theirs}relative_attention_max_distance"] = np.int32(config.positions.max_distance)
     return found
 
@@ -191,8 +194,8 @@ def _position_table(state: Mapping[str, Tensor], config: TransformerConfig, side
     from headwise.blocks.positions.absolute import build_sinusoids
 
     positions = config.positions
-    if positions.kind == "learned":
+    if isinstance(positions, LearnedPositionsConfig):
         return state[f"{side}.embed.positions.table"][positions.offset :]
-    if positions.kind == "sinusoid":
+    if isinstance(positions, SinusoidalPositionsConfig):
         return build_sinusoids(torch.arange(ROWS), config.width, positions.halves).float()
     return torch.zeros(ROWS, config.width) if positions.kind == "none" else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headwise.config.parts import AttentionConfig, MlpConfig
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.feedforward import MlpConfig
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import Activation, AnyPosition, LearnedPositionsConfig
+from headwise.blocks.activations import Activation
+from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.tables import AnyPosition
 from headwise.models.layered import TwoStacksConfig
 from headwise.text import EOS
 

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from headwise.blocks.activations import Activation
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.tables import AnyNorm, AnyPosition
 from headwise.config.model import PoolKind
-from headwise.config.parts import Activation, AnyNorm, AnyPosition, LayerNormConfig, LearnedPositionsConfig
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import Activation, AnyPart, AnyPosition, BigBirdMixerConfig, LearnedPositionsConfig
+from headwise.blocks.activations import Activation
+from headwise.blocks.mixers.sparse import BigBirdMixerConfig
+from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.models.bert import BertConfig
 from headwise.models.layered import Parts, StackConfig
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPart, AttentionConfig, TalkingConfig
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.attention.talking_heads import TalkingConfig
+from headwise.blocks.tables import AnyPart
 from headwise.errors import UserError
 from headwise.models.vit import PatchModelConfig
 

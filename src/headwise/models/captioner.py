@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPosition, LearnedGridPositionsConfig, SinusoidalPositionsConfig
+from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
+from headwise.blocks.positions.grid import LearnedGridPositionsConfig
+from headwise.blocks.tables import AnyPosition
 from headwise.errors import UserError
 from headwise.models.layered import StackConfig
 from headwise.models.vit import PatchModelConfig

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPart, BuildContext
+from headwise.blocks.part import BuildContext
+from headwise.blocks.tables import AnyPart
 from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ class CnnConfig(HierarchicalConfig):
         return self.widths[-1]
 
     def encoder(self) -> ImageEncoder:
+        from headwise.blocks.activations import relu
         from headwise.blocks.batchnorm import ConvNorm
         from headwise.blocks.convolution import ConvPatches, basic, residual_stages
-        from headwise.blocks.feedforward import relu
         from headwise.blocks.images import ImageEncoder, ImageStem
         from headwise.blocks.stack import Stack
 

@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from headwise.blocks.activations import Activation
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.relative import DisentangledAttentionConfig
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.config.model import PoolKind
-from headwise.config.parts import (
-    Activation,
-    AnyNorm,
-    AnyPart,
-    AnyPosition,
-    AttentionConfig,
-    DisentangledAttentionConfig,
-    LayerNormConfig,
-)
 from headwise.errors import UserError
 from headwise.models.layered import OneStackConfig
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import Field
 
+from headwise.blocks.detection import MEMORY_PLACES, PLACES, PositionedAttentionConfig
+from headwise.blocks.part import BuildContext
+from headwise.blocks.positions.absolute import NoPositionsConfig
+from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.config.base import Table, slot
-from headwise.config.parts import AnyPart, AnyPosition, BuildContext, NoPositionsConfig, PositionedAttentionConfig
-from headwise.config.parts.placed import MEMORY_PLACES, PLACES
 from headwise.errors import UserError
 from headwise.models.cnn import CnnConfig
 from headwise.models.layered import OneStackConfig, StackConfig

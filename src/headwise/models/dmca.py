@@ -13,8 +13,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from headwise.blocks.mixers.compressed import CompressedConfig
+from headwise.blocks.mixers.sparse import LocalMixerConfig
+from headwise.blocks.tables import AnyPart
 from headwise.config.model import PoolKind
-from headwise.config.parts import AnyPart, CompressedConfig, LocalMixerConfig
 from headwise.models.layered import OneStackConfig, Parts
 
 

@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from headwise.blocks.activations import Activation
+from headwise.blocks.mixers.fourier import FourierConfig
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.config.model import PoolKind
-from headwise.config.parts import (
-    Activation,
-    AnyNorm,
-    AnyPart,
-    AnyPosition,
-    FourierConfig,
-    LayerNormConfig,
-    LearnedPositionsConfig,
-)
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:

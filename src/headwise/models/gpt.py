@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from headwise.blocks.activations import Activation
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.attention.score_mods import WindowConfig
+from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.tables import AnyPosition, AnyWiring
 from headwise.config.model import PoolKind
-from headwise.config.parts import (
-    Activation,
-    AnyPosition,
-    AnyWiring,
-    AttentionConfig,
-    LearnedPositionsConfig,
-    PreNormConfig,
-    WindowConfig,
-)
 from headwise.models.layered import OneStackConfig, Parts
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from torch import nn
 
 from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
-from headwise.blocks.attention.score_mods import T5Bias
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import MLMTransform, VocabularyHead
 from headwise.blocks.latents import UnevenCrossProjection
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
+from headwise.blocks.positions.relative import T5Bias
 
 
 def init_xavier(model: nn.Module, *widths: int) -> None:

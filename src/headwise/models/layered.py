@@ -12,21 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from headwise.blocks.activations import Activation
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.part import BuildContext
+from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
+from headwise.blocks.residual import PostNormConfig
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.base import STACKS, Config, Problems, problems
 from headwise.config.model import ModelConfig, PoolKind, Tie
-from headwise.config.parts import (
-    Activation,
-    AnyNorm,
-    AnyPart,
-    AnyPosition,
-    AnyWiring,
-    AttentionConfig,
-    BuildContext,
-    LayerNormConfig,
-    MlpConfig,
-    PostNormConfig,
-    SinusoidalPositionsConfig,
-)
 from headwise.text import BOS
 
 if TYPE_CHECKING:

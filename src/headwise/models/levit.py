@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwise.config.parts import AnyPart, BuildContext, LeViTAttentionConfig, LeViTMlpConfig
+from headwise.blocks.mixers.levit_attention import LeViTAttentionConfig, LeViTMlpConfig
+from headwise.blocks.part import BuildContext
+from headwise.blocks.tables import AnyPart
 from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
@@ -79,9 +81,9 @@ class LevitConfig(HierarchicalConfig):
     def _stem(self) -> nn.Module:
         from torch.nn.functional import hardswish
 
+        from headwise.blocks.activations import identity
         from headwise.blocks.batchnorm import ConvNorm
         from headwise.blocks.convolution import ConvPatches
-        from headwise.blocks.feedforward import identity
         from headwise.blocks.images import ImageStem
 
         widths = [max(self.widths[0] >> left, 1) for left in reversed(range(self.stem_layers))]

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPart, LowRankConfig
+from headwise.blocks.mixers.lowrank import LowRankConfig
+from headwise.blocks.tables import AnyPart
 from headwise.models.bert import SIZES as BERT_SIZES
 from headwise.models.bert import BertConfig
 

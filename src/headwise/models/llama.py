@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from headwise.blocks.activations import Activation
+from headwise.blocks.norm import RMSNormConfig
+from headwise.blocks.positions.rotary import RotaryConfig
+from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
 from headwise.config.model import PoolKind, Tie
-from headwise.config.parts import (
-    Activation,
-    AnyNorm,
-    AnyPosition,
-    AnyWiring,
-    PreNormConfig,
-    RMSNormConfig,
-    RotaryConfig,
-)
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPart, AnyPosition, NoPositionsConfig, TokensConfig
+from headwise.blocks.mixers.token_mixing import TokensConfig
+from headwise.blocks.positions.absolute import NoPositionsConfig
+from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.models.layered import Parts
 from headwise.models.vit import PatchModelConfig
 

@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import (
-    Activation,
-    AnyPart,
-    AnyPosition,
-    AnyWiring,
-    BuildContext,
-    FourierPositionsConfig,
-    LearnedPositionsConfig,
-    PreNormConfig,
-    UnevenConfig,
-)
+from headwise.blocks.activations import Activation
+from headwise.blocks.latents import UnevenConfig
+from headwise.blocks.part import BuildContext
+from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.positions.fourier import FourierPositionsConfig
+from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.tables import AnyPart, AnyPosition, AnyWiring
 from headwise.errors import UserError
 from headwise.models.layered import OneStackConfig, Parts
 from headwise.models.pictured import ImageModelConfig
@@ -209,7 +205,8 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
 
     @property
     def _place_channels(self) -> int:
-        return self.positions.width if self.waves else self.position_width
+        positions = self.positions
+        return positions.width if isinstance(positions, FourierPositionsConfig) else self.position_width
 
     def look(self, memory_width: int) -> Any:
         if not isinstance(self.cross_attention, UnevenConfig):

@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPart, LinearConfig, PerformerConfig
+from headwise.blocks.mixers.favor import PerformerConfig
+from headwise.blocks.mixers.linear import LinearConfig
+from headwise.blocks.tables import AnyPart
 from headwise.models.transformer import SIZES as TRANSFORMERS
 from headwise.models.transformer import TransformerConfig
 

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.part import BuildContext
+from headwise.blocks.residual import NoResidualConfig
+from headwise.blocks.tables import PARTS, AnyNorm, AnyWiring
 from headwise.config.model import ModelConfig, PoolKind, Tie
-from headwise.config.parts import PARTS, AnyNorm, AnyWiring, BuildContext, LayerNormConfig, NoResidualConfig
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ class RecurrentModelConfig(ModelConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         from headwise.blocks.embed import Embedding
-        from headwise.blocks.positions.absolute import NoPositions
+        from headwise.blocks.positions.base import NoPositions
         from headwise.blocks.stack import Encoder
         from headwise.models.assemble import ModelParts, assemble
 

@@ -16,17 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import (
-    AnyNorm,
-    AnyPart,
-    AnyPosition,
-    AnyWiring,
-    AxialPositionsConfig,
-    LayerNormConfig,
-    LocalMixerConfig,
-    LshConfig,
-    ReversibleConfig,
-)
+from headwise.blocks.mixers.lsh import LshConfig
+from headwise.blocks.mixers.sparse import LocalMixerConfig
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.absolute import AxialPositionsConfig
+from headwise.blocks.reversible import ReversibleConfig
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.layered import OneStackConfig, Parts
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ class ResNetConfig(HierarchicalConfig):
     def encoder(self) -> ImageEncoder:
         from torch import nn
 
+        from headwise.blocks.activations import relu
         from headwise.blocks.batchnorm import ConvNorm, FrozenNorm
         from headwise.blocks.convolution import ConvPatches, basic, bottleneck, residual_stages
-        from headwise.blocks.feedforward import relu
         from headwise.blocks.images import ImageEncoder, ImageStem
         from headwise.blocks.stack import Stack
 

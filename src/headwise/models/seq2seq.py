@@ -16,16 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import Field
 
+from headwise.blocks.attention.scores import AdditiveConfig, GeneralConfig
+from headwise.blocks.mixers.recurrent import RecurrentConfig
+from headwise.blocks.part import BuildContext
+from headwise.blocks.tables import PARTS, AnyScore, AnyScoreMod
 from headwise.config.model import ModelConfig, Tie
-from headwise.config.parts import (
-    PARTS,
-    AdditiveConfig,
-    AnyScore,
-    AnyScoreMod,
-    BuildContext,
-    GeneralConfig,
-    RecurrentConfig,
-)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,7 +56,7 @@ class Seq2SeqConfig(ModelConfig):
         """The stacks as a model whose outputs are `head` wide before they become words."""
         from headwise.blocks.bridge import RecurrentEncoder
         from headwise.blocks.embed import Embedding
-        from headwise.blocks.positions.absolute import NoPositions
+        from headwise.blocks.positions.base import NoPositions
         from headwise.models.assemble import ModelParts, assemble
         from headwise.models.recurrent import initialise
 

@@ -15,22 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwise.config.parts import (
-    Activation,
-    AnyNorm,
-    AnyPart,
-    AnyPosition,
-    AnyWiring,
-    BoundedCosineConfig,
-    BuildContext,
-    LayerNormConfig,
-    MlpConfig,
-    NoPositionsConfig,
-    PreNormConfig,
-    ResPostNormConfig,
-    ReversibleConfig,
-    WindowsConfig,
-)
+from headwise.blocks.activations import Activation
+from headwise.blocks.attention.scores import BoundedCosineConfig
+from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.mixers.window_attention import WindowsConfig
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.part import BuildContext
+from headwise.blocks.positions.absolute import NoPositionsConfig
+from headwise.blocks.residual import PreNormConfig, ResPostNormConfig
+from headwise.blocks.reversible import ReversibleConfig
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:

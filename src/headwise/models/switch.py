@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import ExpertsConfig
+from headwise.blocks.experts import ExpertsConfig
 from headwise.models.layered import StackConfig
 from headwise.models.t5 import SIZES as T5_SIZES
 from headwise.models.t5 import T5Config

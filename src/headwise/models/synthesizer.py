@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from headwise.config.parts import AnyPart, AttentionConfig, RandomConfig
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.attention.synthesizer import RandomConfig
+from headwise.blocks.tables import AnyPart
 from headwise.models.transformer import SIZES as TRANSFORMER_SIZES
 from headwise.models.transformer import TransformerConfig
 

@@ -11,18 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.attention.scores import DotConfig
+from headwise.blocks.norm import RMSNormConfig
+from headwise.blocks.positions.relative import T5BiasConfig
+from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.model import Tie
-from headwise.config.parts import (
-    AnyNorm,
-    AnyPart,
-    AnyPosition,
-    AnyWiring,
-    AttentionConfig,
-    DotConfig,
-    PreNormConfig,
-    RMSNormConfig,
-    T5BiasConfig,
-)
 from headwise.models.layered import TwoStacksConfig
 
 if TYPE_CHECKING:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPosition, AttentionConfig, TransformerXLRelativeConfig
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.positions.relative import TransformerXLRelativeConfig
+from headwise.blocks.tables import AnyPosition
 from headwise.models.layered import OneStackConfig, Parts
 
 if TYPE_CHECKING:

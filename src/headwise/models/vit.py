@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import (
-    Activation,
-    AnyNorm,
-    AnyPosition,
-    AnyWiring,
-    LayerNormConfig,
-    LearnedGridPositionsConfig,
-    PreNormConfig,
-)
+from headwise.blocks.activations import Activation
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.grid import LearnedGridPositionsConfig
+from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
 from headwise.models.layered import OneStackConfig
 from headwise.models.pictured import WORDS, ImageModelConfig
 

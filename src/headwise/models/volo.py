@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyNorm, AnyPart, BareConfig, LayerNormConfig, MlpConfig, OutlookConfig
+from headwise.blocks.attention.multihead import BareConfig
+from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.mixers.outlook import OutlookConfig
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.tables import AnyNorm, AnyPart
 from headwise.models.cait import ClassStageConfig
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.config.parts import AnyPart, WorkspaceConfig
+from headwise.blocks.mixers.workspace import WorkspaceConfig
+from headwise.blocks.tables import AnyPart
 from headwise.models.layered import OneStackConfig
 
 

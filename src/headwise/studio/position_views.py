@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
-from headwise.blocks.attention.score_mods import Alibi, Rotary, T5Bias
 from headwise.blocks.positions.absolute import LearnedPositions, SinusoidalPositions, build_sinusoids
+from headwise.blocks.positions.alibi import Alibi
+from headwise.blocks.positions.relative import T5Bias
+from headwise.blocks.positions.rotary import Rotary
 from headwise.errors import UserError
 
 Floats = NDArray[np.float64]

@@ -24,9 +24,9 @@ from headwise.blocks.attention.multihead import (
 from headwise.blocks.attention.score_mods import Causal
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
-from headwise.blocks.part import Part
+from headwise.blocks.part import BuildContext, Part, PartConfig
+from headwise.blocks.tables import AnyPart
 from headwise.config.base import Config, validate
-from headwise.config.parts import AnyPart, BuildContext, PartConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel

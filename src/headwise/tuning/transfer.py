@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import NoKeyBiasProjection, SelfProjection
-from headwise.blocks.images import ImageStem, LearnedGridPositions, resized
+from headwise.blocks.images import ImageStem
 from headwise.blocks.mixers.lsh import SharedQKProjection
+from headwise.blocks.positions.grid import LearnedGridPositions, resized
 
 
 def transfer_weights(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:

@@ -16,9 +16,10 @@ from headwise.blocks.attention.kernels import chunked, plain, weights
 from headwise.blocks.attention.multihead import Attention, CrossProjection
 from headwise.blocks.attention.score_mods import Padding
 from headwise.blocks.cache import DecodingCache
+from headwise.blocks.part import BuildContext
 from headwise.blocks.record import Collector, collect, record
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import SCORE_MODS, BuildContext
+from headwise.blocks.tables import SCORE_MODS
 from headwise.errors import UserError
 
 SAMPLES, ERRORS = 20_000, 4  # a mean of so many samples lies within so many standard errors

@@ -15,8 +15,10 @@ from torch import Tensor
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import KERNELS, chunked, get_kernel, plain, sdpa, weights
 from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.attention.score_mods import Alibi, Causal, Padding, Segments, ShawRelative, T5Bias, Window
+from headwise.blocks.attention.score_mods import Causal, Padding, Segments, Window
 from headwise.blocks.cache import DecodingCache
+from headwise.blocks.positions.alibi import Alibi
+from headwise.blocks.positions.relative import ShawRelative, T5Bias
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 from headwise.testing import assert_causal

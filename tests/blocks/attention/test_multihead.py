@@ -11,9 +11,12 @@ from torch import Tensor
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import plain, weights
 from headwise.blocks.attention.multihead import Attention, CrossProjection
-from headwise.blocks.attention.score_mods import Alibi, Causal, Rotary, ShawRelative, T5Bias, Window
+from headwise.blocks.attention.score_mods import Causal, Window
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.positions.absolute import SinusoidalPositions
+from headwise.blocks.positions.alibi import Alibi
+from headwise.blocks.positions.relative import ShawRelative, T5Bias
+from headwise.blocks.positions.rotary import Rotary
 from headwise.blocks.stream import Context, Recorder, Stream
 from headwise.errors import UserError
 

@@ -13,13 +13,13 @@ from torch import Tensor
 from headwise import build
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import chunked, plain, sdpa
-from headwise.blocks.attention.multihead import Attention, CrossProjection
+from headwise.blocks.attention.multihead import Attention, AttentionConfig, CrossProjection
 from headwise.blocks.attention.score_mods import Causal, Padding
 from headwise.blocks.attention.scores import Additive, BoundedCosine, Cosine, Dot, General, Location, Score
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.stream import Context, Stream
+from headwise.blocks.tables import SCORES
 from headwise.config.base import UserError, validate
-from headwise.config.parts import SCORES, AttentionConfig
 
 ROWS, HEADS, QUERIES, KEYS, WIDTH = 2, 3, 4, 6, 5
 BY_PLACE = {
@@ -27,7 +27,7 @@ BY_PLACE = {
     "factorised",
     "mixture",
 }  # know queries by position: test_synthesizer.py
-KINDS = [kind for kind in SCORES.kinds if kind not in BY_PLACE]
+KINDS = [kind for kind in SCORES.names if kind not in BY_PLACE]
 FUSED = ["scaled", "dot", "general", "cosine", "bounded_cosine"]
 close = torch.testing.assert_close
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 import headwise
 from headwise import UserError
-from headwise.blocks.attention.multihead import Attention
+from headwise.blocks.attention.multihead import Attention, AttentionConfig
 from headwise.blocks.attention.score_mods import Causal
 from headwise.blocks.attention.scores import Scaled, Score
 from headwise.blocks.attention.synthesizer import Dense, Factorised, FactorisedDense, Gated, Mixture, Random
+from headwise.blocks.tables import SCORES
 from headwise.config.base import validate
-from headwise.config.parts import SCORES, AttentionConfig
 
 ROWS, HEADS, LENGTH, WIDTH, LIMIT = 2, 3, 5, 4, 7
 close = torch.testing.assert_close

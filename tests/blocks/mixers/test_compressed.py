@@ -11,8 +11,9 @@ from torch import Tensor
 
 import headwise
 from headwise.blocks.cache import DecodingCache
+from headwise.blocks.part import BuildContext
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import PARTS, BuildContext
+from headwise.blocks.tables import PARTS
 from headwise.testing import assert_causal, assert_independent
 
 WIDTH, HEADS = 8, 2

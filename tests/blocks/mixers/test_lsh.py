@@ -14,11 +14,10 @@ from headwise import UserError
 from headwise.blocks.attention.inputs import AttentionLayout
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers import lsh_chunks
-from headwise.blocks.mixers.lsh import LSHAttention
+from headwise.blocks.mixers.lsh import LSHAttention, LshConfig
 from headwise.blocks.record import AttentionRecord
 from headwise.blocks.stream import Context, Stream
 from headwise.config.base import validate
-from headwise.config.parts import LshConfig
 from headwise.testing import assert_causal
 
 close = torch.testing.assert_close

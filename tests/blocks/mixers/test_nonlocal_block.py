@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 import headwise
 from headwise.blocks.convolution import streamed
-from headwise.blocks.mixers.nonlocal_block import FORMS, NonLocal
+from headwise.blocks.mixers.nonlocal_block import FORMS, NonLocal, NonLocalConfig
+from headwise.blocks.part import BuildContext
 from headwise.blocks.record import AttentionRecord
 from headwise.blocks.residual import PreNorm
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import PARTS, BuildContext, NonLocalConfig
+from headwise.blocks.tables import PARTS
 from headwise.errors import UserError
 
 GRID, WIDTH = (3, 4), 6

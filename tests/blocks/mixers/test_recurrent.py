@@ -12,10 +12,11 @@ from torch import Tensor
 import headwise
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers.recurrent import ChoGru, Elman, Gru, Lstm, Recurrence, Recurrent
+from headwise.blocks.part import BuildContext
 from headwise.blocks.residual import NoResidual, ResidualAdd
 from headwise.blocks.stream import Context, SideOutputs, Stream
+from headwise.blocks.tables import PARTS
 from headwise.config.base import validate
-from headwise.config.parts import PARTS, BuildContext
 from headwise.errors import UserError
 from headwise.testing import assert_causal
 

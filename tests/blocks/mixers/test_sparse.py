@@ -19,8 +19,9 @@ from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers import block_sparse
 from headwise.blocks.mixers.patterns import Graph
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
+from headwise.blocks.part import BuildContext
 from headwise.blocks.stream import Context, Stream
-from headwise.config.parts import PARTS, BuildContext
+from headwise.blocks.tables import PARTS
 
 WIDTH, HEADS = 8, 2
 KINDS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.blocks.positions.absolute import LearnedPositions, NoPositions, SinusoidalPositions, build_sinusoids
+from headwise.blocks.positions.absolute import LearnedPositions, SinusoidalPositions, build_sinusoids
+from headwise.blocks.positions.base import NoPositions
 from headwise.errors import UserError
 
 WIDTH, LONGEST = 32, 4096

@@ -7,12 +7,17 @@ its monotonic form is a `Window` around the query's own position.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from headwise.blocks.attention.inputs import AttentionInputs, ScoreMod
+from headwise.blocks.attention.score_mods import Window
 from headwise.blocks.attention.scores import matrices
+from headwise.blocks.part import BuildContext
+from headwise.blocks.positions.base import ScoreModConfig
 
 
 class HardAttention(ScoreMod):
@@ -92,3 +97,25 @@ class LocalAttention(ScoreMod):
             layout.keys if layout.keep is None else layout.keep.sum(-1)[:, None, None, None]
         )  # (B,) -> (B, 1, 1, 1)
         return torch.arange(layout.keys, device=share.device) - length * share
+
+
+class HardAttentionConfig(ScoreModConfig):
+    """One key for each query: sampled in training, the heaviest in evaluation."""
+
+    kind: Literal["hard"] = "hard"
+
+    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+        return HardAttention()
+
+
+class LocalAttentionConfig(ScoreModConfig):
+    """Luong's windows of a source: around the target's own position, or around a predicted place."""
+
+    kind: Literal["local"] = "local"
+    mode: Literal["monotonic", "predictive"] = "monotonic"
+    half_window: int = Field(10, ge=1)
+
+    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+        if self.mode == "monotonic":
+            return Window(self.half_window, self.half_window)
+        return LocalAttention(site.heads, head_width, self.half_window)

@@ -26,12 +26,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.scores import Location, Score, places
+from headwise.blocks.attention.scores import Location, ScaledConfig, Score, ScoreConfig, places
+from headwise.blocks.tables import AnyScore
 from headwise.errors import UserError
 
 
@@ -128,3 +130,48 @@ class Gated(Mixture):
 
     def join(self, found: Sequence[Tensor]) -> Tensor:
         return super().join([share * each for share, each in zip(self.gate.softmax(0), found, strict=True)])
+
+
+class DenseConfig(ScoreConfig):
+    """W relu(q), one row for each place of a key; `factorised`: the products of two such of sqrt(limit) rows."""
+
+    kind: Literal["dense"] = "dense"
+    max_length: int = Field(512, ge=1)
+    factorised: bool = False
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        return (FactorisedDense if self.factorised else Dense)(width_q, heads, self.max_length)
+
+
+class RandomConfig(ScoreConfig):
+    """A number for each place of a query and of a key, learned or left as it was drawn."""
+
+    kind: Literal["random"] = "random"
+    max_length: int = Field(512, ge=1)
+    learned: bool = True
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        return Random(heads, self.max_length, self.learned)
+
+
+class FactorisedConfig(ScoreConfig):
+    """The same in two factors of `rank` columns."""
+
+    kind: Literal["factorised"] = "factorised"
+    max_length: int = Field(512, ge=1)
+    rank: int = Field(16, ge=1)
+    learned: bool = True
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        return Factorised(heads, self.max_length, self.rank, self.learned)
+
+
+class MixtureConfig(ScoreConfig):
+    """The sum of several scores; `gated`: with shares that are learned."""
+
+    kind: Literal["mixture"] = "mixture"
+    scores: tuple[AnyScore, ...] = Field((ScaledConfig(), RandomConfig()), min_length=1)
+    gated: bool = False
+
+    def build(self, width_q: int, width_k: int, heads: int) -> Score:
+        return (Gated if self.gated else Mixture)([score.build(width_q, width_k, heads) for score in self.scores])

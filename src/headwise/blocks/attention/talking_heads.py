@@ -5,10 +5,14 @@ Letters: B rows, H heads, Tq queries, Tk keys.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionInputs, ScoreMod
+from headwise.blocks.part import BuildContext
+from headwise.blocks.positions.base import ScoreModConfig
 
 
 class TalkingHeads(ScoreMod):
@@ -36,3 +40,12 @@ def among_heads(linear: nn.Linear, x: Tensor) -> Tensor:
     """A linear map along the heads: (B, H, Tq, Tk) -> the same."""
     weight = linear.weight.expand(len(x), -1, -1)  # (H, H) -> (B, H, H)
     return torch.baddbmm(linear.bias.unsqueeze(-1), weight, x.flatten(2)).view_as(x)  # @ (B, H, Tq * Tk)
+
+
+class TalkingConfig(ScoreModConfig):
+    """Heads exchange their scores before the softmax and their weights after it."""
+
+    kind: Literal["talking"] = "talking"
+
+    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+        return TalkingHeads(site.heads)

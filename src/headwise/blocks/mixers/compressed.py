@@ -12,14 +12,15 @@ Letters: B rows, T tokens, H heads, D head_width, F tokens of a group, M groups.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as functional
+from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.mixers.qkv_mixer import QKVMixer
-from headwise.blocks.part import Properties
+from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
+from headwise.blocks.part import BuildContext, Properties
 from headwise.blocks.stream import Context, Stream
 
 
@@ -93,3 +94,13 @@ class CompressedAttention(QKVMixer):
         spread = functional.pad(spread, (0, length - spread.shape[3]))
         spread[..., :1] += first
         return spread
+
+
+class CompressedConfig(QKVMixerConfig):
+    """Keys and values of `factor` tokens each become one."""
+
+    kind: Literal["compressed"] = "compressed"
+    factor: int = Field(3, ge=1)
+
+    def build(self, site: BuildContext) -> nn.Module:
+        return CompressedAttention(self.factor, **self.frame(site))

@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.mixers.linear import (
@@ -32,6 +33,8 @@ from headwise.blocks.mixers.linear import (
     products,
     values,
 )
+from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
+from headwise.blocks.part import BuildContext
 from headwise.errors import UserError, nearest
 
 
@@ -231,3 +234,24 @@ class Performer(LinearAttention):
 
     def phi(self) -> FeatureMap:
         return self.kernel(self.projection())
+
+
+class PerformerConfig(QKVMixerConfig):
+    """Softmax attention by random features (Choromanski et al. 2021)."""
+
+    kind: Literal["performer"] = "performer"
+    features: int = Field(256, ge=0)  # 0: head_width * log(head_width)
+    kernel: Literal["softmax", "relu", "trig"] = "softmax"
+    orthogonal: bool = True  # within blocks of head_width features
+    norms: Literal["chi", "sqrt"] = "chi"  # lengths of the directions: Gaussian vectors', or all sqrt(head_width)
+    redraw: int = Field(1000, ge=0)  # passes in training from one draw to the next; 0: never
+
+    def build(self, site: BuildContext) -> nn.Module:
+        return Performer(
+            **self.frame(site),
+            features=self.features,
+            kernel=self.kernel,
+            orthogonal=self.orthogonal,
+            norms=self.norms,
+            redraw=self.redraw,
+        )

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.blocks import pool
 from headwise.blocks.attention.inputs import ApproximateMap
-from headwise.blocks.part import Part
+from headwise.blocks.part import BuildContext, Part, PartConfig
 from headwise.blocks.stream import Context, Stream
 
 Groups = list[tuple[Tensor, int]]  # rows of one length, and that length
@@ -83,3 +83,13 @@ class Symmetric(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         return Symmetric.apply(grad, ctx.function), None
+
+
+class FourierConfig(PartConfig):
+    """Re FFT along tokens and channels: nothing to learn, nothing to set."""
+
+    kind: Literal["fourier"] = "fourier"
+
+    def build(self, site: BuildContext) -> nn.Module:
+        site.must_look_ahead(self.kind)
+        return FourierMixing()

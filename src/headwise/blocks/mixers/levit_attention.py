@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
@@ -20,6 +22,8 @@ from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.images import count_class_tokens
 from headwise.blocks.latents import UnevenAttention, UnevenCrossProjection, UnevenSelfProjection, seeing
+from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
+from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -125,3 +129,26 @@ def strided(stream: Stream) -> tuple[Stream, tuple[int, int]]:
     x = stream.x.unflatten(1, stream.grid)[:, ::2, ::2]
     pos = stream.pos.unflatten(0, stream.grid)[::2, ::2].flatten()
     return Stream(x.flatten(1, 2), pos), (x.shape[1], x.shape[2])
+
+
+class LeViTAttentionConfig(QKVMixerConfig):
+    """LeViT's attention: values are `value_expand` times as wide as keys."""
+
+    kind: Literal["normed"] = "normed"
+    value_expand: int = Field(2, ge=1)
+
+    def build(self, site: BuildContext) -> nn.Module:
+        site.must_look_ahead(self.kind)
+        frame = self.frame(site)
+        head_width = frame["head_width"]
+        qkv = BatchNormSelfProjection(site.width, frame["heads"], head_width, self.value_expand * head_width)
+        return LeViTAttention(qkv, site.width, frame["score_mods"])
+
+
+class LeViTMlpConfig(PartConfig):
+    """LeViT's feed-forward network, as `hidden` as the model's; its activation is hard swish."""
+
+    kind: Literal["normed_mlp"] = "normed_mlp"
+
+    def build(self, site: BuildContext) -> nn.Module:
+        return LeViTFeedForward(site.width, site.hidden)

@@ -17,15 +17,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headwise.blocks.mixers.qkv_mixer import QKVMixer
-from headwise.blocks.part import Properties
+from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
+from headwise.blocks.part import BuildContext, Properties
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -220,3 +220,12 @@ def precise(x: Tensor) -> AbstractContextManager[object]:
     if kind == "meta" or not torch.is_autocast_enabled(kind):
         return nullcontext()
     return torch.autocast(kind, enabled=False)
+
+
+class LinearConfig(QKVMixerConfig):
+    """The linear attention of Katharopoulos et al. (2020)."""
+
+    kind: Literal["linear"] = "linear"
+
+    def build(self, site: BuildContext) -> nn.Module:
+        return LinearAttention(**self.frame(site))

@@ -12,14 +12,16 @@ Letters: B rows, T length, C width, H heads, D head_width, K rank, N max_length,
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from headwise.blocks.mixers.qkv_mixer import QKVMixer
-from headwise.blocks.part import Properties
+from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
+from headwise.blocks.part import BuildContext, Properties
 from headwise.blocks.stream import NO_RECORD, Context, Stream
 from headwise.errors import UserError
 
@@ -113,3 +115,32 @@ class LowRankAttention(QKVMixer):
         seen = (q @ keys.transpose(-2, -1) * self.head_width**-0.5).softmax(-1)  # (B, H, T, K)
         whole = seen @ self.values.columns(q.shape[2])  # (B, H, T, K) and (M, K, T) -> (B, H, T, T)
         return whole if stream.keep is None else whole.masked_fill(~stream.keep[:, None, None], 0.0)
+
+
+class LowRankConfig(QKVMixerConfig):
+    """`rank` mixtures of up to `max_length` keys and values. Who has matrices of its own (Wang et al. 2020, section 4):
+
+    none       keys and values of every head
+    headwise   keys and values of every layer
+    key-value  every layer
+    layerwise  nobody: all layers of a stack share one
+    """
+
+    kind: Literal["linformer"] = "linformer"
+    rank: int = Field(256, ge=1)
+    max_length: int = Field(512, ge=1)
+    sharing: Literal["none", "headwise", "key-value", "layerwise"] = "headwise"
+
+    @model_validator(mode="after")
+    def _shorter(self) -> LowRankConfig:
+        if self.rank > self.max_length:
+            raise ValueError(f"a rank of {self.rank} is more than `max_length` = {self.max_length} places; lower it")
+        return self
+
+    def build(self, site: BuildContext) -> nn.Module:
+        site.must_look_ahead(self.kind)
+        frame = self.frame(site)
+        make = partial(Summary, self.rank, self.max_length, frame["heads"] if self.sharing == "none" else 1)
+        keys = site.once((self.kind, self.rank, self.max_length), make) if self.sharing == "layerwise" else make()
+        values = make() if self.sharing in ("none", "headwise") else keys
+        return LowRankAttention(keys=keys, values=values, **frame)

@@ -16,19 +16,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from pydantic import Field, field_validator
+from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.multihead import SelfProjection
 from headwise.blocks.attention.score_mods import ALWAYS
 from headwise.blocks.heads import product_dtype
 from headwise.blocks.mixers.lsh_kernel import NOWHERE, ChunkedAttention, Mix, weights
-from headwise.blocks.mixers.qkv_mixer import QKVMixer
-from headwise.blocks.part import Properties
+from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
+from headwise.blocks.part import BuildContext, Properties
 from headwise.blocks.reversible import NOTES
 from headwise.blocks.stream import Context, Stream
 
@@ -225,3 +226,34 @@ def counted(layout: AttentionLayout) -> Tensor:
     real = torch.ones_like(segment) if keep is None else keep.to(segment.dtype)
     counts = segment.new_zeros(len(segment), segment.shape[1] + 1)
     return counts.scatter_add_(1, segment, real).gather(1, segment)
+
+
+class LshConfig(QKVMixerConfig):
+    """Attention among tokens of one bucket (Kitaev et al. 2020). Without `buckets` their number goes with the length,
+    which a decoder cannot know while it writes: steps then differ from all tokens at once."""
+
+    kind: Literal["lsh"] = "lsh"
+    chunk: int = Field(64, ge=1)  # tokens of a bucket that see each other, and as many before them
+    rounds: int = Field(4, ge=1)
+    buckets: int = Field(0, ge=0, le=16_384)  # a power of two; 0: about 2 * length / chunk
+    shortcuts: bool = False  # as the released codes: neighbours of other buckets seen, pairs counted in every round
+    seed: int = Field(0, ge=0)  # of the rotations in evaluation
+
+    @field_validator("buckets")
+    @classmethod
+    def _power(cls, buckets: int) -> int:
+        if buckets & (buckets - 1) or buckets == 1:
+            raise ValueError("the ends of random directions are 2, 4, 8, 16, ... buckets; choose one of these, or 0")
+        return buckets
+
+    def build(self, site: BuildContext) -> nn.Module:
+        if self.shortcuts:
+            site.must_look_ahead("lsh with shortcuts")
+        return LSHAttention(
+            **self.frame(site),
+            chunk=self.chunk,
+            rounds=self.rounds,
+            buckets=self.buckets,
+            shortcuts=self.shortcuts,
+            seed=self.seed,
+        )

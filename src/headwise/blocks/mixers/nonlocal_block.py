@@ -17,9 +17,11 @@ Letters: B images, T tokens, h x w grid, D inner width, C width.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
@@ -27,6 +29,7 @@ from headwise.blocks.attention.multihead import QKV, Attention
 from headwise.blocks.attention.scores import Dot, Score, head_by_head, matrices
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.images import count_class_tokens
+from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
 
@@ -111,3 +114,17 @@ class NonLocal(Attention):
             bias=False,
         )
         self.out = LinearNorm(inner, width, gain=0.0)  # type: ignore[assignment]
+
+
+class NonLocalConfig(PartConfig):
+    """One head of `inner` channels with batch norm; keys and values are pooled over `pool` x `pool` places of a grid
+    (Wang et al. 2018)."""
+
+    kind: Literal["nonlocal"] = "nonlocal"
+    form: Literal["embedded", "gaussian", "dot", "concat"] = "embedded"
+    inner: int = Field(0, ge=0)  # 0: half the width
+    pool: int = Field(2, ge=1)
+
+    def build(self, site: BuildContext) -> nn.Module:
+        site.must_look_ahead(self.kind)
+        return NonLocal(site.width, self.inner, self.form, self.pool)

@@ -6,13 +6,16 @@ Letters: B images, T = h * w places, C width, H heads, D head_width, K side of a
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import ApproximateMap
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.part import Part
+from headwise.blocks.part import BuildContext, Part, PartConfig
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -84,3 +87,26 @@ class OutlookAttention(Part):
         flat = weights.new_zeros(len(weights), self.heads, (count + 1) ** 2)
         flat = flat.index_add(2, pairs.flatten(), weights.transpose(1, 2).flatten(2))
         return flat.unflatten(2, (count + 1, count + 1))[..., :-1, :-1]
+
+
+class OutlookConfig(PartConfig):
+    """Attention in windows of a grid, whose weights their centres say by themselves. 0 leaves a number to the model."""
+
+    kind: Literal["outlook"] = "outlook"
+    heads: int = Field(0, ge=0)
+    head_width: int = Field(0, ge=0)
+    window: int = Field(3, ge=1)
+    stride: int = Field(2, ge=1)  # between centres
+    value_bias: bool = False
+
+    def build(self, site: BuildContext) -> nn.Module:
+        site.must_look_ahead(self.kind)
+        return OutlookAttention(
+            site.width,
+            self.heads or site.heads,
+            head_width=self.head_width or site.head_width,
+            window=self.window,
+            stride=self.stride,
+            bias=self.value_bias,
+            dropout=site.attention_dropout,
+        )

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.multihead import SelfProjection
 from headwise.blocks.attention.score_mods import ALWAYS, Causal
-from headwise.blocks.part import Part
+from headwise.blocks.part import BuildContext, Part, PartConfig
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -77,3 +79,26 @@ class QKVMixer(Part):
             return AttentionInputs(q, k, v, self.head_width**-0.5, layout, score_mods)
 
         ctx.record.observe(ctx.path, ApproximateMap(weights, exact))
+
+
+class QKVMixerConfig(PartConfig):
+    """A mixer in the place of self-attention. 0 leaves a number to the model."""
+
+    heads: int = Field(0, ge=0)
+    head_width: int = Field(0, ge=0)
+
+    def frame(self, site: BuildContext) -> dict[str, Any]:
+        """The arguments of `blocks.mixers.projected.Projected` at a site."""
+        heads = self.heads or site.heads
+        head_width = self.head_width or site.head_width
+        if not head_width and site.width % heads:
+            raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
+        head_width = head_width or site.width // heads
+        return {
+            "width": site.width,
+            "heads": heads,
+            "head_width": head_width,
+            "score_mods": site.score_mods(heads, head_width),
+            "bias": site.attention_bias,
+            "causal": site.causal,
+        }

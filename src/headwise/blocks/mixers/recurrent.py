@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.part import Part, Properties
+from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -234,3 +236,60 @@ def initialise(module: nn.Module, hidden: int) -> None:
                 nn.init.xavier_uniform_(gate)
             else:
                 nn.init.zeros_(gate)
+
+
+class RecurrentConfig(PartConfig):
+    """A recurrent network with `hidden` channels in each direction; 0: as many as the site is wide."""
+
+    hidden: int = Field(0, ge=0)
+    bidirectional: bool = False
+    initial_state: Literal["zeros", "memory"] = "zeros"  # memory: from the final states of another stack
+
+    def build(self, site: BuildContext) -> nn.Module:
+        if self.bidirectional and site.causal:
+            raise UserError("bidirectional: this stack must not see the future; use bidirectional = false")
+        if self.bidirectional and self.initial_state == "memory":
+            raise UserError("begin: a bidirectional part reads a whole text from zeros; use begin = 'zeros'")
+        hidden = self.hidden or site.width
+        back = self.direction(site.width, hidden) if self.bidirectional else None
+        return Recurrent(site.width, self.direction(site.width, hidden), back, self.initial_state)
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        """The network of one direction."""
+        raise TypeError(f"{type(self).__name__} has no direction method")
+
+
+class RnnConfig(RecurrentConfig):
+    """Elman's network."""
+
+    kind: Literal["rnn"] = "rnn"
+    activation: Literal["tanh", "relu"] = "tanh"
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        return Elman(width, hidden, self.activation)
+
+
+class LstmConfig(RecurrentConfig):
+    kind: Literal["lstm"] = "lstm"
+    forget_bias: float = 1.0  # where the bias of the forget gate starts
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        return Lstm(width, hidden, self.forget_bias)
+
+
+class GruConfig(RecurrentConfig):
+    """The GRU in torch's form."""
+
+    kind: Literal["gru"] = "gru"
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        return Gru(width, hidden)
+
+
+class ChoGruConfig(RecurrentConfig):
+    """The GRU as it was published: the state is reset before it is multiplied."""
+
+    kind: Literal["gru_cho"] = "gru_cho"
+
+    def direction(self, width: int, hidden: int) -> Recurrence:
+        return ChoGru(width, hidden)

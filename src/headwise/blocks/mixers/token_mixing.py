@@ -8,12 +8,15 @@ Letters: B rows, T length, C width, N max_length, S hidden.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.activations import PLAIN
 from headwise.blocks.dropout import make_dropout
-from headwise.blocks.feedforward import PLAIN
-from headwise.blocks.part import Part, Properties
+from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -45,3 +48,18 @@ class TokenMixing(Part):
         hidden = F.linear(x.mT, self.inner.weight[:, :length], self.inner.bias)  # (B, T, C) -> (B, C, T) -> (B, C, S)
         mixed = F.linear(self.drop(self.activation(hidden)), self.outer.weight[:length], shift)
         return mixed.mT  # (B, C, T) -> (B, T, C)
+
+
+class TokensConfig(PartConfig):
+    """A network along the tokens, `max_length` of them at most; `hidden` channels, 0: half the width, as in the
+    paper."""
+
+    kind: Literal["tokens"] = "tokens"
+    max_length: int = Field(512, ge=1)
+    hidden: int = Field(0, ge=0)
+    activation: Literal["relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh"] = "gelu"
+
+    def build(self, site: BuildContext) -> nn.Module:
+        site.must_look_ahead(self.kind)
+        hidden = self.hidden or max(1, site.width // 2)
+        return TokenMixing(self.max_length, hidden, self.activation, site.mlp_bias, site.hidden_dropout)

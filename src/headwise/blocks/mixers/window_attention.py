@@ -11,15 +11,33 @@ Letters: B images, W windows, T tokens of a window, C width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from pydantic import Field
+from torch import Tensor, nn
 
-from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.grid import WindowPartition, bare_grid
+from headwise.blocks.attention.multihead import (
+    Attention,
+    NoKeyBiasProjection,
+    SelectedProjections,
+    SelfProjection,
+    find_operands_read,
+)
+from headwise.blocks.attention.scores import BOTH, ScaledConfig
+from headwise.blocks.grid import (
+    NetworkPositionBias,
+    RelativePositionBias,
+    TablePositionBias,
+    WindowPartition,
+    bare_grid,
+)
+from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
+from headwise.blocks.part import BuildContext
 from headwise.blocks.stream import Context, Stream
+from headwise.blocks.tables import AnyScore
+from headwise.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -99,3 +117,57 @@ def cropped(x: Tensor, tiling: WindowPartition) -> Tensor:
     """What was there before the padding."""
     rows, columns = tiling.grid
     return x if tiling.grid == tiling.padded else x.unflatten(1, tiling.padded)[:, :rows, :columns].flatten(1, 2)
+
+
+class WindowsConfig(QKVMixerConfig):
+    """Softmax attention in windows of `window` x `window` tokens. `shift` rolls the grid before it is cut. Where a key
+    stands, seen from its query, counts by a learned table, by a network (which knows offsets as shares of
+    `pretrained_window`; 0: the window), or not at all."""
+
+    kind: Literal["windows"] = "windows"
+    window: int = Field(7, ge=1)
+    shift: int = Field(0, ge=0)
+    position_bias: Literal["table", "network", "none"] = "table"
+    pretrained_window: int = Field(0, ge=0)
+    key_bias: bool = True  # where the model's attentions have biases
+    score: AnyScore = ScaledConfig()
+    kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
+
+    def build(self, site: BuildContext) -> nn.Module:
+        site.must_look_ahead(self.kind)
+        if self.shift >= self.window:
+            raise UserError(
+                f"shift: windows of {self.window} can be shifted by up to {self.window - 1}; use half of it"
+            )
+        frame = self.frame(site)
+        heads, head_width, bias = frame["heads"], frame["head_width"], frame["bias"]
+        shape = (site.width, heads, head_width)
+        qkv = NoKeyBiasProjection(*shape) if bias and not self.key_bias else SelfProjection(*shape, bias)
+        score, score_mods = (
+            self.score.build(head_width, head_width, heads),
+            (*self._offsets(heads), *frame["score_mods"]),
+        )
+        if (reads := find_operands_read(score, score_mods)) < BOTH:
+            qkv = SelectedProjections(*shape, bias, heads, reads)
+        return WindowAttention(
+            site.width,
+            heads,
+            window=self.window,
+            shift=self.shift,
+            qkv=qkv,
+            head_width=head_width,
+            score=score,
+            score_mods=score_mods,
+            kernel=self.kernel,
+            dropout=site.attention_dropout,
+            bias=bias,
+        )
+
+    def _offsets(self, heads: int) -> tuple[RelativePositionBias, ...]:
+        if self.position_bias == "table":
+            return (TablePositionBias(heads, self.window),)
+        return (
+            (NetworkPositionBias(heads, self.window, self.pretrained_window),)
+            if self.position_bias == "network"
+            else ()
+        )

@@ -14,17 +14,20 @@ Letters: B rows, T length, N slots, C width, H heads, D head_width.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks import pool
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import auto, weights
 from headwise.blocks.attention.score_mods import ALWAYS
-from headwise.blocks.mixers.qkv_mixer import QKVMixer
+from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
+from headwise.blocks.part import BuildContext
 from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
 
 
 class TopK(ScoreMod):
@@ -81,3 +84,18 @@ class Workspace(QKVMixer):
         heard = self.heed(pool.mean(stream.with_x((self.stress * stream.x).relu())))  # (B, T, C) -> (B, 2C)
         come, stay = (heard.unsqueeze(1) + self.hold(slots.tanh())).chunk(2, dim=-1)  # 2 x (B, N, C)
         return come.sigmoid() * written.tanh() + (stay + 1).sigmoid() * slots
+
+
+class WorkspaceConfig(QKVMixerConfig):
+    """A few slots that all layers of a stack write to and read from, in the place of attention."""
+
+    kind: Literal["workspace"] = "workspace"
+    slots: int = Field(8, ge=1)
+    top_k: int = Field(5, ge=0)  # tokens that may write to a slot; 0: all of them
+    renormalise: bool = False  # whether the weights of those that may sum to 1
+
+    def build(self, site: BuildContext) -> nn.Module:
+        site.must_look_ahead(self.kind)
+        if self.slots > site.width:
+            raise UserError(f"slots: {self.slots} cannot be told apart at a width of {site.width}; use fewer")
+        return Workspace(**self.frame(site), slots=self.slots, top_k=self.top_k, renormalise=self.renormalise)

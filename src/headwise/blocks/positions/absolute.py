@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.positions.base import PositionConfig
 from headwise.errors import UserError
 
 
@@ -22,13 +26,6 @@ def build_sinusoids(pos: Tensor, width: int, halves: bool = False) -> Tensor:
     table = angles.new_empty(*angles.shape[:-1], width)
     table[..., 0::2], table[..., 1::2] = sines, cosines
     return table
-
-
-class NoPositions(nn.Module):
-    """Adds nothing: for models whose positions are score mods, or which need none."""
-
-    def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
-        return x
 
 
 class SinusoidalPositions(nn.Module):
@@ -95,3 +92,39 @@ class AxialPositions(LearnedPositions):
     def vectors(self, pos: Tensor, start: int, end: int) -> Tensor:
         row, column = pos // self.columns_in_row, pos % self.columns_in_row
         return torch.cat((F.embedding(row, self.rows), F.embedding(column, self.columns)), dim=-1)  # (..., d1 + d2)
+
+
+class NoPositionsConfig(PositionConfig):
+    kind: Literal["none"] = "none"
+
+
+class SinusoidalPositionsConfig(PositionConfig):
+    kind: Literal["sinusoid"] = "sinusoid"
+    halves: bool = False
+
+    def embedding(self, width: int) -> nn.Module:
+        return SinusoidalPositions(width, self.halves)
+
+
+class LearnedPositionsConfig(PositionConfig):
+    kind: Literal["learned"] = "learned"
+    max_length: int = Field(512, ge=1)
+    offset: int = Field(0, ge=0)  # rows that stand before the first position's; BART has two
+
+    def embedding(self, width: int) -> nn.Module:
+        return LearnedPositions(width, self.max_length, self.offset)
+
+
+class AxialPositionsConfig(PositionConfig):
+    """Learned vectors for the rows and the columns of a grid of places, with `widths` channels each; 0: a quarter of
+    the model's for rows, the rest for columns."""
+
+    kind: Literal["axial"] = "axial"
+    shape: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (64, 64)
+    widths: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
+
+    def embedding(self, width: int) -> nn.Module:
+        first, second = self.widths if any(self.widths) else (width // 4, width - width // 4)
+        if first + second != width:
+            raise UserError(f"positions.widths: {first} and {second} channels do not make the width of {width}")
+        return AxialPositions(self.shape, (first, second))

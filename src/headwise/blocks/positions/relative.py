@@ -7,13 +7,21 @@ Both take tokens of one sequence, of which no two are further apart than there a
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from functools import cache
+from typing import Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionInputs, ScoreMod
+from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.scores import BOTH
 from headwise.blocks.dropout import make_dropout
+from headwise.blocks.part import BuildContext, ScoreMods
 from headwise.blocks.positions.absolute import build_sinusoids
+from headwise.blocks.positions.base import PositionConfig, ScoreModConfig
 
 
 def places(inputs: AttentionInputs, before: int, count: int) -> Tensor:
@@ -131,3 +139,115 @@ class TransformerXLRelative(ScoreMod):
         if queries_first < steps_first:
             return (q @ weight) @ steps.t()
         return q @ (weight @ steps.t())
+
+
+def bucket_distances(distance: Tensor, buckets: int = 32, max_distance: int = 128, both_ways: bool = True) -> Tensor:
+    """T5's relative position bucket of a distance j - i: near ones exact, far ones by their logarithm."""
+    base = torch.zeros_like(distance)
+    if both_ways:
+        buckets //= 2
+        base = (distance > 0).long() * buckets
+        distance = distance.abs()
+    else:
+        distance = (-distance).clamp(min=0)
+    exact = buckets // 2
+    # float32 on purpose: the reference rounds there, and the buckets' edges depend on it
+    scale = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    far = (exact + (scale * (buckets - exact)).long()).clamp(max=buckets - 1)
+    return base + torch.where(distance < exact, distance, far)
+
+
+class T5Bias(ScoreMod):
+    """T5's relative position bias: a learned scalar for each head and bucket of distance, shared by all layers of a
+    stack (Raffel et al. 2020)."""
+
+    needs_positions = True
+
+    def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, both_ways: bool = True):
+        super().__init__()
+        self.table = nn.Embedding(buckets, heads)
+        self.buckets = buckets
+        self.max_distance = max_distance
+        self.both_ways = both_ways
+
+    def bias(self, layout: AttentionLayout) -> Tensor:
+        where = bucket_distances(layout.distance(), self.buckets, self.max_distance, self.both_ways)
+        return self.table(where).movedim(-1, -3)  # (..., Tq, Tk, H) -> (..., H, Tq, Tk)
+
+
+class ShawRelative(ScoreMod):
+    """Relative position representations (Shaw et al. 2018): e_ij = q_i (k_j + a_ij)^T / sqrt(D) and z_i = sum_j w_ij
+    (v_j + b_ij), with a_ij and b_ij looked up by the clipped distance j - i and shared over heads."""
+
+    needs_positions = True
+    reads = frozenset(("queries",))
+
+    def __init__(self, head_width: int, max_distance: int = 16):
+        super().__init__()
+        self.max_distance = max_distance
+        self.keys = nn.Parameter(torch.randn(2 * max_distance + 1, head_width) * head_width**-0.5)
+        self.values = nn.Parameter(torch.randn(2 * max_distance + 1, head_width) * head_width**-0.5)
+
+    def _where(self, inputs: AttentionInputs) -> Tensor:
+        distance = inputs.layout.distance().clamp(-self.max_distance, self.max_distance) + self.max_distance
+        return inputs.layout.expand_heads(distance).expand(inputs.q.shape[:2] + distance.shape[-2:])  # (B, H, Tq, Tk)
+
+    def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
+        by_distance = inputs.q @ self.keys.t() * inputs.scale  # (B, H, Tq, 2k+1)
+        return scores + by_distance.gather(-1, self._where(inputs))
+
+    def add_values(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
+        by_distance = weights.new_zeros(*weights.shape[:-1], len(self.values))
+        by_distance = by_distance.scatter_add(-1, self._where(inputs), weights)  # (B, H, Tq, 2k+1)
+        return by_distance @ self.values
+
+
+class T5BiasConfig(ScoreModConfig):
+    """T5's relative bias. As the positions of a stack, all its layers (of as many heads) share one table."""
+
+    kind: Literal["t5"] = "t5"
+    buckets: int = Field(32, ge=4)
+    max_distance: int = Field(128, ge=2)
+
+    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+        return T5Bias(site.heads, self.buckets, self.max_distance, both_ways=not site.causal)
+
+    def score_mods(self, site: BuildContext) -> ScoreMods:
+        shared = cache(lambda heads: (self.build(replace(site, heads=heads), 0),))
+        return lambda heads, head_width: shared(heads)
+
+
+class ShawRelativeConfig(ScoreModConfig):
+    kind: Literal["shaw"] = "shaw"
+    max_distance: int = Field(16, ge=1)
+
+    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+        return ShawRelative(head_width, self.max_distance)
+
+
+class DisentangledAttentionConfig(PositionConfig):
+    """DeBERTa's: one table of distances for all layers of a stack, of which each makes keys and queries."""
+
+    kind: Literal["deberta"] = "deberta"
+    max_distance: int = Field(512, ge=1)
+
+    def score_mods(self, site: BuildContext) -> ScoreMods:
+        table = cache(lambda: nn.Embedding(2 * self.max_distance, site.width))
+        return lambda heads, head_width: (DisentangledAttention(table(), heads, head_width, site.dropout),)
+
+
+class TransformerXLRelativeConfig(PositionConfig):
+    """Transformer-XL's: sinusoids of distances, projected by each layer. `shared`: all layers (of as many heads) lean
+    to the same contents and distances."""
+
+    kind: Literal["xl"] = "xl"
+    shared: bool = True
+
+    def score_mods(self, site: BuildContext) -> ScoreMods:
+        distances = cache(lambda: DistanceSinusoids(site.width, both_ways=not site.causal))
+        leanings = cache(ContentBiases) if self.shared else ContentBiases
+        return lambda heads, head_width: (
+            TransformerXLRelative(
+                site.width, heads, head_width, distances(), leanings(heads, head_width), dropout=site.dropout
+            ),
+        )

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil, log2
+from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
-from headwise.blocks.attention.score_mods import ShawRelative
 from headwise.blocks.embed import Embedding
+from headwise.blocks.part import BuildContext, ScoreMods
 from headwise.blocks.positions.absolute import build_sinusoids
+from headwise.blocks.positions.base import NoPositions, PositionConfig
+from headwise.blocks.positions.relative import ShawRelative
 from headwise.blocks.stream import Stream
+from headwise.errors import UserError
 
 
 def ancestors(heads: Tensor) -> Tensor:
@@ -101,3 +106,24 @@ class TreeRelations(ShawRelative):
         assert layout.tree is not None and layout.query_pos is not None, "tree positions need tokens with heads"
         found = relations(layout.tree).clamp(-self.max_distance, self.max_distance) + self.max_distance
         return found.index_select(1, layout.query_pos)  # the queries of a chunk
+
+
+class TreeConfig(PositionConfig):
+    """Places in a dependency tree beside those in the sentence; for tokens that carry them (tokeniser `parsed`)."""
+
+    kind: Literal["tree"] = "tree"
+    absolute: bool = True  # depths, joined with places
+    relative: bool = True  # relations of words, as Shaw's distances
+    max_distance: int = Field(16, ge=1)
+
+    def embed(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
+        embedding = TreeEmbedding(table, NoPositions(), **settings)
+        widen = settings.get("widen")
+        width = widen.out_features if widen is not None else width  # places are added to what leaves the embedding
+        embedding.absolute = Fusion(width) if self.absolute else Apart(width)
+        return embedding
+
+    def score_mods(self, site: BuildContext) -> ScoreMods:
+        if site.causal:
+            raise UserError("positions: a tree is known when a sentence is whole; only encoders can have one")
+        return lambda heads, head_width: (TreeRelations(head_width, self.max_distance),) if self.relative else ()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.config.parts import SinusoidalPositionsConfig
+from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 
 
 def sines_first(model: Any, config: Any) -> tuple[Any, Any]:

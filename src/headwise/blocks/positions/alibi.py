@@ -1,0 +1,51 @@
+"""ALiBi, attention with linear biases (Press et al. 2022)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
+from headwise.blocks.part import BuildContext
+from headwise.blocks.positions.base import ScoreModConfig
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(-8/n), 2^(-16/n), ... for n heads; between powers of two, every other slope of the next power.
+
+    >>> alibi_slopes(4)
+    [0.25, 0.0625, 0.015625, 0.00390625]
+    """
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    if power < heads:
+        slopes += alibi_slopes(2 * power)[0::2][: heads - power]
+    return slopes
+
+
+class Alibi(ScoreMod):
+    """ALiBi: the attention bias -slope_h * |j - i| of head h (Press et al. 2022)."""
+
+    needs_positions = True
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
+        self.slopes: Tensor
+
+    def key(self) -> Any:
+        return "alibi", len(self.slopes)
+
+    def bias(self, layout: AttentionLayout) -> Tensor:
+        distance = layout.expand_heads(layout.distance().abs())
+        return -self.slopes[:, None, None] * distance
+
+
+class AlibiConfig(ScoreModConfig):
+    kind: Literal["alibi"] = "alibi"
+
+    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+        return Alibi(site.heads)

@@ -1,0 +1,137 @@
+"""The tables of parts: what an experiment may name, and where each config lives.
+
+A new part is one file, which holds its config and its module, and one line here. No torch is imported until a kind is
+looked up, so that unknown kinds and near names are told at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from headwise.config.base import Table, slot
+
+if TYPE_CHECKING:
+    from headwise.blocks.attention.scores import ScoreConfig
+    from headwise.blocks.norm import NormConfig
+    from headwise.blocks.part import PartConfig
+    from headwise.blocks.positions.base import PositionConfig, ScoreModConfig
+    from headwise.blocks.residual import WiringConfig
+
+_ATTENTION, _MIXERS, _POSITIONS = "headwise.blocks.attention", "headwise.blocks.mixers", "headwise.blocks.positions"
+
+PARTS = Table(
+    "part",
+    default="attention",
+    homes={
+        # softmax attention
+        "attention": f"{_ATTENTION}.multihead:AttentionConfig",
+        "bare": f"{_ATTENTION}.multihead:BareConfig",
+        "placed": "headwise.blocks.detection:PositionedAttentionConfig",
+        "uneven": "headwise.blocks.latents:UnevenConfig",
+        "normed": f"{_MIXERS}.levit_attention:LeViTAttentionConfig",
+        "windows": f"{_MIXERS}.window_attention:WindowsConfig",
+        "nonlocal": f"{_MIXERS}.nonlocal_block:NonLocalConfig",
+        # over some of the keys
+        "local": f"{_MIXERS}.sparse:LocalMixerConfig",
+        "window": f"{_MIXERS}.sparse:WindowMixerConfig",
+        "strided": f"{_MIXERS}.sparse:StridedConfig",
+        "bigbird": f"{_MIXERS}.sparse:BigBirdMixerConfig",
+        "lsh": f"{_MIXERS}.lsh:LshConfig",
+        "compressed": f"{_MIXERS}.compressed:CompressedConfig",
+        # approximations in linear time
+        "linformer": f"{_MIXERS}.lowrank:LowRankConfig",
+        "linear": f"{_MIXERS}.linear:LinearConfig",
+        "performer": f"{_MIXERS}.favor:PerformerConfig",
+        "workspace": f"{_MIXERS}.workspace:WorkspaceConfig",
+        # other mixers
+        "outlook": f"{_MIXERS}.outlook:OutlookConfig",
+        "tokens": f"{_MIXERS}.token_mixing:TokensConfig",
+        "fourier": f"{_MIXERS}.fourier:FourierConfig",
+        "rnn": f"{_MIXERS}.recurrent:RnnConfig",
+        "lstm": f"{_MIXERS}.recurrent:LstmConfig",
+        "gru": f"{_MIXERS}.recurrent:GruConfig",
+        "gru_cho": f"{_MIXERS}.recurrent:ChoGruConfig",
+        # feed-forward networks
+        "mlp": "headwise.blocks.feedforward:MlpConfig",
+        "experts": "headwise.blocks.experts:ExpertsConfig",
+        "normed_mlp": f"{_MIXERS}.levit_attention:LeViTMlpConfig",
+    },
+)
+SCORES = Table(
+    "score",
+    default="scaled",
+    homes={
+        "scaled": f"{_ATTENTION}.scores:ScaledConfig",
+        "dot": f"{_ATTENTION}.scores:DotConfig",
+        "general": f"{_ATTENTION}.scores:GeneralConfig",
+        "additive": f"{_ATTENTION}.scores:AdditiveConfig",
+        "cosine": f"{_ATTENTION}.scores:CosineConfig",
+        "bounded_cosine": f"{_ATTENTION}.scores:BoundedCosineConfig",
+        "location": f"{_ATTENTION}.scores:LocationConfig",
+        "dense": f"{_ATTENTION}.synthesizer:DenseConfig",
+        "random": f"{_ATTENTION}.synthesizer:RandomConfig",
+        "factorised": f"{_ATTENTION}.synthesizer:FactorisedConfig",
+        "mixture": f"{_ATTENTION}.synthesizer:MixtureConfig",
+    },
+)
+SCORE_MODS = Table(
+    "score mod",
+    default="window",
+    homes={
+        "window": f"{_ATTENTION}.score_mods:WindowConfig",
+        "hard": f"{_ATTENTION}.hard:HardAttentionConfig",
+        "local": f"{_ATTENTION}.hard:LocalAttentionConfig",
+        "talking": f"{_ATTENTION}.talking_heads:TalkingConfig",
+        "alibi": f"{_POSITIONS}.alibi:AlibiConfig",
+        "rotary": f"{_POSITIONS}.rotary:RotaryConfig",
+        "t5": f"{_POSITIONS}.relative:T5BiasConfig",
+        "shaw": f"{_POSITIONS}.relative:ShawRelativeConfig",
+    },
+)
+POSITIONS = Table(
+    "position",
+    default="sinusoid",
+    homes={
+        "none": f"{_POSITIONS}.absolute:NoPositionsConfig",
+        "sinusoid": f"{_POSITIONS}.absolute:SinusoidalPositionsConfig",
+        "learned": f"{_POSITIONS}.absolute:LearnedPositionsConfig",
+        "axial": f"{_POSITIONS}.absolute:AxialPositionsConfig",
+        "grid": f"{_POSITIONS}.grid:LearnedGridPositionsConfig",
+        "waves": f"{_POSITIONS}.fourier:FourierPositionsConfig",
+        "tree": f"{_POSITIONS}.tree:TreeConfig",
+        "alibi": f"{_POSITIONS}.alibi:AlibiConfig",
+        "rotary": f"{_POSITIONS}.rotary:RotaryConfig",
+        "t5": f"{_POSITIONS}.relative:T5BiasConfig",
+        "shaw": f"{_POSITIONS}.relative:ShawRelativeConfig",
+        "deberta": f"{_POSITIONS}.relative:DisentangledAttentionConfig",
+        "xl": f"{_POSITIONS}.relative:TransformerXLRelativeConfig",
+    },
+)
+NORMS = Table(
+    "norm",
+    default="layer",
+    homes={"layer": "headwise.blocks.norm:LayerNormConfig", "rms": "headwise.blocks.norm:RMSNormConfig"},
+)
+WIRINGS = Table(
+    "wiring",
+    default="post",
+    homes={
+        "post": "headwise.blocks.residual:PostNormConfig",
+        "pre": "headwise.blocks.residual:PreNormConfig",
+        "respost": "headwise.blocks.residual:ResPostNormConfig",
+        "chain": "headwise.blocks.residual:NoResidualConfig",
+        "admin": "headwise.blocks.admin:AdminConfig",
+        "reversible": "headwise.blocks.reversible:ReversibleConfig",
+    },
+)
+
+if TYPE_CHECKING:  # to a type checker, the config of what a slot holds
+    AnyPart: TypeAlias = PartConfig
+    AnyScore: TypeAlias = ScoreConfig
+    AnyScoreMod: TypeAlias = ScoreModConfig
+    AnyPosition: TypeAlias = PositionConfig
+    AnyNorm: TypeAlias = NormConfig
+    AnyWiring: TypeAlias = WiringConfig
+else:
+    AnyPart, AnyScoreMod, AnyPosition = slot(PARTS), slot(SCORE_MODS), slot(POSITIONS)
+    AnyScore, AnyNorm, AnyWiring = slot(SCORES), slot(NORMS), slot(WIRINGS)
