@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwise.catalog import CATALOG
-from headwise.entries.entry import Check
+from headwise.models.entry import Check
 
 ROOT = Path(__file__).parents[1]
 CHECKS = [(name, check) for name, entry in CATALOG.items() for check in entry.checks]

@@ -1,48 +1,177 @@
-"""The explicit table of models: what can be built by name. No torch here.
+"""The catalogue: every model that can be built by name, and where it lives.
 
-A name is an architecture (`transformer`) or one size of it (`transformer-base`).
+A name is an architecture (`transformer`) or one size of it (`transformer-base`). `HOMES` is the explicit table of
+architectures. What is known of them without building one (papers, tasks, sizes, parameter counts) is read from
+`catalog.json`, so that listing them imports neither torch nor a model; `python -m headwise.models.index` writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module, resources
+from typing import TYPE_CHECKING, Any
 
-from headwise.config.base import Config, Problems, Table, merge
-from headwise.entries import ancestors, recent, transformers, vision
-from headwise.entries.entry import Entry
+from headwise.config.base import Config, Table, merge
 from headwise.errors import UserError, nearest
-from headwise.models.ngram import BackoffConfig
 
-CATALOG: dict[str, Entry] = {
-    entry.name: entry for group in (ancestors, transformers, recent, vision) for entry in group.ENTRIES
+if TYPE_CHECKING:
+    from headwise.models.entry import Entry
+
+HOMES = {  # in the order of years
+    "ngram": "headwise.models.ngram:ENTRY",
+    "hmm": "headwise.models.hmm:ENTRY",
+    "rnn": "headwise.models.recurrent:RNN_ENTRY",
+    "lstm": "headwise.models.recurrent:LSTM_ENTRY",
+    "skipgram": "headwise.models.skipgram:ENTRY",
+    "gru": "headwise.models.recurrent:GRU_ENTRY",
+    "sutskever": "headwise.models.seq2seq:SUTSKEVER_ENTRY",
+    "cho": "headwise.models.seq2seq:CHO_ENTRY",
+    "bahdanau": "headwise.models.seq2seq:BAHDANAU_ENTRY",
+    "luong": "headwise.models.seq2seq:LUONG_ENTRY",
+    "transformer": "headwise.models.transformer:ENTRY",
+    "gpt": "headwise.models.gpt:GPT_ENTRY",
+    "bert": "headwise.models.bert:BERT_ENTRY",
+    "dmca": "headwise.models.dmca:ENTRY",
+    "transformer-xl": "headwise.models.transformer_xl:ENTRY",
+    "gpt2": "headwise.models.gpt:GPT2_ENTRY",
+    "albert": "headwise.models.bert:ALBERT_ENTRY",
+    "bart": "headwise.models.bart:ENTRY",
+    "t5": "headwise.models.t5:ENTRY",
+    "deberta": "headwise.models.deberta:ENTRY",
+    "gpt3": "headwise.models.gpt:GPT3_ENTRY",
+    "bigbird": "headwise.models.bigbird:ENTRY",
+    "reformer": "headwise.models.reformer:ENTRY",
+    "linformer": "headwise.models.linformer:ENTRY",
+    "synthesizer": "headwise.models.synthesizer:ENTRY",
+    "linear-transformer": "headwise.models.performer:LINEAR_TRANSFORMER_ENTRY",
+    "performer": "headwise.models.performer:PERFORMER_ENTRY",
+    "fnet": "headwise.models.fnet:ENTRY",
+    "workspace": "headwise.models.workspace:ENTRY",
+    "switch": "headwise.models.switch:ENTRY",
+    "perceiver": "headwise.models.perceiver:PERCEIVER_ENTRY",
+    "llama": "headwise.models.llama:ENTRY",
+    "vit": "headwise.models.vit:ENTRY",
+    "deit": "headwise.models.deit:ENTRY",
+    "captioner": "headwise.models.captioner:ENTRY",
+    "swin": "headwise.models.swin:SWIN_ENTRY",
+    "swinv2": "headwise.models.swin:SWINV2_ENTRY",
+    "cnn": "headwise.models.cnn:ENTRY",
+    "resnet": "headwise.models.resnet:ENTRY",
+    "levit": "headwise.models.levit:ENTRY",
+    "cait": "headwise.models.cait:ENTRY",
+    "volo": "headwise.models.volo:ENTRY",
+    "mixer": "headwise.models.mixer:ENTRY",
+    "perceiver-image": "headwise.models.perceiver:PERCEIVER_IMAGE_ENTRY",
+    "detr": "headwise.models.detr:ENTRY",
 }
 
 
+@dataclass(frozen=True)
+class SizeInfo:
+    """One size of an architecture: the vocabulary it was published with, its exact parameter count, the paper's."""
+
+    vocab: int
+    parameters: int
+    published: str
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the index knows of one architecture."""
+
+    name: str
+    paper: str
+    year: int
+    family: str
+    tasks: tuple[str, ...]
+    oracle: str
+    outputs: int
+    sizes: Mapping[str, SizeInfo]
+
+
+@cache
+def read_index() -> dict[str, ModelInfo]:
+    """Every architecture by name, from the index in the package."""
+    rows = json.loads(resources.files("headwise").joinpath("catalog.json").read_text("utf-8"))
+    return {
+        row["name"]: ModelInfo(
+            **{
+                **row,
+                "tasks": tuple(row["tasks"]),
+                "sizes": {size: SizeInfo(**info) for size, info in row["sizes"].items()},
+            }
+        )
+        for row in rows
+    }
+
+
+@cache
 def names() -> list[str]:
     """Every name that `build` takes, sizes included."""
-    return [f"{entry.name}-{size}" for entry in CATALOG.values() for size in entry.sizes]
+    return [f"{info.name}-{size}" for info in read_index().values() for size in info.sizes]
+
+
+def resolve(name: str) -> tuple[str, str]:
+    """The architecture and size that a name means; without a size, the first.
+
+    >>> resolve("transformer-big"), resolve("transformer")
+    (('transformer', 'big'), ('transformer', 'base'))
+    """
+    index = read_index()
+    if name in index:
+        return name, next(iter(index[name].sizes))
+    for info in index.values():
+        if name.startswith(f"{info.name}-") and (size := name.removeprefix(f"{info.name}-")) in info.sizes:
+            return info.name, size
+    raise UserError(f"there is no model '{name}'; {suggest(name)}")
+
+
+def suggest(name: str) -> str:
+    """The end of an error sentence: the nearest names, sizes included, or all architectures."""
+    near = nearest(name, [*HOMES, *names()])
+    return near if near.startswith("did") else nearest(name, HOMES)
 
 
 def find(name: str) -> tuple[Entry, str]:
-    """The entry and size that a name means; without a size, the first.
+    """The catalogue entry and size that a name means."""
+    architecture, size = resolve(name)
+    return CATALOG[architecture], size
 
-    >>> find("transformer-big")[1], find("transformer")[1]
-    ('big', 'base')
-    """
-    if name in CATALOG:
-        return CATALOG[name], next(iter(CATALOG[name].sizes))
-    for entry in CATALOG.values():
-        if name.startswith(f"{entry.name}-") and (size := name.removeprefix(f"{entry.name}-")) in entry.sizes:
-            return entry, size
-    raise UserError(f"there is no model '{name}'; {nearest(name, [*CATALOG, *names()])}")
+
+class Catalog(Mapping[str, "Entry"]):
+    """Catalogue entries by name; the file of a model is imported when its entry is looked up."""
+
+    def __getitem__(self, name: str) -> Entry:
+        module, _, attribute = HOMES[name].partition(":")
+        entry: Entry = getattr(import_module(module), attribute)
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(HOMES)
+
+    def __len__(self) -> int:
+        return len(HOMES)
+
+
+CATALOG = Catalog()
 
 
 class ModelTable(Table):
     """Models by `kind`: an architecture, or one of its sizes with further settings beside it."""
 
     def __getitem__(self, name: str) -> type[Config]:
-        return find(name)[0].config if name in names() else super().__getitem__(name)
+        if name in names():
+            name = resolve(name)[0]
+        if name in HOMES and name not in self.loaded:
+            self.add(CATALOG[name].config)
+        return super().__getitem__(name)
+
+    @property
+    def names(self) -> list[str]:
+        return [*HOMES, *super().names]
 
     def parse(self, value: Any) -> Config:
         if isinstance(value, str):
@@ -50,17 +179,16 @@ class ModelTable(Table):
         if isinstance(value, Mapping) and value.get("kind") in names():
             entry, size = find(str(value["kind"]))
             value = merge(entry.sizes[size], {**value, "kind": entry.name})
-        try:
-            return super().parse(value)
-        except Problems as problem:
-            if isinstance(value, Mapping) and problem.found[0][0] == ("kind",):
-                known = [*self.names, *names()]
-                text = f"no model is called '{value['kind']}'; {nearest(str(value['kind']), known)}"
-                raise Problems([(("kind",), text)]) from None
-            raise
+        return super().parse(value)
+
+    def suggest(self, name: str) -> str:
+        return suggest(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in HOMES or name in names() or super().__contains__(name)
 
 
-MODELS = ModelTable("model", default="transformer", place="model")
-for _entry in CATALOG.values():
-    MODELS.add(_entry.config)
-MODELS.add(BackoffConfig)  # comes from elsewhere, so nobody builds it by name
+# A back-off model comes from an ARPA file, so nobody builds it by name.
+MODELS = ModelTable(
+    "model", default="transformer", place="model", homes={"backoff": "headwise.models.ngram:BackoffConfig"}
+)

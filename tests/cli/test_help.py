@@ -15,9 +15,40 @@ LATE = (
 )
 
 
-@pytest.mark.parametrize("arguments", ["'--help'", "'train', '--help'", "'train', 'no.toml'", "'--version'"])
-def test_torch_is_not_imported_for_help_and_config_errors(arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    ["'--help'", "'train', '--help'", "'train', 'no.toml'", "'--version'", "'list'", "'runs'", "'show', 'bret'"],
+)
+def test_torch_is_not_imported_for_help_and_names(arguments):
     subprocess.run([sys.executable, "-c", LATE.format(arguments=arguments)], check=True, capture_output=True)
+
+
+WHOLE = 'data = {train = "pairs.tsv"}\ntrain = {steps = 1}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[model\nwidth = 1", "own.toml: not valid TOML"),
+        (WHOLE + "[modle]", "modle: unknown key; did you mean model?"),
+        (WHOLE + 'task = "transdoose"', "task.kind: no task is called 'transdoose'; did you mean transduce?"),
+        (WHOLE + 'model = "transformr"', "model.kind: no model is called 'transformr'; did you mean transformer"),
+        (WHOLE + 'tokeniser = {kind = "bep"}', "tokeniser.kind: no tokeniser is called 'bep'; did you mean bpe?"),
+        (WHOLE + '[model]\nmixer = "preformer"', "model.mixer.kind: no part is called 'preformer'"),
+        (WHOLE + '[model]\npositions = {kind = "rotry"}', "model.positions.kind: no position is called 'rotry'"),
+        (
+            WHOLE + 'train.optimizer = "adamm"',
+            "train.optimizer.kind: no optimizer is called 'adamm'; did you mean adam",
+        ),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_without_torch(tmp_path, text, sentence):
+    (tmp_path / "own.toml").write_text(text.replace("train = {steps = 1}\ntrain.opt", "train.steps = 1\ntrain.opt"))
+    done = subprocess.run(
+        [sys.executable, "-c", LATE.format(arguments="'train', 'own.toml'")],
+        check=True, capture_output=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert sentence in done.stderr
 
 
 def test_every_command_has_help_with_an_example(headwise):

@@ -27,7 +27,7 @@ class Silent:
     def __exit__(self, *_):
         pass
 
-    def tell(self, cell, message):
+    def update(self, cell, message):
         self.cells.add(cell)
         self.act(cell, message)
 

@@ -23,7 +23,7 @@ WHOLE: dict[str, Any] = {"data": {"train": "pairs.tsv"}, "train": {"steps": 1}}
 def kinds_of(field: Any) -> list[type[Config]]:
     """The classes of the tables that a field may hold: all kinds of its slot, or its own class."""
     tables = [getattr(getattr(each, "func", None), "__self__", None) for each in field.metadata]
-    found = [kind for table in tables if isinstance(table, Table) for kind in table.kinds.values()]
+    found = [kind for table in tables if isinstance(table, Table) for kind in map(table.__getitem__, table.names)]
     own = field.annotation
     return found or ([own] if isinstance(own, type) and issubclass(own, Config) else [])
 

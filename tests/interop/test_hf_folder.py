@@ -260,7 +260,7 @@ def test_scaled_rotary_positions_are_refused(folders: dict[str, Path], tmp_path:
         ({"kind": "gpt2", "attention_bias": False}, "attention_bias"),
         ({"kind": "gpt2", "head_width": 16}, "head_width"),
         ({"kind": "gpt2", "layers": [[{"score_mods": ["window"]}, {"kind": "mlp"}]]}, "layers"),
-        ({"kind": "gpt3", "window": 4}, "band"),
+        ({"kind": "gpt3", "window": 4}, "window"),
         ({"kind": "llama", "embedding_norm": True}, "embedding_norm"),
     ],
     ids=str,

@@ -183,7 +183,7 @@ def test_learnt_positions_promise_nothing(runs):
     model = load(runs / "<b>x").model
     choices, found = of_model(model, 0, 500, 0)
     table = next(part for part in model.modules() if isinstance(part, LearnedPositions)).table
-    assert choices == ["decoder: Learned"] and np.allclose(found.table, table.detach())
+    assert choices == ["decoder: LearnedPositions"] and np.allclose(found.table, table.detach())
     assert not found.promises()[0]["kept"]
     assert places("rotary", 30, 16, 1, 0).promises()[0]["kept"]
 

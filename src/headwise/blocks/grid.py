@@ -34,10 +34,10 @@ def bare_grid(stream: Stream, who: str) -> Pair:
 class WindowPartition:
     """A grid, cut into windows after it was rolled up and left by `shift`. What does not fill a window is padded.
 
-    >>> Tiling.of((56, 56), 7, 3)
-    Tiling(grid=(56, 56), window=(7, 7), shift=(3, 3))
-    >>> Tiling.of((7, 14), 8, 4)  # one window holds all of the rows, so nothing is shifted along them
-    Tiling(grid=(7, 14), window=(7, 8), shift=(0, 4))
+    >>> WindowPartition.of((56, 56), 7, 3)
+    WindowPartition(grid=(56, 56), window=(7, 7), shift=(3, 3))
+    >>> WindowPartition.of((7, 14), 8, 4)  # one window holds all of the rows, so nothing is shifted along them
+    WindowPartition(grid=(7, 14), window=(7, 8), shift=(0, 4))
     """
 
     grid: Pair

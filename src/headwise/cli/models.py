@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
     """List every model of the catalogue, or some of them.
 
-    Parameter counts are taken from the assembled model, which is built without allocating it.
+    Parameter counts are exact: they are those of the assembled models.
 
     For example:
 
@@ -35,43 +35,41 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
     """
     from rich.console import Console
 
-    from headwise.blocks.stack import parameters
-    from headwise.catalog import CATALOG
+    from headwise.catalog import read_index
     from headwise.errors import UserError, nearest
-    from headwise.models.build import build
 
-    traits = {name: {name, entry.family, *entry.config.tasks} for name, entry in CATALOG.items()}
+    traits = {name: {name, info.family, *info.tasks} for name, info in read_index().items()}
     for each in what:
         if each not in (known := set().union(*traits.values())):
             raise UserError(f"no model, family or task is called '{each}'; {nearest(each, known)}")
-    chosen = {name: entry for name, entry in CATALOG.items() if not what or traits[name].intersection(what)}
+    chosen = {name: info for name, info in read_index().items() if not what or traits[name].intersection(what)}
     rows: list[dict[str, Any]] = [
         {
-            "name": f"{entry.name}-{size}",
-            "entry": entry.name,
-            "paper": entry.paper,
-            "year": entry.year,
-            "family": entry.family,
-            "tasks": ", ".join(entry.config.tasks),
-            "vocab": entry.words(size),
-            "parameters": parameters(build(f"{entry.name}-{size}", device="meta")),
-            "published": entry.published.get(size, ""),
-            "oracle": entry.oracle,
+            "name": f"{info.name}-{size}",
+            "entry": info.name,
+            "paper": info.paper,
+            "year": info.year,
+            "family": info.family,
+            "tasks": ", ".join(info.tasks),
+            "vocab": of_size.vocab,
+            "parameters": of_size.parameters,
+            "published": of_size.published,
+            "oracle": info.oracle,
         }
-        for entry in chosen.values()
-        for size in entry.sizes
+        for info in chosen.values()
+        for size, of_size in info.sizes.items()
     ]
     if json_:
         print(json.dumps(rows, indent=1))
         return
     console = Console(highlight=False, soft_wrap=True)
-    for name, entry in chosen.items():
-        console.print(f"[bold]{name}[/]  {entry.paper} ({entry.year})")
-        console.print(f"  [dim]{entry.family}: {', '.join(entry.config.tasks)}; checked against {entry.oracle}[/]")
+    for name, info in chosen.items():
+        console.print(f"[bold]{name}[/]  {info.paper} ({info.year})")
+        console.print(f"  [dim]{info.family}: {', '.join(info.tasks)}; checked against {info.oracle}[/]")
         for row in (row for row in rows if row["entry"] == name):
             count = f"{row['parameters']:,}" if row["parameters"] else "-"
             published = f"   published {row['published']}" if row["published"] else ""
-            words = f"{row['vocab']:>7,} words" if row["vocab"] else f"{entry.outputs:>7,} outputs"
+            words = f"{row['vocab']:>7,} words" if row["vocab"] else f"{info.outputs:>7,} outputs"
             console.print(f"  [cyan]{row['name']:<28}[/]{count:>16}   {words}{published}")
 
 
@@ -108,6 +106,9 @@ def show(
     from rich.console import Console
 
     from headwise import catalog
+
+    entry, size = catalog.find(name)  # a wrong name is told before torch is imported
+
     from headwise.blocks.stack import parameters
     from headwise.compare.render import scaled
     from headwise.config.base import merge
@@ -116,7 +117,6 @@ def show(
     from headwise.models.build import build
     from headwise.models.pictured import ImageModelConfig
 
-    entry, size = catalog.find(name)
     changes = parse_changes(set_ or ())
     if isinstance(changes.get("model"), dict):  # as --set of an experiment has it
         changes = merge(changes, changes.pop("model"), later=False)

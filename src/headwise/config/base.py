@@ -135,8 +135,21 @@ class Table:
             if self.place is not None:
                 self.loaded[name].place = self.place
         if name not in self.loaded:
-            raise Problems([(("kind",), f"no {self.what} is called '{name}'; {nearest(name, self.names)}")])
+            raise Problems([(("kind",), f"no {self.what} is called '{name}'; {self.suggest(name)}")])
         return self.loaded[name]
+
+    def suggest(self, name: str) -> str:
+        """The end of a sentence about an unknown kind: the nearest ones, or all of them."""
+        return nearest(name, self.names)
+
+    def check_kind(self, value: Any) -> None:
+        """Refuse an unknown kind without importing any known one."""
+        kind = value.get("kind", self.default) if isinstance(value, Mapping) else value
+        if isinstance(kind, str) and kind not in self:
+            raise Problems([(("kind",), f"no {self.what} is called '{kind}'; {self.suggest(kind)}")])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.homes or name in self.loaded
 
     def parse(self, value: Any) -> Config:
         """A config of this table from a config, a name, or a dict with or without `kind`."""

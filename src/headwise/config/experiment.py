@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import tomli_w
 from pydantic import Field, model_validator
 
+from headwise.blocks.tables import PARTS, POSITIONS, WIRINGS
 from headwise.catalog import MODELS
 from headwise.config import suggestions
 from headwise.config.base import Config, FolderName, Problems, Table, merge, slot, validate
@@ -16,10 +17,10 @@ from headwise.config.data import DATA, TOKENISERS, CharactersConfig
 from headwise.config.decode import DecodeConfig
 from headwise.config.images import ImagesConfig  # noqa: F401  (enters itself in the table of data)
 from headwise.config.tasks import TASKS, TransduceConfig
-from headwise.config.train import TrainConfig
+from headwise.config.train import OPTIMIZERS, TrainConfig
 from headwise.config.tuning import TuningConfig, inherited
 from headwise.errors import UserError, nearest
-from headwise.models.transformer import TransformerConfig
+from headwise.train.schedules import SCHEDULES
 from headwise.utils.files import parse_toml
 
 if TYPE_CHECKING:
@@ -32,6 +33,38 @@ else:
 
 
 KINDS = {"task": TASKS, "data": DATA, "tokeniser": TOKENISERS, "model": MODELS}
+PART_KINDS = {  # of tables below, by their keys
+    "model": {
+        "mixer": PARTS,
+        "cross_attention": PARTS,
+        "feedforward": PARTS,
+        "positions": POSITIONS,
+        "wiring": WIRINGS,
+    },
+    "train": {"schedule": SCHEDULES, "optimizer": OPTIMIZERS},
+}
+
+
+def check_kinds(data: Mapping[str, Any]) -> None:
+    """Refuse unknown kinds, all of them at once, before anything that defines a known one is imported."""
+    unknown: list[tuple[tuple[str, ...], str]] = []
+
+    def check(table: Table, value: Any, *path: str) -> None:
+        try:
+            table.check_kind(value)
+        except Problems as problem:
+            unknown.extend(((*path, *keys), text) for keys, text in problem.found)
+
+    for key, table in KINDS.items():
+        if key in data:
+            check(table, data[key], key)
+    for key, parts in PART_KINDS.items():
+        given = data.get(key)
+        for part, table in parts.items():
+            if isinstance(given, Mapping) and part in given:
+                check(table, given[part], key, part)
+    if unknown:
+        raise Problems(unknown)
 
 
 def chosen(table: Table, given: Any) -> Any:
@@ -60,7 +93,7 @@ class Experiment(Config):
     task: AnyTask = TransduceConfig()
     data: AnyData
     tokeniser: AnyTokeniser = CharactersConfig()
-    model: AnyModel = TransformerConfig()
+    model: AnyModel = Field(default_factory=lambda: MODELS.parse("transformer"))
     train: TrainConfig
     decode: DecodeConfig = DecodeConfig()
     init_from: str = ""  # a run, RUN@step-N or a Hugging Face folder, whose weights and tokeniser it begins with
@@ -70,6 +103,13 @@ class Experiment(Config):
     @classmethod
     def _inherit(cls, data: Any) -> Any:
         return inherited(data) if isinstance(data, Mapping) and data.get("init_from") else data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_known_kinds(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and all(key in cls.model_fields for key in data):
+            check_kinds(data)
+        return data
 
     @model_validator(mode="before")
     @classmethod

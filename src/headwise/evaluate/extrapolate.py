@@ -61,7 +61,7 @@ def extrapolate(loaded: TrainedModel, examples: Examples, times: int = 4, most: 
 
 def _reach(loaded: TrainedModel, length: int) -> int:
     """How many tokens the model can read at once: a learned table of positions ends."""
-    limit = getattr(getattr(loaded.experiment.model, "positions", None), "limit", length)
+    limit = getattr(getattr(loaded.experiment.model, "positions", None), "max_length", length)
     return min(length, limit)
 
 

@@ -1,6 +1,6 @@
 """Shifted windows (Liu et al. 2021, "Swin Transformer", section 3.2): who sees whom, and what rolling is for.
 
-The numbers are those of `blocks.grid.Tiling`, which the models use.
+The numbers are those of `blocks.grid.WindowPartition`, which the models use.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pydantic import Field
 from headwise.blocks.activations import Activation
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyPosition
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import TwoStacksConfig
 from headwise.text import EOS
 
@@ -49,3 +50,21 @@ SIZES: dict[str, dict[str, Any]] = {
         "positions": {"kind": "learned", "max_length": 64, "offset": 2},
     },
 }
+
+ENTRY = Entry(
+    name="bart",
+    paper="Lewis et al., BART: Denoising Sequence-to-Sequence Pre-training",
+    year=2019,
+    family="encoder-decoder",
+    config=BartConfig,
+    sizes=SIZES,
+    vocab=50_265,
+    published={"base": "139M", "large": "406M"},
+    checks=(
+        Check(
+            "transformers.BartForConditionalGeneration",
+            "tests/parity/test_t5_bart.py::test_outputs_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)

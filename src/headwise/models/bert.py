@@ -16,6 +16,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition
 from headwise.config.model import PoolKind
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:
@@ -64,3 +65,40 @@ ALBERT_SIZES: dict[str, dict[str, Any]] = {
     "xxlarge": {"width": 4096, "heads": 64},
     "tiny": {**SIZES["tiny"], "embedding_width": 16, "dropout": 0.1},
 }
+
+BERT_ENTRY = Entry(
+    name="bert",
+    paper="Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers",
+    year=2018,
+    family="encoder",
+    config=BertConfig,
+    sizes=SIZES,
+    vocab=30_522,
+    vocabularies=VOCABULARIES,
+    published={"base": "110M", "large": "340M"},
+    checks=(
+        Check(
+            "transformers.BertForPreTraining",
+            "tests/parity/test_bert_kin.py::test_outputs_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)
+
+ALBERT_ENTRY = Entry(
+    name="albert",
+    paper="Lan et al., ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
+    year=2019,
+    family="encoder",
+    config=AlbertConfig,
+    sizes=ALBERT_SIZES,
+    vocab=30_000,
+    published={"base": "12M", "large": "18M", "xlarge": "60M", "xxlarge": "235M"},
+    checks=(
+        Check(
+            "transformers.AlbertForPreTraining",
+            "tests/parity/test_bert_kin.py::test_outputs_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)

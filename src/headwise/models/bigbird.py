@@ -19,6 +19,7 @@ from headwise.blocks.mixers.sparse import BigBirdMixerConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.models.bert import BertConfig
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import Parts, StackConfig
 
 if TYPE_CHECKING:
@@ -59,3 +60,21 @@ SIZES: dict[str, dict[str, Any]] = {
         "positions": {"kind": "learned", "max_length": 64},
     },
 }
+
+ENTRY = Entry(
+    name="bigbird",
+    paper="Zaheer et al., Big Bird: Transformers for Longer Sequences",
+    year=2020,
+    family="encoder",
+    config=BigBirdConfig,
+    sizes=SIZES,
+    vocab=50_358,
+    published={"base": "127M"},
+    checks=(
+        Check(
+            "transformers.BigBirdModel",
+            "tests/parity/test_bigbird.py::test_outputs_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwise import catalog
 from headwise.config.base import merge, validate
+from headwise.models.entry import Entry
 
 DRAWS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
 
@@ -47,6 +48,21 @@ def build(
     100
     """
     entry, size = catalog.find(name)
-    config = validate(entry.config, merge(entry.sizes[size], settings), name)
+    return build_entry(entry, size, vocab=vocab, outputs=outputs, task=task, device=device, **settings)
+
+
+def build_entry(
+    entry: Entry,
+    size: str,
+    *,
+    vocab: int = 0,
+    outputs: int = 0,
+    task: str = "",
+    device: str | torch.device = "cpu",
+    **settings: Any,
+) -> nn.Module:
+    """One size of a catalogue entry with random weights, as `build` makes it."""
+    config = validate(entry.config, merge(entry.sizes[size], settings), f"{entry.name}-{size}")
     with torch.device(device), SkipInitOnMeta() if torch.device(device).type == "meta" else nullcontext():
-        return config.build(vocab or entry.words(size), outputs or (0 if vocab else entry.outputs), task)
+        model: nn.Module = config.build(vocab or entry.words(size), outputs or (0 if vocab else entry.outputs), task)
+    return model

@@ -16,6 +16,7 @@ from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.talking_heads import TalkingConfig
 from headwise.blocks.tables import AnyPart
 from headwise.errors import UserError
+from headwise.models.entry import Check, Entry
 from headwise.models.vit import PatchModelConfig
 
 if TYPE_CHECKING:
@@ -94,3 +95,30 @@ SIZES: dict[str, dict[str, Any]] = {
         "layer_scale": 0.1,
     },
 }
+
+ENTRY = Entry(
+    name="cait",
+    paper="Touvron et al., Going deeper with Image Transformers",
+    year=2021,
+    family="vision",
+    config=CaitConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=1000,
+    published={
+        "xxs24": "12.0M",
+        "xxs36": "17.3M",
+        "xs24": "26.6M",
+        "s24": "46.9M",
+        "s36": "68.2M",
+        "m36": "270.9M",
+        "m48": "356.0M",
+    },
+    checks=(
+        Check(
+            "the equations of class attention and talking heads",
+            "tests/blocks/test_class_attention.py::test_heads_exchange_scores_and_weights",
+        ),
+        Check("timm cait_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
+    ),
+)

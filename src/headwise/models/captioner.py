@@ -11,6 +11,7 @@ from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.tables import AnyPosition
 from headwise.errors import UserError
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import StackConfig
 from headwise.models.vit import PatchModelConfig
 
@@ -59,3 +60,15 @@ SIZES: dict[str, dict[str, Any]] = {
         "decoder": {"depth": 2},
     },
 }
+
+ENTRY = Entry(
+    name="captioner",
+    paper="Xu et al., Show, Attend and Tell, with the encoder and decoder of a Transformer",
+    year=2015,
+    family="vision",
+    config=CaptionerConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=10_000,
+    checks=(Check("torch.nn.Transformer", "tests/parity/test_torch.py::test_captioner", "torch"),),
+)

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from headwise.blocks.part import BuildContext
 from headwise.blocks.tables import AnyPart
+from headwise.models.entry import Check, Entry
 from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
@@ -71,3 +72,21 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {},
     "tiny": {"image": 16, "width": 8},
 }
+
+ENTRY = Entry(
+    name="cnn",
+    paper="after He et al., Deep Residual Learning for Image Recognition, section 4.2",
+    year=2016,
+    family="vision",
+    config=CnnConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=10,
+    checks=(
+        Check(
+            "transformers.ResNetForImageClassification with another first layer",
+            "tests/parity/test_hf_levit.py::test_the_small_residual_network_is_theirs_with_another_first_layer",
+            "transformers",
+        ),
+    ),
+)

@@ -20,6 +20,7 @@ from headwise.blocks.positions.relative import DisentangledAttentionConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.config.model import PoolKind
 from headwise.errors import UserError
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:
@@ -76,3 +77,21 @@ SIZES: dict[str, dict[str, Any]] = {
         "max_length": 64,
     },
 }
+
+ENTRY = Entry(
+    name="deberta",
+    paper="He et al., DeBERTa: Decoding-enhanced BERT with Disentangled Attention",
+    year=2020,
+    family="encoder",
+    config=DebertaConfig,
+    sizes=SIZES,
+    vocab=50_265,
+    published={"base": "139M", "large": "405M"},
+    checks=(
+        Check(
+            "transformers.DebertaModel",
+            "tests/parity/test_bert_kin.py::test_outputs_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)

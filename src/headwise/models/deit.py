@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from headwise.models.entry import Check, Entry
 from headwise.models.vit import ViTConfig
 
 if TYPE_CHECKING:
@@ -39,3 +40,23 @@ SIZES: dict[str, dict[str, Any]] = {
     "b-384": {**PLAIN, "image": 384},
     "tiny": {"image": 16, "channels": 1, "patch": 4, "width": 32, "heads": 4, "depth": 2},
 }
+
+ENTRY = Entry(
+    name="deit",
+    paper="Touvron et al., Training data-efficient image transformers & distillation through attention",
+    year=2021,
+    family="vision",
+    config=DeiTConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=1000,
+    published={"b": "86M", "s": "22M", "ti": "5M"},
+    checks=(
+        Check(
+            "transformers.DeiTForImageClassificationWithTeacher",
+            "tests/parity/test_hf_vit.py::test_both_heads_of_a_distilled_model_are_theirs",
+            "transformers",
+        ),
+        Check("timm deit_*_distilled (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
+    ),
+)

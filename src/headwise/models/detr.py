@@ -22,6 +22,7 @@ from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.config.base import Table, slot
 from headwise.errors import UserError
 from headwise.models.cnn import CnnConfig
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig, StackConfig
 from headwise.models.pictured import WORDS, ImageModelConfig, Side
 from headwise.models.resnet import ResNetConfig
@@ -149,3 +150,22 @@ SIZES: dict[str, dict[str, Any]] = {
         "decoder": {"depth": 2},
     },
 }
+
+ENTRY = Entry(
+    name="detr",
+    paper="Carion et al., End-to-End Object Detection with Transformers",
+    year=2020,
+    family="vision",
+    config=DetrConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=91,
+    published={"r50": "41M", "r101": "60M"},
+    checks=(
+        Check(
+            "transformers.DetrForObjectDetection",
+            "tests/parity/test_hf_detr.py::test_outputs_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)

@@ -17,6 +17,7 @@ from headwise.blocks.mixers.compressed import CompressedConfig
 from headwise.blocks.mixers.sparse import LocalMixerConfig
 from headwise.blocks.tables import AnyPart
 from headwise.config.model import PoolKind
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig, Parts
 
 
@@ -37,3 +38,23 @@ SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "tiny": {"width": 32, "heads": 4, "hidden": 64, "depth": 3, "mixer": {"kind": "local", "block": 4}},
 }
+
+ENTRY = Entry(
+    name="dmca",
+    paper="Liu et al., Generating Wikipedia by Summarizing Long Sequences",
+    year=2018,
+    family="decoder",
+    config=DmcaConfig,
+    sizes=SIZES,
+    vocab=32_000,
+    checks=(
+        Check(
+            "dense attention under the same mask, written out in float64",
+            "tests/blocks/mixers/test_sparse.py::test_equal_to_dense_attention_under_the_rule",
+        ),
+        Check(
+            "compressed attention's equations",
+            "tests/blocks/mixers/test_compressed.py::test_equal_to_its_equations",
+        ),
+    ),
+)

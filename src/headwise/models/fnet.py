@@ -17,6 +17,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.config.model import PoolKind
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:
@@ -60,3 +61,21 @@ SIZES: dict[str, dict[str, Any]] = {
     "large": {"width": 1024, "heads": 16, "depth": 24},
     "tiny": {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "max_length": 64}},
 }
+
+ENTRY = Entry(
+    name="fnet",
+    paper="Lee-Thorp et al., FNet: Mixing Tokens with Fourier Transforms",
+    year=2021,
+    family="encoder",
+    config=FNetConfig,
+    sizes=SIZES,
+    vocab=32_000,
+    published={"base": "83M", "large": "238M"},
+    checks=(
+        Check(
+            "transformers.FNetForPreTraining",
+            "tests/parity/test_fnet_folders.py::test_outputs_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)

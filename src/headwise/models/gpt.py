@@ -22,6 +22,7 @@ from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyPosition, AnyWiring
 from headwise.config.model import PoolKind
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig, Parts
 
 if TYPE_CHECKING:
@@ -93,3 +94,71 @@ GPT3_SIZES: dict[str, dict[str, Any]] = {
     "13b": {"width": 5120, "heads": 40, "depth": 40},
     "tiny": {**TINY, "window": 2},
 }
+
+GPT_ENTRY = Entry(
+    name="gpt",
+    paper="Radford et al., Improving Language Understanding by Generative Pre-Training",
+    year=2018,
+    family="decoder",
+    config=GptConfig,
+    sizes=SIZES,
+    vocab=40_478,
+    published={"base": "117M"},
+    checks=(
+        Check(
+            "transformers.OpenAIGPTLMHeadModel",
+            "tests/parity/test_hf_decoders.py::test_logits_and_hidden_states_are_equal",
+            "transformers",
+        ),
+    ),
+)
+
+GPT2_ENTRY = Entry(
+    name="gpt2",
+    paper="Radford et al., Language Models are Unsupervised Multitask Learners",
+    year=2019,
+    family="decoder",
+    config=Gpt2Config,
+    sizes=GPT2_SIZES,
+    vocab=50_257,
+    published={"small": "117M, corrected to 124M", "medium": "345M", "large": "762M", "xl": "1542M"},
+    checks=(
+        Check(
+            "transformers.GPT2LMHeadModel",
+            "tests/parity/test_hf_decoders.py::test_logits_and_hidden_states_are_equal",
+            "transformers",
+        ),
+    ),
+)
+
+GPT3_ENTRY = Entry(
+    name="gpt3",
+    paper="Brown et al., Language Models are Few-Shot Learners",
+    year=2020,
+    family="decoder",
+    config=Gpt3Config,
+    sizes=GPT3_SIZES,
+    vocab=50_257,
+    published={
+        "175b": "175.0B",
+        "small": "125M",
+        "medium": "350M",
+        "large": "760M",
+        "xl": "1.3B",
+        "2.7b": "2.7B",
+        "6.7b": "6.7B",
+        "13b": "13.0B",
+    },
+    checks=(
+        Check(
+            "transformers.GPT2LMHeadModel where every layer is dense",
+            "tests/parity/test_hf_decoders.py::test_gpt3_is_gpt2_where_every_layer_is_dense",
+            "transformers",
+        ),
+        Check(
+            "the same with masks for the bands",
+            "tests/parity/test_hf_decoders.py::test_gpt3_hides_what_is_outside_the_band_in_every_other_layer",
+            "transformers",
+        ),
+    ),
+)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from headwise.config.model import ModelConfig
+from headwise.models.entry import Check, Entry
 
 if TYPE_CHECKING:
     from headwise.hmm.model import HiddenMarkov
@@ -31,3 +32,14 @@ class HmmConfig(ModelConfig):
 
 
 SIZES: dict[str, dict[str, Any]] = {"bigram": {}, "trigram": {"order": 3}, "tiny": {"suffix": 2, "endings": 64}}
+
+ENTRY = Entry(
+    name="hmm",
+    paper="Rabiner, A Tutorial on Hidden Markov Models; Brants 2000 (suffixes of unknown words)",
+    year=1989,
+    family="counts",
+    config=HmmConfig,
+    sizes=SIZES,
+    vocab=10_000,
+    checks=(Check("all sequences of tags, enumerated", "tests/hmm/test_viterbi.py::test_no_other_sequence_is_better"),),
+)

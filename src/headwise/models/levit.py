@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from headwise.blocks.mixers.levit_attention import LeViTAttentionConfig, LeViTMlpConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.tables import AnyPart
+from headwise.models.entry import Check, Entry
 from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
@@ -138,3 +139,22 @@ SIZES: dict[str, dict[str, Any]] = {
         "stem_layers": 2,
     },
 }  # fmt: skip
+
+ENTRY = Entry(
+    name="levit",
+    paper="Graham et al., LeViT: a Vision Transformer in ConvNet's Clothing for Faster Inference",
+    year=2021,
+    family="vision",
+    config=LevitConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=1000,
+    published={"128s": "7.8M", "128": "9.2M", "192": "11M", "256": "19M", "384": "39M"},
+    checks=(
+        Check(
+            "transformers.LevitForImageClassificationWithTeacher",
+            "tests/parity/test_hf_levit.py::test_there_and_back",
+            "transformers",
+        ),
+    ),
+)

@@ -15,6 +15,7 @@ from headwise.blocks.mixers.lowrank import LowRankConfig
 from headwise.blocks.tables import AnyPart
 from headwise.models.bert import SIZES as BERT_SIZES
 from headwise.models.bert import BertConfig
+from headwise.models.entry import Check, Entry
 
 
 class LinformerConfig(BertConfig):
@@ -27,3 +28,20 @@ SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "tiny": {**BERT_SIZES["tiny"], "mixer": {"kind": "linformer", "rank": 8, "max_length": 64, "sharing": "layerwise"}},
 }
+
+ENTRY = Entry(
+    name="linformer",
+    paper="Wang et al., Linformer: Self-Attention with Linear Complexity",
+    year=2020,
+    family="encoder",
+    config=LinformerConfig,
+    sizes=SIZES,
+    vocab=50_265,
+    checks=(
+        Check(
+            "linformer (PyPI)",
+            "tests/parity/test_linformer_package.py::test_outputs_are_those_of_the_package",
+            "linformer",
+        ),
+    ),
+)

@@ -17,6 +17,7 @@ from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
 from headwise.config.model import PoolKind, Tie
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig
 
 if TYPE_CHECKING:
@@ -66,3 +67,22 @@ SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"width": 32, "heads": 4, "key_value_heads": 2, "depth": 2, "hidden": 64, "dropout": 0.1},
 }
 VOCABULARIES = {"3-8b": 128_256, "135m": 49_152}
+
+ENTRY = Entry(
+    name="llama",
+    paper="Touvron et al., LLaMA: Open and Efficient Foundation Language Models",
+    year=2023,
+    family="decoder",
+    config=LlamaConfig,
+    sizes=SIZES,
+    vocab=32_000,
+    vocabularies=VOCABULARIES,
+    published={"7b": "6.7B", "13b": "13.0B", "70b": "70B", "3-8b": "8B", "135m": "135M"},
+    checks=(
+        Check(
+            "transformers.LlamaForCausalLM",
+            "tests/parity/test_hf_decoders.py::test_logits_and_hidden_states_are_equal",
+            "transformers",
+        ),
+    ),
+)

@@ -13,6 +13,7 @@ from pydantic import Field
 from headwise.blocks.mixers.token_mixing import TokensConfig
 from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.tables import AnyPart, AnyPosition
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import Parts
 from headwise.models.vit import PatchModelConfig
 
@@ -62,3 +63,30 @@ SIZES: dict[str, dict[str, Any]] = {
     "h14": {"width": 1280, "depth": 32, "patch": 14},
     "tiny": {"image": 16, "channels": 1, "patch": 4, "width": 32, "heads": 4, "depth": 2},
 }
+
+ENTRY = Entry(
+    name="mixer",
+    paper="Tolstikhin et al., MLP-Mixer: An all-MLP Architecture for Vision",
+    year=2021,
+    family="vision",
+    config=MixerConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=1000,
+    published={
+        "s32": "19M",
+        "s16": "18M",
+        "b32": "60M",
+        "b16": "59M",
+        "l32": "206M",
+        "l16": "207M",
+        "h14": "431M",
+    },
+    checks=(
+        Check(
+            "the equation of token mixing",
+            "tests/blocks/mixers/test_token_mixing.py::test_it_is_a_network_along_the_tokens_that_all_channels_share",
+        ),
+        Check("timm mixer_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
+    ),
+)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from headwise.config.base import Config, Table, slot
 from headwise.config.model import ModelConfig
+from headwise.models.entry import Check, Entry
 
 if TYPE_CHECKING:
     from headwise.ngram.backoff import Backoff
@@ -97,3 +98,25 @@ class BackoffConfig(ModelConfig):
 
 
 SIZES: dict[str, dict[str, Any]] = {"fivegram": {}, "trigram": {"order": 3}, "tiny": {"order": 2}}
+
+ENTRY = Entry(
+    name="ngram",
+    paper="Shannon, A Mathematical Theory of Communication; Kneser and Ney 1995",
+    year=1948,
+    family="counts",
+    config=NgramConfig,
+    sizes=SIZES,
+    vocab=10_000,
+    checks=(
+        Check(
+            "nltk.lm: MLE, Lidstone",
+            "tests/ngram/test_ngram.py::test_maximum_likelihood_and_add_k_are_those_of_nltk",
+            "nltk",
+        ),
+        Check(
+            "nltk.lm: interpolated Kneser-Ney with estimated discounts",
+            "tests/ngram/test_ngram.py::test_kneser_ney_is_that_of_nltk_with_its_discounts_estimated",
+            "nltk",
+        ),
+    ),
+)

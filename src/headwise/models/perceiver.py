@@ -25,6 +25,7 @@ from headwise.blocks.positions.fourier import FourierPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyPart, AnyPosition, AnyWiring
 from headwise.errors import UserError
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig, Parts
 from headwise.models.pictured import ImageModelConfig
 
@@ -283,3 +284,40 @@ IMAGE_SIZES: dict[str, dict[str, Any]] = {
         "positions": {"kind": "waves", "bands": 4},
     },
 }
+
+PERCEIVER_ENTRY = Entry(
+    name="perceiver",
+    paper="Jaegle et al., Perceiver IO: A General Architecture for Structured Inputs & Outputs; Perceiver 2021",
+    year=2021,
+    family="encoder",
+    config=PerceiverConfig,
+    sizes=SIZES,
+    vocab=262,
+    published={"bytes": "201M"},
+    checks=(
+        Check(
+            "transformers.PerceiverForMaskedLM",
+            "tests/parity/test_perceiver_hf.py::test_logits_are_equal",
+            "transformers",
+        ),
+    ),
+)
+
+PERCEIVER_IMAGE_ENTRY = Entry(
+    name="perceiver-image",
+    paper="Jaegle et al., Perceiver: General Perception with Iterative Attention; Perceiver IO 2022",
+    year=2021,
+    family="vision",
+    config=ImagePerceiverConfig,
+    sizes=IMAGE_SIZES,
+    vocab=0,
+    outputs=1000,
+    published={"fourier": "48.4M", "learned": "62.3M", "paper": "44.9M"},
+    checks=(
+        Check(
+            "transformers.PerceiverForImageClassificationFourier and ...Learned",
+            "tests/parity/test_perceiver_hf.py::test_labels_of_images_are_equal",
+            "transformers",
+        ),
+    ),
+)

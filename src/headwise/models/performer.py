@@ -18,6 +18,7 @@ from pydantic import Field
 from headwise.blocks.mixers.favor import PerformerConfig
 from headwise.blocks.mixers.linear import LinearConfig
 from headwise.blocks.tables import AnyPart
+from headwise.models.entry import Check, Entry
 from headwise.models.transformer import SIZES as TRANSFORMERS
 from headwise.models.transformer import TransformerConfig
 
@@ -46,3 +47,41 @@ LINEAR_SIZES: dict[str, dict[str, Any]] = {
     "cifar": {"depth": 16},
     "tiny": TRANSFORMERS["tiny"],
 }
+
+LINEAR_TRANSFORMER_ENTRY = Entry(
+    name="linear-transformer",
+    paper="Katharopoulos et al., Transformers are RNNs: Fast Autoregressive Transformers with Linear Attention",
+    year=2020,
+    family="encoder-decoder",
+    config=LinearTransformerConfig,
+    sizes=LINEAR_SIZES,
+    vocab=256,
+    checks=(
+        Check(
+            "its recurrence, unrolled in float64",
+            "tests/blocks/mixers/test_linear.py::test_a_decoder_is_the_recurrence_of_the_paper",
+        ),
+    ),
+)
+
+PERFORMER_ENTRY = Entry(
+    name="performer",
+    paper="Choromanski et al., Rethinking Attention with Performers",
+    year=2020,
+    family="encoder-decoder",
+    config=PerformerModelConfig,
+    sizes=SIZES,
+    vocab=37_000,
+    vocabularies=VOCABULARIES,
+    checks=(
+        Check(
+            "performer-pytorch",
+            "tests/parity/test_performer_pytorch.py::test_the_softmax_kernel",
+            "performer_pytorch",
+        ),
+        Check(
+            "exact softmax attention",
+            "tests/blocks/mixers/test_favor.py::test_many_features_approach_softmax_attention",
+        ),
+    ),
+)

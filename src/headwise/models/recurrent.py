@@ -16,6 +16,7 @@ from headwise.blocks.residual import NoResidualConfig
 from headwise.blocks.tables import PARTS, AnyNorm, AnyWiring
 from headwise.config.model import ModelConfig, PoolKind, Tie
 from headwise.errors import UserError
+from headwise.models.entry import Check, Entry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -119,3 +120,36 @@ SIZES: dict[str, dict[str, Any]] = {
     "large": {"width": 650, "dropout": 0.5},
     "tiny": {"width": 16, "dropout": 0.1},
 }
+
+RNN_ENTRY = Entry(
+    name="rnn",
+    paper="Elman, Finding Structure in Time; Mikolov et al. 2010 (language model)",
+    year=1990,
+    family="recurrent",
+    config=RnnModelConfig,
+    sizes=SIZES,
+    vocab=10_000,
+    checks=(Check("torch.nn.RNN", "tests/parity/test_recurrent_torch.py::test_both_directions", "torch"),),
+)
+
+LSTM_ENTRY = Entry(
+    name="lstm",
+    paper="Hochreiter and Schmidhuber, Long Short-Term Memory; Zaremba et al. 2014 (large)",
+    year=1997,
+    family="recurrent",
+    config=LstmModelConfig,
+    sizes=SIZES,
+    vocab=10_000,
+    checks=(Check("torch.nn.LSTM", "tests/parity/test_recurrent_torch.py::test_both_directions", "torch"),),
+)
+
+GRU_ENTRY = Entry(
+    name="gru",
+    paper="Cho et al., Learning Phrase Representations using RNN Encoder-Decoder",
+    year=2014,
+    family="recurrent",
+    config=GruModelConfig,
+    sizes=SIZES,
+    vocab=10_000,
+    checks=(Check("torch.nn.GRU", "tests/parity/test_recurrent_torch.py::test_both_directions", "torch"),),
+)

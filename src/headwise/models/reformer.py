@@ -22,6 +22,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import AxialPositionsConfig
 from headwise.blocks.reversible import ReversibleConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig, Parts
 
 if TYPE_CHECKING:
@@ -89,3 +90,27 @@ SIZES: dict[str, dict[str, Any]] = {
     },
 }
 VOCABULARIES = {"enwik8": 258}
+
+ENTRY = Entry(
+    name="reformer",
+    paper="Kitaev et al., Reformer: The Efficient Transformer",
+    year=2020,
+    family="decoder",
+    config=ReformerConfig,
+    sizes=SIZES,
+    vocab=320,
+    vocabularies=VOCABULARIES,
+    published={"crime": "3M", "enwik8": "149M"},
+    checks=(
+        Check(
+            "transformers.ReformerModel",
+            "tests/parity/test_reformer.py::test_a_whole_encoder_gives_their_hidden_states",
+            "transformers",
+        ),
+        Check(
+            "reformer-pytorch",
+            "tests/parity/test_reformer.py::test_reformer_pytorch_mixes_alike",
+            "reformer_pytorch",
+        ),
+    ),
+)

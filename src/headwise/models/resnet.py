@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from headwise.models.entry import Check, Entry
 from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
@@ -58,3 +59,22 @@ SIZES: dict[str, dict[str, Any]] = {
     "101": {"depths": (3, 4, 23, 3)},
     "tiny": {"image": 32, "channels": 1, "width": 8, "depths": (1, 1, 1)},
 }
+
+ENTRY = Entry(
+    name="resnet",
+    paper="He et al., Deep Residual Learning for Image Recognition",
+    year=2016,
+    family="vision",
+    config=ResNetConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=1000,
+    published={"18": "11.7M", "34": "21.8M", "50": "25.6M", "101": "44.5M"},
+    checks=(
+        Check(
+            "transformers.ResNetForImageClassification",
+            "tests/parity/test_hf_levit.py::test_there_and_back",
+            "transformers",
+        ),
+    ),
+)

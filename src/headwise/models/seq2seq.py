@@ -21,6 +21,7 @@ from headwise.blocks.mixers.recurrent import RecurrentConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.tables import PARTS, AnyScore, AnyScoreMod
 from headwise.config.model import ModelConfig, Tie
+from headwise.models.entry import Check, Entry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -219,3 +220,49 @@ STACKED = sizes(small={"depth": 2}, tiny={"depth": 2})  # sutskever and luong
 DEEP_OUTPUT = sizes(
     small={"embedding_width": 128, "maxout": 128}, tiny={"embedding_width": 24, "maxout": 16}
 )  # cho and bahdanau
+
+SUTSKEVER_ENTRY = Entry(
+    name="sutskever",
+    paper="Sutskever et al., Sequence to Sequence Learning with Neural Networks",
+    year=2014,
+    family="seq2seq",
+    config=SutskeverConfig,
+    sizes=STACKED,
+    vocab=160_000,
+    outputs=80_000,
+    published={"base": "384M"},
+    checks=(Check("its equations, unrolled in float64", "tests/parity/test_seq2seq_unrolled.py::test_sutskever"),),
+)
+
+CHO_ENTRY = Entry(
+    name="cho",
+    paper="Cho et al., Learning Phrase Representations using RNN Encoder-Decoder",
+    year=2014,
+    family="seq2seq",
+    config=ChoConfig,
+    sizes=DEEP_OUTPUT,
+    vocab=15_000,
+    checks=(Check("its equations, unrolled in float64", "tests/parity/test_seq2seq_unrolled.py::test_cho"),),
+)
+
+BAHDANAU_ENTRY = Entry(
+    name="bahdanau",
+    paper="Bahdanau et al., Neural Machine Translation by Jointly Learning to Align and Translate",
+    year=2015,
+    family="seq2seq",
+    config=BahdanauConfig,
+    sizes=DEEP_OUTPUT,
+    vocab=30_000,
+    checks=(Check("its equations, unrolled in float64", "tests/parity/test_seq2seq_unrolled.py::test_bahdanau"),),
+)
+
+LUONG_ENTRY = Entry(
+    name="luong",
+    paper="Luong et al., Effective Approaches to Attention-based Neural Machine Translation",
+    year=2015,
+    family="seq2seq",
+    config=LuongConfig,
+    sizes=STACKED,
+    vocab=50_000,
+    checks=(Check("its equations, unrolled in float64", "tests/parity/test_seq2seq_unrolled.py::test_luong"),),
+)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from headwise.config.model import ModelConfig
+from headwise.models.entry import Check, Entry
 
 if TYPE_CHECKING:
     from headwise.embeddings.model import SkipGram
@@ -33,3 +34,19 @@ class SkipGramConfig(ModelConfig):
 
 
 SIZES: dict[str, dict[str, Any]] = {"base": {}, "large": {"width": 300}, "tiny": {"width": 16, "window": 2}}
+
+ENTRY = Entry(
+    name="skipgram",
+    paper="Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality",
+    year=2013,
+    family="vectors",
+    config=SkipGramConfig,
+    sizes=SIZES,
+    vocab=10_000,
+    checks=(
+        Check(
+            "the loss in closed form",
+            "tests/embeddings/test_skipgram.py::test_loss_and_slopes_are_those_of_equation_4",
+        ),
+    ),
+)

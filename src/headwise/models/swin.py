@@ -25,6 +25,7 @@ from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.residual import PreNormConfig, ResPostNormConfig
 from headwise.blocks.reversible import ReversibleConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.models.entry import Check, Entry
 from headwise.models.staged import HierarchicalConfig
 
 if TYPE_CHECKING:
@@ -172,3 +173,41 @@ SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"image": 16, "channels": 1, "patch": 4, "window": 2, "width": 16, "depths": (2, 2), "heads": (2, 4)},
 }
 V2_SIZES = {size: SIZES[size] for size in ("t", "s", "b", "tiny")}
+
+SWIN_ENTRY = Entry(
+    name="swin",
+    paper="Liu et al., Swin Transformer: Hierarchical Vision Transformer using Shifted Windows",
+    year=2021,
+    family="vision",
+    config=SwinConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=1000,
+    published={"t": "29M", "s": "50M", "b": "88M", "l": "197M"},
+    checks=(
+        Check(
+            "transformers.SwinForImageClassification",
+            "tests/parity/test_hf_swin.py::test_logits_stages_and_attention_are_equal",
+            "transformers",
+        ),
+    ),
+)
+
+SWINV2_ENTRY = Entry(
+    name="swinv2",
+    paper="Liu et al., Swin Transformer V2: Scaling Up Capacity and Resolution",
+    year=2022,
+    family="vision",
+    config=SwinV2Config,
+    sizes=V2_SIZES,
+    vocab=0,
+    outputs=1000,
+    published={"t": "28M", "s": "50M", "b": "88M"},
+    checks=(
+        Check(
+            "transformers.Swinv2ForImageClassification",
+            "tests/parity/test_hf_swin.py::test_logits_stages_and_attention_are_equal",
+            "transformers",
+        ),
+    ),
+)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from headwise.blocks.experts import ExpertsConfig
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import StackConfig
 from headwise.models.t5 import SIZES as T5_SIZES
 from headwise.models.t5 import T5Config
@@ -72,3 +73,28 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "tiny": {**T5_SIZES["tiny"], "experts": {"count": 4, "drop": False}},
 }
+
+ENTRY = Entry(
+    name="switch",
+    paper="Fedus et al., Switch Transformers: Scaling to Trillion Parameter Models; Narang et al. 2021",
+    year=2021,
+    family="encoder-decoder",
+    config=SwitchConfig,
+    sizes=SIZES,
+    vocab=32_128,
+    published={
+        "base-128": "7B",
+        "large-128": "26B",
+        "xxl-128": "395B",
+        "c-2048": "1571B",
+        "narang-top1": "1100M",
+        "narang-top2": "648M",
+    },
+    checks=(
+        Check(
+            "transformers.SwitchTransformersForConditionalGeneration",
+            "tests/parity/test_switch.py::test_outputs_are_equal_where_every_token_finds_a_place",
+            "transformers",
+        ),
+    ),
+)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.synthesizer import RandomConfig
 from headwise.blocks.tables import AnyPart
+from headwise.models.entry import Check, Entry
 from headwise.models.transformer import SIZES as TRANSFORMER_SIZES
 from headwise.models.transformer import TransformerConfig
 
@@ -34,3 +35,19 @@ SIZES: dict[str, dict[str, Any]] = {
     "mixture": with_score(kind="mixture", scores=["scaled", RANDOM]),
     "tiny": {**TRANSFORMER_SIZES["tiny"], **with_score(kind="random", max_length=64)},
 }
+
+ENTRY = Entry(
+    name="synthesizer",
+    paper="Tay et al., Synthesizer: Rethinking Self-Attention in Transformer Models",
+    year=2020,
+    family="encoder-decoder",
+    config=SynthesizerConfig,
+    sizes=SIZES,
+    vocab=37_000,
+    checks=(
+        Check(
+            "its equations, written out in float64",
+            "tests/blocks/attention/test_synthesizer.py::test_values_and_a_table_are_all_that_a_random_synthesizer_has",
+        ),
+    ),
+)

@@ -18,6 +18,7 @@ from headwise.blocks.positions.relative import T5BiasConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.model import Tie
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import TwoStacksConfig
 
 if TYPE_CHECKING:
@@ -69,3 +70,21 @@ SIZES: dict[str, dict[str, Any]] = {
     "v1.1-large": {"width": 1024, "heads": 16, "hidden": 2816, "depth": 24, **GATED},
     "tiny": {"width": 32, "heads": 4, "head_width": 8, "hidden": 64, "depth": 2},
 }
+
+ENTRY = Entry(
+    name="t5",
+    paper="Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
+    year=2019,
+    family="encoder-decoder",
+    config=T5Config,
+    sizes=SIZES,
+    vocab=32_128,
+    published={"base": "220M", "small": "60M", "large": "770M", "3b": "2.8B", "11b": "11B"},
+    checks=(
+        Check(
+            "transformers.T5ForConditionalGeneration",
+            "tests/parity/test_t5_bart.py::test_outputs_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import TwoStacksConfig
 
 
@@ -23,3 +24,22 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {"width": 256, "heads": 4, "depth": 3},
     "tiny": {"width": 32, "heads": 4, "depth": 2},
 }
+
+ENTRY = Entry(
+    name="transformer",
+    paper="Vaswani et al., Attention Is All You Need",
+    year=2017,
+    family="encoder-decoder",
+    config=TransformerConfig,
+    sizes=SIZES,
+    vocab=37_000,
+    published={"base": "65M", "big": "213M"},
+    checks=(
+        Check("torch.nn.Transformer", "tests/parity/test_torch.py::test_transformer", "torch"),
+        Check(
+            "transformers.MarianMTModel",
+            "tests/parity/test_marian.py::test_logits_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)

@@ -19,6 +19,7 @@ from pydantic import Field
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.positions.relative import TransformerXLRelativeConfig
 from headwise.blocks.tables import AnyPosition
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig, Parts
 
 if TYPE_CHECKING:
@@ -55,3 +56,26 @@ SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"width": 32, "heads": 4, "depth": 2, "hidden": 64, "memory_length": 16},
 }
 VOCABULARIES = {"enwik8": 204, "enwik8-large": 204}
+
+ENTRY = Entry(
+    name="transformer-xl",
+    paper="Dai et al., Transformer-XL: Attentive Language Models beyond a Fixed-Length Context",
+    year=2019,
+    family="decoder",
+    config=TransformerXLConfig,
+    sizes=SIZES,
+    vocab=267_735,
+    vocabularies=VOCABULARIES,
+    published={"wt103": "151M", "wt103-large": "257M", "enwik8": "41M", "enwik8-large": "277M"},
+    checks=(
+        Check(
+            "its equations, unrolled in float64",
+            "tests/parity/test_xl.py::test_two_segments_are_the_papers_equations",
+        ),
+        Check(
+            "the attention of transformers.XLNetModel",
+            "tests/parity/test_xl.py::test_attention_is_that_of_xlnet",
+            "transformers",
+        ),
+    ),
+)

@@ -15,6 +15,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig
 from headwise.models.pictured import WORDS, ImageModelConfig
 
@@ -93,3 +94,22 @@ SIZES: dict[str, dict[str, Any]] = {
     "h14": {"width": 1280, "heads": 16, "depth": 32, "patch": 14},
     "tiny": {"image": 16, "channels": 1, "patch": 4, "width": 32, "heads": 4, "depth": 2},
 }
+
+ENTRY = Entry(
+    name="vit",
+    paper="Dosovitskiy et al., An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
+    year=2021,
+    family="vision",
+    config=ViTConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=1000,
+    published={"b16": "86M", "l16": "307M", "h14": "632M"},
+    checks=(
+        Check(
+            "transformers.ViTForImageClassification",
+            "tests/parity/test_hf_vit.py::test_outputs_are_equal_both_ways",
+            "transformers",
+        ),
+    ),
+)

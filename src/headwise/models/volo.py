@@ -20,6 +20,7 @@ from headwise.blocks.mixers.outlook import OutlookConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPart
 from headwise.models.cait import ClassStageConfig
+from headwise.models.entry import Check, Entry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -118,3 +119,19 @@ SIZES: dict[str, dict[str, Any]] = {
         "class_depth": 1,
     },
 }
+
+ENTRY = Entry(
+    name="volo",
+    paper="Yuan et al., VOLO: Vision Outlooker for Visual Recognition",
+    year=2021,
+    family="vision",
+    config=VoloConfig,
+    sizes=SIZES,
+    vocab=0,
+    outputs=1000,
+    published={"d1": "27M", "d2": "59M", "d3": "86M", "d4": "193M", "d5": "296M"},
+    checks=(
+        Check("loops over places", "tests/blocks/mixers/test_outlook.py::test_it_is_its_algorithm_place_by_place"),
+        Check("timm volo_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
+    ),
+)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from headwise.blocks.mixers.workspace import WorkspaceConfig
 from headwise.blocks.tables import AnyPart
+from headwise.models.entry import Check, Entry
 from headwise.models.layered import OneStackConfig
 
 
@@ -28,3 +29,19 @@ SIZES: dict[str, dict[str, Any]] = {
     "base": {},
     "tiny": {"width": 32, "hidden": 64, "depth": 2, "mixer": {"kind": "workspace", "slots": 4, "top_k": 3}},
 }
+
+ENTRY = Entry(
+    name="workspace",
+    paper="Goyal et al., Coordination Among Neural Modules Through a Shared Global Workspace",
+    year=2021,
+    family="encoder",
+    config=WorkspaceModelConfig,
+    sizes=SIZES,
+    vocab=10_000,
+    checks=(
+        Check(
+            "its equations, written out in float64",
+            "tests/blocks/mixers/test_workspace.py::test_two_layers_are_the_equations_written_out",
+        ),
+    ),
+)

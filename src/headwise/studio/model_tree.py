@@ -8,9 +8,9 @@ from threading import Lock
 from time import thread_time
 from typing import Any, TypeVar
 
-from headwise.catalog import CATALOG, find
-from headwise.entries.entry import Entry
-from headwise.errors import UserError, nearest
+from headwise.catalog import find
+from headwise.errors import UserError
+from headwise.models.entry import Entry
 from headwise.models.pictured import ImageModelConfig
 
 Found = TypeVar("Found")
@@ -20,42 +20,12 @@ STEPWISE = ("recurrent", "seq2seq")  # families that are counted step by step
 FEW = (4, 8, 16)  # tokens that do for them
 
 
-def listed() -> list[dict[str, Any]]:
-    """Every architecture, without what must be built to be known."""
-    return [
-        {
-            "name": entry.name,
-            "paper": entry.paper,
-            "year": entry.year,
-            "family": entry.family,
-            "tasks": list(entry.config.tasks),
-            "oracle": entry.oracle,
-            "sizes": [
-                {
-                    "name": f"{entry.name}-{size}",
-                    "words": entry.words(size),
-                    "outputs": entry.outputs,
-                    "published": entry.published.get(size, ""),
-                }
-                for size in entry.sizes
-            ],
-        }
-        for entry in CATALOG.values()
-    ]
-
-
 class Structures:
     """One model is counted at a time: it takes the processor, and torch's settings for it are the process's."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.known: dict[tuple[Any, ...], Any] = {}
-
-    def counts(self, name: str) -> dict[str, int]:
-        """The parameters of each size of an architecture."""
-        if name not in CATALOG:
-            raise UserError(f"there is no architecture '{name}'; {nearest(name, CATALOG)}")
-        return self._once(("counts", name), lambda: _counts(CATALOG[name]))
 
     def structure(self, name: str) -> dict[str, Any]:
         """The tree of modules of one size, with what it is called and where its costs can be asked for."""
@@ -72,14 +42,6 @@ class Structures:
             if key not in self.known:
                 self.known[key] = count()
             return self.known[key]
-
-
-def _counts(entry: Entry) -> dict[str, int]:
-    from headwise.blocks.stack import parameters
-    from headwise.models.build import build
-
-    names = [f"{entry.name}-{size}" for size in entry.sizes]
-    return {name: parameters(build(name, device="meta")) for name in names}
 
 
 def _structure(entry: Entry, size: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from headwise.catalog import read_index
+from headwise.errors import UserError, nearest
 from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import Name
 
@@ -27,16 +29,13 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.get("")
     async def catalogue() -> list[dict[str, Any]]:
-        def work() -> list[dict[str, Any]]:
-            from headwise.studio.model_tree import listed
-
-            return listed()
-
-        return await desk.aside(work)
+        return list_models()
 
     @router.get("/{name}/counts")
     async def counts(name: Name) -> dict[str, int]:
-        return await desk.aside(lambda: structures().counts(name))
+        if (info := read_index().get(name)) is None:
+            raise UserError(f"there is no architecture '{name}'; {nearest(name, read_index())}")
+        return {f"{name}-{size}": of_size.parameters for size, of_size in info.sizes.items()}
 
     @router.get("/{name}/structure")
     async def structure(name: Name) -> dict[str, Any]:
@@ -47,3 +46,27 @@ def routes(desk: Desk) -> APIRouter:
         return await desk.aside(lambda: structures().cost(name, at))
 
     return router
+
+
+def list_models() -> list[dict[str, Any]]:
+    """Every architecture with its sizes, as the index has them."""
+    return [
+        {
+            "name": info.name,
+            "paper": info.paper,
+            "year": info.year,
+            "family": info.family,
+            "tasks": info.tasks,
+            "oracle": info.oracle,
+            "sizes": [
+                {
+                    "name": f"{info.name}-{size}",
+                    "words": of_size.vocab,
+                    "outputs": info.outputs,
+                    "published": of_size.published,
+                }
+                for size, of_size in info.sizes.items()
+            ],
+        }
+        for info in read_index().values()
+    ]

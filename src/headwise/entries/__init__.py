@@ -1,1 +1,0 @@
-"""What the catalogue lists, in the order of years. No torch here."""

@@ -1,0 +1,52 @@
+"""The index of the catalogue is what the models say, and listing them imports neither torch nor a model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import resources
+
+from headwise.blocks import tables
+from headwise.catalog import CATALOG, HOMES, MODELS, read_index
+from headwise.models.index import build_index
+
+
+def test_the_index_is_up_to_date() -> None:
+    """`python -m headwise.models.index` writes it anew."""
+    stored = json.loads(resources.files("headwise").joinpath("catalog.json").read_text("utf-8"))
+    assert stored == build_index()
+
+
+def test_homes_are_named_like_their_entries() -> None:
+    assert list(read_index()) == list(HOMES)
+    for name, entry in CATALOG.items():
+        assert entry.name == name and entry.config.model_fields["kind"].default == name
+        assert MODELS[name] is entry.config
+
+
+def test_every_kind_of_part_is_where_its_table_says() -> None:
+    found = [table for table in vars(tables).values() if isinstance(table, tables.Table)]
+    assert len(found) == 6
+    for table in found:
+        for kind in table.homes:
+            assert table[kind].model_fields["kind"].default == kind
+
+
+def test_names_are_known_without_torch() -> None:
+    code = """
+import sys
+from headwise.blocks.tables import PARTS, POSITIONS
+from headwise.catalog import MODELS, names, read_index
+from headwise.config.base import Problems
+assert "transformer-base" in names() and read_index()["gpt2"].sizes
+for table, kind in ((PARTS, "preformer"), (POSITIONS, "rotry"), (MODELS, "transfromer")):
+    try:
+        table.parse({"kind": kind})
+    except Problems as problem:
+        assert "did you mean" in str(problem), problem
+    else:
+        raise AssertionError(kind)
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
