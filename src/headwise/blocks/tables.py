@@ -81,6 +81,7 @@ SCORE_MODS = Table(
         "window": f"{_ATTENTION}.score_mods:WindowConfig",
         "hard": f"{_ATTENTION}.hard:HardAttentionConfig",
         "local": f"{_ATTENTION}.hard:LocalAttentionConfig",
+        "softcap": f"{_ATTENTION}.score_mods:SoftCapConfig",
         "talking": f"{_ATTENTION}.talking_heads:TalkingConfig",
         "alibi": f"{_POSITIONS}.alibi:AlibiConfig",
         "rotary": f"{_POSITIONS}.rotary:RotaryConfig",

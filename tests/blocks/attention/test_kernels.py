@@ -15,7 +15,7 @@ from torch import Tensor
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import KERNELS, chunked, get_kernel, plain, sdpa, weights
 from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.attention.score_mods import Causal, Padding, Segments, Window
+from headwise.blocks.attention.score_mods import Causal, Padding, Segments, SoftCap, Window
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.positions.alibi import Alibi
 from headwise.blocks.positions.relative import ShawRelative, T5Bias
@@ -29,6 +29,7 @@ SCORE_MODS: dict[str, Callable[[], ScoreMod]] = {
     "window": lambda: Window(2, 1),
     "alibi": lambda: Alibi(HEADS),
     "t5": lambda: T5Bias(HEADS, buckets=8, max_distance=16),
+    "softcap": lambda: SoftCap(0.5),
     "shaw": lambda: ShawRelative(HEAD_WIDTH, max_distance=3),
 }
 

@@ -1,5 +1,5 @@
-"""Score mods: attention masks (causal, sliding window, padding, packed documents) and relative positions (ALiBi, T5,
-Shaw, rotary).
+"""Score mods: attention masks (causal, sliding window, padding, packed documents) and logit soft-capping. Those that
+are positions (ALiBi, T5, Shaw, rotary) are in `blocks.positions`.
 
 The padding mask and the document mask belong to every attention (they do nothing where a stream has neither); the
 others are chosen.
@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
+from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.base import ScoreModConfig
 
@@ -79,6 +79,18 @@ class Segments(ScoreMod):
 ALWAYS = (Padding(), Segments())
 
 
+class SoftCap(ScoreMod):
+    """Logit soft-capping, as in Gemma 2 (2024): cap * tanh(score / cap) keeps the scaled scores within +-cap, before
+    masks and biases."""
+
+    def __init__(self, cap: float):
+        super().__init__()
+        self.cap = cap
+
+    def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
+        return self.cap * torch.tanh(scores / self.cap)
+
+
 class WindowConfig(ScoreModConfig):
     kind: Literal["window"] = "window"
     left: int = Field(16, ge=0)
@@ -86,3 +98,13 @@ class WindowConfig(ScoreModConfig):
 
     def build(self, site: BuildContext, head_width: int) -> ScoreMod:
         return Window(self.left, self.right)
+
+
+class SoftCapConfig(ScoreModConfig):
+    """Scores that cannot grow beyond `cap`."""
+
+    kind: Literal["softcap"] = "softcap"
+    cap: float = Field(50.0, gt=0)
+
+    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
+        return SoftCap(self.cap)
