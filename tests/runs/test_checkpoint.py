@@ -7,7 +7,7 @@ from torch import nn
 
 from headwise.errors import UserError
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, averaged, latest, read, restore, save, unique, weights
+from headwise.runs.checkpoint import Checkpoint, average_checkpoints, latest, read, restore, save, unique, weights
 from headwise.runs.manifest import Damaged
 
 
@@ -87,10 +87,10 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(run):
     means = {
         name: (checkpoint(2).model[name] + checkpoint(3).model[name]) / 2 for name in ("embed.weight", "head.bias")
     }
-    for found in (averaged(run, 2), weights(run, "average")):
+    for found in (average_checkpoints(run, 2), weights(run, "average")):
         torch.testing.assert_close({name: found[name] for name in means}, means)
         assert found["seen"].equal(torch.tensor(3))
-    assert torch.equal(averaged(run, 1)["embed.weight"], checkpoint(3).model["embed.weight"])
+    assert torch.equal(average_checkpoints(run, 1)["embed.weight"], checkpoint(3).model["embed.weight"])
 
 
 def test_the_moving_average_is_what_gets_used(run):

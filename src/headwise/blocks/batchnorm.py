@@ -73,7 +73,8 @@ class Fusable(nn.Module, ABC):
 
 
 class ConvNorm(Fusable):
-    """act(norm(conv(x))): a convolution without bias, padded so that a stride of 1 keeps the size."""
+    """Convolution, batch normalisation and activation: act(norm(conv(x))): a convolution without bias, padded so that a
+    stride of 1 keeps the size."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ def _turned(count: Tensor, axis: int) -> Tensor:
 
 
 class ObjectQueries(ImagePositions):
-    """A learned vector for each slot in which an object may be told: all that tells slots apart."""
+    """Object queries: a learned vector for each slot in which an object may be told: all that tells slots apart."""
 
     def __init__(self, count: int, width: int):
         super().__init__()

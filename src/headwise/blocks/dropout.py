@@ -10,7 +10,7 @@ STEPS = 2**16
 
 
 class Dropout(nn.Module):
-    """Zero each value with probability p and divide the others by 1 - p, in training alone.
+    """Dropout: zero each value with probability p and divide the others by 1 - p, in training alone.
 
     On CPUs torch draws one Bernoulli variable a value, the slowest part of a layer. Here one 64-bit draw serves four
     values with 16 bits each: a third of the time, with p exact to 1/65536. Other devices take torch's own.

@@ -17,8 +17,8 @@ class NoTokenTypes(nn.Module):
 
 
 class TokenTypes(nn.Module):
-    """x + table[which of the texts a token belongs to] (Devlin et al. 2019: segment A or B). A text ends with the mark
-    `end`, which still belongs to it; texts beyond the last type are of that type."""
+    """Token type embedding: x + table[which of the texts a token belongs to] (Devlin et al. 2019: segment A or B). A
+    text ends with the mark `end`, which still belongs to it; texts beyond the last type are of that type."""
 
     def __init__(self, width: int, count: int = 2, end: int = 2):
         super().__init__()
@@ -32,7 +32,7 @@ class TokenTypes(nn.Module):
 
 
 class Embedding(nn.Module):
-    """widen(dropout(norm(table[ids] * scale + position + type))).
+    """The token embedding: widen(dropout(norm(table[ids] * scale + position + type))).
 
     The table may be shared with another embedding and with the head. `widen` goes from vectors narrower than the
     model's to its own width (Lan et al. 2020: a large table in two factors).

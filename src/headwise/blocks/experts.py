@@ -144,7 +144,8 @@ class Router(nn.Module):
         return Routes(chosen, gates, loss)
 
     def loss(self, logits: Tensor, p: Tensor, first: Tensor, real: Tensor | None) -> Tensor:
-        """How uneven the first choices (N,) are, and how large the logits (N, E)."""
+        """The load-balancing loss and the router z-loss: how uneven the first choices (N,) are, and how large the
+        logits (N, E)."""
         counted = torch.ones_like(p[:, 0]) if real is None else real.to(p.dtype)
         share = counted / counted.sum().clamp(min=1)  # (N,): what a token counts in a mean
         hits = (first.unsqueeze(-1) == torch.arange(p.shape[-1], device=p.device)).to(p.dtype)  # (N,) -> (N, E)
@@ -180,7 +181,8 @@ def small(weight: Tensor) -> nn.Parameter:
 
 
 class Experts(Part):
-    """y = sum_j g_j E_j(x) over the experts j that a token chose, each a feed-forward network (eq. 2).
+    """A mixture of experts: y = sum_j g_j E_j(x) over the experts j that a token chose, each a feed-forward network
+    (eq. 2).
 
     An expert has ceil(tokens / E * factor) places, with one `capacity` factor for training and one for evaluation; for
     a token beyond them it has no answer, and what is left is the residual path. Where `capacity` is None nobody is

@@ -16,7 +16,8 @@ from headwise.blocks.stream import Context, Stream
 
 
 class FeedForward(Part):
-    """W_out act(W_in x + b) + b, at every position alone; gated kinds take act(W1 x) * (W2 x) instead.
+    """The feed-forward network: W_out act(W_in x + b) + b, at every position alone; gated kinds take act(W1 x) * (W2 x)
+    instead.
 
     With `chunk`, so many tokens are worked on at once and their hidden channels are not kept: for the gradient they are
     computed again, so that there is never more of them (Kitaev et al. 2020, section 3).

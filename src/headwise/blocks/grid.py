@@ -130,8 +130,8 @@ class NetworkPositionBias(RelativePositionBias):
 
 
 class PatchMerging(nn.Module):
-    """A layer that makes one token of 2 x 2 neighbours: their 4C channels, through `project`, on half the grid. Where a
-    side is odd, zeros are the neighbours of its last."""
+    """Patch merging: a layer that makes one token of 2 x 2 neighbours: their 4C channels, through `project`, on half
+    the grid. Where a side is odd, zeros are the neighbours of its last."""
 
     def __init__(self, project: nn.Module):
         super().__init__()

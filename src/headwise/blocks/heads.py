@@ -150,7 +150,8 @@ def closing(vocab: int, suppress_ids: Sequence[int]) -> Tensor | None:
 
 
 class VocabularyHead(nn.Module):
-    """logits = before(x) W^T (+ b). Tied to an embedding when its table is given (Press and Wolf 2017)."""
+    """The language model head: logits = before(x) W^T (+ b). Tied to an embedding when its table is given (Press and
+    Wolf 2017)."""
 
     def __init__(
         self,
@@ -176,7 +177,8 @@ class VocabularyHead(nn.Module):
         return F.linear(self.before(x), self.table.weight, self.bias)
 
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
-        """The loss of (B, T, C) against (B, T) labels; places whose label is the padding do not count."""
+        """Cross-entropy with label smoothing: the loss of (B, T, C) against (B, T) labels; places whose label is the
+        padding do not count."""
         x = self.before(x)
         flat, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)
         given: list[Tensor | None] = [flat, self.table.weight, self.bias]

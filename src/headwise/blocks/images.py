@@ -21,7 +21,7 @@ from headwise.errors import UserError
 
 
 class PatchEmbedding(nn.Module):
-    """Patches of P x P pixels, each a token: what a convolution with stride P computes, as one product
+    """Patch embedding: patches of P x P pixels, each a token: what a convolution with stride P computes, as one product
     (Dosovitskiy et al. 2021, equation 1). (B, C, H, W) -> (B, h, w, D)."""
 
     def __init__(self, channels: int, width: int, patch: int, bias: bool = True):
@@ -104,7 +104,7 @@ class ImageEncoder(nn.Module):
 
 
 class TakeClassToken(nn.Module):
-    """One of the class_tokens as the vector of the whole image."""
+    """Pool an image by one class token: one of the class_tokens as the vector of the whole image."""
 
     def __init__(self, number: int = 0):
         super().__init__()

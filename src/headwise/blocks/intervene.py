@@ -36,7 +36,8 @@ class HiddenTokens(ScoreMod):
 
 
 class Intervention(ForwardingRecorder):
-    """`hide` has tokens by stack, `edit_heads` and `parts` what gives zeros, by place; True is hidden or silent."""
+    """Ablation of tokens, heads and parts while a model runs: `hide` has tokens by stack, `edit_heads` and `parts` what
+    gives zeros, by place; True is hidden or silent."""
 
     def __init__(self, hide: Mapping[str, Tensor], heads: Masks, parts: Masks, onward: Recorder):
         super().__init__(onward)

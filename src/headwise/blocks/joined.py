@@ -15,7 +15,8 @@ from headwise.text import PAD
 
 
 class PrefixLM(LanguageModel):
-    """p(target | source) by a decoder alone, which reads `source EOS BOS target EOS`; only the target is learnt.
+    """A prefix language model: p(target | source) by a decoder alone, which reads `source EOS BOS target EOS`; only the
+    target is learnt.
 
     Called, trained and decoded like an encoder-decoder.
     """

@@ -12,7 +12,7 @@ from headwise.config.base import Config
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + eps) * gain + shift, over the width (Ba et al. 2016)."""
+    """Layer normalisation: (x - mean) / sqrt(variance + eps) * weight + bias, over the width (Ba et al. 2016)."""
 
     def __init__(self, width: int, eps: float = 1e-5):
         super().__init__()
@@ -26,7 +26,7 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * gain (Zhang and Sennrich 2019)."""
+    """RMSNorm: x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019)."""
 
     def __init__(self, width: int, eps: float = 1e-6):
         super().__init__()

@@ -18,7 +18,7 @@ from headwise.blocks.stream import Context
 
 
 class TokenClassifier(nn.Module):
-    """p(label of each token | text)."""
+    """Token classification: p(label of each token | text)."""
 
     def __init__(self, encoder: Encoder, head: VocabularyHead):
         super().__init__()
@@ -31,7 +31,8 @@ class TokenClassifier(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """p(hidden tokens | the others) (Devlin et al. 2019). The last word of the vocabulary is the mask.
+    """A masked language model, p(hidden tokens | the others) (Devlin et al. 2019). The last word of the vocabulary is
+    the mask.
 
     `order` is the head that says whether a second text follows the first; an nn.Identity where there is none.
     """
@@ -62,7 +63,7 @@ class MaskedLanguageModel(nn.Module):
 
 
 class SequenceClassifier(nn.Module):
-    """p(label | text), from the pooled vectors of its tokens."""
+    """Sequence classification: p(label | text), from the pooled vectors of its tokens."""
 
     def __init__(self, encoder: Encoder, pool: nn.Module, head: VocabularyHead):
         super().__init__()
@@ -87,7 +88,8 @@ class TextEncoder(nn.Module):
 
 
 class SpanClassifier(nn.Module):
-    """p(first place, last place | question and text): the answer is a part of the second of two texts."""
+    """Extractive question answering: p(first place, last place | question and text): the answer is a part of the second
+    of two texts."""
 
     def __init__(self, encoder: Encoder, head: nn.Linear, end: int = 2):
         super().__init__()

@@ -29,7 +29,8 @@ OUTPUTS = "outputs"  # where queries look at latents (blocks/latents.py)
 
 
 class AttentionRecord(ForwardingRecorder):
-    """Attention weights by place in the model, (B, H, Tq, Tk), in the order in which they were computed.
+    """The attention maps of one or more calls: attention weights by place in the model, (B, H, Tq, Tk), in the order in
+    which they were computed.
 
     Fused kernels never form the weights, so they are computed again by the plain kernel, from the same inputs. Mixers
     that approximate or replace attention report the map that they imply; `exact` has the weights of softmax attention

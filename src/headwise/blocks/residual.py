@@ -104,14 +104,15 @@ class Wiring(nn.Module):
 
 
 class PostNorm(Wiring):
-    """norm(x + f(x)): the 2017 form."""
+    """Post-norm: norm(x + f(x)): the 2017 form."""
 
     def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
         return norm(add(x, branch))
 
 
 class PreNorm(Wiring):
-    """x + f(norm(x)), with one norm after the last layer: gradients stay flat in depth (Xiong et al. 2020)."""
+    """Pre-norm: x + f(norm(x)), with one norm after the last layer: gradients stay flat in depth (Xiong et al.
+    2020)."""
 
     closes = True
 

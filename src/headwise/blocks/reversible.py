@@ -34,7 +34,7 @@ LOSS = "aux"  # side outputs that are learnt from
 
 
 class Reversible(Wiring):
-    """(a, b) -> (b, a + f(norm(b))) for each part f; the last norm is over both halves."""
+    """Reversible layers: (a, b) -> (b, a + f(norm(b))) for each part f; the last norm is over both halves."""
 
     closes = True
 

@@ -157,7 +157,8 @@ class GenerativeModel(nn.Module):
 
 
 class EncoderDecoder(GenerativeModel):
-    """p(target | source). Natural tensors in, outputs out. What reads has `read(source)`: texts, or images."""
+    """An encoder-decoder, p(target | source). Natural tensors in, outputs out. What reads has `read(source)`: texts, or
+    images."""
 
     continues = False
     ragged = True  # the padding of a source is never seen
@@ -190,8 +191,9 @@ class EncoderDecoder(GenerativeModel):
 
 
 class LanguageModel(GenerativeModel):
-    """p(text): a decoder without a memory. It goes on with what it is given. One whose attention recalls earlier
-    segments takes them as `carried` (blocks/segment_memory.py), and writes with a memory of as many tokens."""
+    """A causal language model, p(text): a decoder without a memory. It goes on with what it is given. One whose
+    attention recalls earlier segments takes them as `carried` (blocks/segment_memory.py), and writes with a memory of
+    as many tokens."""
 
     continues = True
 

@@ -11,7 +11,8 @@ from headwise.data.blocks import Blocks, ranges
 
 
 class Packed(Blocks):
-    """Blocks, several of them in a row: attention does not look from one to another, and positions begin anew.
+    """Sequence packing: Blocks, several of them in a row: attention does not look from one to another, and positions
+    begin anew.
 
     Which lengths share a row is decided by their numbers alone; which blocks of these lengths, by chance.
     """

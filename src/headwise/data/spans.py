@@ -26,7 +26,8 @@ SENTINELS = 100
 
 
 class Spans(DenoisingBlocks):
-    """Texts whose sources have at most `context` tokens, EOS included; `vocab` counts words and sentinels."""
+    """Span corruption. Texts whose sources have at most `context` tokens, EOS included; `vocab` counts words and
+    sentinels."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from headwise.decode.hypothesis import Hypothesis, length_penalty, rank_hypothes
 
 
 def beam(model: Generator, state: Any, request: Request) -> list[list[Hypothesis]]:
-    """The `config.nbest` best finished hypotheses a source, best first."""
+    """Beam search: the `config.nbest` best finished hypotheses a source, best first."""
     return Beams(model, request).searched(state).hypotheses()
 
 

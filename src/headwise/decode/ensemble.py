@@ -23,7 +23,7 @@ class EnsembleState:
 
 
 class Ensemble(nn.Module):
-    """P(y) = mean over the models of P_m(y); itself a generator."""
+    """An ensemble: P(y) = mean over the models of P_m(y); itself a generator."""
 
     def __init__(self, models: Sequence[Generator]):
         super().__init__()

@@ -17,5 +17,5 @@ def most_probable(log_probs: Tensor, step: int, rows: Tensor) -> tuple[Tensor, T
 
 
 def greedy(model: Generator, state: Any, request: Request) -> list[list[Hypothesis]]:
-    """One hypothesis a source."""
+    """Greedy decoding: one hypothesis a source."""
     return run_token_loop(model, state, request, most_probable)

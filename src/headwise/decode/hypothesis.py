@@ -16,7 +16,7 @@ class Hypothesis:
 
 
 def length_penalty(length: float, alpha: float) -> float:
-    """((5 + |Y|) / 6)^alpha of Wu et al. (2016), eq. 14; |Y| counts the end mark.
+    """The length penalty ((5 + |Y|) / 6)^alpha of Wu et al. (2016), eq. 14; |Y| counts the end mark.
 
     >>> length_penalty(1, 0.6), length_penalty(7, 1.0)
     (1.0, 2.0)

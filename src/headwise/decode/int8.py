@@ -62,6 +62,7 @@ def quantize(model: Model, least: int = LEAST) -> Model:
 
 
 def quantize_model(module: nn.Module, least: int) -> nn.Module:
+    """Weight quantisation of a model to 8 bits."""
     if isinstance(module, VocabularyHead) and module.table.weight.numel() >= least:
         return Int8Head(module)
     if type(module) is nn.Linear and module.weight.numel() >= least:

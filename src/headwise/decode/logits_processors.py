@@ -17,7 +17,7 @@ from headwise.text.base import Tokeniser
 
 
 class LogitsProcessors:
-    """What a config asks for beyond the model's own P. These are null: nothing."""
+    """The logits processors of a search: what a config asks for beyond the model's own P. These are null: nothing."""
 
     def process(self, logits: Tensor, tokens: Tensor, done: int) -> Tensor:
         """The logits (R, V) after `done` written tokens, of which `tokens` (R,) are the last, changed."""
@@ -59,7 +59,8 @@ class HistoryProcessors(LogitsProcessors):
 
 
 def penalize_repeats(logits: Tensor, past: Tensor, penalty: float) -> Tensor:
-    """Logits (R, V) in which those of tokens of the past (R, L) are divided by `penalty` (Keskar et al. 2019, 4.1).
+    """Repetition penalty: logits (R, V) in which those of tokens of the past (R, L) are divided by `penalty` (Keskar et
+    al. 2019, 4.1).
 
     DISCREPANCY: the paper divides all; dividing a negative one would make its token likelier, so these are multiplied.
 
@@ -72,7 +73,8 @@ def penalize_repeats(logits: Tensor, past: Tensor, penalty: float) -> Tensor:
 
 
 def forbid_repeats(log_probs: Tensor, past: Tensor, size: int) -> None:
-    """Close the tokens that would make the last `size` tokens a sequence that was there (Paulus et al. 2018, 2.5).
+    """N-gram blocking: close the tokens that would make the last `size` tokens a sequence that was there (Paulus et al.
+    2018, 2.5).
 
     >>> log_probs = torch.zeros(1, 7)
     >>> forbid_repeats(log_probs, torch.tensor([[4, 5, 6, 4]]), 2)

@@ -46,7 +46,8 @@ def _stream(source: Source, config: DecodeConfig) -> Tensor:
 
 
 def draw(log_probs: Tensor, numbers: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
-    """Where each number (R,) falls in the cumulated, tempered and truncated P of its row: (R, V) -> (R, 1).
+    """Nucleus sampling, top-k and temperature: where each number (R,) falls in the cumulated, tempered and truncated P
+    of its row: (R, V) -> (R, 1).
 
     Temperature comes first, then top-k, then top-p, which keeps the token that crosses p.
     """

@@ -34,7 +34,8 @@ def replace_unknown(
     config: DecodeConfig = GREEDY,
     device: torch.device | str = "cpu",
 ) -> list[list[str]]:
-    """The text of each hypothesis of each source, with its unknown words replaced where the config says so."""
+    """UNK replacement: the text of each hypothesis of each source, with its unknown words replaced where the config
+    says so."""
     source, target = sides
     outputs = [[target.decode(hypothesis.ids) for hypothesis in own] for own in found]
     if not config.replace_unknown:

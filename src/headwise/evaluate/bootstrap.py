@@ -23,7 +23,7 @@ def interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """The percentile interval of `score` when the items are drawn again with replacement.
+    """The bootstrap: the percentile interval of `score` when the items are drawn again with replacement.
 
     `statistics` holds one row per item; `score` maps sums of rows (resamples, k) to (resamples,).
 

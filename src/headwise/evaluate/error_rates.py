@@ -63,7 +63,7 @@ def sequence_error_rate(
 def word_error_rate(
     outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
 ) -> Score:
-    """Edit distance in words over reference length, as jiwer has it.
+    """Word error rate: edit distance in words over reference length, as jiwer has it.
 
     >>> print(word_error_rate(["a b", "c"], [["a b", "a d"], ["e"]], resamples=10))
     WER 33.3 % [0.0, 100.0] (2 items)

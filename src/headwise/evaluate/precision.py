@@ -88,8 +88,8 @@ def precisions(
     sides: tuple[float, float] = SIDES,
     most: int = MOST,
 ) -> list[Score]:
-    """AP, AP50, AP75, and AP of small, medium and large boxes where there are some, in per cent; with intervals over
-    images where `resamples` says so."""
+    """Average precision: AP, AP50, AP75, and AP of small, medium and large boxes where there are some, in per cent;
+    with intervals over images where `resamples` says so."""
     check_paired(found, truths)
     sizes = [0.0, *(side**2 for side in sides), np.inf]
     lines, scores = dict[tuple[float, float], list[Line]](), []

@@ -25,7 +25,8 @@ from headwise.inspect.image_maps import Gaze, Grid
 
 
 def rollout(gazes: Sequence[Gaze]) -> Tensor:
-    """What each token of the last layer holds of each patch of the first, for the first image: (T, N)."""
+    """Attention rollout: what each token of the last layer holds of each patch of the first, for the first image: (T,
+    N)."""
     if not gazes or gazes[0].asks is None:
         raise UserError(
             "--view rollout: follows patches from layer to layer, and here others read them; use --view queries"

@@ -53,7 +53,8 @@ class ModelParts:
     opening: int | None = None  # what a decoder reads before its first token
 
     def build_vocabulary_head(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
-        """From the decoder's outputs to one of `count` words; tied to a table where one is given that fits them."""
+        """Build the output layer, with weight tying where a table is given: from the decoder's outputs to one of
+        `count` words; tied to a table where one is given that fits them."""
         width = self.head or self.width
         if table is not None and width != self.width:
             if self.tie == "auto":

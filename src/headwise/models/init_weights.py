@@ -15,8 +15,9 @@ from headwise.blocks.positions.relative import T5Bias
 
 
 def init_xavier(model: nn.Module, *widths: int) -> None:
-    """Embeddings of these widths N(0, 1/width), so that sqrt(width) times them has unit variance; matrices
-    Xavier-uniform, each projection of a fused product for itself; biases zero."""
+    """Weight initialisation of the 2017 Transformer (Xavier uniform). Embeddings of these widths N(0, 1/width), so that
+    sqrt(width) times them has unit variance; matrices Xavier-uniform, each projection of a fused product for itself;
+    biases zero."""
     fused = {id(qkv.project): list_projection_sizes(qkv) for qkv in list_projections(model)}
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.embedding_dim in widths:

@@ -142,7 +142,7 @@ def weights(run: Run, which: str = "best") -> dict[str, Tensor]:
     Without validation there is no best checkpoint and the last one is taken.
     """
     if which == "average":
-        return averaged(run, flattened(run.config).get("train.average_checkpoints") or len(run.steps()))
+        return average_checkpoints(run, flattened(run.config).get("train.average_checkpoints") or len(run.steps()))
     if which in ("best", "last"):
         found = latest(run, USED, first=run.pointed(which))
         if found is None:
@@ -155,8 +155,9 @@ def weights(run: Run, which: str = "best") -> dict[str, Tensor]:
     return _used(read(run.checkpoint(known[which]), USED))
 
 
-def averaged(run: Run, count: int) -> dict[str, Tensor]:
-    """The mean of the weights of the last `count` checkpoints ("Attention is all you need", 6.1)."""
+def average_checkpoints(run: Run, count: int) -> dict[str, Tensor]:
+    """Checkpoint averaging: the mean of the weights of the last `count` checkpoints ("Attention is all you need",
+    6.1)."""
     steps = ([step for step in run.steps() if step] or run.steps())[-count:]  # what a run began with is no result
     if not steps:
         raise UserError(f"{run.path} has no checkpoint yet; train it first")

@@ -72,7 +72,7 @@ class Teacher:
 
 
 class Distillation:
-    """A student's loss where it has a teacher."""
+    """Knowledge distillation: a student's loss where it has a teacher."""
 
     def __init__(self, teacher: Callable[[Tensor], Tensor], kind: str, temperature: float, share: float):
         self.teacher, self.temperature = teacher, temperature

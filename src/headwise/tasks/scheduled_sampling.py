@@ -16,7 +16,8 @@ from headwise.text import EOS, PAD
 
 
 def sample_inputs(model: nn.Module, batch: PairBatch, config: ScheduledSampling, progress: float) -> Tensor:
-    """What the decoder reads, (B, T): gold tokens, of which a share that grows with `progress` is the model's own."""
+    """Scheduled sampling: what the decoder reads, (B, T): gold tokens, of which a share that grows with `progress` is
+    the model's own."""
     gold, share = batch.target_in, config.rate(progress)
     if not share:
         return gold

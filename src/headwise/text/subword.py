@@ -78,6 +78,8 @@ def _alphabet() -> list[str]:
 
 
 class Bpe(Subword):
+    """Byte-pair encoding (Sennrich et al. 2016)."""
+
     kind = "bpe"
 
     @classmethod
@@ -95,6 +97,8 @@ class Bpe(Subword):
 
 
 class Unigram(Subword):
+    """A unigram language model of subwords (Kudo 2018)."""
+
     kind = "unigram"
 
     @classmethod

@@ -63,7 +63,8 @@ def train(
 
 
 class Loop:
-    """One process's share of a run: when to step, validate, log, save and stop."""
+    """The training loop, with early stopping: one process's share of a run: when to step, validate, log, save and
+    stop."""
 
     validate: Validate | None = None
     samples: Samples | None = None

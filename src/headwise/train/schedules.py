@@ -24,7 +24,8 @@ SCHEDULES = Table("schedule", default="cosine", place="train.schedule")
 
 
 def noam(width: int, warmup: int, factor: float = 1.0) -> Rate:
-    """The learning-rate schedule of Vaswani et al. 2017, equation 3; its peak is factor · (width · warmup)^-0.5.
+    """Learning-rate warmup and inverse square root decay: the learning-rate schedule of Vaswani et al. 2017, equation
+    3; its peak is factor · (width · warmup)^-0.5.
 
     >>> f"{noam(512, 4000)(4000, 0.0):.4g}"
     '0.0006988'
@@ -48,7 +49,7 @@ class Noam(Config):
 
 
 def cosine(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
-    """Cosine learning-rate schedule with warm-up (Loshchilov & Hutter 2017 without restarts)."""
+    """Cosine decay: cosine learning-rate schedule with warm-up (Loshchilov & Hutter 2017 without restarts)."""
     return lambda step, progress: lr * _ramp(step, warmup) * (floor + (1 - floor) * (1 + cos(pi * progress)) / 2)
 
 

@@ -32,8 +32,9 @@ def tune(model: nn.Module, config: TuningConfig) -> None:
 
 
 def scale_lr_by_layer(model: nn.Module, decay: float) -> None:
-    """Layer-wise decay of the learning rate (Howard and Ruder 2018, 3.2): each layer learns `decay` times as fast as
-    the one above it, the embedding slowest, the head with the whole rate. The optimiser reads a weight's `pace`."""
+    """Layer-wise learning-rate decay: layer-wise decay of the learning rate (Howard and Ruder 2018, 3.2): each layer
+    learns `decay` times as fast as the one above it, the embedding slowest, the head with the whole rate. The optimiser
+    reads a weight's `pace`."""
     layer = re.compile(r"(.*\bstack)\.layers\.(\d+)\.")
     names = [name for name, _ in model.named_parameters()]
     found = {name: (match[1], int(match[2])) for name in names if (match := layer.match(name))}

@@ -21,7 +21,8 @@ from headwise.blocks.positions.base import ScoreModConfig
 
 
 class HardAttention(ScoreMod):
-    """One key instead of a mean of all: sampled by its weight in training, the heaviest one in evaluation.
+    """Hard attention: one key instead of a mean of all: sampled by its weight in training, the heaviest one in
+    evaluation.
 
     The choice has no gradient, so the log-probability of each, (B, H, Tq), goes to the side outputs as "hard",
     for `reinforce_loss`. Over samples the mean of its output is that of soft attention.

@@ -46,7 +46,7 @@ def weights(inputs: AttentionInputs) -> Tensor:
 
 
 def plain(inputs: AttentionInputs) -> Tensor:
-    """Scaled dot-product attention written out, for any score and any score mod."""
+    """The reference attention kernel: scaled dot-product attention written out, for any score and any score mod."""
     mixed = weights(inputs).to(inputs.v.dtype)  # float32 where a bias is
     if inputs.dropout:
         mixed = F.dropout(mixed, inputs.dropout)

@@ -67,7 +67,7 @@ DOT = Dot()
 
 
 class Scaled(Score):
-    """q k / sqrt(D)"""
+    """The score of scaled dot-product attention (Vaswani et al. 2017): q k / sqrt(D)"""
 
     def __init__(self, width: int):
         super().__init__()
@@ -118,7 +118,8 @@ class BoundedCosine(Score):
 
 
 class Additive(Score):
-    """v tanh(W q + U k), which is Luong's concat v tanh(W [q; k]) with W cut in two."""
+    """The score of additive attention (Bahdanau et al. 2015): v tanh(W q + U k), which is Luong's concat v tanh(W [q;
+    k]) with W cut in two."""
 
     by_head = True
 

@@ -16,7 +16,8 @@ from headwise.blocks.positions.base import ScoreModConfig
 
 
 class TalkingHeads(ScoreMod):
-    """Two H x H maps between the heads, one of the scores before the softmax and one of the weights after it.
+    """Talking heads: two H x H maps between the heads, one of the scores before the softmax and one of the weights
+    after it.
 
     DISCREPANCY: the paper's maps have no biases, those of the released CaiT have. A bias would give weight to hidden
     keys, so the mask is laid on again.

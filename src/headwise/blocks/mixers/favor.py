@@ -40,7 +40,7 @@ from headwise.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class RandomFeatures(FeatureMap):
-    """A map along random directions w, the rows of `matrix` (M, D)."""
+    """Random features: a map along random directions w, the rows of `matrix` (M, D)."""
 
     matrix: Tensor
 

@@ -68,7 +68,8 @@ class Elu(FeatureMap):
 
 
 class LinearAttention(QKVMixer):
-    """phi(Q) (phi(K)^T V), each row divided by its sum of weights; in a decoder, with a state of constant size.
+    """Linear attention: phi(Q) (phi(K)^T V), each row divided by its sum of weights; in a decoder, with a state of
+    constant size.
 
     >>> LinearAttention(64, heads=4)(torch.zeros(2, 10, 64)).shape
     torch.Size([2, 10, 64])

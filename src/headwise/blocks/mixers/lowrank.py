@@ -58,7 +58,8 @@ class Summary(nn.Module):
 
 
 class LowRankAttention(QKVMixer):
-    """softmax(Q (E K)^T / sqrt(D)) (F V) (Wang et al. 2020, eq. 7). Without `values` they have the keys' matrix, F = E.
+    """Low-rank attention: softmax(Q (E K)^T / sqrt(D)) (F V) (Wang et al. 2020, eq. 7). Without `values` they have the
+    keys' matrix, F = E.
 
     The map that it implies is softmax(...) F: its rows need not be positive, nor sum to one.
 

@@ -77,7 +77,8 @@ class NotSelf(ScoreMod):
 
 
 class LSHAttention(QKVMixer):
-    """softmax over the keys that share a bucket with the query in some round, in chunks of `chunk` places.
+    """Attention by locality-sensitive hashing: softmax over the keys that share a bucket with the query in some round,
+    in chunks of `chunk` places.
 
     Buckets are 2^p: as many as `buckets`, or the power of two below 2 n / chunk for a text of n tokens, and one where
     it fits a chunk. Rotations are fresh in each pass of training and of `seed` in evaluation.

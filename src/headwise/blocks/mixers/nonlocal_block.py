@@ -98,7 +98,7 @@ FORMS = ("embedded", "gaussian", "dot", "concat")
 
 
 class NonLocal(Attention):
-    """norm(W_z y): one of FORMS."""
+    """The non-local block: norm(W_z y): one of FORMS."""
 
     def __init__(self, width: int, inner: int = 0, form: str = "embedded", pool: int = 2):
         if form not in FORMS:

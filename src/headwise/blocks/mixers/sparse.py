@@ -29,7 +29,7 @@ from headwise.blocks.stream import Context, Stream
 
 
 class BlockSparseAttention(QKVMixer):
-    """softmax(Q K^T / sqrt(D)) V over the keys that a pattern shows."""
+    """Block-sparse attention: softmax(Q K^T / sqrt(D)) V over the keys that a pattern shows."""
 
     def __init__(self, pattern: Pattern, **frame: Any):
         super().__init__(**frame)

@@ -22,7 +22,8 @@ from headwise.errors import UserError
 
 
 class TokenMixing(Part):
-    """W_2 act(W_1 x), a network along the tokens that all channels share (eq. 1): W_1 (S, N), W_2 (N, S)."""
+    """Token mixing: W_2 act(W_1 x), a network along the tokens that all channels share (eq. 1): W_1 (S, N), W_2 (N,
+    S)."""
 
     def __init__(self, max_length: int, hidden: int, activation: str = "gelu", bias: bool = True, dropout: float = 0.0):
         super().__init__()

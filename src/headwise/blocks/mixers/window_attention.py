@@ -51,8 +51,8 @@ class Cut:
 
 
 class WindowAttention(Attention):
-    """Attention of the tokens in each window of `window` x `window`; with `shift`, in windows that lie across those
-    without."""
+    """Attention in windows of `window` x `window` tokens; with `shift` in shifted windows, which lie across the
+    others."""
 
     def __init__(self, width: int, heads: int = 8, *, window: int, shift: int = 0, **settings: Any):
         super().__init__(width, heads, **settings)

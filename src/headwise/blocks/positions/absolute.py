@@ -29,7 +29,7 @@ def build_sinusoids(pos: Tensor, width: int, halves: bool = False) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """x + PE(pos): nothing to learn, any length (Vaswani et al. 2017, 3.5)."""
+    """Sinusoidal positions: x + PE(pos): nothing to learn, any length (Vaswani et al. 2017, 3.5)."""
 
     def __init__(self, width: int, halves: bool = False, ready: int = 512):
         super().__init__()
@@ -46,8 +46,8 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """x + table[offset + pos]; cannot go beyond the table's length. fairseq numbers positions from the padding's id on,
-    so that its tables begin with rows that nobody uses."""
+    """Learned position embedding: x + table[offset + pos]; cannot go beyond the table's length. fairseq numbers
+    positions from the padding's id on, so that its tables begin with rows that nobody uses."""
 
     setting = "max_length"  # what a user changes for more places
 
@@ -72,8 +72,8 @@ class LearnedPositions(nn.Module):
 
 
 class AxialPositions(LearnedPositions):
-    """x + [rows[p // n2]; columns[p % n2]] at place p of a grid of n1 x n2: n1 + n2 vectors serve n1 * n2 places, as in
-    the released Reformer (Kitaev et al. 2020).
+    """Axial position embedding: x + [rows[p // n2]; columns[p % n2]] at place p of a grid of n1 x n2: n1 + n2 vectors
+    serve n1 * n2 places, as in the released Reformer (Kitaev et al. 2020).
 
     DISCREPANCY: trax and transformers begin with N(0, 1), beside embeddings of 0.02; we begin as `LearnedPositions`
     does.

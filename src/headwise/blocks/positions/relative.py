@@ -32,9 +32,9 @@ def places(inputs: AttentionInputs, before: int, count: int) -> Tensor:
 
 
 class DisentangledAttention(ScoreMod):
-    """e_ij = (q_i k_j + q_i Kr[d] + k_j Qr[d]) / sqrt(3 D) with d = clip(i - j + k, 0, 2k - 1): content to content,
-    content to place, place to content (He et al. 2021, equation 4). Kr and Qr are made of one table of distances, which
-    all layers share.
+    """Disentangled attention: e_ij = (q_i k_j + q_i Kr[d] + k_j Qr[d]) / sqrt(3 D) with d = clip(i - j + k, 0, 2k - 1):
+    content to content, content to place, place to content (He et al. 2021, equation 4). Kr and Qr are made of one table
+    of distances, which all layers share.
 
     DISCREPANCY: the paper prints d(j, i) in the last part; both released implementations use d(i, j), and so do we.
     """
