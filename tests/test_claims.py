@@ -1,4 +1,4 @@
-"""What the catalogue and the README say that models are checked against: the tests exist and use what they name."""
+"""What the catalogue says that models are checked against: the tests exist and use what they name."""
 
 from __future__ import annotations
 
@@ -16,15 +16,6 @@ from headwise.models.entry import Check
 ROOT = Path(__file__).parents[1]
 CHECKS = [(name, check) for name, entry in CATALOG.items() for check in entry.checks]
 BY_HAND = "by hand, outside the test suite"
-SPOKEN = {  # how the README calls packages
-    "Hugging Face": "transformers",
-    "torch.nn": "torch",
-    "nltk.lm": "nltk",
-    "timm by hand": "timm",
-    "`linformer`": "linformer",
-    "`performer-pytorch`": "performer_pytorch",
-    "`reformer-pytorch`": "reformer_pytorch",
-}
 
 
 @cache
@@ -67,13 +58,3 @@ def test_models_of_transformers_exist_and_their_test_speaks_of_them(name: str, c
     model = re.match(r"transformers\.(\w+)", check.oracle)[1]
     family = getattr(import_module("transformers"), model).config_class.__name__.removesuffix("Config")
     assert family in (ROOT / check.test.partition("::")[0]).read_text()
-
-
-def test_the_readme_names_the_packages_of_the_catalogue() -> None:
-    rows = [line.split("|")[1:-1] for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")]
-    listed = [name for cells in rows for name in re.findall(r"`([\w-]+)`", cells[0])]
-    assert sorted(listed) == sorted(CATALOG)
-    for cells in rows:
-        names, claims = re.findall(r"`([\w-]+)`", cells[0]), cells[-1]
-        packages = {check.package for name in names for check in CATALOG[name].checks} - {""}
-        assert {package for spoken, package in SPOKEN.items() if spoken in claims} == packages, names

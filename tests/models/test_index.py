@@ -6,16 +6,19 @@ import json
 import subprocess
 import sys
 from importlib import resources
+from pathlib import Path
 
 from headwise.blocks import tables
 from headwise.catalog import CATALOG, HOMES, MODELS, read_index
-from headwise.models.index import build_index
+from headwise.models.index import build_index, render_page
 
 
 def test_the_index_is_up_to_date() -> None:
     """`python -m headwise.models.index` writes it anew."""
     stored = json.loads(resources.files("headwise").joinpath("catalog.json").read_text("utf-8"))
-    assert stored == build_index()
+    index = build_index()
+    assert stored == index
+    assert (Path(__file__).parents[2] / "docs" / "catalogue.md").read_text("utf-8") == render_page(index)
 
 
 def test_homes_are_named_like_their_entries() -> None:

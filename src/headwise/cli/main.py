@@ -56,7 +56,7 @@ def application(command: str = "") -> App:
     """The command line for one call. The command that is called speaks for itself; the others show their line."""
     app = App(
         name="headwise",
-        help="The Transformer family in one toolkit: build, train, compare, inspect and serve.",
+        help="The Transformer family in one toolkit: build, train, compare, inspect and export.",
         version=__version__,
         help_epilogue="" if command else "Start with: headwise demo. Each command has its own --help with examples.",
     )

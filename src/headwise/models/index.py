@@ -1,8 +1,10 @@
-"""Write the index of the catalogue: `python -m headwise.models.index`, after a model or a size was added or changed."""
+"""Write the index of the catalogue and its page in the docs: `python -m headwise.models.index`, after a model or a size
+was added or changed."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -37,11 +39,41 @@ def build_index() -> list[dict[str, Any]]:
     ]
 
 
+INTRODUCTION = (
+    "# Catalogue\n\n"
+    "Every architecture, by year. Parameters are counted on the assembled model with the vocabulary it was published "
+    'with. "Checked against" names what our version is compared with: an implementation that we did not write, a '
+    "closed form or the paper's equations written out; the test of each stands in its entry, at the end of its file in "
+    '`src/headwise/models/`. "By hand" is `benchmarks/timm_parity.py`: timm is no dependency, so it is not part of '
+    "`make test`.\n\n"
+    "`headwise list` prints the same, `headwise show NAME` the tree of one model with shapes, FLOPs and memory. This "
+    "page is written by `python -m headwise.models.index`.\n"
+)
+
+
+def render_page(index: Sequence[Mapping[str, Any]]) -> str:
+    """The index as a page of Markdown: a table of sizes for each architecture."""
+    lines = [INTRODUCTION, "| name | paper | tasks | sizes and parameters | checked against |", "|---|---|---|---|---|"]
+    for row in index:
+        sizes = " · ".join(
+            f"{size} {info['parameters']:,}" + (f" (published {info['published']})" if info["published"] else "")
+            if info["parameters"]
+            else size
+            for size, info in row["sizes"].items()
+            if size != "tiny"
+        )
+        cells = (f"`{row['name']}`", f"{row['paper']} ({row['year']})", ", ".join(row["tasks"]), sizes, row["oracle"])
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Write the index into the package."""
+    """Write the index into the package and, in a checkout, the page into its docs."""
+    index = build_index()
     path = Path(str(resources.files("headwise").joinpath("catalog.json")))
-    write(path, (json.dumps(build_index(), indent=1, ensure_ascii=False) + "\n").encode())
-    print(path)
+    print(write(path, (json.dumps(index, indent=1, ensure_ascii=False) + "\n").encode()))
+    if (docs := path.parents[2] / "docs").is_dir():
+        print(write(docs / "catalogue.md", render_page(index)))
 
 
 if __name__ == "__main__":
