@@ -31,9 +31,9 @@ import torch._dynamo  # the first optimiser asks for it: once here instead of in
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headwise.config.train import TrainConfig
 from headwise.runs import Run
 from headwise.runs.checkpoint import latest
+from headwise.train.config import TrainConfig
 from headwise.train.loop import train
 
 VOCAB, WIDTH, LENGTH, EXAMPLES = 20, 16, 8, 64

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from headwise.compare import compare
 from headwise.compare.cell import cells
+from headwise.compare.config import ComparisonConfig
+from headwise.compare.run import compare
 from headwise.compare.worker import work
-from headwise.config.compare import ComparisonConfig
 
 TABLE = """
 title = "Wirings"

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from headwise.compare import compare, paired
 from headwise.compare.cell import cells
-from headwise.compare.run import Pool
+from headwise.compare.estimate import paired
+from headwise.compare.run import Pool, compare
 from headwise.compare.worker import work
 from headwise.errors import UserError
 

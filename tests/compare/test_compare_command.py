@@ -5,8 +5,8 @@ import json
 import pytest
 
 from headwise.cli.main import main
-from headwise.compare import Comparison
 from headwise.compare.plot import plot
+from headwise.compare.values import Comparison
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headwise.compare import Arm, Comparison, Outcome, estimate, paired
+from headwise.compare.estimate import estimate, paired
+from headwise.compare.values import Arm, Comparison, Outcome
 from headwise.errors import UserError
 from headwise.evaluate.score import Score
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from headwise.cli.main import main
-from headwise.compare import Comparison
+from headwise.compare.config import Suite
 from headwise.compare.suites import compare_all, cost, draw
-from headwise.config.compare import Suite
+from headwise.compare.values import Comparison
 from headwise.errors import UserError
 
 

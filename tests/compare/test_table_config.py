@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwise.config.compare import SHIPPED, ComparisonConfig, Suite
+from headwise.compare.config import SHIPPED, ComparisonConfig, Suite
 from headwise.errors import UserError
 
 

@@ -1,6 +1,6 @@
 """`train.tokens` ends a run after so many target tokens, also when it is resumed between two rows of metrics."""
 
-from headwise.config.compare import ComparisonConfig
+from headwise.compare.config import ComparisonConfig
 from headwise.train.experiment import resume, train_experiment
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from headwise import catalog
+from headwise.compare.config import ComparisonConfig
 from headwise.config.base import validate
-from headwise.config.compare import ComparisonConfig
 from headwise.config.experiment import Experiment, resolved
 from headwise.errors import UserError
 from headwise.models.build import build

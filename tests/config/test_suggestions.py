@@ -14,8 +14,8 @@ from headwise.config.base import Config, Table, validate
 from headwise.config.experiment import KINDS, Experiment, resolved
 from headwise.config.suggestions import COUNTED, GUESSES, OF_KEYS, OF_NAMES, ROWS
 from headwise.config.tasks import TASKS
-from headwise.config.train import TrainConfig
 from headwise.errors import UserError
+from headwise.train.config import TrainConfig
 
 WHOLE: dict[str, Any] = {"data": {"train": "pairs.tsv"}, "train": {"steps": 1}}
 

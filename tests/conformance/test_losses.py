@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.catalog import CATALOG
-from headwise.config.data import WordsConfig
 from headwise.config.experiment import Experiment, resolved
+from headwise.data.config import WordsConfig
 from headwise.inference.trained_model import create_task
 from headwise.models.init_weights import list_projection_sizes
 from headwise.tasks import caption, classify_images, detect, task_class

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.config.data import DataConfig
 from headwise.data.batches import Batches
+from headwise.data.config import DataConfig
 from headwise.data.corpora import training_pairs
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=200).map(np.array)

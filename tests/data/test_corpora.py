@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from headwise.config.data import DataConfig
 from headwise.data import corpora
+from headwise.data.config import DataConfig
 from headwise.data.corpora import Named, load_corpus, references
 from headwise.errors import UserError
 

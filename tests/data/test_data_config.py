@@ -1,7 +1,7 @@
 import pytest
 
 from headwise.config.base import Config, slot, validate
-from headwise.config.data import TOKENISERS, CharactersConfig, DataConfig
+from headwise.data.config import TOKENISERS, CharactersConfig, DataConfig
 from headwise.errors import UserError
 
 

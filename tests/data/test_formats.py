@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from headwise.config.base import validate
-from headwise.config.data import DataConfig
+from headwise.data.config import DataConfig
 from headwise.data.corpora import load_corpus, references
 from headwise.data.read import read_pairs
 from headwise.errors import UserError

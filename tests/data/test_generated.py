@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwise.config.data import DataConfig, WordsConfig
 from headwise.data.collate import collate
+from headwise.data.config import DataConfig, WordsConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.duplication import Duplication
 from headwise.data.generated import GeneratedCorpus

@@ -3,7 +3,7 @@
 import pytest
 
 from headwise.config.base import validate
-from headwise.config.data import DataConfig
+from headwise.data.config import DataConfig
 from headwise.data.corpora import load_corpus
 from headwise.errors import UserError
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwise.config.data import TOKENISERS, DataConfig
 from headwise.data import examples
 from headwise.data import prepare as preparing
 from headwise.data.batches import Batches
 from headwise.data.collate import collate
+from headwise.data.config import TOKENISERS, DataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import prepare
 from headwise.errors import UserError

@@ -1,6 +1,6 @@
 import pytest
 
-from headwise.config.data import DataConfig
+from headwise.data.config import DataConfig
 from headwise.data.sniff import sniff
 
 ENGLISH = "A man in a blue shirt is standing on a ladder cleaning a window number {}."

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from headwise.config.data import TOKENISERS, DataConfig
 from headwise.data import corpora, examples, texts
+from headwise.data.config import TOKENISERS, DataConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples, tokenise
 from headwise.data.read import read_pairs

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode, length_penalty
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
+from headwise.decode.hypothesis import length_penalty
 
 END = 2
 

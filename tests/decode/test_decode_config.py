@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from headwise.config.base import validate
-from headwise.config.decode import DecodeConfig
+from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError
 
 
@@ -33,5 +33,5 @@ def test_a_mistake_names_the_key_and_the_way_out(data, message):
 
 
 def test_the_config_needs_no_torch():
-    code = "import sys, headwise.config.decode; sys.exit('torch' in sys.modules)"
+    code = "import sys, headwise.decode.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

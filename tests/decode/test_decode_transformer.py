@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from headwise.config.decode import DecodeConfig
-from headwise.decode import Ensemble, decode
-from headwise.decode.driver import threads
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode, threads
+from headwise.decode.ensemble import Ensemble
 from headwise.models.transformer import TransformerConfig
 
 START, END = 1, 2

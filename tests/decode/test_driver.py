@@ -4,9 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode, decode_batches, stream
-from headwise.decode.driver import batches, step_threads, threads
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import batches, decode, decode_batches, step_threads, stream, threads
 from headwise.errors import UserError
 
 SEARCHES = [

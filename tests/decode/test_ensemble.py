@@ -3,8 +3,9 @@ import math
 import pytest
 from torch import nn
 
-from headwise.config.decode import DecodeConfig
-from headwise.decode import Ensemble, decode
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
+from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 
 BEAM = DecodeConfig(beams=4, nbest=4, max_length=6)

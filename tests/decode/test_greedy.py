@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode
 from headwise.decode.beam import beam
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
 from headwise.decode.generator import Request, best
 
 END = 2

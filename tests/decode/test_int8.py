@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 
-from headwise.config.decode import DecodeConfig
-from headwise.decode import Ensemble, decode
-from headwise.decode.driver import threads
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode, threads
+from headwise.decode.ensemble import Ensemble
 from headwise.decode.int8 import Int8Head, Int8Linear, overflows, quantize
 from headwise.decode.weight_layout import to_column_major
 from headwise.errors import UserError

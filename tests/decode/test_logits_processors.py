@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
 from headwise.decode.logits_processors import forbid_repeats, penalize_repeats
 from headwise.errors import UserError
 

@@ -14,9 +14,9 @@ from headwise.blocks.residual import PreNorm
 from headwise.blocks.stack import LanguageModel
 from headwise.blocks.step_decoder import GAPS
 from headwise.catalog import CATALOG
-from headwise.config.decode import DecodeConfig
-from headwise.decode import Ensemble, decode, decode_batches
-from headwise.decode.driver import threads
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode, decode_batches, threads
+from headwise.decode.ensemble import Ensemble
 from headwise.models.ngram import NgramConfig
 from headwise.text import BOS, PAD
 

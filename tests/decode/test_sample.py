@@ -1,7 +1,7 @@
 import torch
 
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
 from headwise.decode.sample import draw
 
 END = 2

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headwise.config.data import BpeConfig
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode, stream
+from headwise.data.config import BpeConfig
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode, stream
 from headwise.decode.text import cut, decode_continuation, stream_text
 from headwise.text import BOS, EOS
 from headwise.text.normalise import PLAIN

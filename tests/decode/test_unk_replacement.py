@@ -12,9 +12,10 @@ from torch.nn.functional import pad
 import headwise
 from headwise.blocks.stack import EncoderDecoder
 from headwise.config.base import validate
-from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import resolved
-from headwise.decode import Ensemble, Hypothesis
+from headwise.decode.config import DecodeConfig
+from headwise.decode.ensemble import Ensemble
+from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.unk_replacement import align_unknown, replace_unknown
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import headwise
-from headwise.config.decode import DecodeConfig
-from headwise.decode import Ensemble, decode, stream
-from headwise.decode.driver import threads
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode, stream, threads
+from headwise.decode.ensemble import Ensemble
 from headwise.decode.window import SlidingWindow, with_window
 from headwise.text import BOS
 

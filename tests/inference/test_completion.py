@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from headwise.config.data import BpeConfig
+from headwise.data.config import BpeConfig
 from headwise.inference.completion import Completer, pieces
 from headwise.models.ngram import NgramConfig
 from headwise.text import BOS, EOS, UNK

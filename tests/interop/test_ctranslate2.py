@@ -8,16 +8,16 @@ import ctranslate2
 import pytest
 import torch
 
-from headwise.config.data import DataConfig
-from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import Experiment
-from headwise.config.train import TrainConfig
-from headwise.decode import decode
+from headwise.data.config import DataConfig
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.ctranslate2 import CTranslate2Engine, can_express, export_ctranslate2
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, SPECIALS
+from headwise.train.config import TrainConfig
 
 SMALL = {"width": 32, "heads": 4, "encoder": {"depth": 2}, "decoder": {"depth": 2}}
 SOURCE, TARGET = [5, 6, 7, 8, 9, 12, 18, EOS], [7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 9, EOS]

@@ -10,8 +10,8 @@ import torch
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 from transformers.utils import logging
 
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.read import read_folder

@@ -12,9 +12,10 @@ from headwise import UserError
 from headwise.blocks.record import collect
 from headwise.blocks.stack import EncoderDecoder, parameters
 from headwise.blocks.stream import Context
-from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import resolved
-from headwise.decode import Ensemble, decode
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
+from headwise.decode.ensemble import Ensemble
 from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words

@@ -13,7 +13,7 @@ from nltk.lm.models import InterpolatedLanguageModel
 from nltk.util import everygrams
 
 from headwise.config.base import validate
-from headwise.config.decode import DecodeConfig
+from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.models.ngram import NgramConfig

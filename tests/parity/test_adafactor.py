@@ -6,9 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.optimization import Adafactor as Peer
 
-from headwise.config.train import Adafactor
 from headwise.testing import assert_parity
-from headwise.train.optim import update
+from headwise.train.optim import AdafactorConfig, update
 from headwise.train.schedules import Constant, RelativeStep
 
 STEPS, LR = 100, 0.02
@@ -56,7 +55,7 @@ def test_adafactor_is_that_of_transformers(beta1, relative, form, weight_decay):
     slow = 1.0 if relative else 0.5  # theirs has no pace of relative steps
     ours.head.weight.pace = slow  # type: ignore[assignment]
     settings = {name: value for name, value in form.items() if name != "warmup_init"}
-    optimizer = Adafactor(beta1=beta1, weight_decay=weight_decay, **settings).build(ours)
+    optimizer = AdafactorConfig(beta1=beta1, weight_decay=weight_decay, **settings).build(ours)
     rate = (RelativeStep(warmup_init=form.get("warmup_init", False)) if relative else Constant(lr=LR)).build()
 
     matrices = {"mix.0.weight", "experts", "head.weight"}  # what weight decay reaches

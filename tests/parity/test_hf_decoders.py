@@ -20,8 +20,8 @@ from transformers import (
 from transformers.utils import logging
 
 from headwise.blocks.record import collect
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.models.build import build

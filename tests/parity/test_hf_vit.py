@@ -21,7 +21,6 @@ from headwise.blocks.stream import Context
 from headwise.catalog import MODELS
 from headwise.cli.main import main
 from headwise.config.experiment import resolved
-from headwise.config.images import ImagesConfig
 from headwise.interop import from_hf, to_hf
 from headwise.interop.hf.files import open_weights
 from headwise.interop.hf.read import read_folder
@@ -30,6 +29,7 @@ from headwise.testing import assert_parity
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.train.experiment import train_experiment
+from headwise.vision.config import ImagesConfig
 from headwise.vision.pixels import Pixels
 
 logging.disable_progress_bar()

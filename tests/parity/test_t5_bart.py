@@ -13,8 +13,8 @@ from transformers.utils import logging
 
 from headwise import UserError
 from headwise.blocks.stream import Context
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.testing import assert_parity

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from headwise.compare.config import ComparisonConfig, Suite
 from headwise.config.base import validate
-from headwise.config.compare import ComparisonConfig, Suite
 from headwise.config.experiment import Experiment
-from headwise.config.scaling import ScalingConfig
 from headwise.errors import UserError
 from headwise.runs import Run, find, summary
 from headwise.runs.checkpoint import Checkpoint, latest, read, save, weights
 from headwise.runs.manifest import Damaged, seal
+from headwise.scaling.config import ScalingConfig
 from headwise.studio.run_history import history, rows, samples
 from headwise.studio.run_registry import Shelf
 from headwise.utils.files import write

@@ -3,10 +3,10 @@ import sys
 
 import pytest
 
-from headwise.config.train import TrainConfig
 from headwise.errors import UserError
 from headwise.runs import Run, find, summary
 from headwise.runs.checkpoint import Checkpoint, save
+from headwise.train.config import TrainConfig
 
 CONFIG = TrainConfig(steps=3)
 
@@ -62,5 +62,5 @@ def test_runs_are_listed_with_what_they_reached(tmp_path):
 
 
 def test_looking_at_runs_does_not_load_torch():
-    code = "import sys, headwise.runs, headwise.config.train; print('torch' in sys.modules)"
+    code = "import sys, headwise.runs, headwise.train.config; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

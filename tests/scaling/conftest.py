@@ -7,7 +7,7 @@ import pytest
 
 from headwise.compare.cell import cells
 from headwise.compare.worker import work
-from headwise.config.scaling import ScalingConfig
+from headwise.scaling.config import ScalingConfig
 
 LADDER = """
 title = "Three sizes"

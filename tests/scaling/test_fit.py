@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from headwise.scaling import Relation, floored, straight
+from headwise.scaling.fit import floored, straight
 from headwise.scaling.resample import interval, resampled
-from headwise.scaling.values import QUANTITIES
+from headwise.scaling.values import QUANTITIES, Relation
 
 SIZES = np.geomspace(1e4, 1e6, 7)
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from headwise.scaling import Rung, Scaling, relations
 from headwise.scaling.plot import plot
 from headwise.scaling.render import rows
+from headwise.scaling.run import relations
+from headwise.scaling.values import Rung, Scaling
 
 A, B = 0.4, 0.3
 SIZES = np.geomspace(1e4, 1e6, 9)

@@ -9,10 +9,10 @@ import pytest
 from headwise.cli.main import main
 from headwise.compare.cell import cells
 from headwise.compare.worker import work
-from headwise.config.scaling import ScalingConfig
-from headwise.scaling import Scaling, scaling
+from headwise.scaling.config import ScalingConfig
 from headwise.scaling.render import notes, text
-from headwise.scaling.run import parameters
+from headwise.scaling.run import parameters, scaling
+from headwise.scaling.values import Scaling
 
 SHIPPED = Path(__file__).parents[2] / "experiments" / "scaling"
 

@@ -9,9 +9,9 @@ from torch.testing import assert_close
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.config.augment import AdversarialConfig
-from headwise.config.images import ImagesConfig
 from headwise.models.vit import ViTConfig
 from headwise.tasks.adversarial import hardened
+from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
 from headwise.vision.frequency import energy_above
 

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from headwise.config.base import validate
-from headwise.config.data import WordsConfig
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.tasks import TASKS, CaptionConfig
-from headwise.config.train import TrainConfig
+from headwise.data.config import WordsConfig
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.models.captioner import SIZES, CaptionerConfig
 from headwise.tasks.caption import Caption, pairs_of, words
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
 from headwise.vision.scenes import scenes

@@ -8,12 +8,12 @@ from PIL import Image
 from headwise.blocks.detection import Detections
 from headwise.config.base import validate
 from headwise.config.tasks import TASKS, DetectConfig
-from headwise.config.train import TrainConfig
 from headwise.errors import UserError
 from headwise.models.detr import SIZES, DetrConfig
 from headwise.tasks.detect import Detect, classes, describe_boxes, flipped
 from headwise.tasks.detection_loss import Objects
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.vision.boxes import Boxes, to_centred
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels

@@ -14,10 +14,10 @@ from headwise import UserError
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.cli.main import main
-from headwise.config.train import TrainConfig
 from headwise.inspect.expert_load import loads, picture, table
 from headwise.runs import Run
 from headwise.tasks.base import learn as loss_of
+from headwise.train.config import TrainConfig
 from headwise.train.learner import Learner
 
 EXPERTS = {"count": 4, "drop": True}

@@ -9,9 +9,8 @@ import torch
 
 from headwise.catalog import MODELS
 from headwise.config.base import validate
-from headwise.config.data import CharactersConfig, DataConfig
 from headwise.config.tasks import LanguageModelConfig
-from headwise.config.train import TrainConfig
+from headwise.data.config import CharactersConfig, DataConfig
 from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.models.ngram import NgramConfig
@@ -20,6 +19,7 @@ from headwise.tasks.language_model import LanguageModelTask
 from headwise.text import BOS, EOS
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
+from headwise.train.config import TrainConfig
 
 TEXT = "to be or not to be, that is the question: whether it is nobler to be or not to be "
 

@@ -8,7 +8,6 @@ from torch import nn
 import headwise
 from headwise.config.tasks import TransduceConfig
 from headwise.config.teaching import OWN_INPUTS, Linear
-from headwise.config.train import TrainConfig
 from headwise.data.collate import collate
 from headwise.data.examples import Examples
 from headwise.runs import Run
@@ -19,6 +18,7 @@ from headwise.tasks.transduce import Transduce
 from headwise.text import BOS, PAD
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
+from headwise.train.config import TrainConfig
 from headwise.train.loop import train
 
 VOCAB = 12

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from headwise.config.tasks import LanguageModelConfig
-from headwise.config.train import TrainConfig
 from headwise.data.examples import Examples
 from headwise.models.transformer_xl import SIZES, TransformerXLConfig
 from headwise.runs import Run
@@ -21,6 +20,7 @@ from headwise.tasks.language_model import LanguageModelTask
 from headwise.text import BOS, EOS
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
+from headwise.train.config import TrainConfig
 from headwise.train.loop import train
 
 TEXT = "to be or not to be, that is the question: whether it is nobler to be or not to be "

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import headwise
-from headwise.config.data import DataConfig, WordsConfig
 from headwise.config.experiment import resolved
 from headwise.config.tasks import TagConfig
+from headwise.data.config import DataConfig, WordsConfig
 from headwise.errors import UserError
 from headwise.models.hmm import HmmConfig
 from headwise.models.transformer import TransformerConfig

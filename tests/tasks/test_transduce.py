@@ -6,8 +6,8 @@ from math import exp
 import pytest
 import torch
 
-from headwise.config.data import BpeConfig, CharactersConfig
 from headwise.config.tasks import TransduceConfig
+from headwise.data.config import BpeConfig, CharactersConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.tasks import TASKS, task_class
 from headwise.tasks.transduce import Transduce

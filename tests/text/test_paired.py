@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwise.config.data import BytesConfig
+from headwise.data.config import BytesConfig
 from headwise.text import EOS
 from headwise.text.normalise import Normaliser
 from headwise.text.paired import Paired

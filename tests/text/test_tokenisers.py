@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.config.data import TOKENISERS
+from headwise.data.config import TOKENISERS
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.normalise import PLAIN, Normaliser

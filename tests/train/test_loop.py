@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from headwise.config.train import OPTIMIZERS, TrainConfig
 from headwise.errors import UserError
 from headwise.runs import Run
 from headwise.runs.checkpoint import latest, read, restore, weights
+from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.loop import Metric, train
 
 CONFIG = TrainConfig(

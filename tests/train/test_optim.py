@@ -8,15 +8,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer, RMSprop
 
-from headwise.config.train import OPTIMIZERS, Adafactor, AdamW, TrainConfig
 from headwise.testing import assert_parity
+from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.learner import Learner
-from headwise.train.optim import adam, dump, group_parameters, load, update
+from headwise.train.optim import AdafactorConfig, AdamWConfig, adam, dump, group_parameters, load, update
 
 BETAS, EPS = (0.9, 0.98), 1e-9
 RATE = 0.01
-TABLE = {kind: config().build for kind, config in OPTIMIZERS.loaded.items()}
-TABLE["adafactor, beta1"] = Adafactor(beta1=0.9, weight_decay=0.1).build
+TABLE = {kind: OPTIMIZERS[kind]().build for kind in OPTIMIZERS.names}
+TABLE["adafactor, beta1"] = AdafactorConfig(beta1=0.9, weight_decay=0.1).build
 # no kinds of the table, but what a new one may be: with and without torch's fused form
 BUILD = TABLE | {
     name: lambda model, make=make: make(group_parameters(model, 0.1, decay_embeddings=False), lr=0.0)
@@ -253,7 +253,7 @@ def test_biases_norms_and_embeddings_are_not_decayed(kind):
 
 def test_dumped_state_goes_to_the_same_parameters_however_groups_are_cut():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
-    first, second = adam(model, BETAS, EPS), AdamW(weight_decay=0.1).build(model)
+    first, second = adam(model, BETAS, EPS), AdamWConfig(weight_decay=0.1).build(model)
     backward(model)
     update(first, torch.tensor(1.0), 0.01, 0.0)
     load(second, model, dump(first, model))
@@ -264,7 +264,7 @@ def test_dumped_state_goes_to_the_same_parameters_however_groups_are_cut():
 @pytest.mark.parametrize(("shape", "numbers"), [((30, 20), 50), ((20,), 20), ((4, 30, 20), 4 * 50), ((), 1)])
 def test_adafactor_keeps_rows_and_columns_of_a_matrix(shape, numbers):
     model = nn.ParameterList([nn.Parameter(torch.randn(shape))])
-    optimizer = Adafactor().build(model)
+    optimizer = AdafactorConfig().build(model)
     model[0].square().sum().backward()
     update(optimizer, torch.tensor(1.0), RATE, 0.0)
     state = optimizer.state[model[0]]

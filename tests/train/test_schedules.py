@@ -3,8 +3,8 @@ from math import cos, pi, sqrt
 import pytest
 
 from headwise.config.base import validate
-from headwise.config.train import TrainConfig
 from headwise.errors import UserError
+from headwise.train.config import TrainConfig
 from headwise.train.schedules import SCHEDULES, Wsd, constant, cosine, inverse_sqrt, linear, noam, relative_step, wsd
 
 

@@ -1,8 +1,9 @@
 import pytest
 
 from headwise.config.base import validate
-from headwise.config.train import AdamW, TrainConfig
 from headwise.errors import UserError
+from headwise.train.config import TrainConfig
+from headwise.train.optim import AdamWConfig
 from headwise.train.schedules import Cosine, Noam
 
 
@@ -31,7 +32,7 @@ def test_a_wrong_setting_is_named(wrong, sentence):
 
 def test_slots_take_names_and_tables_and_survive_a_round_trip():
     config = TrainConfig(minutes=1.5, optimizer={"kind": "adamw", "weight_decay": 0.1}, schedule="cosine")
-    assert config.optimizer == AdamW(weight_decay=0.1)
+    assert config.optimizer == AdamWConfig(weight_decay=0.1)
     assert config.schedule == Cosine()
     assert TrainConfig(**config.model_dump(mode="json")) == config
 

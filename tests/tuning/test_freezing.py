@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from headwise import UserError, build
-from headwise.config.tuning import TuningConfig
+from headwise.tuning.config import TuningConfig
 from headwise.tuning.freezing import size, tune
 
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from headwise import UserError, build
-from headwise.config.decode import DecodeConfig
-from headwise.config.tuning import LoraConfig, TuningConfig
+from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.int8 import quantize
 from headwise.decode.weight_layout import to_column_major
 from headwise.testing import assert_parity
+from headwise.tuning.config import LoraConfig, TuningConfig
 from headwise.tuning.freezing import tune
 from headwise.tuning.lora import LowRank, adapt, merge
 

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 import headwise
 from headwise import UserError
-from headwise.config.data import DataConfig
 from headwise.config.experiment import Experiment
-from headwise.config.train import TrainConfig
+from headwise.data.config import DataConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
+from headwise.train.config import TrainConfig
 from headwise.tuning.swap import self_attentions
 
 LETTERS = Characters("abcdefgh")

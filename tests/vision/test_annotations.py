@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headwise.config.images import ImagesConfig
 from headwise.errors import UserError
+from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headwise.config.images import ImagesConfig
 from headwise.errors import UserError
 from headwise.vision import image_index
+from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
 from headwise.vision.decode import Damaged
 from headwise.vision.image_index import ImageFiles
@@ -255,7 +255,7 @@ def test_digits_are_there_without_any_file(tmp_path):
 
 def test_digits_need_no_import_of_their_package(tmp_path):
     script = (
-        "import sys; from headwise.config.images import ImagesConfig; from headwise.vision.corpora import load_images\n"
+        "import sys; from headwise.vision.config import ImagesConfig; from headwise.vision.corpora import load_images\n"
         "load_images(ImagesConfig(name='digits', cache=sys.argv[1])); assert 'sklearn' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True)

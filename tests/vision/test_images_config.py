@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from headwise.config.base import validate
-from headwise.config.images import ImagesConfig
 from headwise.errors import UserError
+from headwise.vision.config import ImagesConfig
 
 
 def test_a_size_is_one_side_or_rows_and_columns():

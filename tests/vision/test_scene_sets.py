@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwise.config.images import ImagesConfig
 from headwise.vision import scene_sets
+from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
 from headwise.vision.images import Images
 from headwise.vision.scene_sets import kept

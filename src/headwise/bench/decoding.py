@@ -14,8 +14,9 @@ import torch
 
 from headwise.bench.jobs import DecodeJob
 from headwise.blocks.stack import EncoderDecoder
-from headwise.config.decode import DecodeConfig
-from headwise.decode import Hypothesis, decode
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
+from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.int8 import quantize
 from headwise.decode.int8_screen import for_cpu
 from headwise.models.transformer import TransformerConfig

@@ -10,8 +10,8 @@ import torch
 from headwise.bench.gpt import ours, theirs
 from headwise.bench.jobs import GenerateJob
 from headwise.blocks.stack import LanguageModel
-from headwise.config.decode import DecodeConfig
-from headwise.decode import decode
+from headwise.decode.config import DecodeConfig
+from headwise.decode.driver import decode
 from headwise.decode.int8 import quantize
 from headwise.decode.int8_screen import for_cpu
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK

@@ -13,7 +13,7 @@ from headwise.errors import UserError
 
 if TYPE_CHECKING:
     from headwise.config.augment import AugmentationConfig
-    from headwise.config.images import ImagesConfig
+    from headwise.vision.config import ImagesConfig
 
 
 def augment(
@@ -60,8 +60,8 @@ def chosen(
     """The images and augmentations that are meant, and what they are called."""
     from headwise.config.base import validate
     from headwise.config.experiment import Experiment, parse_changes
-    from headwise.config.images import ImagesConfig
     from headwise.config.tasks import ClassifyImagesConfig
+    from headwise.vision.config import ImagesConfig
 
     if what[0].endswith(".toml"):
         if len(what) > 1 or data:

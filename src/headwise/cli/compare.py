@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from headwise.cli.common import Changes, With, say, warnings_to_stderr
 
 if TYPE_CHECKING:
-    from headwise.config.compare import Suite
+    from headwise.compare.config import Suite
 
 
 def compare(
@@ -48,7 +48,7 @@ def compare(
         A TOML file, or the name of a table that comes with Headwise.
     """
     warnings_to_stderr()
-    from headwise.config.compare import Suite
+    from headwise.compare.config import Suite
     from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
@@ -74,7 +74,7 @@ def compare(
 
 def _print_states(suite: Suite, runs: Path) -> None:
     from headwise.compare.cell import cells
-    from headwise.config.compare import Budget
+    from headwise.compare.config import Budget
 
     several = len(suite.tables) > 1
     listed = [

@@ -114,7 +114,7 @@ def _check(
 def _seeing(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
     """The same with other images: the test part of a named set, or all of a folder."""
     from headwise.config.base import validate
-    from headwise.config.images import ImagesConfig
+    from headwise.vision.config import ImagesConfig
 
     if len(data) > 1:
         raise UserError("--data: give one set of images by name, or one folder with a folder for each class")
@@ -124,7 +124,7 @@ def _seeing(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
 
 
 def _read(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
-    from headwise.config.data import UNPAIRED
+    from headwise.data.config import UNPAIRED
     from headwise.data.read import read_pairs
 
     data, kind = loaded.experiment.data, loaded.task.kind

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from headwise.cli.common import Changes, With, say, warnings_to_stderr
 
 if TYPE_CHECKING:
-    from headwise.config.scaling import ScalingConfig
+    from headwise.scaling.config import ScalingConfig
 
 
 def scaling(
@@ -44,7 +44,7 @@ def scaling(
         A TOML file.
     """
     warnings_to_stderr()
-    from headwise.config.scaling import ScalingConfig
+    from headwise.scaling.config import ScalingConfig
     from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import Field
 
+from headwise.compare.config import ComparisonConfig
 from headwise.compare.values import Outcome
 from headwise.config.base import Config
-from headwise.config.compare import ComparisonConfig
 from headwise.config.experiment import Experiment, resolved
 from headwise.errors import UserError
 from headwise.runs import Run

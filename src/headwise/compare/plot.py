@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headwise.compare.config import Published
 from headwise.compare.estimate import estimate
 from headwise.compare.values import Comparison
-from headwise.config.compare import Published
 from headwise.errors import UserError
 from headwise.inspect.files import check_ending, figure
 

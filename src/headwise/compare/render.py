@@ -9,9 +9,9 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from headwise.compare.config import Published
 from headwise.compare.estimate import Estimate, estimate, paired
 from headwise.compare.values import Arm, Comparison, Outcome
-from headwise.config.compare import Published
 
 MEANS: dict[str, tuple[Callable[[Outcome], float | None], Callable[[float], str]]] = {
     "parameters": (lambda outcome: outcome.parameters, lambda number: f"{number:,.0f}"),

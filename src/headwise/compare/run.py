@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from headwise.compare.cell import Cell, cells
+from headwise.compare.config import ComparisonConfig
 from headwise.compare.progress import Progress, make_progress
 from headwise.compare.values import Arm, Comparison
-from headwise.config.compare import ComparisonConfig
 from headwise.utils.cpu import cores
 from headwise.utils.files import open_regular, writing
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from headwise.compare import render
 from headwise.compare.cell import cells
+from headwise.compare.config import Suite
 from headwise.compare.estimate import estimate
 from headwise.compare.labels import label, spread
 from headwise.compare.plot import DOT, INTERVAL, TICK, plot
 from headwise.compare.run import RUNS, compare
 from headwise.compare.values import Comparison
-from headwise.config.compare import Suite
 from headwise.errors import UserError
 from headwise.inspect.files import check_ending, figure
 

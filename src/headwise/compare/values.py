@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwise.config.compare import LOWER, Published
+from headwise.compare.config import LOWER, Published
 from headwise.errors import UserError, nearest
 from headwise.evaluate.score import Score
 from headwise.utils.files import read_json, write

@@ -13,15 +13,15 @@ from headwise.blocks.tables import PARTS, POSITIONS, WIRINGS
 from headwise.catalog import MODELS
 from headwise.config import suggestions
 from headwise.config.base import Config, FolderName, Problems, Table, merge, slot, validate
-from headwise.config.data import DATA, TOKENISERS, CharactersConfig
-from headwise.config.decode import DecodeConfig
-from headwise.config.images import ImagesConfig  # noqa: F401  (enters itself in the table of data)
 from headwise.config.tasks import TASKS, TransduceConfig
-from headwise.config.train import OPTIMIZERS, TrainConfig
-from headwise.config.tuning import TuningConfig, inherited
+from headwise.data.config import DATA, TOKENISERS, CharactersConfig
+from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError, nearest
+from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.schedules import SCHEDULES
+from headwise.tuning.config import TuningConfig, inherited
 from headwise.utils.files import parse_toml
+from headwise.vision.config import ImagesConfig  # noqa: F401  (enters itself in the table of data)
 
 if TYPE_CHECKING:
     AnyTask: TypeAlias = Any

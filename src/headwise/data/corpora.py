@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from headwise.config.base import validate
-from headwise.config.data import UNPAIRED, DataConfig
 from headwise.data.cache import cache_root
+from headwise.data.config import UNPAIRED, DataConfig
 from headwise.data.duplication import Duplication
 from headwise.data.generated import GeneratedCorpus, configured
 from headwise.data.listops import ListOps

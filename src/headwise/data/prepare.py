@@ -12,9 +12,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from headwise.config.data import DataConfig, TokeniserConfig
 from headwise.data import examples as ex
 from headwise.data.cache import cache_root, cached
+from headwise.data.config import DataConfig, TokeniserConfig
 from headwise.data.corpora import Corpus, load_corpus
 from headwise.data.examples import Examples
 from headwise.data.read import Pair

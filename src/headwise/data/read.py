@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, zip_longest
 from pathlib import Path, PurePosixPath
 
-from headwise.config.data import UNPAIRED
+from headwise.data.config import UNPAIRED
 from headwise.data.lines import decoded, read_lines, reading
 from headwise.data.table import Columns, read_table
 from headwise.data.texts import Pair, find, read_texts, whole

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
-from headwise.config.data import TOKENISERS, DataConfig, TokeniserConfig
+from headwise.data.config import TOKENISERS, DataConfig, TokeniserConfig
 from headwise.data.corpora import training_pairs
 
 SAMPLE = 20_000  # pairs looked at closely; the others are counted

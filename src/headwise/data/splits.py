@@ -8,7 +8,7 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from headwise.config.data import UNPAIRED
+from headwise.data.config import UNPAIRED
 from headwise.data.read import Pair, read_pairs
 from headwise.data.table import Columns
 from headwise.data.texts import Continuation, read_texts

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from headwise.blocks.stack import EncoderDecoder
-from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.tasks.base import get_device

@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.decode.beam import beam
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.generator import Generator, Request, Source, Stepper, length
 from headwise.decode.greedy import greedy, most_probable
 from headwise.decode.hypothesis import Hypothesis

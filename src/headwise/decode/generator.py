@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.config.decode import DecodeConfig
+from headwise.decode.config import DecodeConfig
 from headwise.decode.logits_processors import HistoryProcessors, LogitsProcessors
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD

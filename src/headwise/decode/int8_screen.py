@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.stack import GenerativeModel
-from headwise.config.decode import DecodeConfig
+from headwise.decode.config import DecodeConfig
 from headwise.decode.int8 import packed
 from headwise.decode.weight_layout import to_column_major
 from headwise.text import BOS, PAD

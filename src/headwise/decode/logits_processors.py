@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headwise.config.decode import DecodeConfig
+from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError
 from headwise.text import PAD
 from headwise.text.base import Tokeniser

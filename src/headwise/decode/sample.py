@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.config.decode import DecodeConfig
+from headwise.decode.config import DecodeConfig
 from headwise.decode.generator import Generator, Request, Source, best, length
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.token_loop import PickToken, run_token_loop

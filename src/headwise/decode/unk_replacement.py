@@ -15,8 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from headwise.blocks.record import record
 from headwise.blocks.stack import EncoderDecoder
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.data.read import read_pairs
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import batches, eval_mode
 from headwise.decode.generator import Request
 from headwise.decode.hypothesis import Hypothesis

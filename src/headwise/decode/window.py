@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.config.decode import DecodeConfig
+from headwise.decode.config import DecodeConfig
 from headwise.decode.generator import Generator, Source, length
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from headwise.config.decode import DecodeConfig
+from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import eval_mode
 from headwise.decode.generator import Generator, Request, Stepper
 from headwise.text import UNK

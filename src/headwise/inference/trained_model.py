@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from headwise.config.base import validate
-from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import Experiment, resolved
-from headwise.config.tuning import TuningConfig
 from headwise.data.read import Pair
 from headwise.data.word_pieces import words
+from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
 from headwise.decode.text import decode_continuation
@@ -27,6 +26,7 @@ from headwise.runs.checkpoint import Checkpoint, check_finite, restore, save, un
 from headwise.tasks import task_class
 from headwise.tasks.base import Evaluation, Task, get_device
 from headwise.text.tokenisers import Tokenisers
+from headwise.tuning.config import TuningConfig
 from headwise.tuning.lora import adapt, merge
 
 if TYPE_CHECKING:

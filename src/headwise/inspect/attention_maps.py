@@ -9,7 +9,7 @@ from torch import nn
 
 from headwise.blocks.record import record
 from headwise.blocks.stack import EncoderDecoder, LanguageModel
-from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.config.decode import GREEDY
 from headwise.data.corpora import references
 from headwise.data.read import Pair
+from headwise.decode.config import GREEDY
 from headwise.decode.driver import batches, eval_mode
 from headwise.decode.generator import Generator, Request
 from headwise.errors import UserError

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwise.config.data import DataConfig
 from headwise.config.experiment import Experiment
 from headwise.config.tasks import LanguageModelConfig
-from headwise.config.train import TrainConfig
+from headwise.data.config import DataConfig
 from headwise.errors import UserError
 from headwise.models.ngram import BackoffConfig
 from headwise.ngram.arpa import from_arpa, to_arpa
@@ -16,6 +15,7 @@ from headwise.ngram.backoff import Backoff
 from headwise.text import SPECIALS
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Words
+from headwise.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.hypothesis import Hypothesis, rank_hypotheses, score_hypothesis
 from headwise.errors import UserError
 from headwise.interop.ctranslate2_spec import can_express, specification

@@ -7,11 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from headwise.config.data import DataConfig
-from headwise.config.decode import DecodeConfig
 from headwise.config.experiment import Experiment
-from headwise.config.images import ImagesConfig
-from headwise.config.train import TrainConfig
+from headwise.data.config import DataConfig
+from headwise.decode.config import DecodeConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
@@ -20,6 +18,8 @@ from headwise.interop.hf.read import Imported
 from headwise.interop.hf.write import write_folder
 from headwise.models.pictured import ImageModelConfig
 from headwise.text.hf import HfTokeniser
+from headwise.train.config import TrainConfig
+from headwise.vision.config import ImagesConfig
 from headwise.vision.named_sets import UNKNOWN
 
 CONTEXT = 1024  # tokens that are read at once in evaluation, of models that could read more

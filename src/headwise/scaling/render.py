@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from headwise.compare.render import print_markdown, print_text, scaled
-from headwise.config.scaling import FEWEST
+from headwise.scaling.config import FEWEST
 from headwise.scaling.values import FORMS, Fit, Relation, Scaling
 
 HEADER = ["law", "form", "points", "decades", "exponent", "floor", "misfit", "Kaplan et al. 2020"]

@@ -12,9 +12,9 @@ from headwise.compare.progress import Progress
 from headwise.compare.run import compare
 from headwise.compare.values import Arm
 from headwise.config.experiment import Experiment
-from headwise.config.scaling import ScalingConfig
 from headwise.errors import UserError
 from headwise.runs import Run
+from headwise.scaling.config import ScalingConfig
 from headwise.scaling.fit import Floats
 from headwise.scaling.frontier import frontier
 from headwise.scaling.resample import resampled
@@ -31,7 +31,7 @@ def scaling(
     parts: Iterable[str | Path] = (),
     show: Progress | None = None,
 ) -> Scaling:
-    """Train what is not yet there, as `headwise.compare.compare` does, and fit the laws."""
+    """Train what is not yet there, as `headwise.compare.run.compare` does, and fit the laws."""
     sizes = parameters(config)
     found = compare(config.comparison, runs, jobs=jobs, parts=parts, show=show)
     rungs = []

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from headwise.config.scaling import FEWEST
+from headwise.scaling.config import FEWEST
 from headwise.scaling.fit import Floats, Law, floored, straight
 from headwise.scaling.resample import interval
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from headwise.compare.cell import OUTCOME
+from headwise.compare.config import SHIPPED, ComparisonConfig, Published, Suite
 from headwise.compare.estimate import Estimate, estimate
 from headwise.compare.render import notes, rows
 from headwise.compare.values import Arm, Comparison, Outcome
-from headwise.config.compare import SHIPPED, ComparisonConfig, Published, Suite
 from headwise.errors import UserError, nearest
 from headwise.runs import Run
 from headwise.studio.run_history import finite

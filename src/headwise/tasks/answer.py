@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
-from headwise.config.data import DataConfig, TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.data.collate import PairBatch
+from headwise.data.config import DataConfig, TokeniserConfig
 from headwise.data.corpora import references
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.answers import exact_match, overlap
 from headwise.tasks.base import Evaluation, Task, eval_mode, get_device

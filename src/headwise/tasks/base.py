@@ -18,19 +18,19 @@ from headwise.blocks.attention.hard import HardAttention, others, reinforce_loss
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.config.base import Config
-from headwise.config.data import TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.model import ModelConfig
-from headwise.config.train import TrainConfig
 from headwise.data.batches import Batches
 from headwise.data.collate import PairBatch, collate
+from headwise.data.config import TokeniserConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import eval_mode as unmoved
 from headwise.evaluate.score import Score
 from headwise.text import PAD
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.train.state import Metric
 
 

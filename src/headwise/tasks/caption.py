@@ -13,14 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
-from headwise.config.data import TokeniserConfig
-from headwise.config.decode import DecodeConfig
-from headwise.config.images import ImagesConfig
-from headwise.config.train import TrainConfig
 from headwise.data.collate import PairBatch
+from headwise.data.config import TokeniserConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
+from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
@@ -31,6 +29,8 @@ from headwise.tasks.transduce import Transduce
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
+from headwise.vision.config import ImagesConfig
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
 

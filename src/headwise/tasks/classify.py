@@ -8,13 +8,12 @@ from typing import Any
 from torch import nn
 
 from headwise.blocks.heads import Loss
-from headwise.config.data import DataConfig, LabelsConfig, TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
-from headwise.config.train import TrainConfig
 from headwise.data.collate import PairBatch
+from headwise.data.config import DataConfig, LabelsConfig, TokeniserConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError, nearest
 from headwise.evaluate.agreement import f1_of, matthews
 from headwise.evaluate.labels import Labels, accuracy_by_text, confusion, macro_f1
@@ -23,6 +22,7 @@ from headwise.tasks.base import Evaluation, Task, eval_mode, get_device
 from headwise.tasks.tag import batches
 from headwise.text import EOS, UNK
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.train.state import Metric
 
 Scorer = Callable[[Labels, Labels, int], Score]  # outputs, references, resamples

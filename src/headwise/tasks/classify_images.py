@@ -12,11 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
-from headwise.config.data import TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
-from headwise.config.images import ImagesConfig
-from headwise.config.train import TrainConfig
+from headwise.data.config import TokeniserConfig
 from headwise.data.prepare import Prepared
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.labels import confusion
 from headwise.tasks.adversarial import hardened
@@ -27,8 +25,10 @@ from headwise.text import UNK
 from headwise.text.base import Tokeniser
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
+from headwise.train.config import TrainConfig
 from headwise.train.state import Metric
 from headwise.vision.batches import ImageBatch, ImageData
+from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels

@@ -10,15 +10,14 @@ import numpy as np
 from torch import nn
 
 from headwise.blocks.heads import Loss
-from headwise.config.data import DataConfig, TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.model import ModelConfig
-from headwise.config.train import TrainConfig
 from headwise.data.collate import PairBatch
+from headwise.data.config import DataConfig, TokeniserConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
 from headwise.data.spans import SENTINELS, Spans, spans
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
@@ -28,6 +27,7 @@ from headwise.tasks.language_model import LanguageModelTask, beginnings
 from headwise.tasks.mask_filling import MASK, FilledMask, fill_masks, masked_ids
 from headwise.tasks.transduce import AT_ONCE, likelihoods
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.train.state import Metric
 
 

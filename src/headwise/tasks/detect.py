@@ -13,11 +13,9 @@ from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect, record
-from headwise.config.data import TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
-from headwise.config.images import ImagesConfig
-from headwise.config.train import TrainConfig
+from headwise.data.config import TokeniserConfig
 from headwise.data.prepare import Prepared
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.precision import Found, precisions
 from headwise.tasks.base import Evaluation, eval_mode, get_device
@@ -25,10 +23,12 @@ from headwise.tasks.classify_images import ClassifyImages, batches, prepared
 from headwise.tasks.detection_loss import Objects, detection_loss
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
+from headwise.train.config import TrainConfig
 from headwise.train.state import Metric
 from headwise.utils.extras import needed_for
 from headwise.vision.batches import ImageBatch, ImageData
 from headwise.vision.boxes import Boxes, to_corners
+from headwise.vision.config import ImagesConfig
 from headwise.vision.decode import window
 from headwise.vision.images import Images
 

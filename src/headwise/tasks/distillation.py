@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.config.tuning import folder_of
 from headwise.errors import UserError
+from headwise.tuning.config import folder_of
 from headwise.vision.pixels import Pixels
 
 Distance = Callable[[Tensor, Tensor, float], Tensor]

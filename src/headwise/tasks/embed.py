@@ -9,11 +9,11 @@ import numpy as np
 from torch import nn
 
 from headwise.blocks.heads import Loss
-from headwise.config.data import DataConfig, TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.data.config import DataConfig, TokeniserConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.score import Score

@@ -10,11 +10,11 @@ from torch import nn
 from headwise.blocks.heads import Loss, Pooler
 from headwise.blocks.pool import Pool
 from headwise.blocks.readers import TextEncoder
-from headwise.config.data import DataConfig, TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
+from headwise.data.config import DataConfig, TokeniserConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.tasks.base import Evaluation, Task
 from headwise.text.tokenisers import Tokenisers

@@ -11,16 +11,15 @@ from torch import Tensor, nn
 from headwise.blocks.heads import Loss
 from headwise.blocks.mixers.recurrent import Recurrent
 from headwise.blocks.segment_memory import SegmentMemory
-from headwise.config.data import DataConfig, TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.model import ModelConfig
-from headwise.config.train import TrainConfig
 from headwise.data.blocks import Blocks, TextBatch
+from headwise.data.config import DataConfig, TokeniserConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.packing import Packed
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
 from headwise.data.streams import Streams
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
@@ -28,6 +27,7 @@ from headwise.ngram.backoff import Backoff
 from headwise.tasks.base import Evaluation, Sample, Task, eval_mode, first, get_device, per_token
 from headwise.text import PAD
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.train.state import Metric
 
 OPENING = 24  # tokens of a text that a sample goes on with

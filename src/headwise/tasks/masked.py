@@ -15,14 +15,13 @@ from torch import Tensor, nn
 from headwise.blocks.heads import Loss
 from headwise.blocks.readers import MaskedLanguageModel
 from headwise.blocks.stream import Context, Stream
-from headwise.config.data import DataConfig, TokeniserConfig
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.model import ModelConfig
-from headwise.config.train import TrainConfig
+from headwise.data.config import DataConfig, TokeniserConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.masking import MaskedBatch, Masking
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.bootstrap import interval
@@ -34,6 +33,7 @@ from headwise.tasks.mask_filling import FilledMask, fill_masks, masked_ids
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD, UNK
 from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
 from headwise.train.state import Metric
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.data.collate import PairBatch
 from headwise.data.examples import Examples
 from headwise.data.read import Pair
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.agreement import pearson, spearman
 from headwise.evaluate.score import Score

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.blocks.heads import Loss
-from headwise.config.data import DataConfig, TokeniserConfig, WordsConfig
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.data.collate import PairBatch
+from headwise.data.config import DataConfig, TokeniserConfig, WordsConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
 from headwise.data.word_pieces import split_words, tokenise_tagged, words
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import batches as by_length
 from headwise.errors import UserError
 from headwise.evaluate.labels import accuracy_by_text, confusion, macro_f1

@@ -11,12 +11,12 @@ from torch import nn
 from headwise.blocks.heads import Loss
 from headwise.blocks.joined import PrefixLM
 from headwise.blocks.stack import EncoderDecoder, LanguageModel
-from headwise.config.decode import GREEDY, DecodeConfig
 from headwise.config.model import ModelConfig
 from headwise.config.tasks import TransduceConfig
 from headwise.data.collate import PairBatch
 from headwise.data.corpora import references
 from headwise.data.examples import Examples, tokenise
+from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.unk_replacement import replace_unknown
 from headwise.errors import UserError

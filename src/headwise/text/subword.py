@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwise.config.base import Config
-from headwise.config.data import BpeConfig, UnigramConfig
+from headwise.data.config import BpeConfig, UnigramConfig
 from headwise.text import SPECIALS, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import Normaliser

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headwise.config.data import TokeniserConfig
+from headwise.data.config import TokeniserConfig
 from headwise.errors import UserError, nearest
 from headwise.interop.marian_text import MarianTokeniser
 from headwise.text.base import Tokeniser

@@ -12,8 +12,8 @@ import torch
 
 from headwise.blocks.stack import parameters
 from headwise.config.base import validate
-from headwise.config.data import DataConfig
 from headwise.config.experiment import Experiment
+from headwise.data.config import DataConfig
 from headwise.data.sniff import Facts, sniff
 from headwise.models.transformer import TransformerConfig
 from headwise.runs import Run

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from headwise.config.train import TrainConfig
 from headwise.errors import UserError
+from headwise.train.config import TrainConfig
 from headwise.utils.cpu import cores, taken
 
 

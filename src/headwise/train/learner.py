@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from headwise.blocks.experts import ExpertLoad, added, summary
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
-from headwise.config.train import TrainConfig
 from headwise.runs.checkpoint import Checkpoint, restore, unique
 from headwise.train import hardware, optim
+from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
 from headwise.train.state import CarriesState, Paced, State, Task
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from headwise.config.train import TrainConfig
 from headwise.errors import UserError, nearest
 from headwise.runs.checkpoint import NonFinite, latest, save, settle
 from headwise.runs.run import Run
+from headwise.train.config import TrainConfig
 from headwise.train.learner import Learner
 from headwise.train.progress import Progress, make_progress
 from headwise.train.signals import Interrupted, Signals

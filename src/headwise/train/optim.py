@@ -1,13 +1,18 @@
 """Optimisers, their parameter groups, and the one update that all of them share."""
 
+from __future__ import annotations
+
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
+
+from headwise.config.base import Amount, Config, Rising, Share
 
 JSON = ":json"  # marks state entries that are no tensors
 
@@ -187,3 +192,56 @@ def load(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) 
     packed = optimizer.state_dict()
     packed["state"] = {number: states[name] for number, name in enumerate(order) if name in states}
     optimizer.load_state_dict(packed)
+
+
+class OptimizerConfig(Config):
+    """An optimiser: `build(model)`."""
+
+    kind: str
+
+    def build(self, model: nn.Module) -> Optimizer:
+        raise TypeError(f"{type(self).__name__} has no build method")
+
+
+class AdamConfig(OptimizerConfig):
+    """Adam with the constants of "Attention is all you need", section 5.3."""
+
+    kind: Literal["adam"] = "adam"
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    eps: Rising = 1e-9
+
+    def build(self, model: nn.Module) -> Optimizer:
+        return adam(model, self.betas, self.eps)
+
+
+class AdamWConfig(OptimizerConfig):
+    """Adam with decoupled weight decay; biases and norms are never decayed."""
+
+    kind: Literal["adamw"] = "adamw"
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    eps: Rising = 1e-9
+    weight_decay: Amount = 0.01
+    decay_embeddings: bool = False
+
+    def build(self, model: nn.Module) -> Optimizer:
+        return adam(model, self.betas, self.eps, self.weight_decay, self.decay_embeddings)
+
+
+class AdafactorConfig(OptimizerConfig):
+    """Adafactor (Shazeer & Stern 2018): factored second moments, n + m numbers for a matrix of n x m weights.
+
+    The rate is the schedule's (`relative_step` is the paper's own), times the root mean square of each weight with
+    `scale_parameter`. The update of each weight is clipped to a root mean square of `clip_threshold`.
+    """
+
+    kind: Literal["adafactor"] = "adafactor"
+    eps: tuple[Annotated[float, Field(ge=1e-30)], Rising] = (1e-30, 1e-3)  # of squared gradients, of weights
+    clip_threshold: Rising = 1.0
+    decay_rate: Annotated[float, Field(lt=0)] = -0.8
+    beta1: Share = 0.0  # 0: no first moment
+    scale_parameter: bool = True
+    weight_decay: Amount = 0.0
+    decay_embeddings: bool = False
+
+    def build(self, model: nn.Module) -> Optimizer:
+        return adafactor(model, **self.model_dump(exclude={"kind"}))

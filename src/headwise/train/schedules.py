@@ -23,6 +23,15 @@ Floor = Annotated[float, Field(ge=0, le=1)]  # of the rate, as a share of its pe
 SCHEDULES = Table("schedule", default="cosine", place="train.schedule")
 
 
+class ScheduleConfig(Config):
+    """A learning-rate schedule: `build()` gives the rate at a step and a share of the budget."""
+
+    kind: str
+
+    def build(self) -> Rate:
+        raise TypeError(f"{type(self).__name__} has no build method")
+
+
 def noam(width: int, warmup: int, factor: float = 1.0) -> Rate:
     """Learning-rate warmup and inverse square root decay: the learning-rate schedule of Vaswani et al. 2017, equation
     3; its peak is factor · (width · warmup)^-0.5.
@@ -34,7 +43,7 @@ def noam(width: int, warmup: int, factor: float = 1.0) -> Rate:
 
 
 @SCHEDULES.add
-class Noam(Config):
+class Noam(ScheduleConfig):
     """width^-0.5 · min(step^-0.5, step · warmup^-1.5), equation 3 of "Attention is all you need"."""
 
     kind: Literal["noam"] = "noam"
@@ -54,7 +63,7 @@ def cosine(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
 
 
 @SCHEDULES.add
-class Cosine(Config):
+class Cosine(ScheduleConfig):
     """Half a cosine from `lr` down to `floor · lr` over the whole budget."""
 
     kind: Literal["cosine"] = "cosine"
@@ -72,7 +81,7 @@ def linear(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
 
 
 @SCHEDULES.add
-class Linear(Config):
+class Linear(ScheduleConfig):
     """A straight line from `lr` down to `floor · lr` over the whole budget."""
 
     kind: Literal["linear"] = "linear"
@@ -105,7 +114,7 @@ def wsd(
 
 
 @SCHEDULES.add
-class Wsd(Config):
+class Wsd(ScheduleConfig):
     """Warm-up, `lr`, then down to `floor · lr` over the last share `decay` of the budget."""
 
     kind: Literal["wsd"] = "wsd"
@@ -125,7 +134,7 @@ def inverse_sqrt(lr: float, warmup: int) -> Rate:
 
 
 @SCHEDULES.add
-class InverseSqrt(Config):
+class InverseSqrt(ScheduleConfig):
     """Up to `lr` at `warmup`, then `lr · (warmup / step)^0.5`: Noam with its peak named."""
 
     kind: Literal["inverse_sqrt"] = "inverse_sqrt"
@@ -145,7 +154,7 @@ def relative_step(warmup_init: bool = False) -> Rate:
 
 
 @SCHEDULES.add
-class RelativeStep(Config):
+class RelativeStep(ScheduleConfig):
     """min(10^-2, step^-0.5), or min(10^-6 · step, step^-0.5) with `warmup_init`: for adafactor."""
 
     kind: Literal["relative_step"] = "relative_step"
@@ -161,7 +170,7 @@ def constant(lr: float, warmup: int = 0) -> Rate:
 
 
 @SCHEDULES.add
-class Constant(Config):
+class Constant(ScheduleConfig):
     """`lr` throughout, after an optional warm-up."""
 
     kind: Literal["constant"] = "constant"

@@ -7,8 +7,8 @@ import re
 from torch import nn
 
 from headwise.blocks.stack import parameters
-from headwise.config.tuning import TuningConfig
 from headwise.errors import UserError
+from headwise.tuning.config import TuningConfig
 from headwise.tuning.lora import adapt
 from headwise.tuning.names import match_names
 

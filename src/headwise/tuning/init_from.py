@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from headwise.config.experiment import Experiment
-from headwise.config.tuning import folder_of
 from headwise.data.prepare import Prepared
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel, load
@@ -19,11 +18,12 @@ from headwise.tasks import task_class
 from headwise.text.base import Tokeniser
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
+from headwise.tuning.config import folder_of
 from headwise.tuning.names import summarize_names
 from headwise.tuning.transfer import resize_weights
 
 if TYPE_CHECKING:
-    from headwise.config.data import TokeniserConfig
+    from headwise.data.config import TokeniserConfig
 
 # What a part of the new model begins with where the old one has no part of that name, and the new one none of this:
 # a reader with a writer's stack (Radford et al. 2018), a pooler with the one that judged pairs (Devlin et al. 2019).

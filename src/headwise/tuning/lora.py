@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
-from headwise.config.tuning import LoraConfig
+from headwise.tuning.config import LoraConfig
 from headwise.tuning.names import match_names
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from headwise.config.images import ImagesConfig
 from headwise.data.lines import read_lines, reading
 from headwise.errors import UserError
 from headwise.vision.boxes import Boxes
+from headwise.vision.config import ImagesConfig
 from headwise.vision.decode import window
 from headwise.vision.image_index import ImageFiles, ImageIndex, below
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from headwise.config.images import ImagesConfig
 from headwise.data.lines import reading
 from headwise.errors import UserError
+from headwise.vision.config import ImagesConfig
 from headwise.vision.decode import decoded
 from headwise.vision.image_index import ImageIndex, labelled, stored
 

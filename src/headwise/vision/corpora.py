@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from headwise.config.images import ImagesConfig
 from headwise.data.cache import cache_root
 from headwise.errors import UserError
 from headwise.vision.cache import Decoded, DecodeSettings, decode_all
+from headwise.vision.config import ImagesConfig
 from headwise.vision.formats import FORMATS, UNLABELLED
 from headwise.vision.image_index import ImageIndex
 from headwise.vision.images import ImageCorpus, Images

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwise.config.images import ImagesConfig
 from headwise.errors import UserError
+from headwise.vision.config import ImagesConfig
 from headwise.vision.decode import ENDINGS
 from headwise.vision.image_index import ImageFiles, ImageIndex
 

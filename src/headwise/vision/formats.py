@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from headwise.config.images import ImagesConfig
 from headwise.data.lines import read_lines
 from headwise.errors import UserError
 from headwise.vision.annotations import read_captions, read_coco
 from headwise.vision.cifar import read_cifar, read_rows
+from headwise.vision.config import ImagesConfig
 from headwise.vision.folders import read_folders
 from headwise.vision.idx import read_idx
 from headwise.vision.image_index import ImageIndex, labelled, stored

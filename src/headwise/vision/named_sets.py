@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from headwise.config.base import validate
-from headwise.config.images import ImagesConfig
 from headwise.data.cache import cache_root
 from headwise.errors import UserError, nearest
 from headwise.utils.extras import is_missing
+from headwise.vision.config import ImagesConfig
 from headwise.vision.images import ImageCorpus
 from headwise.vision.scene_sets import scene_corpus
 from headwise.vision.scenes import MAKERS

@@ -11,9 +11,9 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
-from headwise.config.images import ImagesConfig
 from headwise.data.lines import reading
 from headwise.errors import UserError
+from headwise.vision.config import ImagesConfig
 from headwise.vision.image_index import ImageIndex, labelled, stored
 
 KEYS = {  # the arrays that a part is made of

@@ -1,4 +1,4 @@
-"""How a model is trained: budget, optimiser, schedule, checkpoints. Plain values, no torch.
+"""How a model is trained: budget, optimiser, schedule, checkpoints.
 
 Zero switches a setting off throughout, so that a config never holds None.
 
@@ -9,71 +9,38 @@ Zero switches a setting off throughout, so that a config never holds None.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from headwise.config.base import Amount, Config, Count, Positive, Problems, Rising, Share, Table, slot
-from headwise.train.schedules import SCHEDULES, Cosine
+from headwise.config.base import Amount, Config, Count, Positive, Problems, Share, Table, slot
+from headwise.train.schedules import SCHEDULES, Cosine, ScheduleConfig
 
 if TYPE_CHECKING:
-    from torch import nn
-    from torch.optim import Optimizer
+    from headwise.train.optim import OptimizerConfig
 
-OPTIMIZERS = Table("optimizer", default="adam", place="train.optimizer")
+OPTIMIZERS = Table(
+    "optimizer",
+    default="adam",
+    place="train.optimizer",
+    homes={
+        "adam": "headwise.train.optim:AdamConfig",
+        "adamw": "headwise.train.optim:AdamWConfig",
+        "adafactor": "headwise.train.optim:AdafactorConfig",
+    },
+)
 
-
-@OPTIMIZERS.add
-class Adam(Config):
-    """Adam with the constants of "Attention is all you need", section 5.3."""
-
-    kind: Literal["adam"] = "adam"
-    betas: tuple[Share, Share] = (0.9, 0.98)
-    eps: Rising = 1e-9
-
-    def build(self, model: nn.Module) -> Optimizer:
-        from headwise.train.optim import adam
-
-        return adam(model, self.betas, self.eps)
-
-
-@OPTIMIZERS.add
-class AdamW(Config):
-    """Adam with decoupled weight decay; biases and norms are never decayed."""
-
-    kind: Literal["adamw"] = "adamw"
-    betas: tuple[Share, Share] = (0.9, 0.98)
-    eps: Rising = 1e-9
-    weight_decay: Amount = 0.01
-    decay_embeddings: bool = False
-
-    def build(self, model: nn.Module) -> Optimizer:
-        from headwise.train.optim import adam
-
-        return adam(model, self.betas, self.eps, self.weight_decay, self.decay_embeddings)
+if TYPE_CHECKING:
+    AnyOptimizer: TypeAlias = OptimizerConfig
+    AnySchedule: TypeAlias = ScheduleConfig
+else:
+    AnyOptimizer, AnySchedule = slot(OPTIMIZERS), slot(SCHEDULES)
 
 
-@OPTIMIZERS.add
-class Adafactor(Config):
-    """Adafactor (Shazeer & Stern 2018): factored second moments, n + m numbers for a matrix of n x m weights.
+def _make_adam() -> AnyOptimizer:
+    from headwise.train.optim import AdamConfig  # torch is not needed to know the settings of a training
 
-    The rate is the schedule's (`relative_step` is the paper's own), times the root mean square of each weight with
-    `scale_parameter`. The update of each weight is clipped to a root mean square of `clip_threshold`.
-    """
-
-    kind: Literal["adafactor"] = "adafactor"
-    eps: tuple[Annotated[float, Field(ge=1e-30)], Rising] = (1e-30, 1e-3)  # of squared gradients, of weights
-    clip_threshold: Rising = 1.0
-    decay_rate: Annotated[float, Field(lt=0)] = -0.8
-    beta1: Share = 0.0  # 0: no first moment
-    scale_parameter: bool = True
-    weight_decay: Amount = 0.0
-    decay_embeddings: bool = False
-
-    def build(self, model: nn.Module) -> Optimizer:
-        from headwise.train.optim import adafactor
-
-        return adafactor(model, **self.model_dump(exclude={"kind"}))
+    return AdamConfig()
 
 
 class TrainConfig(Config):
@@ -92,8 +59,8 @@ class TrainConfig(Config):
     minutes: Amount = 0.0
     tokens: Count = 0  # of the targets, as metrics count them
 
-    optimizer: slot(OPTIMIZERS) = Adam()  # type: ignore[valid-type]
-    schedule: slot(SCHEDULES) = Cosine()  # type: ignore[valid-type]
+    optimizer: AnyOptimizer = Field(default_factory=_make_adam)
+    schedule: AnySchedule = Cosine()
     label_smoothing: Share = 0.1
     clip_norm: Amount = 1.0  # gradient clipping: the largest global norm
     nan: Literal["stop", "skip"] = "stop"  # what to do with an update that is not finite

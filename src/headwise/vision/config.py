@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from headwise.config.base import Config
-from headwise.config.data import DATA
+from headwise.data.config import DATA
 
 Pixels = Annotated[int, Field(ge=1)]
 Format = Literal["folders", "idx", "cifar", "rows", "npz", "coco", "captions", "digits"]
