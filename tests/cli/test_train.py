@@ -6,8 +6,8 @@ PARTS = '''
 from typing import Literal
 import torch
 from torch import nn
-from headwise.blocks.part import Part, Properties
-from headwise.config.parts import PARTS, PartConfig
+from headwise.blocks.part import Part, PartConfig, Properties
+from headwise.blocks.tables import PARTS
 
 
 class Mean(Part):

@@ -49,8 +49,8 @@ def others(current: Any, annotation: Any) -> Iterator[Any]:
         yield from (choice for choice in get_args(annotation) if choice != current)
     elif isinstance(current, Config):
         for table in TABLES:
-            if type(current) in table.kinds.values():
-                yield from ({"kind": kind} for kind in table.kinds if kind != current.kind)
+            if any(type(current) is table[kind] for kind in table.names):
+                yield from ({"kind": kind} for kind in table.names if kind != current.kind)
         kind = {"kind": current.kind} if hasattr(current, "kind") else {}
         for name, value in settings(current):
             yield {**kind, name: value}
