@@ -2,9 +2,16 @@
 
 import doctest
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from headwise.catalog import find
+from headwise.config.base import merge, validate
+from headwise.config.experiment import Experiment
+from headwise.config.tasks import TASKS
+from headwise.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,6 +34,39 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("experiments/*.toml")), ids=lambda path: path.name)
 def test_experiments_are_valid(file):
-    from headwise.config.experiment import Experiment
-
     assert Experiment.read(file).name == file.stem
+
+
+def experiment_blocks() -> list[tuple[str, dict]]:
+    """Tables of experiments in the documents, with the page where they stand."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```toml\n(.*?)```", page.read_text(), flags=re.S):
+            tables = tomllib.loads(block)
+            if set(tables) <= set(Experiment.model_fields):  # others are of comparisons and ladders
+                found.append((page.name, tables))
+    return found
+
+
+def mistakes(page: str, tables: dict, task: object) -> list[str]:
+    """Unknown keys and kinds of an example, which may be a part of an experiment for that task."""
+    kind = task if isinstance(task, str) else task.get("kind", "transduce")
+    data = {"name": "digits"} if TASKS[kind].reads == "images" else {"train": "pairs.tsv"}
+    whole = {"task": task, "data": {} if {"name", "train"} & set(tables.get("data", {})) else data}
+    try:
+        validate(Experiment, merge({**whole, "train": {"steps": 1}}, tables), page)
+    except UserError as error:
+        return [line for line in str(error).splitlines() if "unknown key" in line or "is called" in line]
+    return []
+
+
+@pytest.mark.parametrize(("page", "tables"), experiment_blocks())
+def test_examples_name_keys_and_kinds_that_exist(page, tables):
+    model = tables.get("model", {})
+    named = model.get("kind") if isinstance(model, dict) else model
+    tasks = [tables["task"]] if "task" in tables else find(named)[0].config.tasks if named else TASKS.names
+    assert any(not mistakes(page, tables, task) for task in tasks), mistakes(page, tables, tasks[0])
+
+
+def test_examples_are_looked_for_where_they_are():
+    assert len(experiment_blocks()) >= 15

@@ -84,7 +84,7 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
         stack = self._stack(self.decoder, causal=False, memory=True)
         stack.final = self.norm.build(self.width)
         if not any(isinstance(module, ObjectQueries) for module in stack.modules()):
-            raise UserError("across: nothing tells the slots of the decoder apart; use 'placed' in it")
+            raise UserError("cross_attention: nothing tells the slots of the decoder apart; use 'placed' in it")
         return stack
 
     def _site(self, causal: bool, memory: bool) -> BuildContext:
