@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import headwise
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 Names = list[tuple[str, Any]]  # patterns of theirs, and ours
 
@@ -160,12 +160,14 @@ def compare(case: Case, timm: Any, dtype: torch.dtype) -> str:
     theirs = theirs.to(dtype)
     ours = headwise.build(case.ours).eval().to(dtype)
     ours.load_state_dict(case.weights(theirs))
-    assert parameters(ours) == parameters(theirs)
+    assert count_parameters(ours) == count_parameters(theirs)
     images = torch.randn(2, 3, 224, 224, dtype=dtype)
     expected, found = theirs(images), ours(images)
     apart, size = (found - expected).abs().max(), expected.abs().max()
     kind = str(dtype).removeprefix("torch.")
-    return f"{case.ours:18} {parameters(ours):>11,} parameters, {kind}: {apart:.1e} apart, logits up to {size:.2f}"
+    return (
+        f"{case.ours:18} {count_parameters(ours):>11,} parameters, {kind}: {apart:.1e} apart, logits up to {size:.2f}"
+    )
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG, names
 from headwise.models.build import build
 
@@ -22,7 +22,7 @@ STATED = [  # a name, and its count behind it
 
 @cache
 def counted(name: str) -> int:
-    return parameters(build(name, device="meta"))
+    return count_parameters(build(name, device="meta"))
 
 
 def stated() -> list[tuple[str, str, int]]:

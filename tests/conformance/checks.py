@@ -22,7 +22,7 @@ import headwise
 from headwise.testing import assert_causal_in_embeddings, assert_parity, rounding
 
 PAD, FIRST = 0, 4  # ids below FIRST are special
-Model = Any  # of headwise.blocks.stack.EncoderDecoder's shape
+Model = Any  # of headwise.models.encoder_decoder.EncoderDecoder's shape
 close = torch.testing.assert_close
 
 

@@ -113,7 +113,7 @@ def test_duplication_asks_for_the_same_again(tmp_path):
 
 
 def test_a_language_model_reads_both_words_in_the_length_asked_for(tmp_path):
-    """w EOS BOS w, as `blocks.joined` puts them together."""
+    """w EOS BOS w, as `models.language_model.PrefixLM` puts them together."""
     data = DataConfig(name="duplication:length=20,symbols=5,train=8,valid=2,test=2", cache=str(tmp_path))
     prepared = prepare(data, WordsConfig(shared=True))
     batch = collate(prepared.train, np.arange(8))

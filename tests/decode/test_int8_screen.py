@@ -7,10 +7,10 @@ import torch
 
 import headwise
 from headwise.blocks.heads import VocabularyHead
-from headwise.blocks.stack import EncoderDecoder
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.int8_screen import ScreenedHead, for_cpu
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text import BOS, PAD
 
 

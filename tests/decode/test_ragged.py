@@ -11,12 +11,12 @@ from headwise.blocks.cache import DecodingCache
 from headwise.blocks.part import Part, Properties
 from headwise.blocks.record import record
 from headwise.blocks.residual import PreNorm
-from headwise.blocks.stack import LanguageModel
 from headwise.blocks.step_decoder import GAPS
 from headwise.catalog import CATALOG
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode, decode_batches, threads
 from headwise.decode.ensemble import Ensemble
+from headwise.models.language_model import LanguageModel
 from headwise.models.ngram import NgramConfig
 from headwise.text import BOS, PAD
 

@@ -10,7 +10,6 @@ import torch
 from torch.nn.functional import pad
 
 import headwise
-from headwise.blocks.stack import EncoderDecoder
 from headwise.config.base import validate
 from headwise.config.experiment import resolved
 from headwise.decode.config import DecodeConfig
@@ -19,6 +18,7 @@ from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.unk_replacement import align_unknown, replace_unknown
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Words
 

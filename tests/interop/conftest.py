@@ -11,7 +11,7 @@ import sentencepiece
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from headwise.blocks.stack import EncoderDecoder
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD, SPECIALS
 from headwise.text.tokenisers import Tokenisers

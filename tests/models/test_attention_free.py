@@ -8,14 +8,14 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 
 @pytest.mark.parametrize(("task", "count"), [("encode", 82_861_056), ("masked", 83_486_722)])
 def test_fnet_has_the_parameters_of_the_released_one(task: str, count: int) -> None:
     model: Any = headwise.build("fnet-base", task=task, device="meta")
-    assert parameters(model) == count
-    assert parameters(model.encoder.stack.layers[0].parts[0]) == 0
+    assert count_parameters(model) == count
+    assert count_parameters(model.encoder.stack.layers[0].parts[0]) == 0
 
 
 @torch.no_grad()
@@ -30,6 +30,6 @@ def test_only_its_weights_tell_a_mixer_where_a_token_stands() -> None:
 def test_the_workspace_has_one_layer_of_weights_for_all() -> None:
     built: list[Any] = [headwise.build("workspace", depth=depth, device="meta") for depth in (1, 8)]
     shallow, deep = built
-    assert parameters(shallow) == parameters(deep)
+    assert count_parameters(shallow) == count_parameters(deep)
     mixer = deep.encoder.stack.layers[0].parts[0]
     assert mixer.slots == 8 and mixer.competition[0].count == 5

@@ -10,7 +10,7 @@ from headwise import UserError
 from headwise.blocks.attention.talking_heads import TalkingHeads
 from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens
 from headwise.blocks.residual import DropPath, LayerScaleAdd
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 COUNTS = {
     "xxs24": 11_956_264,
@@ -25,7 +25,7 @@ COUNTS = {
 
 @pytest.mark.parametrize(("size", "count"), COUNTS.items())
 def test_it_has_the_published_parameters(size: str, count: int) -> None:
-    assert parameters(headwise.build(f"cait-{size}", device="meta")) == count
+    assert count_parameters(headwise.build(f"cait-{size}", device="meta")) == count
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from torch import nn
 import headwise
 from headwise.blocks.batchnorm import fuse_batch_norms
 from headwise.blocks.mixers.nonlocal_block import NonLocal
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context
 
 
@@ -20,7 +20,7 @@ def tiny(**settings: Any) -> Any:
 
 
 def test_a_few_hundred_thousand_parameters() -> None:
-    assert 200_000 < parameters(headwise.build("cnn", device="meta")) < 800_000
+    assert 200_000 < count_parameters(headwise.build("cnn", device="meta")) < 800_000
 
 
 @pytest.mark.parametrize("size", [(28, 28), (32, 32), (5, 9)])

@@ -10,7 +10,7 @@ import torch
 import headwise
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import plain
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context, Stream
 
 IDS = torch.tensor([[5, 11, 7, 8, 2], [6, 11, 2, 0, 0]])
@@ -27,9 +27,9 @@ def tiny(**settings: Any) -> Any:
 @pytest.mark.parametrize(("name", "count"), [("base", 138_601_728), ("large", 405_163_008)])
 def test_the_body_is_as_large_as_the_released_one(name: str, count: int) -> None:
     body = headwise.build(f"deberta-{name}", task="tag", outputs=2, device="meta").encoder
-    assert parameters(body) == count
+    assert count_parameters(body) == count
     masked: Any = headwise.build(f"deberta-{name}", device="meta")
-    assert parameters(masked.encoder) == count + parameters(masked.encoder.stack.positions)
+    assert count_parameters(masked.encoder) == count + count_parameters(masked.encoder.stack.positions)
 
 
 def test_layers_share_one_table_of_distances() -> None:

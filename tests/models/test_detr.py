@@ -10,18 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from headwise import UserError, build
-from headwise.blocks.detection import (
-    Detector,
-    ObjectQueries,
-    PaddedEncoder,
-    PositionedCrossProjection,
-    PositionedSelfProjection,
-    SinePositions,
-)
+from headwise.blocks.detection import ObjectQueries, PositionedCrossProjection, PositionedSelfProjection, SinePositions
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
 from headwise.blocks.record import record
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
+from headwise.models.detector import Detector, PaddedEncoder
 from headwise.tasks.detection_loss import Objects, detection_loss
 from headwise.train.optim import scale_lr
 

@@ -14,7 +14,7 @@ import headwise
 from headwise import UserError
 from headwise.blocks.attention.multihead import GroupedQueryProjection
 from headwise.blocks.embed import TokenTypes
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.testing import assert_causal_in_embeddings
 
 COUNTS = {
@@ -49,12 +49,12 @@ def tiny(name: str, **settings: Any) -> Any:
 
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())
 def test_parameter_counts_are_those_of_the_released_models(name: str, count: int) -> None:
-    assert parameters(headwise.build(name, device="meta")) == count
+    assert count_parameters(headwise.build(name, device="meta")) == count
 
 
 def test_the_largest_gpt_3_has_175_billion_parameters() -> None:
     model: Any = headwise.build("gpt3-175b", device="meta")
-    assert parameters(model) == pytest.approx(174.6e9, rel=1e-4)
+    assert count_parameters(model) == pytest.approx(174.6e9, rel=1e-4)
     matrices = sum(m.weight.numel() for m in model.decoder.stack.modules() if isinstance(m, nn.Linear))
     assert matrices == 12 * 96 * 12288**2
 
@@ -114,7 +114,7 @@ def test_only_hidden_words_count_and_the_order_of_texts_is_a_second_mean() -> No
 
 
 def test_albert_has_one_layer_for_all() -> None:
-    assert parameters(tiny("albert", depth=2)) == parameters(tiny("albert", depth=9))
+    assert count_parameters(tiny("albert", depth=2)) == count_parameters(tiny("albert", depth=9))
 
 
 def test_heads_that_share_keys_are_attention_with_copied_keys() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 import headwise
 from headwise.blocks.batchnorm import fuse_batch_norms
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context
 from headwise.errors import UserError
 from headwise.models.levit import LevitConfig
@@ -24,7 +24,7 @@ def tiny(**settings: Any) -> Any:
 
 @pytest.mark.parametrize(("size", "count"), COUNTS.items())
 def test_published_sizes(size: str, count: int) -> None:
-    assert parameters(headwise.build(f"levit-{size}", device="meta")) == count
+    assert count_parameters(headwise.build(f"levit-{size}", device="meta")) == count
 
 
 def test_the_grid_shrinks_from_14_to_7_to_4() -> None:

@@ -7,12 +7,12 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 
 def test_the_base_size_is_that_of_roberta_and_one_matrix() -> None:
     roberta = 124_697_433 - 3 * 768  # without two positions and a token type that it never uses
-    assert parameters(headwise.build("linformer-base", device="meta")) == roberta + 256 * 512
+    assert count_parameters(headwise.build("linformer-base", device="meta")) == roberta + 256 * 512
 
 
 def test_it_learns_hidden_words_that_follow_from_far_away() -> None:

@@ -9,16 +9,16 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import headwise
-from headwise.blocks.joined import PrefixLM
 from headwise.blocks.mixers.compressed import CompressedAttention
 from headwise.blocks.mixers.sparse import BigBirdAttention, BlockSparseAttention
-from headwise.blocks.stack import LanguageModel, parameters
+from headwise.blocks.stack import count_parameters
+from headwise.models.language_model import LanguageModel, PrefixLM
 
 
 def test_parameter_counts() -> None:
     counts = {
-        "bigbird-base, as BigBirdModel": parameters(headwise.build("bigbird-base", task="encode", device="meta")),
-        "dmca-base": parameters(headwise.build("dmca-base", device="meta")),
+        "bigbird-base, as BigBirdModel": count_parameters(headwise.build("bigbird-base", task="encode", device="meta")),
+        "dmca-base": count_parameters(headwise.build("dmca-base", device="meta")),
     }
     # Of dmca 5 layers of 2017's decoder without memory, and 2 x 2 x 8 kernels of 3 x 64 x 64.
     layer = 4 * 512 * 513 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512

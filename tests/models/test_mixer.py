@@ -7,12 +7,12 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 
 @pytest.mark.parametrize(("size", "count"), {"s16": 18_528_264, "b16": 59_880_472, "l16": 208_196_168}.items())
 def test_it_has_the_published_parameters(size: str, count: int) -> None:
-    assert parameters(headwise.build(f"mixer-{size}", device="meta")) == count
+    assert count_parameters(headwise.build(f"mixer-{size}", device="meta")) == count
 
 
 def shuffled(images: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import headwise
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -19,7 +19,7 @@ def tiny(task="masked", **settings):
 
 
 def test_the_byte_model_has_the_published_size():
-    assert parameters(headwise.build("perceiver", device="meta")) == 201_108_230
+    assert count_parameters(headwise.build("perceiver", device="meta")) == 201_108_230
 
 
 @torch.no_grad()

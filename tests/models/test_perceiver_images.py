@@ -8,7 +8,7 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.blocks.positions.fourier import FourierPlaces
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context
 
 COUNTS = {"paper": 44_912_254, "fourier": 48_440_627, "learned": 62_255_848}
@@ -17,7 +17,7 @@ IMAGES = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
 
 @pytest.mark.parametrize(("size", "count"), COUNTS.items())
 def test_it_has_the_published_parameters(size: str, count: int) -> None:
-    assert parameters(headwise.build(f"perceiver-image-{size}", device="meta")) == count
+    assert count_parameters(headwise.build(f"perceiver-image-{size}", device="meta")) == count
 
 
 def test_looks_at_the_pixels_share_weights_from_the_second_on() -> None:

@@ -11,7 +11,7 @@ import torch
 import headwise
 from headwise.blocks.mixers.favor import Performer
 from headwise.blocks.mixers.linear import LinearAttention
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.config.experiment import Experiment
 
 FILE = Path(__file__).parents[2] / "experiments" / "performer-gpt.toml"
@@ -26,7 +26,7 @@ COUNTS = {
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())
 def test_parameters_are_those_of_the_transformer_with_its_own_attention(name: str, count: int) -> None:
     model = headwise.build(name, device="meta")
-    assert parameters(model) == parameters(headwise.build(name, device="meta", mixer="attention")) == count
+    assert count_parameters(model) == count_parameters(headwise.build(name, device="meta", mixer="attention")) == count
 
 
 @pytest.mark.parametrize(("name", "mixer"), [("performer", Performer), ("linear-transformer", LinearAttention)])

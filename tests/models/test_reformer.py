@@ -6,7 +6,7 @@ import pytest
 
 import headwise
 from headwise.blocks.mixers.lsh import LSHAttention
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ def test_parameter_counts_are_those_of_the_equations(
     rows, row_width, columns, column_width = grid
     tables = vocab * width + rows * row_width + columns * column_width
     ends = 2 * 2 * width + vocab * 2 * width + vocab  # norm and words over both halves
-    assert parameters(model) == mixing + len(kinds) * rest + tables + ends
+    assert count_parameters(model) == mixing + len(kinds) * rest + tables + ends
     assert model.max_length == rows * columns
 
 
 @pytest.mark.parametrize(("name", "published"), [("crime", 3e6), ("enwik8", 149e6)])
 def test_parameter_counts_are_the_published_ones(name: str, published: float) -> None:
-    assert parameters(headwise.build(f"reformer-{name}", device="meta")) == pytest.approx(published, abs=0.5e6)
+    assert count_parameters(headwise.build(f"reformer-{name}", device="meta")) == pytest.approx(published, abs=0.5e6)
 
 
 def test_local_and_hashed_layers_take_turns() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context
 from headwise.models.resnet import SIZES, ResNetConfig
 
@@ -15,7 +15,7 @@ COUNTS = {"18": 11_689_512, "34": 21_797_672, "50": 25_557_032, "101": 44_549_16
 
 @pytest.mark.parametrize(("size", "count"), COUNTS.items())
 def test_published_sizes(size: str, count: int) -> None:
-    assert parameters(headwise.build(f"resnet-{size}", device="meta")) == count
+    assert count_parameters(headwise.build(f"resnet-{size}", device="meta")) == count
 
 
 def test_a_backbone_reads_any_image_and_keeps_its_grid() -> None:

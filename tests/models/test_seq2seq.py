@@ -10,13 +10,14 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.blocks.record import collect
-from headwise.blocks.stack import EncoderDecoder, parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context
 from headwise.config.experiment import resolved
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
 from headwise.inference.trained_model import TrainedModel
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 
@@ -32,9 +33,9 @@ def tiny(kind: str, **settings: Any) -> EncoderDecoder:
 
 def test_parameter_counts_of_the_published_sizes() -> None:
     """The paper's 384 million are matrices alone; ours have two biases for each gate, and one for each word."""
-    count = parameters(headwise.build("sutskever-base", vocab=160_000, outputs=80_000, device="meta"))
+    count = count_parameters(headwise.build("sutskever-base", vocab=160_000, outputs=80_000, device="meta"))
     assert count == 384_000_000 + 8 * 8 * 1000 + 80_000
-    others = {kind: parameters(headwise.build(f"{kind}-base", device="meta")) for kind in KINDS[1:]}
+    others = {kind: count_parameters(headwise.build(f"{kind}-base", device="meta")) for kind in KINDS[1:]}
     gru, lstm = (lambda n, h=1000: 3 * h * (n + h + 1)), (lambda n, h=1000: 4 * h * (n + h + 2))
     linear = lambda n, m: (n + 1) * m  # noqa: E731
     assert others == {
@@ -48,7 +49,7 @@ def test_parameter_counts_of_the_published_sizes() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_is_small(kind: str) -> None:
-    assert 1e6 < parameters(headwise.build(f"{kind}-small", vocab=32, outputs=75, device="meta")) < 2.7e6
+    assert 1e6 < count_parameters(headwise.build(f"{kind}-small", vocab=32, outputs=75, device="meta")) < 2.7e6
 
 
 @torch.no_grad()

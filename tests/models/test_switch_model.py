@@ -8,7 +8,7 @@ from torch import nn
 
 import headwise
 from headwise.blocks.experts import Experts
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG
 
 COUNTS = {
@@ -23,12 +23,12 @@ UNITS = {"M": 1e6, "B": 1e9}
 
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())
 def test_parameter_counts_are_exact(name: str, count: int) -> None:
-    assert parameters(headwise.build(name, device="meta")) == count
+    assert count_parameters(headwise.build(name, device="meta")) == count
 
 
 @pytest.mark.parametrize(("size", "published"), CATALOG["switch"].published.items())
 def test_sizes_are_those_of_the_papers(size: str, published: str) -> None:
-    count = parameters(headwise.build(f"switch-{size}", device="meta"))
+    count = count_parameters(headwise.build(f"switch-{size}", device="meta"))
     assert count == pytest.approx(
         float(published[:-1]) * UNITS[published[-1]], rel=0.06 if size == "base-128" else 0.02
     )

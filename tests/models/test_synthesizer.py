@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 SELVES, HEADS, HEAD_WIDTH, LIMIT = 12, 8, 64, 256  # self-attentions of both stacks
 TRANSFORMER, PROJECTION = 63_082_496, 512 * 512 + 512
@@ -25,7 +25,7 @@ TRANSFORMER, PROJECTION = 63_082_496, 512 * 512 + 512
 )
 def test_parameter_counts_are_those_of_the_equations(size: str, fewer: int, more: int) -> None:
     """Tay et al. (2020), section 3: dense scores need no keys; random ones neither keys nor queries."""
-    found = parameters(headwise.build(f"synthesizer-{size}", device="meta"))
+    found = count_parameters(headwise.build(f"synthesizer-{size}", device="meta"))
     assert found == TRANSFORMER + SELVES * (HEADS * more - fewer * PROJECTION)
 
 

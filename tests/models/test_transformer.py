@@ -12,8 +12,9 @@ from torch import nn
 import headwise
 from headwise import UserError
 from headwise.blocks.dropout import Dropout
-from headwise.blocks.stack import EncoderDecoder, parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.tables import POSITIONS
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.transformer import TransformerConfig
 
 
@@ -23,11 +24,11 @@ def tiny(**settings: Any) -> EncoderDecoder:
 
 def test_parameter_counts_of_the_published_sizes() -> None:
     counts = {
-        "base": parameters(headwise.build("transformer-base", vocab=37_000, device="meta")),
-        "base, no attention biases": parameters(
+        "base": count_parameters(headwise.build("transformer-base", vocab=37_000, device="meta")),
+        "base, no attention biases": count_parameters(
             headwise.build("transformer-base", device="meta", attention_bias=False)
         ),
-        "big": parameters(headwise.build("transformer-big", device="meta")),
+        "big": count_parameters(headwise.build("transformer-big", device="meta")),
     }
     assert counts == {"base": 63_082_496, "base, no attention biases": 63_045_632, "big": 214_245_376}
 
@@ -37,7 +38,7 @@ def test_the_base_stacks_are_those_of_torch_without_its_final_norms() -> None:
     with torch.device("meta"):
         theirs = sum(p.numel() for p in nn.Transformer().parameters())
     ours = headwise.build("transformer-base", device="meta")
-    assert theirs == 44_140_544 == parameters(ours) - 37_000 * 512 + 2 * 2 * 512
+    assert theirs == 44_140_544 == count_parameters(ours) - 37_000 * 512 + 2 * 2 * 512
 
 
 def test_only_pre_ends_with_a_norm() -> None:
@@ -45,7 +46,7 @@ def test_only_pre_ends_with_a_norm() -> None:
     for side in ("encoder", "decoder"):
         assert isinstance(getattr(post, side).stack.final, nn.Identity)
         assert type(getattr(pre, side).stack.final).__name__ == "LayerNorm"
-    assert parameters(pre) - parameters(post) == 2 * 2 * 32
+    assert count_parameters(pre) - count_parameters(post) == 2 * 2 * 32
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_one_table_for_two_vocabularies_is_refused() -> None:
 
 def test_fractiond_layers_are_stored_once() -> None:
     once, shared = tiny(encoder={"depth": 1}), tiny(encoder={"depth": 5, "shared": True})
-    assert parameters(once) == parameters(shared)
+    assert count_parameters(once) == count_parameters(shared)
     assert shared.encoder.stack.order == (0,) * 5
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 import headwise
 from headwise import UserError
 from headwise.blocks.segment_memory import SegmentMemory
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 LONG = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 4], [11, 4, 10, 5, 9, 6, 8, 7]])
 
@@ -47,12 +47,12 @@ def test_parameter_counts_are_those_of_the_equations(
 ) -> None:
     layer = 5 * width * inner + 2 * width * hidden + hidden + width + 4 * width  # q, k, v, r, out; mlp; two norms
     model = headwise.build(f"transformer-xl-{name}", device="meta")
-    assert parameters(model) == depth * layer + 2 * inner + vocab * width + vocab
+    assert count_parameters(model) == depth * layer + 2 * inner + vocab * width + vocab
 
 
 @pytest.mark.parametrize(("name", "published"), [("wt103", 151e6), ("enwik8", 41e6), ("enwik8-large", 277e6)])
 def test_parameter_counts_are_the_published_ones(name: str, published: float) -> None:
-    found = parameters(headwise.build(f"transformer-xl-{name}", device="meta"))
+    found = count_parameters(headwise.build(f"transformer-xl-{name}", device="meta"))
     assert found == pytest.approx(published, abs=0.5e6)
 
 

@@ -9,7 +9,7 @@ import headwise
 from headwise import UserError
 from headwise.blocks.mixers.outlook import OutlookAttention
 from headwise.blocks.residual import DropPath
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 COUNTS = {"d1": 26_632_040, "d2": 58_678_336, "d3": 86_325_072, "d4": 192_961_520, "d5": 295_455_584}
 IMAGES = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -17,7 +17,7 @@ IMAGES = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
 
 @pytest.mark.parametrize(("size", "count"), COUNTS.items())
 def test_it_has_the_published_parameters(size: str, count: int) -> None:
-    assert parameters(headwise.build(f"volo-{size}", device="meta")) == count
+    assert count_parameters(headwise.build(f"volo-{size}", device="meta")) == count
 
 
 @torch.no_grad()

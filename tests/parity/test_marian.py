@@ -9,12 +9,12 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 from transformers.utils import logging
 
-from headwise.blocks.stack import EncoderDecoder
 from headwise.blocks.stream import Context
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.transformer import TransformerConfig
 from headwise.testing import assert_parity
 from headwise.text import BOS, EOS, PAD

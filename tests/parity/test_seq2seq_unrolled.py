@@ -12,7 +12,7 @@ from torch import Tensor
 
 import headwise
 from headwise.blocks.mixers.recurrent import ChoGru, Gru, Lstm, Recurrence
-from headwise.blocks.stack import EncoderDecoder
+from headwise.models.encoder_decoder import EncoderDecoder
 
 SOURCE, TARGET = torch.tensor([7, 4, 9, 5, 2]), torch.tensor([1, 8, 6, 6, 11, 5])
 State = tuple[Tensor, ...]

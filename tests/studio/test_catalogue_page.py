@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from playwright.sync_api import Page, expect
 
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG
 from headwise.compare.render import scaled
 from headwise.inspect.cost import cost
@@ -46,7 +46,7 @@ def test_blocks_and_costs_are_the_models_own(page, studio):
     model = build("transformer-tiny", device="meta")
     blocks = page.locator(".block-head")
     expect(blocks.first).to_have_attribute(
-        "aria-label", f"transformer-tiny, EncoderDecoder, {parameters(model):,} parameters"
+        "aria-label", f"transformer-tiny, EncoderDecoder, {count_parameters(model):,} parameters"
     )
     encoder = page.locator('[data-path="transformer-tiny.encoder"]')
     before = blocks.count()
@@ -58,7 +58,9 @@ def test_blocks_and_costs_are_the_models_own(page, studio):
     expect(page.locator(".block-shape", has_text="weight 37000 × 32")).to_be_visible()
     expect(page.locator("section[aria-label=Model] .note").last).to_contain_text("37000 × 32 = 1,184,000")
     blocks.first.focus()
-    expect(page.locator("section[aria-label=Model] .note").last).to_contain_text(f"shared = {parameters(model):,}")
+    expect(page.locator("section[aria-label=Model] .note").last).to_contain_text(
+        f"shared = {count_parameters(model):,}"
+    )
 
     found = cost(model)
     expect(page.locator(".figures")).to_contain_text(f"{found.parameters:,} with")
@@ -75,7 +77,7 @@ def test_costs_are_counted_for_the_length_that_is_asked_for(studio):
 def test_parameters_are_exact_for_every_size(studio):
     counted = ask(studio, "/vit/counts")
     names = [f"vit-{size}" for size in CATALOG["vit"].sizes]
-    assert counted == {name: parameters(build(name, device="meta")) for name in names}
+    assert counted == {name: count_parameters(build(name, device="meta")) for name in names}
 
 
 @pytest.mark.parametrize(

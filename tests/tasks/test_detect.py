@@ -5,10 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from headwise.blocks.detection import Detections
 from headwise.config.base import validate
 from headwise.config.tasks import TASKS, DetectConfig
 from headwise.errors import UserError
+from headwise.models.detector import Detections
 from headwise.models.detr import SIZES, DetrConfig
 from headwise.tasks.detect import Detect, classes, describe_boxes, flipped
 from headwise.tasks.detection_loss import Objects

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss, HungarianMatcher
 
-from headwise.blocks.detection import Detections
+from headwise.models.detector import Detections
 from headwise.tasks.detection_loss import PAPER, Objects, Weights, costs, detection_loss, match
 from headwise.vision.boxes import Boxes
 

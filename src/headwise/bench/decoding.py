@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from headwise.bench.jobs import DecodeJob
-from headwise.blocks.stack import EncoderDecoder
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.int8 import quantize
 from headwise.decode.int8_screen import for_cpu
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD, SPECIALS
 

@@ -9,11 +9,11 @@ import torch
 
 from headwise.bench.gpt import ours, theirs
 from headwise.bench.jobs import GenerateJob
-from headwise.blocks.stack import LanguageModel
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.int8 import quantize
 from headwise.decode.int8_screen import for_cpu
+from headwise.models.language_model import LanguageModel
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 
 Outputs = list[list[int]]

@@ -6,12 +6,10 @@ Letters: B images, T tokens, D width, L labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.images import ImageClassifier, count_class_tokens
+from headwise.blocks.images import count_class_tokens
 from headwise.blocks.latents import seeing
 from headwise.blocks.residual import Wiring
 from headwise.blocks.stack import Stack
@@ -59,14 +57,6 @@ class PatchVotes(nn.Module):
 
     def forward(self, stream: Stream) -> Tensor:
         return self.head(stream.x[:, count_class_tokens(stream) :]).amax(1)  # (B, T - class_tokens, L) -> (B, L)
-
-
-class Advised(ImageClassifier):
-    """The last head gives advice: it counts half, beside the mean of the others (Jiang et al. 2021, "All Tokens
-    Matter": token labelling)."""
-
-    def ensemble(self, voices: Sequence[Tensor]) -> Tensor:
-        return super().ensemble(voices[:-1]) + 0.5 * voices[-1]
 
 
 def in_a_row(*stacks: Stack) -> Stack:

@@ -9,13 +9,10 @@ D width, L labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
-from headwise.blocks.pool import count_needed_outputs
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -115,38 +112,3 @@ class TakeClassToken(nn.Module):
 
     def extra_repr(self) -> str:
         return str(self.number)
-
-
-class ImageHead(nn.Module):
-    """A vector of the image, and its labels: (B, T, D) -> (B, L)."""
-
-    def __init__(self, pool: nn.Module, head: nn.Module):
-        super().__init__()
-        self.pool, self.head = pool, head
-
-    def forward(self, stream: Stream) -> Tensor:
-        return self.head(self.pool(stream))
-
-
-class ImageClassifier(nn.Module):
-    """p(label | image). Where there are several heads, each has a voice of its own in training, and their mean counts
-    (Touvron et al. 2021, section 4)."""
-
-    def __init__(self, encoder: nn.Module, heads: Sequence[nn.Module]):
-        super().__init__()
-        self.encoder, self.heads = encoder, nn.ModuleList(heads)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Logits (B, L) for (B, C, H, W) normalised pixels."""
-        return self.ensemble(self.head_logits(pixels))
-
-    def head_logits(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """The logits of each head."""
-        stream = self.encoder(
-            pixels, Context(outputs_needed=count_needed_outputs(getattr(head, "pool", head) for head in self.heads))
-        )
-        return tuple(head(stream) for head in self.heads)
-
-    def ensemble(self, voices: Sequence[Tensor]) -> Tensor:
-        """What the heads say together."""
-        return voices[0] if len(voices) == 1 else torch.stack(tuple(voices)).mean(0)

@@ -36,7 +36,7 @@ def demo(
     settings = [f"train.minutes={minutes}", f"train.threads={free}"]
     experiment = Experiment.read(Path(str(files("headwise.cli") / "demo.toml")), settings)
 
-    from headwise.blocks.stack import parameters
+    from headwise.blocks.stack import count_parameters
     from headwise.inference.trained_model import load
     from headwise.inspect import export
     from headwise.train.experiment import train_experiment
@@ -49,7 +49,10 @@ def demo(
         say(f"stopped after {result.step} steps; to go on: headwise train --resume {run.path}")
         raise SystemExit(130)
     loaded = load(run.path)
-    say(f"{parameters(loaded.model):,} parameters, {result.step:,} steps, {result.minutes:.1f} minutes; scoring ...\n")
+    say(
+        f"{count_parameters(loaded.model):,} parameters, {result.step:,} steps, {result.minutes:.1f} minutes; "
+        "scoring ...\n"
+    )
     found = loaded.evaluate()
     rows = list(zip(found.sources, found.outputs, found.references, strict=True))
     print(f"{SHOWN} of {len(rows):,} words it never saw:\n")

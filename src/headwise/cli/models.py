@@ -109,19 +109,19 @@ def show(
 
     entry, size = catalog.find(name)  # a wrong name is told before torch is imported
 
-    from headwise.blocks.stack import parameters
+    from headwise.blocks.stack import count_parameters
     from headwise.compare.render import scaled
     from headwise.config.base import merge
     from headwise.config.experiment import parse_changes
     from headwise.inspect.cost import cost, tree
     from headwise.models.build import build
-    from headwise.models.pictured import ImageModelConfig
+    from headwise.models.image_base import ImageModelConfig
 
     changes = parse_changes(set_ or ())
     if isinstance(changes.get("model"), dict):  # as --set of an experiment has it
         changes = merge(changes, changes.pop("model"), later=False)
     model: Any = build(name, vocab=vocab, device="meta", **changes)
-    if not parameters(model):
+    if not count_parameters(model):
         _show_counts(entry, size, json_)
         return
     top = tree(model, f"{entry.name}-{size}")

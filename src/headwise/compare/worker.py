@@ -93,10 +93,10 @@ def costs(loaded: TrainedModel) -> tuple[int | None, int | None]:
     """Parameters, and forward FLOPs a token where `headwise.inspect.cost` can count them."""
     import torch
 
-    from headwise.blocks.stack import parameters
+    from headwise.blocks.stack import count_parameters
     from headwise.inspect.cost import cost
 
-    count = parameters(loaded.model) or None  # what learns by counting has none
+    count = count_parameters(loaded.model) or None  # what learns by counting has none
     if not count:
         return None, None
     try:

@@ -18,8 +18,8 @@ class ModelConfig(Config):
     tasks: ClassVar[tuple[str, ...]] = ("transduce",)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        """An nn.Module of the task's shape (blocks/stack.py, blocks/readers.py), for `vocab` input tokens and `outputs`
-        target tokens or labels; 0 outputs: the same vocabulary."""
+        """An nn.Module of the task's shape (models/encoder_decoder.py, models/language_model.py, ...), for `vocab`
+        input tokens and `outputs` target tokens or labels; 0 outputs: the same vocabulary."""
         raise TypeError(f"{type(self).__name__} has no build method")
 
     def resolve_task(self, task: str) -> str:

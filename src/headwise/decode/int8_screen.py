@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.heads import VocabularyHead
-from headwise.blocks.stack import GenerativeModel
 from headwise.decode.config import DecodeConfig
 from headwise.decode.int8 import packed
 from headwise.decode.weight_layout import to_column_major
+from headwise.models.generative import GenerativeModel
 from headwise.text import BOS, PAD
 
 Model = TypeVar("Model", bound=nn.Module)

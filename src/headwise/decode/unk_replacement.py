@@ -14,13 +14,13 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.blocks.record import record
-from headwise.blocks.stack import EncoderDecoder
 from headwise.data.read import read_pairs
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import batches, eval_mode
 from headwise.decode.generator import Request
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text import PAD, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.vocabulary import Words

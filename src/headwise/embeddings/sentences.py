@@ -11,10 +11,10 @@ from torch import Tensor
 
 from headwise.blocks.heads import Pooler
 from headwise.blocks.pool import POOLS
-from headwise.blocks.readers import TokenClassifier
-from headwise.blocks.stack import LanguageModel
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
+from headwise.models.language_model import LanguageModel
+from headwise.models.text_classifier import TokenClassifier
 from headwise.tasks.base import eval_mode, get_device
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD

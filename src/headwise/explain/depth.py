@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.blocks.admin import Admin, profile
-from headwise.blocks.readers import TokenClassifier
-from headwise.blocks.stack import EncoderDecoder, Stack
+from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context
 from headwise.errors import UserError
 from headwise.models.build import build
+from headwise.models.encoder_decoder import EncoderDecoder
+from headwise.models.text_classifier import TokenClassifier
 
 WIRINGS = {"post": "Post-LN", "pre": "Pre-LN", "admin": "Admin"}
 HEADS, VOCAB, ROWS, LENGTH = 4, 100, 8, 16

@@ -16,8 +16,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from headwise.blocks.positions.absolute import LearnedPositions
-from headwise.blocks.readers import MaskedLanguageModel, SequenceClassifier, SpanClassifier, TokenClassifier
-from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder, GenerativeModel, parameters
+from headwise.blocks.stack import Decoder, Encoder, count_parameters
+from headwise.models.encoder_decoder import EncoderDecoder
+from headwise.models.generative import GenerativeModel
+from headwise.models.masked_lm import MaskedLanguageModel
+from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TokenClassifier
 
 Image = tuple[int, int, int] | tuple[()]  # channels, rows, columns
 Learning = (
@@ -71,7 +74,7 @@ def cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
     model.eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(*inputs(model, 1, length, image))
-    count = parameters(model)
+    count = count_parameters(model)
     return Cost(
         parameters=count,
         length=length,
@@ -166,7 +169,7 @@ def _cache_bytes(model: nn.Module, image: Image) -> int:
 
 def tree(module: nn.Module, name: str = "model") -> Node:
     """The modules as assembled; equal neighbours in a list are shown once with a count."""
-    node = Node(name, type(module).__name__, parameters(module))
+    node = Node(name, type(module).__name__, count_parameters(module))
     node.tensors = {key: tuple(p.shape) for key, p in module.named_parameters(recurse=False)}
     for child_name, child in module.named_children():
         below = tree(child, child_name)

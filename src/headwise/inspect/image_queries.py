@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from headwise.blocks.detection import Detector
-from headwise.blocks.images import ImageClassifier
-from headwise.blocks.readers import TextEncoder
-from headwise.blocks.stack import EncoderDecoder
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, gazes
 from headwise.inspect.panels import Box
 from headwise.inspect.scene import Scene
+from headwise.models.detector import Detector
+from headwise.models.encoder_decoder import EncoderDecoder
+from headwise.models.image_classifier import ImageClassifier
+from headwise.models.text_classifier import TextEncoder
 from headwise.tasks.base import get_device
 from headwise.text import EOS
 

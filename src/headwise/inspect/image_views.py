@@ -9,8 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from headwise.blocks.detection import Detector
-from headwise.blocks.stack import EncoderDecoder
 from headwise.errors import UserError, nearest
 from headwise.inspect import patches
 from headwise.inspect.distance import distances
@@ -18,6 +16,8 @@ from headwise.inspect.image_queries import asked
 from headwise.inspect.panels import Heat
 from headwise.inspect.rollout import rollout
 from headwise.inspect.scene import Scene
+from headwise.models.detector import Detector
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.vision.frequency import by_frequency
 
 

@@ -19,8 +19,8 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.utils.extras import needed_for
 
 if TYPE_CHECKING:
-    from headwise.blocks.stack import EncoderDecoder
     from headwise.inference.trained_model import TrainedModel
+    from headwise.models.encoder_decoder import EncoderDecoder
 
 __all__ = ["CTranslate2Engine", "can_express", "export_ctranslate2"]
 

@@ -17,7 +17,7 @@ from headwise.utils.extras import needed_for
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headwise.blocks.stack import EncoderDecoder
+    from headwise.models.encoder_decoder import EncoderDecoder
 
 SIDES: tuple[Side, Side] = ("encoder", "decoder")
 PLAIN = {

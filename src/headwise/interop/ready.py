@@ -16,7 +16,7 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.interop.hf.images import PROCESSOR
 from headwise.interop.hf.read import Imported
 from headwise.interop.hf.write import write_folder
-from headwise.models.pictured import ImageModelConfig
+from headwise.models.image_base import ImageModelConfig
 from headwise.text.hf import HfTokeniser
 from headwise.train.config import TrainConfig
 from headwise.vision.config import ImagesConfig

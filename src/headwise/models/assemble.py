@@ -13,15 +13,12 @@ from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import MLMTransform, Pooler, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.pool import Pool
-from headwise.blocks.readers import (
-    MaskedLanguageModel,
-    SequenceClassifier,
-    SpanClassifier,
-    TextEncoder,
-    TokenClassifier,
-)
-from headwise.blocks.stack import Decoder, Encoder, EncoderDecoder, LanguageModel, Stack
+from headwise.blocks.stack import Decoder, Encoder, Stack
 from headwise.errors import UserError
+from headwise.models.encoder_decoder import EncoderDecoder
+from headwise.models.language_model import LanguageModel
+from headwise.models.masked_lm import MaskedLanguageModel
+from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TextEncoder, TokenClassifier
 
 POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu"}  # with the activation of their layer
 

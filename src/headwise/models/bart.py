@@ -15,7 +15,7 @@ from headwise.blocks.activations import Activation
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyPosition
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import TwoStacksConfig
+from headwise.models.transformer_base import TwoStacksConfig
 from headwise.text import EOS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition
 from headwise.config.model import PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig
+from headwise.models.transformer_base import OneStackConfig
 
 if TYPE_CHECKING:
     from torch import nn

@@ -20,7 +20,7 @@ from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.models.bert import BertConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import Parts, StackConfig
+from headwise.models.transformer_base import Parts, StackConfig
 
 if TYPE_CHECKING:
     from headwise.blocks.embed import Embedding

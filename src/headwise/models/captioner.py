@@ -12,7 +12,7 @@ from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.tables import AnyPosition
 from headwise.errors import UserError
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import StackConfig
+from headwise.models.transformer_base import StackConfig
 from headwise.models.vit import PatchModelConfig
 
 
@@ -32,7 +32,8 @@ class CaptionerConfig(PatchModelConfig):
         from torch import nn
 
         from headwise.blocks.heads import VocabularyHead
-        from headwise.blocks.stack import Decoder, EncoderDecoder
+        from headwise.blocks.stack import Decoder
+        from headwise.models.encoder_decoder import EncoderDecoder
 
         self.resolve_task(task)
         if self.wiring.kind == "reversible":

@@ -17,7 +17,7 @@ from pydantic import Field
 from headwise.blocks.part import BuildContext
 from headwise.blocks.tables import AnyPart
 from headwise.models.entry import Check, Entry
-from headwise.models.staged import HierarchicalConfig
+from headwise.models.hierarchical import HierarchicalConfig
 
 if TYPE_CHECKING:
     from torch import nn

@@ -21,7 +21,7 @@ from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.config.model import PoolKind
 from headwise.errors import UserError
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig
+from headwise.models.transformer_base import OneStackConfig
 
 if TYPE_CHECKING:
     from torch import nn

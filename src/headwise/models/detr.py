@@ -23,16 +23,16 @@ from headwise.config.base import Table, slot
 from headwise.errors import UserError
 from headwise.models.cnn import CnnConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig, StackConfig
-from headwise.models.pictured import WORDS, ImageModelConfig, Side
+from headwise.models.image_base import WORDS, ImageModelConfig, Side
 from headwise.models.resnet import ResNetConfig
+from headwise.models.transformer_base import OneStackConfig, StackConfig
 from headwise.models.vit import ViTConfig
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from headwise.blocks.detection import PaddedEncoder
     from headwise.blocks.stack import Stack
+    from headwise.models.detector import PaddedEncoder
 
 BACKBONES = Table("backbone", default="resnet")  # what reads images, without its head
 for _config in (CnnConfig, ResNetConfig, ViTConfig):
@@ -69,7 +69,7 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
         return super().stacks()[0], self.decoder
 
     def encoder(self) -> PaddedEncoder:
-        from headwise.blocks.detection import BackboneStem, PaddedEncoder
+        from headwise.models.detector import BackboneStem, PaddedEncoder
 
         features = self.backbone.with_image_size(*self.image, self.channels)
         stem = BackboneStem(features.encoder(), features.outer, self.width)
@@ -104,7 +104,7 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
             init_xavier(model.get_submodule(stack))
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
-        from headwise.blocks.detection import Detector
+        from headwise.models.detector import Detector
 
         self.resolve_task(task)
         model = Detector(self.encoder(), self.slots(), self.queries, self.width, outputs)

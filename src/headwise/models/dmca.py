@@ -18,7 +18,7 @@ from headwise.blocks.mixers.sparse import LocalMixerConfig
 from headwise.blocks.tables import AnyPart
 from headwise.config.model import PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig, Parts
+from headwise.models.transformer_base import OneStackConfig, Parts
 
 
 class DmcaConfig(OneStackConfig):

@@ -23,7 +23,7 @@ from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyPosition, AnyWiring
 from headwise.config.model import PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig, Parts
+from headwise.models.transformer_base import OneStackConfig, Parts
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG, HOMES
 from headwise.models.build import build_entry
 from headwise.utils.files import write
@@ -29,7 +29,7 @@ def build_index() -> list[dict[str, Any]]:
             "sizes": {
                 size: {
                     "vocab": entry.words(size),
-                    "parameters": parameters(build_entry(entry, size, device="meta")),
+                    "parameters": count_parameters(build_entry(entry, size, device="meta")),
                     "published": entry.published.get(size, ""),
                 }
                 for size in entry.sizes

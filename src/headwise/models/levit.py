@@ -18,7 +18,7 @@ from headwise.blocks.mixers.levit_attention import LeViTAttentionConfig, LeViTMl
 from headwise.blocks.part import BuildContext
 from headwise.blocks.tables import AnyPart
 from headwise.models.entry import Check, Entry
-from headwise.models.staged import HierarchicalConfig
+from headwise.models.hierarchical import HierarchicalConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,8 +68,8 @@ class LevitConfig(HierarchicalConfig):
 
     def build_heads(self, outputs: int) -> list[nn.Module]:
         from headwise.blocks.batchnorm import NormLinear
-        from headwise.blocks.images import ImageHead
         from headwise.blocks.pool import Pool
+        from headwise.models.image_classifier import ImageHead
 
         return [ImageHead(Pool(self.pool), NormLinear(self.outer, outputs)) for _ in range(self.class_heads)]
 

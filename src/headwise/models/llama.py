@@ -18,7 +18,7 @@ from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
 from headwise.config.model import PoolKind, Tie
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig
+from headwise.models.transformer_base import OneStackConfig
 
 if TYPE_CHECKING:
     from torch import nn

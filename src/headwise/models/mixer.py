@@ -14,7 +14,7 @@ from headwise.blocks.mixers.token_mixing import TokensConfig
 from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import Parts
+from headwise.models.transformer_base import Parts
 from headwise.models.vit import PatchModelConfig
 
 if TYPE_CHECKING:

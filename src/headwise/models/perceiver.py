@@ -26,8 +26,8 @@ from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyPart, AnyPosition, AnyWiring
 from headwise.errors import UserError
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig, Parts
-from headwise.models.pictured import ImageModelConfig
+from headwise.models.image_base import ImageModelConfig
+from headwise.models.transformer_base import OneStackConfig, Parts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -104,7 +104,7 @@ class PerceiverConfig(OneStackConfig):
         from torch import nn
 
         from headwise.blocks.heads import VocabularyHead
-        from headwise.blocks.readers import MaskedLanguageModel
+        from headwise.models.masked_lm import MaskedLanguageModel
 
         table = nn.Embedding(vocab, self.embedding_width)
         tied = table if self.tie in ("auto", "all", "target") else None
@@ -222,8 +222,8 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         from torch import nn
 
-        from headwise.blocks.images import ImageClassifier, ImageHead
         from headwise.blocks.pool import Pool
+        from headwise.models.image_classifier import ImageClassifier, ImageHead
 
         self.resolve_task(task)
         head = nn.Linear(self.width, outputs or 1000)

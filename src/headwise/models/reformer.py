@@ -23,7 +23,7 @@ from headwise.blocks.positions.absolute import AxialPositionsConfig
 from headwise.blocks.reversible import ReversibleConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig, Parts
+from headwise.models.transformer_base import OneStackConfig, Parts
 
 if TYPE_CHECKING:
     from torch import nn

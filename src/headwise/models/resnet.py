@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from headwise.models.entry import Check, Entry
-from headwise.models.staged import HierarchicalConfig
+from headwise.models.hierarchical import HierarchicalConfig
 
 if TYPE_CHECKING:
     from headwise.blocks.images import ImageEncoder

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from headwise.blocks.mixers.recurrent import Recurrence
     from headwise.blocks.mixers.rnn_attention import SourceAttention
-    from headwise.blocks.stack import EncoderDecoder, Stack
+    from headwise.blocks.stack import Stack
+    from headwise.models.encoder_decoder import EncoderDecoder
 
 Cell = Literal["lstm", "gru", "gru_cho"]
 

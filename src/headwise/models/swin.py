@@ -26,7 +26,7 @@ from headwise.blocks.residual import PreNormConfig, ResPostNormConfig
 from headwise.blocks.reversible import ReversibleConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.entry import Check, Entry
-from headwise.models.staged import HierarchicalConfig
+from headwise.models.hierarchical import HierarchicalConfig
 
 if TYPE_CHECKING:
     from torch import nn

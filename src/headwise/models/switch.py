@@ -13,9 +13,9 @@ from pydantic import Field
 
 from headwise.blocks.experts import ExpertsConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import StackConfig
 from headwise.models.t5 import SIZES as T5_SIZES
 from headwise.models.t5 import T5Config
+from headwise.models.transformer_base import StackConfig
 
 if TYPE_CHECKING:
     from torch import nn

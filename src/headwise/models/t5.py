@@ -19,7 +19,7 @@ from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.model import Tie
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import TwoStacksConfig
+from headwise.models.transformer_base import TwoStacksConfig
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import TwoStacksConfig
+from headwise.models.transformer_base import TwoStacksConfig
 
 
 class TransformerConfig(TwoStacksConfig):

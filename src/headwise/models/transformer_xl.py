@@ -20,7 +20,7 @@ from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.positions.relative import TransformerXLRelativeConfig
 from headwise.blocks.tables import AnyPosition
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig, Parts
+from headwise.models.transformer_base import OneStackConfig, Parts
 
 if TYPE_CHECKING:
     from torch import nn

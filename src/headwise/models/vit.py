@@ -16,8 +16,8 @@ from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig
-from headwise.models.pictured import WORDS, ImageModelConfig
+from headwise.models.image_base import WORDS, ImageModelConfig
+from headwise.models.transformer_base import OneStackConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,14 +64,15 @@ class PatchModelConfig(OneStackConfig, ImageModelConfig):
         """The heads: one for each mark, or one for the pool of the patches."""
         from torch import nn
 
-        from headwise.blocks.images import ImageHead, TakeClassToken
+        from headwise.blocks.images import TakeClassToken
         from headwise.blocks.pool import Pool
+        from headwise.models.image_classifier import ImageHead
 
         pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
         return [ImageHead(pool, nn.Linear(self.outer, outputs)) for pool in pools]
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
-        from headwise.blocks.images import ImageClassifier
+        from headwise.models.image_classifier import ImageClassifier
 
         self.resolve_task(task)
         model = ImageClassifier(self.encoder(), self.build_heads(outputs or 1000))

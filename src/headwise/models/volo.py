@@ -25,8 +25,8 @@ from headwise.models.entry import Check, Entry
 if TYPE_CHECKING:
     from torch import nn
 
-    from headwise.blocks.images import ImageClassifier
     from headwise.blocks.stack import Stack
+    from headwise.models.image_classifier import ImageClassifier
 
 
 class VoloConfig(ClassStageConfig):
@@ -82,10 +82,10 @@ class VoloConfig(ClassStageConfig):
         return [*super().build_heads(outputs), PatchVotes(nn.Linear(self.width, outputs))]
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
-        from headwise.blocks.class_attention import Advised
+        from headwise.models.image_classifier import TokenLabelingClassifier
 
         self.resolve_task(task)
-        model = Advised(self.encoder(), self.build_heads(outputs or 1000))
+        model = TokenLabelingClassifier(self.encoder(), self.build_heads(outputs or 1000))
         self.init_weights(model)
         return model
 

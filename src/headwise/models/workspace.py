@@ -11,7 +11,7 @@ from pydantic import Field
 from headwise.blocks.mixers.workspace import WorkspaceConfig
 from headwise.blocks.tables import AnyPart
 from headwise.models.entry import Check, Entry
-from headwise.models.layered import OneStackConfig
+from headwise.models.transformer_base import OneStackConfig
 
 
 class WorkspaceModelConfig(OneStackConfig):

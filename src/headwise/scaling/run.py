@@ -81,7 +81,7 @@ def body(experiment: Experiment, where: str = "") -> int:
     """N, the parameters between tables: 12 depth width² and a little for a Transformer. Counted without allocating."""
     import torch
 
-    from headwise.blocks.stack import parameters
+    from headwise.blocks.stack import count_parameters
 
     if experiment.task.kind != "language-model":
         raise UserError(f"{where}: task: a ladder is one of language models; set task = 'language-model'")
@@ -89,7 +89,7 @@ def body(experiment: Experiment, where: str = "") -> int:
         model: Any = experiment.model.build(256, task="language-model")
     if not hasattr(model, "decoder"):
         raise UserError(f"{where}: model: '{experiment.model.kind}' has no layers to count; choose one that is trained")
-    return parameters(model.decoder.stack)
+    return count_parameters(model.decoder.stack)
 
 
 def _related(name: str, x: Sequence[float], rungs: Sequence[Rung]) -> Relation:

@@ -16,12 +16,13 @@ from torch import Tensor
 from headwise.blocks.intervene import intervene, survey
 from headwise.blocks.part import Part
 from headwise.blocks.record import collect
-from headwise.blocks.stack import EncoderDecoder, LanguageModel
 from headwise.blocks.stream import LayerPath
 from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
+from headwise.models.encoder_decoder import EncoderDecoder
+from headwise.models.language_model import LanguageModel
 from headwise.studio.decoding import labels, read_first, request_of
 from headwise.studio.limits import MOST_JUDGED
 from headwise.studio.texts import reads, remark

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from headwise.blocks.record import AttentionRecord, record
-from headwise.blocks.stack import EncoderDecoder
 from headwise.decode.beam import Beams
 from headwise.decode.driver import eval_mode
 from headwise.decode.generator import Generator, Request
@@ -22,6 +21,7 @@ from headwise.decode.hypothesis import length_penalty
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.svg import visible
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.studio.binary_response import Pack
 from headwise.studio.texts import fitting, reads, remark
 from headwise.tasks.base import get_device

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from headwise.catalog import find
 from headwise.errors import UserError
 from headwise.models.entry import Entry
-from headwise.models.pictured import ImageModelConfig
+from headwise.models.image_base import ImageModelConfig
 
 Found = TypeVar("Found")
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)  # tokens
@@ -64,7 +64,7 @@ def _structure(entry: Entry, size: str) -> dict[str, Any]:
 
 
 def _cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
-    from headwise.blocks.stack import parameters
+    from headwise.blocks.stack import count_parameters
     from headwise.inspect.cost import Image, cost
     from headwise.models.build import build
 
@@ -75,7 +75,7 @@ def _cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
     settings: dict[str, Any] = {"image": image[1:]} if image else {}
     try:
         model = build(name, device="meta", **settings)
-        if not parameters(model):
+        if not count_parameters(model):
             raise UserError(f"{name}: learns by a fit of its own; its tables grow with the text")
         found = cost(model, at, image)
     except UserError:

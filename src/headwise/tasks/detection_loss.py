@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headwise.blocks.detection import Detections
 from headwise.blocks.heads import Loss
+from headwise.models.detector import Detections
 from headwise.vision.boxes import Boxes, giou, to_centred, to_corners
 
 WORST = 1e6  # what a slot that is no number costs: a model gone wrong is the training loop's to refuse

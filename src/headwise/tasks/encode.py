@@ -9,13 +9,13 @@ from torch import nn
 
 from headwise.blocks.heads import Loss, Pooler
 from headwise.blocks.pool import Pool
-from headwise.blocks.readers import TextEncoder
 from headwise.data.config import DataConfig, TokeniserConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
+from headwise.models.text_classifier import TextEncoder
 from headwise.tasks.base import Evaluation, Task
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import Metric

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
-from headwise.blocks.readers import MaskedLanguageModel
 from headwise.blocks.stream import Context, Stream
 from headwise.config.model import ModelConfig
 from headwise.data.config import DataConfig, TokeniserConfig
@@ -27,6 +26,7 @@ from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
+from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.tasks.base import Evaluation, Sample, Task, eval_mode, first, get_device
 from headwise.tasks.language_model import LanguageModelTask, beginnings
 from headwise.tasks.mask_filling import FilledMask, fill_masks, masked_ids

@@ -9,8 +9,6 @@ import numpy as np
 from torch import nn
 
 from headwise.blocks.heads import Loss
-from headwise.blocks.joined import PrefixLM
-from headwise.blocks.stack import EncoderDecoder, LanguageModel
 from headwise.config.model import ModelConfig
 from headwise.config.tasks import TransduceConfig
 from headwise.data.collate import PairBatch
@@ -26,6 +24,8 @@ from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score
 from headwise.interop.marian_text import MarianTokeniser
+from headwise.models.encoder_decoder import EncoderDecoder
+from headwise.models.language_model import LanguageModel, PrefixLM
 from headwise.tasks import scheduled_sampling
 from headwise.tasks.base import Evaluation, PairData, Task, eval_mode, get_device, learn, per_token
 from headwise.text import PAD

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.config.base import validate
 from headwise.config.experiment import Experiment
 from headwise.data.config import DataConfig
@@ -103,7 +103,7 @@ def _size(facts: Facts, tokens: float, minutes: float) -> tuple[float, tuple[int
             {"width": width, "heads": heads, "encoder": {"depth": encoder}, "decoder": {"depth": decoder}}
         )
         with torch.device("meta"):
-            size = parameters(config.build(vocab))
+            size = count_parameters(config.build(vocab))
         # Six operations a parameter and token; each token passes one of the two stacks.
         passes = minutes * 60 * speed / (6 * size * tokens / 2)
         if passes >= ENOUGH_EPOCHS or not epochs:

@@ -6,7 +6,7 @@ import re
 
 from torch import nn
 
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.errors import UserError
 from headwise.tuning.config import TuningConfig
 from headwise.tuning.lora import adapt
@@ -47,6 +47,6 @@ def scale_lr_by_layer(model: nn.Module, decay: float) -> None:
 
 def size(model: nn.Module) -> str:
     """How many parameters there are, and how many of them learn."""
-    whole = parameters(model)
+    whole = count_parameters(model)
     learning = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     return f"{whole:,} parameters" + (f", of which {learning:,} learn" if learning < whole else "")

@@ -30,7 +30,7 @@ from headwise.config.base import Config, validate
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
-from headwise.models.layered import LayeredConfig, OneStackConfig, Parts
+from headwise.models.transformer_base import LayeredConfig, OneStackConfig, Parts
 from headwise.tuning.init_from import Pretrained
 from headwise.tuning.names import match_names
 from headwise.tuning.transfer import transfer_weights

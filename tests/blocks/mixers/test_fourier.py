@@ -12,7 +12,7 @@ from torch import Tensor
 import headwise
 from headwise import UserError
 from headwise.blocks.mixers.fourier import FourierMixing, Symmetric, grouped, mixed, mixed_apart
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context, Stream
 
 KEEP = torch.tensor([[True] * 5, [True] * 3 + [False] * 2, [False] * 5, [True] * 3 + [False] * 2])
@@ -37,7 +37,7 @@ def test_there_is_nothing_to_learn_and_nothing_to_keep() -> None:
     x = torch.randn(2, 5, 4, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         FourierMixing()(x)
-    assert parameters(FourierMixing()) == 0 and not kept
+    assert count_parameters(FourierMixing()) == 0 and not kept
 
 
 def test_every_text_is_transformed_over_its_own_length() -> None:

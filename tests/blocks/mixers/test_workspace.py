@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import headwise
 from headwise import UserError
 from headwise.blocks.mixers.workspace import Workspace
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context, Stream
 
 
@@ -108,7 +108,7 @@ def test_slots_live_for_one_call_and_all_its_layers() -> None:
     model.encoder(ids, ctx)
     assert len(ctx.shared) == 1  # one workspace, whatever the depth
     deeper = headwise.build("workspace-tiny", vocab=12, outputs=9, task="tag", depth=9)
-    assert parameters(deeper) == parameters(model)
+    assert count_parameters(deeper) == count_parameters(model)
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -9,7 +9,7 @@ import headwise
 from headwise import UserError
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.positions.absolute import AxialPositions
-from headwise.blocks.stack import parameters
+from headwise.blocks.stack import count_parameters
 
 close = torch.testing.assert_close
 
@@ -19,7 +19,7 @@ def test_a_place_is_its_row_and_its_column() -> None:
     added = part(torch.zeros(1, 12, 8), torch.arange(12), 0)[0]
     for place in range(12):
         close(added[place], torch.cat((part.rows[place // 4], part.columns[place % 4])))
-    assert len(added.unique(dim=0)) == 12 and parameters(part) == 3 * 2 + 4 * 6
+    assert len(added.unique(dim=0)) == 12 and count_parameters(part) == 3 * 2 + 4 * 6
 
 
 def test_places_given_one_by_one_or_by_row_are_those_given_at_once() -> None:

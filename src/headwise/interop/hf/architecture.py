@@ -18,7 +18,7 @@ from headwise.errors import UserError
 from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import Texts
 from headwise.interop.hf.unread import UNREAD
-from headwise.models.layered import LayeredConfig
+from headwise.models.transformer_base import LayeredConfig
 from headwise.text.tokenisers import Tokenisers
 
 Id = int | tuple[int, ...] | None

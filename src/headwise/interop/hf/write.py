@@ -9,8 +9,6 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from headwise.blocks.readers import MaskedLanguageModel
-from headwise.blocks.stack import GenerativeModel, LanguageModel
 from headwise.errors import UserError
 from headwise.interop.folders import new_folder
 from headwise.interop.hf import ARCHITECTURES, architecture_of
@@ -22,7 +20,10 @@ from headwise.interop.hf.text import LABELLERS, MARKS, NO_WORDS, OURS, SETTINGS,
 from headwise.interop.hf.ties import fold
 from headwise.interop.hf.tokenizer_json import expressed, framed
 from headwise.interop.hf.weights import collect
-from headwise.models.layered import LayeredConfig
+from headwise.models.generative import GenerativeModel
+from headwise.models.language_model import LanguageModel
+from headwise.models.masked_lm import MaskedLanguageModel
+from headwise.models.transformer_base import LayeredConfig
 from headwise.tasks.mask_filling import MASK
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser

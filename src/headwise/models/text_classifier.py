@@ -1,11 +1,6 @@
-"""Models that read a text and say something of it: of each token, of what is hidden, of the whole.
-
-Letters: B rows, T length, C width, L labels, V vocab.
-"""
+"""Encoders with a head: labels of tokens, of texts, spans of an answer, or the vector of a text."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -28,38 +23,6 @@ class TokenClassifier(nn.Module):
         """Logits (B, T, L) for (B, T) ids; with labels (B, T) their loss instead."""
         x = self.encoder.tokens(self.encoder(ids, Context()))
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
-
-
-class MaskedLanguageModel(nn.Module):
-    """A masked language model, p(hidden tokens | the others) (Devlin et al. 2019). The last word of the vocabulary is
-    the mask.
-
-    `order` is the head that says whether a second text follows the first; an nn.Identity where there is none.
-    """
-
-    def __init__(self, encoder: Encoder, head: VocabularyHead, order: nn.Module):
-        super().__init__()
-        self.encoder, self.head, self.order = encoder, head, order
-
-    @property
-    def mask_id(self) -> int:
-        return self.head.table.num_embeddings - 1
-
-    def forward(
-        self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0, apart: Tensor | None = None
-    ) -> Tensor | Loss:
-        """Logits (B, T, V) for (B, T) ids; with labels, PAD where nothing is hidden, the loss of these places. With
-        `apart` (B,), 1 where the second text does not follow the first, the loss of telling that is added, so that the
-        whole is the sum of two means."""
-        stream = self.encoder(ids, Context())
-        x = self.encoder.tokens(stream)
-        if labels is None:
-            return self.head(x)
-        hidden = labels != self.head.pad  # only these few rows meet the vocabulary
-        loss = self.head.loss(x[hidden], labels[hidden], label_smoothing)
-        if apart is None:
-            return loss
-        return replace(loss, total=loss.total + loss.count * F.cross_entropy(self.order(stream), apart))
 
 
 class SequenceClassifier(nn.Module):

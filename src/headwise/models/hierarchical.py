@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headwise.models.pictured import ImageModelConfig
+from headwise.models.image_base import ImageModelConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,8 +20,8 @@ class HierarchicalConfig(ImageModelConfig):
         """The heads."""
         from torch import nn
 
-        from headwise.blocks.images import ImageHead
         from headwise.blocks.pool import Pool
+        from headwise.models.image_classifier import ImageHead
 
         return [ImageHead(Pool(self.pool), nn.Linear(self.outer, outputs))]
 
@@ -42,7 +42,7 @@ class HierarchicalConfig(ImageModelConfig):
                     nn.init.zeros_(last.norm.weight)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
-        from headwise.blocks.images import ImageClassifier
+        from headwise.models.image_classifier import ImageClassifier
 
         self.resolve_task(task)
         model = ImageClassifier(self.encoder(), self.build_heads(outputs or 1000))

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.joined import PrefixLM
 from headwise.config.tasks import TransduceConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.models.gpt import Gpt2Config
+from headwise.models.language_model import PrefixLM
 from headwise.models.ngram import NgramConfig
 from headwise.tasks.transduce import Transduce
 from headwise.text.tokenisers import Tokenisers

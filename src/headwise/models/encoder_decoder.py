@@ -1,0 +1,48 @@
+"""The encoder-decoder: a source is read, a target is written (Sutskever et al. 2014; Vaswani et al. 2017)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from headwise.blocks.cache import DecodingCache
+from headwise.blocks.heads import Loss
+from headwise.blocks.stack import Decoder
+from headwise.blocks.step_decoder import Plan
+from headwise.blocks.stream import NO_RECORD, Context
+from headwise.models.generative import DecodingState, GenerativeModel
+
+
+class EncoderDecoder(GenerativeModel):
+    """An encoder-decoder, p(target | source). Natural tensors in, outputs out. What reads has `read(source)`: texts, or
+    images."""
+
+    continues = False
+    ragged = True  # the padding of a source is never seen
+
+    def __init__(self, encoder: Any, decoder: Decoder, start_id: int = 1, end_id: int = 2):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.start_id, self.end_id = start_id, end_id
+
+    @property
+    def source_vocab(self) -> int:
+        return self.encoder.embed.table.num_embeddings
+
+    def forward(
+        self, source: Tensor, target: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0
+    ) -> Tensor | Loss:
+        """Logits (B, T, V) for (B, S) and (B, T) ids; with labels (B, T) their loss instead."""
+        # A context of its own for the decoder: the streams differ, and so do their masks.
+        x = self.decoder(target, Context(self.encoder.read(source))).x
+        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, label_smoothing)
+
+    def start(self, source: Tensor, beams: int = 1) -> DecodingState:
+        """Read the sources (B, S); the state has `beams` rows for each."""
+        memory = self.encoder.read(source)
+        cache = DecodingCache(len(source) * beams, beams)
+        state = DecodingState(memory, cache, Plan(self.decoder, Context(memory, cache, record=NO_RECORD)))
+        if self.decoder.opening is not None:
+            self.step(source.new_full((len(source) * beams,), self.decoder.opening), state)
+        return state

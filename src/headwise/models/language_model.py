@@ -1,0 +1,88 @@
+"""Causal language models: the next token of a text; and the prefix language model, which answers a source."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.blocks.attention.multihead import SegmentRecurrenceProjection
+from headwise.blocks.cache import DecodingCache
+from headwise.blocks.heads import Loss
+from headwise.blocks.stack import Decoder
+from headwise.blocks.step_decoder import GAPS, Plan
+from headwise.blocks.stream import NO_CACHE, NO_RECORD, Cache, Context, Stream
+from headwise.models.generative import DecodingState, GenerativeModel
+from headwise.text import PAD
+
+
+class LanguageModel(GenerativeModel):
+    """A causal language model, p(text): a decoder without a memory. It goes on with what it is given. One whose
+    attention recalls earlier segments takes them as `carried` (blocks/segment_memory.py), and writes with a memory of
+    as many tokens."""
+
+    continues = True
+
+    def __init__(self, decoder: Decoder, start_id: int = 1, end_id: int = 2):
+        super().__init__()
+        self.decoder = decoder
+        self.start_id, self.end_id = start_id, end_id
+        self.memory_length = max(
+            (part.memory_length for part in decoder.modules() if isinstance(part, SegmentRecurrenceProjection)),
+            default=0,
+        )
+
+    def forward(
+        self,
+        ids: Tensor,
+        labels: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        pos: Tensor | None = None,
+        segment: Tensor | None = None,
+        carried: Cache = NO_CACHE,
+    ) -> Tensor | Loss:
+        """Logits (B, T, V) of the token after each; with labels (B, T) their loss instead. `segment` (B, T) numbers
+        the documents that share a row, `pos` (B, T) their tokens; `carried` has what the segments before left."""
+        x = self.decoder(ids, Context(cache=carried), pos=pos, segment=segment).x
+        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, label_smoothing)
+
+    def start(self, prompt: Tensor, beams: int = 1) -> DecodingState:
+        """Read the prompts (B, P), which may be empty; where the model is `ragged`, shorter ones may be padded on
+        either side. The state has `beams` rows for each."""
+        ids = prompt.repeat_interleave(beams, 0)  # (B, P) -> (R, P)
+        cache = DecodingCache(len(ids), beams, limit=self.memory_length)
+        if ids.shape[1]:
+            self.decoder.stack(self._embedded(ids, cache), Context(cache=cache).at("decoder"))
+        return DecodingState({}, cache, Plan(self.decoder, Context(cache=cache, record=NO_RECORD)), ids.shape[1])
+
+    def _embedded(self, ids: Tensor, cache: DecodingCache) -> Stream:
+        """Prompts as a stream. Where there is padding it goes to the right, and the gaps that it leaves in the cache
+        are counted, so that positions go on without them."""
+        keep = ids != PAD
+        if ids.is_meta or bool(keep.all()):  # what has no contents has no padding
+            return self.decoder.embed(ids)
+        keep, order = keep.sort(dim=1, descending=True, stable=True)
+        cache.put(GAPS, (~keep).sum(1, keepdim=True))
+        pos = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)  # a row for each: those to come differ
+        return self.decoder.embed(ids.gather(1, order), keep, pos=pos)
+
+
+class PrefixLM(LanguageModel):
+    """A prefix language model: p(target | source) by a decoder alone, which reads `source EOS BOS target EOS`; only the
+    target is learnt.
+
+    Called, trained and decoded like an encoder-decoder.
+    """
+
+    continues = False
+
+    def forward(  # type: ignore[override]
+        self, source: Tensor, target: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0
+    ) -> Tensor | Loss:
+        """Logits (B, T, V) for (B, S) and (B, T) ids; with labels (B, T) their loss instead."""
+        ids = torch.cat((source, target), dim=1)  # (B, S + T)
+        # The padding goes behind both texts, where nothing sees it, and positions have no gaps.
+        order = (ids == PAD).to(torch.uint8).argsort(dim=1, stable=True)
+        x = self.decoder(ids.gather(1, order), Context()).x
+        places = order.argsort(dim=1)[:, source.shape[1] :]  # (B, T) where the target's tokens went
+        x = x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.shape[-1]))  # (B, S + T, C) -> (B, T, C)
+        return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, label_smoothing)
