@@ -139,9 +139,8 @@ class Context:
     record: Recorder = field(default_factory=RECORDER.get)
     path: LayerPath = ()
     shared: dict[Any, Any] = field(default_factory=dict)  # what layers of one call may reuse, such as masks
-    outputs_needed: int | None = (
-        None  # how many of the first outputs are read; the others may be left out. None: all are read
-    )
+    # how many of the first outputs are read; the others may be left out. None: all are read
+    outputs_needed: int | None = None
 
     def at(self, step: int | str, asked: int | None = None) -> Context:
         """The same call one level deeper. Cache entries belong to paths, not to modules, so a module may be shared.

@@ -143,9 +143,8 @@ class ClassifyImagesConfig(TaskConfig):
     teacher: str = ""  # RUN, RUN@step-N or a Hugging Face folder
     distillation: Literal["hard", "soft"] = "hard"  # learn the teacher's labels, or its probabilities
     temperature: float = Field(3.0, gt=0)  # of the probabilities
-    distillation_weight: float = Field(
-        0.0, ge=0, lt=1
-    )  # of the teacher in the loss; 0: a half if hard, a tenth if soft
+    # of the teacher in the loss; 0: a half if hard, a tenth if soft
+    distillation_weight: float = Field(0.0, ge=0, lt=1)
 
 
 def _in_place(augment: tuple[Any, ...]) -> tuple[Any, ...]:

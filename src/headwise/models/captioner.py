@@ -22,9 +22,8 @@ class CaptionerConfig(PatchModelConfig):
     tasks = ("caption",)
     kind: Literal["captioner"] = "captioner"
     class_tokens: int = Field(0, ge=0)
-    positions: AnyPosition = LearnedGridPositionsConfig(
-        std=3.0
-    )  # with the 0.02 of classifiers it learns what there is, but not where
+    # with the 0.02 of classifiers it learns what there is, but not where
+    positions: AnyPosition = LearnedGridPositionsConfig(std=3.0)
     decoder: StackConfig = StackConfig(depth=6)
     word_positions: AnyPosition = SinusoidalPositionsConfig()
 

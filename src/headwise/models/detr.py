@@ -52,9 +52,8 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
     kind: Literal["detr"] = "detr"
     image: tuple[Side, Side] = (800, 1066)
     backbone: AnyBackbone = ResNetConfig(norm="frozen")
-    frozen_stages: int = Field(
-        2, ge=0
-    )  # how many of the backbone's stages do not learn, of which its stem is the first
+    # how many of the backbone's stages do not learn, of which its stem is the first
+    frozen_stages: int = Field(2, ge=0)
     backbone_lr_scale: float = Field(0.1, gt=0)  # how fast the others learn, as a share of the rate
     queries: int = Field(100, ge=1)  # the most objects that can be found in an image
     width: int = Field(256, ge=1)

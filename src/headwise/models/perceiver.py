@@ -189,9 +189,8 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
     depth: int = Field(6, ge=1)
     repeats: int = Field(8, ge=1)
     head_width: int = Field(0, ge=0)
-    cross_attention: AnyPart = UnevenConfig(
-        attend_to="memory", heads=1
-    )  # 0: its heads share out the width of what they look at
+    # 0: its heads share out the width of what they look at
+    cross_attention: AnyPart = UnevenConfig(attend_to="memory", heads=1)
     positions: AnyPosition = FourierPositionsConfig()
     dropout: float = Field(0.0, ge=0, lt=1)
     learned_query: bool = False  # a query looks at the latents in the end; else their mean is taken

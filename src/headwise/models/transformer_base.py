@@ -80,9 +80,8 @@ class LayeredConfig(ModelConfig):
     embedding_width: int = Field(0, ge=0)  # of a table in two factors; 0: as wide as the model
     embedding_norm: bool = False
     token_types: int = Field(0, ge=0)  # vectors that tell the texts of a pair apart
-    next_sentence_head: bool = (
-        True  # with them, one that guesses hidden words also judges whether the second text follows
-    )
+    # with them, one that guesses hidden words also judges whether the second text follows
+    next_sentence_head: bool = True
     tie: Tie = "auto"  # auto: all where the vocabulary is shared, else target; not the words of outputs that are wider
     output_bias: bool = False
     suppress_ids: tuple[int, ...] = ()  # ids that are read but never written: marks that another program does not have

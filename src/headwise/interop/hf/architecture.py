@@ -199,9 +199,8 @@ class Architecture:
     roles: Mapping[str, str] = field(default_factory=dict)  # our mark -> theirs, where they differ
     texts: Callable[[Path], Texts] = Texts.of
     write_texts: Callable[[Tokenisers, Path], bool] = no_files  # of a form of its own; whether there is one
-    also: Mapping[str, str] = field(
-        default_factory=dict
-    )  # further special tokens of theirs -> the one of ours that each is
+    # further special tokens of theirs -> the one of ours that each is
+    also: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def model_type(self) -> str:
