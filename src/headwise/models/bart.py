@@ -7,19 +7,18 @@ the tables of positions begin with two rows that nobody uses.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyPosition
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import TwoStacksConfig
 from headwise.text import EOS
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class BartConfig(TwoStacksConfig):
@@ -35,8 +34,6 @@ class BartConfig(TwoStacksConfig):
     embedding_norm: bool = True
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_normal
-
         init_normal(model)
 
 

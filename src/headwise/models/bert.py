@@ -7,9 +7,10 @@ ALBERT: one layer's weights for all of them, and a table in two factors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.norm import LayerNormConfig
@@ -17,10 +18,8 @@ from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition
 from headwise.config.model import PoolKind
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class BertConfig(OneStackConfig):
@@ -38,8 +37,6 @@ class BertConfig(OneStackConfig):
     pool: PoolKind = "pooler"
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_normal
-
         init_normal(model)
 
 

@@ -10,21 +10,20 @@ are learnt.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.activations import Activation
-from headwise.blocks.mixers.sparse import BigBirdMixerConfig
+from headwise.blocks.embed import Embedding
+from headwise.blocks.mixers.sparse import BigBirdMixerConfig, WithExtra
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.models.bert import BertConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.transformer_base import Parts, StackConfig
-
-if TYPE_CHECKING:
-    from headwise.blocks.embed import Embedding
-    from headwise.blocks.stack import Encoder
 
 
 class BigBirdConfig(BertConfig):
@@ -39,10 +38,6 @@ class BigBirdConfig(BertConfig):
         return mixer.changed(extra=self.extra) if isinstance(mixer, BigBirdMixerConfig) else mixer, *others
 
     def _encoder(self, embedding: Embedding, stack: StackConfig) -> Encoder:
-        from torch import nn
-
-        from headwise.blocks.mixers.sparse import WithExtra
-
         encoder = super()._encoder(embedding, stack)
         if self.extra:
             encoder.stack = WithExtra(encoder.stack, nn.Embedding(self.extra, self.width))

@@ -8,22 +8,20 @@ never those of the class token.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.talking_heads import TalkingConfig
+from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens, in_a_row
+from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
+from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart
 from headwise.errors import UserError
 from headwise.models.entry import Check, Entry
 from headwise.models.vit import PatchModelConfig
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.images import ImageEncoder
-    from headwise.blocks.stack import Stack
 
 
 class ClassStageConfig(PatchModelConfig):
@@ -33,16 +31,11 @@ class ClassStageConfig(PatchModelConfig):
     class_depth: int = Field(2, ge=1)  # layers in which they do
 
     def encoder(self) -> ImageEncoder:
-        from headwise.blocks.class_attention import in_a_row
-        from headwise.blocks.images import ImageEncoder
-
         if self.wiring.kind == "reversible":
             raise UserError("wiring: a class token cannot join layers that end in halves; use pre or post")
         return ImageEncoder(self.stem(), in_a_row(*self.patch_stages(), self._class_stage()))
 
     def stem(self) -> nn.Module:
-        from headwise.blocks.images import ImageStem, PatchEmbedding
-
         positions = self.positions.on_grid(self.width, self.grid(self.patch), class_tokens=0)
         return ImageStem(PatchEmbedding(self.channels, self.width, self.patch), self.width, 0, positions, self.dropout)
 
@@ -51,9 +44,6 @@ class ClassStageConfig(PatchModelConfig):
         return [self._stack(self.stacks()[0], causal=False)]
 
     def _class_stage(self) -> Stack:
-        from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens
-        from headwise.blocks.stack import Stack
-
         site, add = self._site(causal=False, memory=True), self.changed(drop_path=0.0)._add(0, 1)
 
         def norm() -> nn.Module:

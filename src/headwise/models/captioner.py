@@ -6,11 +6,15 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
+from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
+from headwise.blocks.stack import Decoder
 from headwise.blocks.tables import AnyPosition
 from headwise.errors import UserError
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Check, Entry
 from headwise.models.transformer_base import StackConfig
 from headwise.models.vit import PatchModelConfig
@@ -28,12 +32,6 @@ class CaptionerConfig(PatchModelConfig):
     word_positions: AnyPosition = SinusoidalPositionsConfig()
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
-        from torch import nn
-
-        from headwise.blocks.heads import VocabularyHead
-        from headwise.blocks.stack import Decoder
-        from headwise.models.encoder_decoder import EncoderDecoder
-
         self.resolve_task(task)
         if self.wiring.kind == "reversible":
             raise UserError("wiring: the words of a caption are no halves of the layers' outputs; use pre or post")

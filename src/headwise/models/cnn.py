@@ -10,19 +10,21 @@ any other mixer stands there as well.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
+from headwise.blocks.activations import relu
+from headwise.blocks.batchnorm import ConvNorm
+from headwise.blocks.convolution import ConvPatches, basic, residual_stages
+from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.part import BuildContext
+from headwise.blocks.residual import PreNorm
+from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart
 from headwise.models.entry import Check, Entry
 from headwise.models.hierarchical import HierarchicalConfig
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.images import ImageEncoder
 
 
 class CnnConfig(HierarchicalConfig):
@@ -46,12 +48,6 @@ class CnnConfig(HierarchicalConfig):
         return self.widths[-1]
 
     def encoder(self) -> ImageEncoder:
-        from headwise.blocks.activations import relu
-        from headwise.blocks.batchnorm import ConvNorm
-        from headwise.blocks.convolution import ConvPatches, basic, residual_stages
-        from headwise.blocks.images import ImageEncoder, ImageStem
-        from headwise.blocks.stack import Stack
-
         first = ConvNorm(self.channels, self.width, 3, self.stride, relu)
         stages = residual_stages(self.width, self.widths, self.depths, basic)
         for number in self.mixer_stages if self.mixers else ():
@@ -60,10 +56,6 @@ class CnnConfig(HierarchicalConfig):
 
     def _between(self, width: int) -> list[nn.Module]:
         """Layers of one mixer each."""
-        from torch import nn
-
-        from headwise.blocks.residual import PreNorm
-
         site = BuildContext(width=width, heads=self.heads, hidden=4 * width)
         return [PreNorm([part.build(site)], nn.Identity) for part in self.mixers]
 

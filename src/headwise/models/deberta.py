@@ -9,22 +9,23 @@ DISCREPANCY: `transformers` has no mask decoder and guesses from the last layer'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.mask_decoder import MaskDecoder
 from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.absolute import LearnedPositions
 from headwise.blocks.positions.relative import DisentangledAttentionConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.config.model import PoolKind
 from headwise.errors import UserError
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class DebertaConfig(OneStackConfig):
@@ -44,14 +45,9 @@ class DebertaConfig(OneStackConfig):
     max_length: int = Field(512, ge=1)  # absolute positions that the mask decoder knows
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_normal
-
         init_normal(model)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        from headwise.blocks.mask_decoder import MaskDecoder
-        from headwise.blocks.positions.absolute import LearnedPositions
-
         decodes = self.mask_decoder and self.resolve_task(task) == "masked"
         if decodes and self.wiring.kind == "reversible":
             raise UserError(

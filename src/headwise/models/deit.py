@@ -6,15 +6,13 @@ Without the second mark it is a ViT, trained as the paper does (experiments/fash
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.models.entry import Check, Entry
 from headwise.models.vit import ViTConfig
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class DeiTConfig(ViTConfig):

@@ -14,25 +14,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import Field
+from torch import nn
 
-from headwise.blocks.detection import MEMORY_PLACES, PLACES, PositionedAttentionConfig
+from headwise.blocks.detection import MEMORY_PLACES, PLACES, ObjectQueries, PositionedAttentionConfig, SinePositions
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.absolute import NoPositionsConfig
+from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.config.base import Table, slot
 from headwise.errors import UserError
 from headwise.models.cnn import CnnConfig
+from headwise.models.detector import BackboneStem, Detector, PaddedEncoder
 from headwise.models.entry import Check, Entry
 from headwise.models.image_base import WORDS, ImageModelConfig, Side
+from headwise.models.init_weights import init_xavier
 from headwise.models.resnet import ResNetConfig
 from headwise.models.transformer_base import OneStackConfig, StackConfig
 from headwise.models.vit import ViTConfig
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.stack import Stack
-    from headwise.models.detector import PaddedEncoder
 
 BACKBONES = Table("backbone", default="resnet")  # what reads images, without its head
 for _config in (CnnConfig, ResNetConfig, ViTConfig):
@@ -68,16 +66,12 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
         return super().stacks()[0], self.decoder
 
     def encoder(self) -> PaddedEncoder:
-        from headwise.models.detector import BackboneStem, PaddedEncoder
-
         features = self.backbone.with_image_size(*self.image, self.channels)
         stem = BackboneStem(features.encoder(), features.outer, self.width)
         return PaddedEncoder(stem, self._stack(self.stacks()[0], causal=False))
 
     def slots(self) -> Stack:
         """The decoder, which ends with a norm whatever its wiring."""
-        from headwise.blocks.detection import ObjectQueries
-
         if self.outer != self.width:
             raise UserError("wiring: slots do not end in halves; use pre or post")
         stack = self._stack(self.decoder, causal=False, memory=True)
@@ -87,8 +81,6 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
         return stack
 
     def _site(self, causal: bool, memory: bool) -> BuildContext:
-        from headwise.blocks.detection import ObjectQueries, SinePositions
-
         site = super()._site(causal, memory)
         own = ObjectQueries(self.queries, self.width) if memory else SinePositions(self.width)
         return replace(site, shared={PLACES: own, MEMORY_PLACES: SinePositions(self.width)})
@@ -96,15 +88,11 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
     def init_weights(self, model: nn.Module) -> None:
         """The backbone as ever, layers Xavier-uniform; object queries N(0, 1) and heads as torch begins them, as in the
         released code."""
-        from headwise.models.init_weights import init_xavier
-
         self.backbone.init_weights(model.get_submodule("encoder.stem.backbone"))
         for stack in ("encoder.stack", "decoder"):
             init_xavier(model.get_submodule(stack))
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
-        from headwise.models.detector import Detector
-
         self.resolve_task(task)
         model = Detector(self.encoder(), self.slots(), self.queries, self.width, outputs)
         self.init_weights(model)

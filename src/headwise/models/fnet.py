@@ -7,23 +7,21 @@ attention, so `heads` counts for nothing unless another mixer is put in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.activations import Activation
+from headwise.blocks.embed import Embedding
 from headwise.blocks.mixers.fourier import FourierConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.config.model import PoolKind
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.embed import Embedding
 
 
 class FNetConfig(OneStackConfig):
@@ -42,14 +40,10 @@ class FNetConfig(OneStackConfig):
     pool: PoolKind = "pooler"
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_normal
-
         init_normal(model)
 
     def _embed(self, table: nn.Embedding) -> Embedding:
         """With a projection between norm and dropout, also where the widths are equal."""
-        from torch import nn
-
         embedding = super()._embed(table)
         embedding.norm = nn.Sequential(embedding.norm, nn.Linear(table.embedding_dim, self.width))
         embedding.widen = nn.Identity()

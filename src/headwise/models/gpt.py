@@ -11,9 +11,10 @@ XL model, whose 1.3 billion parameters come out with 16.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
@@ -23,10 +24,8 @@ from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyPosition, AnyWiring
 from headwise.config.model import PoolKind
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_gpt2, init_normal
 from headwise.models.transformer_base import OneStackConfig, Parts
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class GptConfig(OneStackConfig):
@@ -44,8 +43,6 @@ class GptConfig(OneStackConfig):
     pool: PoolKind = "last"
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_normal
-
         init_normal(model)
 
 
@@ -57,8 +54,6 @@ class Gpt2Config(GptConfig):
     wiring: AnyWiring = PreNormConfig()
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_gpt2
-
         init_gpt2(model, self.depth)
 
 

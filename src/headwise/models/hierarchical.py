@@ -3,12 +3,15 @@ is what heads judge by."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from torch import nn
+
+from headwise.blocks.batchnorm import ConvNorm
+from headwise.blocks.convolution import Residual
+from headwise.blocks.pool import Pool
 from headwise.models.image_base import ImageModelConfig
-
-if TYPE_CHECKING:
-    from torch import nn
+from headwise.models.image_classifier import ImageClassifier, ImageHead
 
 
 class HierarchicalConfig(ImageModelConfig):
@@ -18,21 +21,11 @@ class HierarchicalConfig(ImageModelConfig):
 
     def build_heads(self, outputs: int) -> list[nn.Module]:
         """The heads."""
-        from torch import nn
-
-        from headwise.blocks.pool import Pool
-        from headwise.models.image_classifier import ImageHead
-
         return [ImageHead(Pool(self.pool), nn.Linear(self.outer, outputs))]
 
     def init_weights(self, model: nn.Module) -> None:
         """Convolutions N(0, 2 / fan-out) (He et al. 2015), and the last gain of each residual branch 0, so that every
         layer begins as the identity (Goyal et al. 2017)."""
-        from torch import nn
-
-        from headwise.blocks.batchnorm import ConvNorm
-        from headwise.blocks.convolution import Residual
-
         for module in model.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -42,8 +35,6 @@ class HierarchicalConfig(ImageModelConfig):
                     nn.init.zeros_(last.norm.weight)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
-        from headwise.models.image_classifier import ImageClassifier
-
         self.resolve_task(task)
         model = ImageClassifier(self.encoder(), self.build_heads(outputs or 1000))
         self.init_weights(model)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from headwise.config.model import ModelConfig
+from headwise.hmm.model import HiddenMarkov
 from headwise.models.entry import Check, Entry
-
-if TYPE_CHECKING:
-    from headwise.hmm.model import HiddenMarkov
-
 
 UNIVERSAL = 17 + 4  # the universal parts of speech, and the special ids
 
@@ -25,8 +22,6 @@ class HmmConfig(ModelConfig):
     endings: int = Field(32_768, ge=0)  # at most as many endings are kept; 0: all unknown words are alike
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> HiddenMarkov:
-        from headwise.hmm.model import HiddenMarkov
-
         self.resolve_task(task)
         return HiddenMarkov(vocab, outputs or UNIVERSAL, self.order, self.k, self.suffix, self.endings)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from headwise.blocks.images import ImageEncoder
 from headwise.config.model import ModelConfig
 from headwise.errors import UserError
-
-if TYPE_CHECKING:
-    from headwise.blocks.images import ImageEncoder
 
 Side = Annotated[int, Field(ge=1)]
 # Settings of models of layers that only words make use of.

@@ -10,21 +10,33 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
+from torch import nn
+from torch.nn.functional import hardswish
 
-from headwise.blocks.mixers.levit_attention import LeViTAttentionConfig, LeViTMlpConfig
+from headwise.blocks.activations import identity
+from headwise.blocks.batchnorm import ConvNorm, NormLinear
+from headwise.blocks.convolution import ConvPatches
+from headwise.blocks.images import ImageEncoder, ImageStem
+from headwise.blocks.mixers.levit_attention import (
+    BatchNormCrossProjection,
+    LeViTAttention,
+    LeViTAttentionConfig,
+    LeViTMlpConfig,
+    Offsets,
+    SubsampleAttention,
+)
 from headwise.blocks.part import BuildContext
+from headwise.blocks.pool import Pool
+from headwise.blocks.residual import PreNorm, ResidualAdd
+from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart
 from headwise.models.entry import Check, Entry
 from headwise.models.hierarchical import HierarchicalConfig
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.images import ImageEncoder
-    from headwise.blocks.stack import Stack
+from headwise.models.image_classifier import ImageHead
+from headwise.models.init_weights import init_truncated_normal
 
 
 class LevitConfig(HierarchicalConfig):
@@ -62,31 +74,15 @@ class LevitConfig(HierarchicalConfig):
         return [(ceil(rows / step), ceil(columns / step)) for step in steps]
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_truncated_normal
-
         init_truncated_normal(model, self.outer)
 
     def build_heads(self, outputs: int) -> list[nn.Module]:
-        from headwise.blocks.batchnorm import NormLinear
-        from headwise.blocks.pool import Pool
-        from headwise.models.image_classifier import ImageHead
-
         return [ImageHead(Pool(self.pool), NormLinear(self.outer, outputs)) for _ in range(self.class_heads)]
 
     def encoder(self) -> ImageEncoder:
-        from headwise.blocks.images import ImageEncoder
-        from headwise.blocks.stack import Stack
-
         return ImageEncoder(self._stem(), Stack([self._stage(number) for number in range(len(self.widths))]))
 
     def _stem(self) -> nn.Module:
-        from torch.nn.functional import hardswish
-
-        from headwise.blocks.activations import identity
-        from headwise.blocks.batchnorm import ConvNorm
-        from headwise.blocks.convolution import ConvPatches
-        from headwise.blocks.images import ImageStem
-
         widths = [max(self.widths[0] >> left, 1) for left in reversed(range(self.stem_layers))]
         layers = [
             ConvNorm(inputs, outputs, 3, 2, hardswish if outputs < widths[-1] else identity)
@@ -95,9 +91,6 @@ class LevitConfig(HierarchicalConfig):
         return ImageStem(ConvPatches(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
 
     def _stage(self, number: int) -> Stack:
-        from headwise.blocks.mixers.levit_attention import BatchNormCrossProjection, LeViTAttention, SubsampleAttention
-        from headwise.blocks.stack import Stack
-
         here = self._site(number)
         layers = [self._branch(part, here) for part in (self.mixer, self.feedforward) * self.depths[number]]
         if number + 1 < len(self.widths):
@@ -111,18 +104,12 @@ class LevitConfig(HierarchicalConfig):
         width, grid = self.widths[number], self.grids()[number]
 
         def score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
-            from headwise.blocks.mixers.levit_attention import Offsets
-
             return (Offsets(heads, grid),) if self.position_bias else ()
 
         return BuildContext(width, self.heads[number], self.expand * width, self.head_width, score_mods=score_mods)
 
     def _branch(self, part: Any, site: BuildContext) -> nn.Module:
         """x + part(x): the norms are in the part."""
-        from torch import nn
-
-        from headwise.blocks.residual import PreNorm, ResidualAdd
-
         return PreNorm([part.build(site)], nn.Identity, lambda: ResidualAdd(drop_path=self.drop_path))
 
 

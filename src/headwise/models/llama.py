@@ -7,9 +7,10 @@ for input and output.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.norm import RMSNormConfig
@@ -18,10 +19,8 @@ from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
 from headwise.config.model import PoolKind, Tie
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class LlamaConfig(OneStackConfig):
@@ -45,8 +44,6 @@ class LlamaConfig(OneStackConfig):
     pool: PoolKind = "last"
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_normal
-
         init_normal(model)
 
 

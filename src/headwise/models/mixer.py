@@ -6,19 +6,19 @@ Texts are mixed in the same way by `model.mixer = "tokens"` in any encoder. Refe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
+from headwise.blocks.images import ImageStem
 from headwise.blocks.mixers.token_mixing import TokensConfig
 from headwise.blocks.positions.absolute import NoPositionsConfig
+from headwise.blocks.stems import FixedPatches
 from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.models.entry import Check, Entry
 from headwise.models.transformer_base import Parts
 from headwise.models.vit import PatchModelConfig
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class MixerConfig(PatchModelConfig):
@@ -35,9 +35,6 @@ class MixerConfig(PatchModelConfig):
         return mixer, *others
 
     def stem(self) -> nn.Module:
-        from headwise.blocks.images import ImageStem
-        from headwise.blocks.stems import FixedPatches
-
         stem = super().stem()
         if isinstance(self.mixer, TokensConfig) and isinstance(stem, ImageStem):
             stem.patches = FixedPatches(self.channels, self.width, self.patch, self.grid(self.patch))
@@ -45,8 +42,6 @@ class MixerConfig(PatchModelConfig):
 
     def init_weights(self, model: nn.Module) -> None:
         """Matrices N(0, 1 / fan-in), biases zero, as in the released code."""
-        from torch import nn
-
         super().init_weights(model)
         for module in model.modules():
             if isinstance(module, nn.Linear):

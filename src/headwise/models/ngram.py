@@ -9,11 +9,9 @@ from pydantic import Field
 from headwise.config.base import Config, Table, slot
 from headwise.config.model import ModelConfig
 from headwise.models.entry import Check, Entry
-
-if TYPE_CHECKING:
-    from headwise.ngram.backoff import Backoff
-    from headwise.ngram.model import Ngram
-    from headwise.ngram.smooth import Smoothing
+from headwise.ngram.backoff import Backoff, NgramTable
+from headwise.ngram.model import Ngram
+from headwise.ngram.smooth import AddK, JelinekMercer, KneserNey, Smoothing
 
 SMOOTHINGS = Table("smoothing", default="kneser-ney")
 
@@ -29,8 +27,6 @@ class KneserNeyConfig(Config):
     modified: bool = False  # three discounts for each order instead of one (Chen and Goodman 1999)
 
     def build(self) -> Smoothing:
-        from headwise.ngram.smooth import KneserNey
-
         return KneserNey(self.modified)
 
 
@@ -40,8 +36,6 @@ class JelinekMercerConfig(Config):
     weight: float = Field(0.7, ge=0, lt=1)  # of the longer context
 
     def build(self) -> Smoothing:
-        from headwise.ngram.smooth import JelinekMercer
-
         return JelinekMercer(self.weight)
 
 
@@ -51,8 +45,6 @@ class AddKConfig(Config):
     k: float = Field(1.0, gt=0)
 
     def build(self) -> Smoothing:
-        from headwise.ngram.smooth import AddK
-
         return AddK(self.k)
 
 
@@ -63,8 +55,6 @@ class NoSmoothingConfig(Config):
     kind: Literal["none"] = "none"
 
     def build(self) -> Smoothing:
-        from headwise.ngram.smooth import AddK
-
         return AddK(0.0)
 
 
@@ -77,8 +67,6 @@ class NgramConfig(ModelConfig):
     smoothing: AnySmoothing = KneserNeyConfig()
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Ngram:
-        from headwise.ngram.model import Ngram
-
         self.resolve_task(task)
         return Ngram(self.order, vocab, self.smoothing.build())
 
@@ -91,10 +79,8 @@ class BackoffConfig(ModelConfig):
     order: int = Field(3, ge=1)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Backoff:
-        from headwise.ngram.backoff import Backoff, Table
-
         self.resolve_task(task)
-        return Backoff([Table.waiting(vocab) for _ in range(self.order)], vocab)
+        return Backoff([NgramTable.waiting(vocab) for _ in range(self.order)], vocab)
 
 
 SIZES: dict[str, dict[str, Any]] = {"fivegram": {}, "trigram": {"order": 3}, "tiny": {"order": 2}}

@@ -13,30 +13,32 @@ deepmind/vision-perceiver-fourier and ...-learned.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.activations import Activation
-from headwise.blocks.latents import UnevenConfig
+from headwise.blocks.embed import Embedding
+from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.images import ImageEncoder
+from headwise.blocks.latent_images import LatentImages, PixelStem, Question
+from headwise.blocks.latents import LatentEncoder, Latents, Queries, ReplaceStream, UnevenConfig
 from headwise.blocks.part import BuildContext
+from headwise.blocks.pool import Pool
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.positions.fourier import FourierPositionsConfig
-from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.residual import LayerScaleAdd, PreNormConfig, ResidualAdd
+from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart, AnyPosition, AnyWiring
 from headwise.errors import UserError
+from headwise.models.assemble import ModelParts, assemble
 from headwise.models.entry import Check, Entry
 from headwise.models.image_base import ImageModelConfig
+from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.init_weights import init_normal
+from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.transformer_base import OneStackConfig, Parts
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.embed import Embedding
-    from headwise.blocks.images import ImageEncoder
-    from headwise.blocks.latent_images import PixelStem
-    from headwise.blocks.latents import LatentEncoder, Queries
-    from headwise.blocks.stack import Stack
 
 
 class PerceiverConfig(OneStackConfig):
@@ -72,18 +74,12 @@ class PerceiverConfig(OneStackConfig):
     def init_weights(self, model: nn.Module) -> None:
         """Tables N(0, 0.02^2), matrices N(0, 1 / fan-in), as in the released code: with smaller ones all queries look
         alike for long, as no residual tells them apart."""
-        from torch import nn
-
-        from headwise.models.init_weights import init_normal
-
         init_normal(model)
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        from headwise.models.assemble import ModelParts, assemble
-
         task = self.resolve_task(task)
         pooled = task == "classify"
         pieces = ModelParts(
@@ -101,19 +97,12 @@ class PerceiverConfig(OneStackConfig):
 
     def _masked(self, pieces: Any, vocab: int) -> nn.Module:
         """Unlike BERT's, the outputs meet the table as they are."""
-        from torch import nn
-
-        from headwise.blocks.heads import VocabularyHead
-        from headwise.models.masked_lm import MaskedLanguageModel
-
         table = nn.Embedding(vocab, self.embedding_width)
         tied = table if self.tie in ("auto", "all", "target") else None
         head = VocabularyHead(self.embedding_width, vocab, tied, bias=True)
         return MaskedLanguageModel(pieces.encoder(pieces.embed(table)), head, nn.Identity())
 
     def _embed(self, table: nn.Embedding) -> Embedding:
-        from torch import nn
-
         self._no_terms()
         embedding = super()._embed(table)
         embedding.widen = nn.Identity()  # the inputs stay as narrow as they are
@@ -126,22 +115,16 @@ class PerceiverConfig(OneStackConfig):
             )
 
     def _latent_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
-        from headwise.blocks.latents import LatentEncoder, Latents
-
         outputs = Latents() if pooled else self._queries()
         return LatentEncoder(embedding, self.latents, self.width, self._latent_stack(), outputs)
 
     def _queries(self) -> Queries:
-        from headwise.blocks.latents import Queries, ReplaceStream
-
         site = self._place(self.embedding_width, self.width)
         layer = self._layer(site, (self.cross_attention, self.feedforward))
         layer.adds[0] = ReplaceStream()
         return Queries(site.width, self.positions.embedding(site.width), layer)
 
     def _latent_stack(self) -> Stack:
-        from headwise.blocks.stack import Stack
-
         if self.wiring.kind == "reversible":
             raise UserError("wiring: the layers of latents and of outputs do not end in halves; use pre or post")
         if self.wiring.kind == "chain":
@@ -157,8 +140,6 @@ class PerceiverConfig(OneStackConfig):
         return Stack(layers, order=order)
 
     def _layer(self, site: BuildContext, parts: Parts) -> Any:
-        from headwise.blocks.residual import LayerScaleAdd, ResidualAdd
-
         def add() -> nn.Module:  # layers that stand at several depths are left out equally often at each
             if self.layer_scale:
                 return LayerScaleAdd(site.width, self.layer_scale, self.dropout, self.drop_path)
@@ -219,11 +200,6 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
         return self.cross_attention.changed(**widths)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
-        from torch import nn
-
-        from headwise.blocks.pool import Pool
-        from headwise.models.image_classifier import ImageClassifier, ImageHead
-
         self.resolve_task(task)
         head = nn.Linear(self.width, outputs or 1000)
         model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), head)])
@@ -231,9 +207,6 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
         return model
 
     def encoder(self) -> ImageEncoder:
-        from headwise.blocks.latent_images import LatentImages, Question
-        from headwise.blocks.latents import Latents
-
         outputs: Latents | Question = Latents()
         if self.learned_query:
             site = self._place(self.width, self.width)
@@ -241,10 +214,6 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
         return LatentImages(self._stem(), self._latent_stack(), self.latents, self.width, outputs)
 
     def _stem(self) -> PixelStem:
-        from torch import nn
-
-        from headwise.blocks.latent_images import PixelStem
-
         self._no_terms()
         width = self._place_channels
         positions = self.positions.on_grid(width, self.image, class_tokens=0)

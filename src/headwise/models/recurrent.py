@@ -6,23 +6,22 @@ its words, to classify it. To transduce, two of them are needed: see `models/seq
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
+from headwise.blocks.embed import Embedding
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.part import BuildContext
-from headwise.blocks.residual import NoResidualConfig
+from headwise.blocks.positions.base import NoPositions
+from headwise.blocks.residual import NoResidualConfig, ResidualAdd
+from headwise.blocks.stack import Encoder, Stack
 from headwise.blocks.tables import PARTS, AnyNorm, AnyWiring
 from headwise.config.model import ModelConfig, PoolKind, Tie
 from headwise.errors import UserError
+from headwise.models.assemble import ModelParts, assemble
 from headwise.models.entry import Check, Entry
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.embed import Embedding
-    from headwise.blocks.stack import Stack
 
 
 class RecurrentModelConfig(ModelConfig):
@@ -42,11 +41,6 @@ class RecurrentModelConfig(ModelConfig):
     embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        from headwise.blocks.embed import Embedding
-        from headwise.blocks.positions.base import NoPositions
-        from headwise.blocks.stack import Encoder
-        from headwise.models.assemble import ModelParts, assemble
-
         def embed(table: nn.Embedding) -> Embedding:
             return Embedding(table, NoPositions(), dropout=self.dropout)
 
@@ -64,9 +58,6 @@ class RecurrentModelConfig(ModelConfig):
         return model
 
     def _stack(self, causal: bool) -> Stack:
-        from headwise.blocks.residual import ResidualAdd
-        from headwise.blocks.stack import Stack
-
         if self.wiring.kind == "reversible":
             raise UserError("wiring: recurrent layers do not go in halves; use chain, pre or post")
         hidden = self.hidden or self.width
@@ -108,8 +99,6 @@ class GruModelConfig(RecurrentModelConfig):
 
 def initialise(model: nn.Module, width: int) -> None:
     """Tables N(0, 1/width), so that tied outputs begin small; the recurrent parts have begun by themselves."""
-    from torch import nn
-
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=width**-0.5)

@@ -12,9 +12,10 @@ buckets see each other, which tells a decoder of its future: see `blocks/mixers/
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.mixers.lsh import LshConfig
 from headwise.blocks.mixers.sparse import LocalMixerConfig
@@ -23,10 +24,8 @@ from headwise.blocks.positions.absolute import AxialPositionsConfig
 from headwise.blocks.reversible import ReversibleConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig, Parts
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class ReformerConfig(OneStackConfig):
@@ -55,8 +54,6 @@ class ReformerConfig(OneStackConfig):
         return tuple((getattr(self, turn), self.feedforward) for turn in self.layer_pattern)
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_normal
-
         init_normal(model)
 
 

@@ -8,15 +8,18 @@ ResNetForImageClassification with `downsample_in_bottleneck = False`.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
+from headwise.blocks.activations import relu
+from headwise.blocks.batchnorm import ConvNorm, FrozenNorm
+from headwise.blocks.convolution import ConvPatches, basic, bottleneck, residual_stages
+from headwise.blocks.images import ImageEncoder, ImageStem
+from headwise.blocks.stack import Stack
 from headwise.models.entry import Check, Entry
 from headwise.models.hierarchical import HierarchicalConfig
-
-if TYPE_CHECKING:
-    from headwise.blocks.images import ImageEncoder
 
 
 class ResNetConfig(HierarchicalConfig):
@@ -36,14 +39,6 @@ class ResNetConfig(HierarchicalConfig):
         return self.widths[-1]
 
     def encoder(self) -> ImageEncoder:
-        from torch import nn
-
-        from headwise.blocks.activations import relu
-        from headwise.blocks.batchnorm import ConvNorm, FrozenNorm
-        from headwise.blocks.convolution import ConvPatches, basic, bottleneck, residual_stages
-        from headwise.blocks.images import ImageEncoder, ImageStem
-        from headwise.blocks.stack import Stack
-
         norm = FrozenNorm if self.norm == "frozen" else nn.BatchNorm2d
         layer = bottleneck if self.bottleneck else basic
         first = ConvNorm(self.channels, self.width, 7, 2, relu, norm)

@@ -12,24 +12,33 @@ DISCREPANCY: weights begin as recurrent parts do everywhere here, not uniform in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.attention.scores import AdditiveConfig, GeneralConfig
-from headwise.blocks.mixers.recurrent import RecurrentConfig
+from headwise.blocks.bridge import FromFirstWord, FromSummary, RecurrentEncoder, SameStates
+from headwise.blocks.embed import Embedding
+from headwise.blocks.mixers.recurrent import Recurrence, Recurrent, RecurrentConfig
+from headwise.blocks.mixers.rnn_attention import (
+    BahdanauDecoder,
+    ChoDecoder,
+    InputFeedingDecoder,
+    LuongDecoder,
+    Maxout,
+    SourceAttention,
+)
 from headwise.blocks.part import BuildContext
+from headwise.blocks.positions.base import NoPositions
+from headwise.blocks.residual import NoResidual, ResidualAdd
+from headwise.blocks.stack import Stack
 from headwise.blocks.tables import PARTS, AnyScore, AnyScoreMod
 from headwise.config.model import ModelConfig, Tie
+from headwise.models.assemble import ModelParts, assemble
+from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Check, Entry
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.mixers.recurrent import Recurrence
-    from headwise.blocks.mixers.rnn_attention import SourceAttention
-    from headwise.blocks.stack import Stack
-    from headwise.models.encoder_decoder import EncoderDecoder
+from headwise.models.recurrent import initialise
 
 Cell = Literal["lstm", "gru", "gru_cho"]
 
@@ -56,11 +65,6 @@ class Seq2SeqConfig(ModelConfig):
         self, vocab: int, outputs: int, task: str, encoder: Stack, bridge: nn.Module, decoder: Stack, head: int
     ) -> EncoderDecoder:
         """The stacks as a model whose outputs are `head` wide before they become words."""
-        from headwise.blocks.bridge import RecurrentEncoder
-        from headwise.blocks.embed import Embedding
-        from headwise.blocks.positions.base import NoPositions
-        from headwise.models.assemble import ModelParts, assemble
-        from headwise.models.recurrent import initialise
 
         def embed(table: nn.Embedding) -> Embedding:
             return Embedding(table, NoPositions(), dropout=self.dropout)
@@ -88,15 +92,10 @@ class Seq2SeqConfig(ModelConfig):
 
     def stack(self, *parts: nn.Module) -> Stack:
         """Parts one on the other, each a layer of its own."""
-        from headwise.blocks.residual import NoResidual, ResidualAdd
-        from headwise.blocks.stack import Stack
-
         return Stack([NoResidual([part], add=lambda: ResidualAdd(self.dropout)) for part in parts])
 
     def recurrent(self, begin: str = "zeros") -> list[nn.Module]:
         """Layers of one direction over words."""
-        from headwise.blocks.mixers.recurrent import Recurrent
-
         return [Recurrent(self.width, recurrence, begin=begin) for recurrence in self.recurrences(self.words)]
 
 
@@ -108,8 +107,6 @@ class SutskeverConfig(Seq2SeqConfig):
     reverse: bool = True
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
-        from headwise.blocks.bridge import SameStates
-
         encoder, decoder = self.stack(*self.recurrent()), self.stack(*self.recurrent(begin="memory"))
         return self.connect(vocab, outputs, task, encoder, SameStates(), decoder, self.width)
 
@@ -127,9 +124,6 @@ class ChoConfig(Seq2SeqConfig):
     maxout: int = Field(500, ge=1)  # units of the output, each the larger of two
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
-        from headwise.blocks.bridge import FromSummary
-        from headwise.blocks.mixers.rnn_attention import ChoDecoder, Maxout
-
         encoder = self.stack(*self.recurrent())
         recurrences = self.recurrences(self.words + self.width)
         bridge = FromSummary(recurrences[0].state_width, self.width, self.depth)
@@ -152,10 +146,6 @@ class BahdanauConfig(Seq2SeqConfig):
     maxout: int = Field(500, ge=1)  # units of the output, each the larger of two
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
-        from headwise.blocks.bridge import FromFirstWord
-        from headwise.blocks.mixers.recurrent import Recurrent
-        from headwise.blocks.mixers.rnn_attention import BahdanauDecoder, Maxout
-
         seen = 2 * self.width
         inputs = [seen if layer else self.words for layer in range(self.depth)]
         encoder = self.stack(*(Recurrent(seen, self.recurrence(each), self.recurrence(each)) for each in inputs))
@@ -183,15 +173,11 @@ class LuongConfig(Seq2SeqConfig):
     input_feeding: bool = True
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
-        from headwise.blocks.bridge import SameStates
-
         encoder, decoder = self.stack(*self.recurrent()), self.stack(*self._writing())
         return self.connect(vocab, outputs, task, encoder, SameStates(), decoder, self.width)
 
     def _writing(self) -> list[nn.Module]:
         """The decoder's parts."""
-        from headwise.blocks.mixers.rnn_attention import InputFeedingDecoder, LuongDecoder
-
         if not self.attention:
             return self.recurrent(begin="memory")
         attend = LuongDecoder(self.width, self.width, glimpse(self.score, self.score_mods, self.width, self.width))
@@ -202,8 +188,6 @@ class LuongConfig(Seq2SeqConfig):
 
 def glimpse(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> SourceAttention:
     """A look from states of `width` at annotations of `memory_width`."""
-    from headwise.blocks.mixers.rnn_attention import SourceAttention
-
     site = BuildContext(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
     return SourceAttention(score.build(width, memory_width, 1), [mod.build(site, width) for mod in score_mods])
 

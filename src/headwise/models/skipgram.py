@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from headwise.config.model import ModelConfig
+from headwise.embeddings.model import SkipGram
 from headwise.models.entry import Check, Entry
-
-if TYPE_CHECKING:
-    from headwise.embeddings.model import SkipGram
 
 
 class SkipGramConfig(ModelConfig):
@@ -27,8 +25,6 @@ class SkipGramConfig(ModelConfig):
     lr: float = Field(0.1, gt=0)  # of Adagrad, falling in a line to nothing
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> SkipGram:
-        from headwise.embeddings.model import SkipGram
-
         self.resolve_task(task)
         return SkipGram(vocab, self)
 

@@ -11,28 +11,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.attention.scores import BoundedCosineConfig
 from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.grid import PatchMerging
+from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
 from headwise.blocks.mixers.window_attention import WindowsConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.absolute import NoPositionsConfig
-from headwise.blocks.residual import PreNormConfig, ResPostNormConfig
+from headwise.blocks.residual import PreNormConfig, ResidualAdd, ResPostNorm, ResPostNormConfig
 from headwise.blocks.reversible import ReversibleConfig
+from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.entry import Check, Entry
 from headwise.models.hierarchical import HierarchicalConfig
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.images import ImageEncoder
-    from headwise.blocks.stack import Stack
+from headwise.models.init_weights import init_truncated_normal
 
 Count = Annotated[int, Field(ge=1)]
 Merging = Literal["norm-first", "norm-last"]
@@ -80,9 +79,6 @@ class SwinConfig(HierarchicalConfig):
         return self.width * 2 ** (len(self.depths) - 1)
 
     def encoder(self) -> ImageEncoder:
-        from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
-        from headwise.blocks.stack import Stack
-
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         positions = self.positions.on_grid(self.width, self.grid(self.patch), 0)
         stem = ImageStem(patches, self.width, 0, positions, self.dropout, self.norm.build(self.width))
@@ -91,9 +87,6 @@ class SwinConfig(HierarchicalConfig):
 
     def stage(self, number: int) -> Stack:
         """Layers of one width, and the merging that ends them where another stage follows."""
-        from headwise.blocks.residual import ResidualAdd
-        from headwise.blocks.stack import Stack
-
         site, wiring = self._site(number), self.wiring.build()
         last, before = sum(self.depths) - 1, sum(self.depths[:number])
         layers: list[nn.Module] = [
@@ -120,21 +113,12 @@ class SwinConfig(HierarchicalConfig):
 
     def merge(self, width: int) -> nn.Module:
         """2 x 2 tokens into one of twice the width."""
-        from torch import nn
-
-        from headwise.blocks.grid import PatchMerging
-
         linear = nn.Linear(4 * width, 2 * width, bias=False)
         if self.merging == "norm-first":
             return PatchMerging(nn.Sequential(self.norm.build(4 * width), linear))
         return PatchMerging(nn.Sequential(linear, self.norm.build(2 * width)))
 
     def init_weights(self, model: nn.Module) -> None:
-        from torch import nn
-
-        from headwise.blocks.residual import ResPostNorm
-        from headwise.models.init_weights import init_truncated_normal
-
         init_truncated_normal(model, self.outer)
         for layer in model.modules():
             if isinstance(layer, ResPostNorm):  # begins as the identity, as in the released code

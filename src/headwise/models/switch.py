@@ -7,20 +7,17 @@ networks as in the experts, and experts in every fourth one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
-from headwise.blocks.experts import ExpertsConfig
+from headwise.blocks.experts import SCALE, ExpertsConfig
+from headwise.blocks.stack import Stack
 from headwise.models.entry import Check, Entry
 from headwise.models.t5 import SIZES as T5_SIZES
 from headwise.models.t5 import T5Config
 from headwise.models.transformer_base import StackConfig
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.stack import Stack
 
 
 class SwitchConfig(T5Config):
@@ -29,10 +26,6 @@ class SwitchConfig(T5Config):
     expert_interval: int = Field(2, ge=1)  # layers, of which the second has experts; 1: all have
 
     def init_weights(self, model: nn.Module) -> None:
-        from torch import nn
-
-        from headwise.blocks.experts import SCALE
-
         super().init_weights(model)
         for module in model.modules():
             if isinstance(module, nn.Linear):

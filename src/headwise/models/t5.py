@@ -7,22 +7,22 @@ scales outputs by 1/sqrt(width) before the tied table; version 1.1 has gated GEL
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.scores import DotConfig
+from headwise.blocks.heads import ScaleBy
 from headwise.blocks.norm import RMSNormConfig
 from headwise.blocks.positions.relative import T5BiasConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.model import Tie
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_t5
 from headwise.models.transformer_base import TwoStacksConfig
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class T5Config(TwoStacksConfig):
@@ -42,10 +42,6 @@ class T5Config(TwoStacksConfig):
     scale_outputs: bool = True  # by 1/sqrt(width of the table): a tied one begins with N(0, 1) rows
 
     def before_words(self) -> nn.Module | None:
-        from torch import nn
-
-        from headwise.blocks.heads import ScaleBy
-
         narrow = super().before_words()
         if not self.scale_outputs:
             return narrow
@@ -53,8 +49,6 @@ class T5Config(TwoStacksConfig):
         return times if narrow is None else nn.Sequential(narrow, times)
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_t5
-
         init_t5(model, self.width)
 
 

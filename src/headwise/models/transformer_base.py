@@ -8,27 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.embed import Embedding, TokenTypes
 from headwise.blocks.feedforward import MlpConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
-from headwise.blocks.residual import PostNormConfig
+from headwise.blocks.residual import LayerScaleAdd, PostNormConfig, ResidualAdd
+from headwise.blocks.stack import Encoder, Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.base import STACKS, Config, Problems, problems
 from headwise.config.model import ModelConfig, PoolKind, Tie
+from headwise.models.assemble import ModelParts, assemble
+from headwise.models.init_weights import init_xavier
 from headwise.text import BOS
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.embed import Embedding
-    from headwise.blocks.stack import Encoder, Stack
 
 Parts = tuple[Any, ...]
 
@@ -119,20 +118,14 @@ class LayeredConfig(ModelConfig):
 
     def before_words(self) -> nn.Module | None:
         """What stands between a decoder's outputs and the product with its words."""
-        from torch import nn
-
         return nn.Linear(self.outer, self.embedding_width) if self.embedding_width else None
 
     def init_weights(self, model: nn.Module) -> None:
         """Set the weights of a new model."""
-        from headwise.models.init_weights import init_xavier
-
         init_xavier(model, self.width, self.outer)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         """Encoder and decoder to transduce, the decoder alone as a language model, the encoder alone to label."""
-        from headwise.models.assemble import ModelParts, assemble
-
         reads, writes = self.stacks()
 
         pieces = ModelParts(
@@ -159,10 +152,6 @@ class LayeredConfig(ModelConfig):
         return model
 
     def _embed(self, table: nn.Embedding) -> Embedding:
-        from torch import nn
-
-        from headwise.blocks.embed import TokenTypes
-
         width = self.embedding_width or self.width
         return self.positions.embed(
             table,
@@ -175,14 +164,10 @@ class LayeredConfig(ModelConfig):
         )
 
     def _encoder(self, embedding: Embedding, stack: StackConfig) -> Encoder:
-        from headwise.blocks.stack import Encoder
-
         opening = BOS if self.opens else None
         return Encoder(embedding, self._stack(stack, causal=not self.reads_ahead), opening=opening)
 
     def _stack(self, stack: StackConfig, causal: bool, memory: bool = False) -> Stack:
-        from headwise.blocks.stack import Stack
-
         site = self._site(causal, memory)
         pattern = stack.layers or (self.layer(memory),)
         wiring = self.wiring.build()
@@ -200,8 +185,6 @@ class LayeredConfig(ModelConfig):
 
     def _add(self, number: int, depth: int) -> Callable[[], nn.Module]:
         """What makes the residual adds of one layer of `depth`."""
-        from headwise.blocks.residual import LayerScaleAdd, ResidualAdd
-
         drop_path = self.drop_path * number / max(depth - 1, 1)
         if self.layer_scale:
             return lambda: LayerScaleAdd(self.width, self.layer_scale, self.dropout, drop_path)

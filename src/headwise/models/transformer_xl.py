@@ -12,18 +12,17 @@ the published 41 and 277 million.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.positions.relative import TransformerXLRelativeConfig
 from headwise.blocks.tables import AnyPosition
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig, Parts
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class TransformerXLConfig(OneStackConfig):
@@ -43,8 +42,6 @@ class TransformerXLConfig(OneStackConfig):
         return AttentionConfig(memory_length=self.memory_length), self.feedforward
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_normal
-
         init_normal(model)
 
 

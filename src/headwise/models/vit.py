@@ -6,23 +6,23 @@ patches are sets of defaults (models/deit.py, models/mixer.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.activations import Activation
+from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.pool import Pool
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
 from headwise.models.entry import Check, Entry
 from headwise.models.image_base import WORDS, ImageModelConfig
+from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.init_weights import init_truncated_normal
 from headwise.models.transformer_base import OneStackConfig
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.images import ImageEncoder
 
 
 class PatchModelConfig(OneStackConfig, ImageModelConfig):
@@ -42,19 +42,13 @@ class PatchModelConfig(OneStackConfig, ImageModelConfig):
     dropout: float = Field(0.0, ge=0, lt=1)
 
     def init_weights(self, model: nn.Module) -> None:
-        from headwise.models.init_weights import init_truncated_normal
-
         init_truncated_normal(model, self.outer)
 
     def encoder(self) -> ImageEncoder:
-        from headwise.blocks.images import ImageEncoder
-
         return ImageEncoder(self.stem(), self._stack(self.stacks()[0], causal=False))
 
     def stem(self) -> nn.Module:
         """pixels -> a stream"""
-        from headwise.blocks.images import ImageStem, PatchEmbedding
-
         grid = self.grid(self.patch)
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         positions = self.positions.on_grid(self.width, grid, self.class_tokens)
@@ -62,18 +56,10 @@ class PatchModelConfig(OneStackConfig, ImageModelConfig):
 
     def build_heads(self, outputs: int) -> list[nn.Module]:
         """The heads: one for each mark, or one for the pool of the patches."""
-        from torch import nn
-
-        from headwise.blocks.images import TakeClassToken
-        from headwise.blocks.pool import Pool
-        from headwise.models.image_classifier import ImageHead
-
         pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
         return [ImageHead(pool, nn.Linear(self.outer, outputs)) for pool in pools]
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
-        from headwise.models.image_classifier import ImageClassifier
-
         self.resolve_task(task)
         model = ImageClassifier(self.encoder(), self.build_heads(outputs or 1000))
         self.init_weights(model)

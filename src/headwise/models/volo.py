@@ -10,23 +10,23 @@ is taught the image's, so that nothing but the images is needed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
+from torch import nn
 
 from headwise.blocks.attention.multihead import BareConfig
+from headwise.blocks.class_attention import PatchVotes
 from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.images import ImageStem, PatchEmbedding
 from headwise.blocks.mixers.outlook import OutlookConfig
 from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.stack import Stack
+from headwise.blocks.stems import ConvolvedPatches, Regrid
 from headwise.blocks.tables import AnyNorm, AnyPart
 from headwise.models.cait import ClassStageConfig
 from headwise.models.entry import Check, Entry
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from headwise.blocks.stack import Stack
-    from headwise.models.image_classifier import ImageClassifier
+from headwise.models.image_classifier import ImageClassifier, TokenLabelingClassifier
 
 
 class VoloConfig(ClassStageConfig):
@@ -47,18 +47,11 @@ class VoloConfig(ClassStageConfig):
     norm: AnyNorm = LayerNormConfig()
 
     def stem(self) -> nn.Module:
-        from headwise.blocks.images import ImageStem
-        from headwise.blocks.stems import ConvolvedPatches
-
         width = self.outlook_width or max(1, self.width // 2)
         patches = ConvolvedPatches(self.channels, width, self.patch, self.stem_hidden, multiple=2 * self.patch)
         return ImageStem(patches, width)
 
     def patch_stages(self) -> list[Stack]:
-        from headwise.blocks.images import ImageStem, PatchEmbedding
-        from headwise.blocks.stack import Stack
-        from headwise.blocks.stems import Regrid
-
         near = self.changed(
             width=self.outlook_width or max(1, self.width // 2),
             depth=self.outlook_depth,
@@ -75,15 +68,9 @@ class VoloConfig(ClassStageConfig):
         return super()._add(number + self.outlook_depth, depth + self.outlook_depth)
 
     def build_heads(self, outputs: int) -> list[nn.Module]:
-        from torch import nn
-
-        from headwise.blocks.class_attention import PatchVotes
-
         return [*super().build_heads(outputs), PatchVotes(nn.Linear(self.width, outputs))]
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
-        from headwise.models.image_classifier import TokenLabelingClassifier
-
         self.resolve_task(task)
         model = TokenLabelingClassifier(self.encoder(), self.build_heads(outputs or 1000))
         self.init_weights(model)

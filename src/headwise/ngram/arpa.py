@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from headwise.errors import UserError
-from headwise.ngram.backoff import Backoff, Table
+from headwise.ngram.backoff import Backoff, NgramTable
 from headwise.text import PAD, SPECIALS
 from headwise.utils.files import write
 
@@ -73,7 +73,7 @@ def from_arpa(path: str | Path) -> tuple[Backoff, list[str]]:
     sizes = header(lines)
     ids = {word: number for number, word in enumerate(SPECIALS)}
     numbers, log_rest = {"": 0}, [0.0]  # of the contexts, by their words
-    tables: list[Table] = []
+    tables: list[NgramTable] = []
     for order, size in enumerate(sizes, start=1):
         grams = section(lines, order, size)
         if order == 1:
@@ -88,7 +88,7 @@ def from_arpa(path: str | Path) -> tuple[Backoff, list[str]]:
             again = grams[twice[0] + 1]
             raise lines.wrong(f"'{again.words}' stands here for the second time; keep one of them", again.line)
         given = (torch.from_numpy(keys), torch.tensor([gram.log_p for gram in grams]), torch.tensor(log_rest))
-        tables.append(Table(*given, vocab=len(ids), persistent=True))
+        tables.append(NgramTable(*given, vocab=len(ids), persistent=True))
         numbers = {gram.words: number for number, gram in enumerate(grams)}
         log_rest = [gram.log_rest for gram in grams]
     if lines.next() != "\\end\\":

@@ -31,7 +31,7 @@ class Arriving(nn.Module):
         super()._load_from_state_dict(state, prefix, *rest)
 
 
-class Table(Arriving):
+class NgramTable(Arriving):
     """The grams of one order: sorted keys (N + 1,) with a last one that nothing equals, log p (N + 1,), and log rest of
     each context, which is 0 for the unknown one."""
 
@@ -49,7 +49,7 @@ class Table(Arriving):
         self.register_buffer("log_rest", torch.cat((log_rest, nothing)), persistent)
 
     @classmethod
-    def waiting(cls, vocab: int) -> Table:
+    def waiting(cls, vocab: int) -> NgramTable:
         """A table without contents, to be loaded."""
         table = cls(torch.empty(0, dtype=torch.int64), torch.empty(0), torch.empty(0), vocab, persistent=True)
         for name, held in list(table.named_buffers()):
@@ -98,7 +98,7 @@ class Backoff(nn.Module):
     start_id, end_id, continues = BOS, EOS, True
     ragged, max_length = True, 0
 
-    def __init__(self, tables: list[Table], vocab: int):
+    def __init__(self, tables: list[NgramTable], vocab: int):
         super().__init__()
         self.vocab = vocab
         self.tables = nn.ModuleList(tables)
@@ -108,8 +108,8 @@ class Backoff(nn.Module):
         return len(self.tables)
 
     @property
-    def by_order(self) -> list[Table]:
-        return cast(list[Table], list(self.tables))
+    def by_order(self) -> list[NgramTable]:
+        return cast(list[NgramTable], list(self.tables))
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor | Loss:
         """log p (B, T, V) of the token after each of (B, T); with labels (B, T) their loss instead, without looking

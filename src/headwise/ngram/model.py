@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from headwise.ngram.backoff import Arriving, Backoff, Table
+from headwise.ngram.backoff import Arriving, Backoff, NgramTable
 from headwise.ngram.count import Grams, Trie, count, empty
 from headwise.ngram.smooth import Smoothing, Weights, weigh
 from headwise.text import BOS, EOS
@@ -102,7 +102,7 @@ class Ngram(Backoff):
         return (unseen / tokens).tolist()
 
 
-def table(weights: Weights, vocab: int) -> Table:
+def table(weights: Weights, vocab: int) -> NgramTable:
     with np.errstate(divide="ignore"):  # a probability of 0 has the logarithm that it should
         log_p, log_rest = (torch.from_numpy(np.log(each)).float() for each in (weights.p, weights.rest))
-    return Table(torch.from_numpy(weights.keys), log_p, log_rest, vocab, persistent=False)
+    return NgramTable(torch.from_numpy(weights.keys), log_p, log_rest, vocab, persistent=False)
