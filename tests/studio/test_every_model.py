@@ -14,7 +14,7 @@ from headwise.inference.trained_model import TrainedModel, create_task
 from headwise.inspect.page import page
 from headwise.studio.ablation import Case, lens
 from headwise.studio.decoding import WRITERS, searched, stepped
-from headwise.studio.map_cache import looked, overview
+from headwise.studio.map_cache import collect_maps, overview
 from headwise.studio.neurons import neurons
 from headwise.studio.pictures import pictured
 from headwise.text.tokenisers import Tokenisers
@@ -42,9 +42,9 @@ def test_every_model_of_texts_can_be_looked_at(name: str, task: str) -> None:
     loaded = made(name, task, {"train": "none.tsv"}, Tokenisers(LETTERS, outputs))
     if name in ATTENTION_FREE:
         with pytest.raises(UserError, match="this run's model has no attention to look at"):
-            looked(loaded, TEXT, "")
+            collect_maps(loaded, TEXT, "")
     else:
-        maps = looked(loaded, TEXT, "")
+        maps = collect_maps(loaded, TEXT, "")
         assert overview("look", maps, {}) and page(maps, TEXT)
         assert {each["name"] for each in neurons(loaded, TEXT, "").to_dict()["kinds"]} == set(maps.weights)
     if task in WRITERS and name != "ngram":

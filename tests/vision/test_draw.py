@@ -8,7 +8,7 @@ from PIL import Image
 
 from headwise.evaluate.precision import Found
 from headwise.inspect.panels import canvas, covered
-from headwise.vision.draw import draw, looked, plain
+from headwise.vision.draw import draw, draw_attention, plain
 
 WEIGHTS = np.array([[0.0, 0.1], [0.2, 0.7]])
 
@@ -17,7 +17,7 @@ def test_weights_lie_over_what_the_model_was_given_as_inspection_draws_them() ->
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
     axes = Figure().subplots()
     plain(axes, image)
-    looked(axes, image, WEIGHTS, (5.0, 0.0, 25.0, 20.0))
+    draw_attention(axes, image, WEIGHTS, (5.0, 0.0, 25.0, 20.0))
     over = axes.images[-1]
     assert over.get_extent() == [5, 25, 20, 0]
     assert np.array_equal(over.get_array(), covered(canvas(image.crop((5, 0, 25, 20))), WEIGHTS))

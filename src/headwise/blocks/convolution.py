@@ -1,7 +1,7 @@
 """Convolutions on the stream: residual layers (He et al. 2016) and convolutional stems.
 
 For detectors and others that want a backbone: `ResNetConfig(norm="frozen").encoder()` of models/resnet.py is an
-`ImageEncoder`, whose `encoder(pixels, Context())` is a `Stream` of the last stage (C5) with its grid. Convolutions with
+`ImageEncoder`, whose `encoder(pixels, Context())` is a `Stream` of the last stage with its grid. Convolutions with
 batch norm and frozen batch norm are in blocks/batchnorm.py.
 
 Tokens of a grid, row by row, are what is called channels-last of a map, so streams become maps and maps streams without

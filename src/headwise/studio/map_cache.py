@@ -49,7 +49,7 @@ class Looks(Generic[Seen]):
             return self.maps[name]
 
 
-def looked(loaded: TrainedModel, text: str, target: str) -> Maps:
+def collect_maps(loaded: TrainedModel, text: str, target: str) -> Maps:
     """The maps of a text that is neither empty nor too long."""
     if not text.strip():
         raise UserError("there is no text to look at; give one")

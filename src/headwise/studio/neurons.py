@@ -18,7 +18,7 @@ from headwise.errors import UserError
 from headwise.inspect.maps import Maps
 from headwise.inspect.svg import visible
 from headwise.studio.binary_response import Pack
-from headwise.studio.map_cache import looked
+from headwise.studio.map_cache import collect_maps
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
@@ -124,7 +124,7 @@ def neurons(loaded: TrainedModel, text: str, target: str) -> Neurons:
     keeper = Keeper()
     token = RECORDER.set(keeper)
     try:
-        maps = looked(loaded, text, target)
+        maps = collect_maps(loaded, text, target)
     finally:
         RECORDER.reset(token)
     return Neurons(maps, {kind: keeper.of(kind) for kind in maps.weights})

@@ -56,7 +56,7 @@ def draw(
             box(axes[0], found, number, colours[found.labels[number]])
         for number, (panel, weights) in enumerate(zip(axes[1:], () if maps is None else maps, strict=False)):
             plain(panel, image)
-            looked(panel, image, weights, seen or (0, 0, *image.size))
+            draw_attention(panel, image, weights, seen or (0, 0, *image.size))
             box(panel, found, number, colours[found.labels[number]])
     return path
 
@@ -67,7 +67,7 @@ def plain(axes: Axes, image: Image.Image) -> None:
     axes.set(xlim=(0, image.width), ylim=(image.height, 0))
 
 
-def looked(axes: Axes, image: Image.Image, weights: np.ndarray, seen: Box) -> None:
+def draw_attention(axes: Axes, image: Image.Image, weights: np.ndarray, seen: Box) -> None:
     """Weights (h, w) over the part of the image that was given to the model, as `headwise inspect` draws them."""
     x0, y0, x1, y1 = whole_pixels(seen)
     pixels = covered(canvas(image.crop((x0, y0, x1, y1))), weights)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from headwise.inspect.maps import Maps
-from headwise.studio.map_cache import Looks, layer, looked, overview, size_of
+from headwise.studio.map_cache import Looks, collect_maps, layer, overview, size_of
 from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name, Request, Text
 from headwise.studio.texts import reads, remark
@@ -33,7 +33,7 @@ def routes(desk: Desk) -> APIRouter:
     @router.post("")
     async def look(request: LookRequest) -> Response:
         def work(loaded: TrainedModel) -> tuple[Maps, str]:
-            return looked(loaded, request.text, request.target), remark(reads(loaded), request.text)
+            return collect_maps(loaded, request.text, request.target), remark(reads(loaded), request.text)
 
         (maps, says), spent = await desk.work(request.run, work)
         about = {"run": request.run, "milliseconds": round(spent, 1), "remark": says}
