@@ -8,10 +8,10 @@ from headwise.config.base import validate
 from headwise.config.experiment import Experiment, resolved
 from headwise.errors import UserError
 from headwise.models.build import build
+from headwise.models.layers import LayerFields, StackConfig
 from headwise.models.transformer import TransformerConfig
-from headwise.models.transformer_base import LayeredConfig, StackConfig
 
-LAYERED = [name for name, entry in catalog.CATALOG.items() if issubclass(entry.config, LayeredConfig)]
+LAYERED = [name for name, entry in catalog.CATALOG.items() if issubclass(entry.config, LayerFields)]
 PAIRS = [name for name in LAYERED if "decoder" in catalog.CATALOG[name].config.model_fields]
 TWO = [name for name in PAIRS if "encoder" in catalog.CATALOG[name].config.model_fields]
 

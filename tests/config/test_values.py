@@ -17,8 +17,8 @@ from headwise.blocks.feedforward import MlpConfig
 from headwise.blocks.norm import LayerNormConfig, RMSNormConfig
 from headwise.blocks.tables import NORMS, PARTS, POSITIONS, SCORE_MODS, WIRINGS
 from headwise.config.base import Config, merge, validate
+from headwise.models.layers import StackConfig
 from headwise.models.transformer import TransformerConfig
-from headwise.models.transformer_base import StackConfig
 
 TABLES = (NORMS, WIRINGS, POSITIONS, SCORE_MODS, PARTS)
 

@@ -14,7 +14,7 @@ from headwise.config.base import Config, merge, validate
 from headwise.errors import UserError
 from headwise.inspect.cost import inputs, room
 from headwise.models.build import build
-from headwise.models.image_base import ImageModelConfig
+from headwise.models.image_fields import ImageFields
 
 TABLES = (PARTS, NORMS, WIRINGS, POSITIONS, SCORES)
 SHARE = 48  # of the changes of a model one in so many is tried; the number goes with the model's name
@@ -76,7 +76,7 @@ def test_a_changed_setting_works_or_is_refused(name: str) -> None:
         try:
             model = build(f"{name}-tiny", vocab=16, outputs=5, device="meta", **change)
             config = validate(entry.config, merge(entry.sizes["tiny"], change))
-            image = (config.channels, *config.image) if isinstance(config, ImageModelConfig) else ()
+            image = (config.channels, *config.image) if isinstance(config, ImageFields) else ()
             if count_parameters(model):  # counted models have nothing to run yet
                 with torch.no_grad():
                     model.eval()(*inputs(model, 1, 1 if image else min(4, *room(model)), image))

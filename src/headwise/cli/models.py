@@ -115,7 +115,7 @@ def show(
     from headwise.config.experiment import parse_changes
     from headwise.inspect.cost import cost, tree
     from headwise.models.build import build
-    from headwise.models.image_base import ImageModelConfig
+    from headwise.models.image_fields import ImageFields
 
     changes = parse_changes(set_ or ())
     if isinstance(changes.get("model"), dict):  # as --set of an experiment has it
@@ -126,7 +126,7 @@ def show(
         return
     top = tree(model, f"{entry.name}-{size}")
     config = entry.configure(size, changes)
-    pictured = isinstance(config, ImageModelConfig)
+    pictured = isinstance(config, ImageFields)
     costs = cost(model, length, (config.channels, *config.image) if pictured else ())
     if json_:
         report = {"name": top.name, "paper": entry.paper, "cost": asdict(costs), "tree": top.to_json()}

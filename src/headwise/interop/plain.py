@@ -37,7 +37,7 @@ class PlainStack:
 def plain_stack(config: TransformerConfig, name: Side) -> PlainStack:
     """The numbers of a plain stack; any other is refused with the key that makes it special."""
     stack, usual = getattr(config, name), PARTS[name]
-    pattern: tuple[tuple[Any, ...], ...] = stack.layers or (config.layer(name == "decoder"),)
+    pattern: tuple[tuple[Any, ...], ...] = stack.layers or config.pattern(name == "decoder")
     parts = pattern[0]
     if any(layer != parts for layer in pattern):
         raise UserError(f"{name}.layers: layers that differ from each other cannot be exported")

@@ -16,7 +16,7 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.interop.hf.images import PROCESSOR
 from headwise.interop.hf.read import Imported
 from headwise.interop.hf.write import write_folder
-from headwise.models.image_base import ImageModelConfig
+from headwise.models.image_fields import ImageFields
 from headwise.text.hf import HfTokeniser
 from headwise.train.config import TrainConfig
 from headwise.vision.config import ImagesConfig
@@ -31,7 +31,7 @@ LACKING = {
 
 def ready(imported: Imported, source: Path) -> TrainedModel:
     """An imported model with its tokenisers as if it had been trained here."""
-    pictures = isinstance(imported.config, ImageModelConfig)
+    pictures = isinstance(imported.config, ImageFields)
     if imported.tokenisers is None:
         lacking, maker = LACKING[pictures]
         raise UserError(

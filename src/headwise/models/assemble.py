@@ -1,4 +1,4 @@
-"""One way from stacks to a whole model, whatever the stacks are made of."""
+"""From stacks to a whole text model with the head that a task needs, whatever the stacks are made of."""
 
 from __future__ import annotations
 
@@ -6,39 +6,79 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
 from torch import nn
 
 from headwise.blocks.dropout import make_dropout
-from headwise.blocks.embed import Embedding
+from headwise.blocks.embed import Embedding, TokenTypes
 from headwise.blocks.heads import MLMTransform, Pooler, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.pool import Pool
 from headwise.blocks.stack import Decoder, Encoder, Stack
+from headwise.config.model import PoolKind, Tie
 from headwise.errors import UserError
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.language_model import LanguageModel
+from headwise.models.layers import LayerFields
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TextEncoder, TokenClassifier
+from headwise.text import BOS
 
 POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu"}  # with the activation of their layer
 
 
-def nothing() -> None:
+class TextFields(LayerFields):
+    """Settings of token embeddings, output layer and pooling, beside those of layers."""
+
+    scale_embeddings: bool = True  # by sqrt(width)
+    embedding_width: int = Field(0, ge=0)  # factorised embedding table; 0: as wide as the model
+    embedding_norm: bool = False
+    token_types: int = Field(0, ge=0)  # embeddings that tell the texts of a pair apart
+    # with token types, a masked language model also predicts whether the second text follows
+    next_sentence_head: bool = True
+    # weight tying. auto: all where the vocabulary is shared, else target; none where outputs are wider than the table
+    tie: Tie = "auto"
+    output_bias: bool = False
+    suppress_ids: tuple[int, ...] = ()  # ids that are never generated: special tokens that another program lacks
+    pool: PoolKind = "mean"  # of a classifier
+    embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
+    start_id: int = BOS  # the decoder's first input; Marian starts from the padding
+
+
+def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
+    """Token embedding with positions, token types, norm, dropout and, of a factorised table, the projection."""
+    width = config.embedding_width or config.width
+    return config.positions.embed(
+        table,
+        width,
+        scale=width**0.5 if config.scale_embeddings else 1.0,
+        dropout=config.dropout,
+        types=TokenTypes(width, config.token_types) if config.token_types else None,
+        norm=config.norm.build(width) if config.embedding_norm else None,
+        widen=nn.Linear(width, config.width) if config.embedding_width else None,
+    )
+
+
+def no_module() -> None:
     """No module."""
+
+
+def no_decoder(memory: bool) -> Stack:
+    raise TypeError("this model has no decoder")
 
 
 @dataclass(frozen=True)
 class ModelParts:
-    """What an architecture brings: tables to embeddings, its encoder and the stack of its decoder."""
+    """Callbacks that build the parts of a text model: embedding, encoder, decoder stack; and the settings of heads."""
 
-    width: int  # of the vectors in tables
+    width: int  # of the embedding tables
     embed: Callable[[nn.Embedding], Embedding]
     encoder: Callable[[Embedding], Encoder]
-    decoder: Callable[[bool], Stack]  # with or without a memory to attend to
-    inner: int = 0  # how wide the encoder's outputs are; 0: as wide as tables
-    head: int = 0  # how wide outputs are before they become words; 0: as wide as tables
-    before: Callable[[], nn.Module | None] = nothing  # what stands between the decoder's outputs and the words
-    norm: Callable[[], nn.Module] | None = None  # of the head that guesses hidden words
+    decoder: Callable[[bool], Stack] = no_decoder  # with or without a memory to attend to
+    inner: int = 0  # width of the encoder's outputs; 0: as wide as tables
+    head: int = 0  # width of what meets the output layer; 0: as wide as tables
+    before: Callable[[], nn.Module | None] = no_module  # between the decoder's outputs and the output layer
+    norm: Callable[[], nn.Module] | None = None  # of the masked language model's head
     activation: str = "gelu"
     dropout: float = 0.0
     tie: str = "auto"
@@ -46,7 +86,7 @@ class ModelParts:
     suppress_ids: tuple[int, ...] = ()
     start_id: int = 1
     pool: str = "mean"
-    pairs: bool = False  # whether it can tell the texts of a pair apart
+    pairs: bool = False  # whether there is a next-sentence head
     opening: int | None = None  # what a decoder reads before its first token
 
     def build_vocabulary_head(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
@@ -77,59 +117,82 @@ class ModelParts:
         return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
 
 
-def assemble(task: str, pieces: ModelParts, vocab: int, outputs: int = 0) -> Any:
-    """The pieces as a model that does `task`."""
-    return ASSEMBLIES[task](pieces, vocab, outputs)
+def text_parts(
+    config: TextFields, encoder: Callable[[Embedding], Encoder], decoder: Callable[[bool], Stack] = no_decoder
+) -> ModelParts:
+    """The parts of a model of Transformer layers, with embedding and heads as its config says."""
+    table_width = config.embedding_width or config.width
+    return ModelParts(
+        table_width,
+        embed=lambda table: build_embedding(config, table),
+        encoder=encoder,
+        decoder=decoder,
+        inner=config.outer,
+        head=config.embedding_width or config.outer,
+        before=lambda: nn.Linear(config.outer, config.embedding_width) if config.embedding_width else None,
+        norm=lambda: config.norm.build(table_width),
+        activation=config.activation,
+        dropout=config.dropout,
+        tie=config.tie,
+        output_bias=config.output_bias,
+        suppress_ids=config.suppress_ids,
+        start_id=config.start_id,
+        pool=config.pool,
+        pairs=config.next_sentence_head and config.token_types > 1,
+    )
 
 
-def build_encoder_decoder(pieces: ModelParts, vocab: int, outputs: int) -> EncoderDecoder:
-    tie = pieces.tie if pieces.tie != "auto" else "target" if outputs else "all"
+def assemble(task: str, parts: ModelParts, vocab: int, outputs: int = 0) -> Any:
+    """The parts as a model that does `task`."""
+    return ASSEMBLIES[task](parts, vocab, outputs)
+
+
+def build_encoder_decoder(parts: ModelParts, vocab: int, outputs: int) -> EncoderDecoder:
+    tie = parts.tie if parts.tie != "auto" else "target" if outputs else "all"
     if tie in ("all", "inputs") and outputs not in (0, vocab):
         raise UserError("tie: one table for source and target needs a shared vocabulary; use tie = 'target'")
     outputs = outputs or vocab
-    target_table = nn.Embedding(outputs, pieces.width)
-    source_table = target_table if tie in ("all", "inputs") else nn.Embedding(vocab, pieces.width)
-    head = pieces.build_vocabulary_head(outputs, target_table if tie in ("all", "target") else None)
+    target_table = nn.Embedding(outputs, parts.width)
+    source_table = target_table if tie in ("all", "inputs") else nn.Embedding(vocab, parts.width)
+    head = parts.build_vocabulary_head(outputs, target_table if tie in ("all", "target") else None)
     return EncoderDecoder(
-        pieces.encoder(pieces.embed(source_table)),
-        Decoder(pieces.embed(target_table), pieces.decoder(True), head, pieces.opening),
-        start_id=pieces.start_id,
+        parts.encoder(parts.embed(source_table)),
+        Decoder(parts.embed(target_table), parts.decoder(True), head, parts.opening),
+        start_id=parts.start_id,
     )
 
 
-def build_language_model(pieces: ModelParts, vocab: int, outputs: int) -> LanguageModel:
-    table = nn.Embedding(vocab, pieces.width)
-    head = pieces.build_vocabulary_head(vocab, table if pieces.tie in ("auto", "all", "target") else None)
-    return LanguageModel(Decoder(pieces.embed(table), pieces.decoder(False), head), start_id=pieces.start_id)
+def build_language_model(parts: ModelParts, vocab: int, outputs: int) -> LanguageModel:
+    table = nn.Embedding(vocab, parts.width)
+    head = parts.build_vocabulary_head(vocab, table if parts.tie in ("auto", "all", "target") else None)
+    return LanguageModel(Decoder(parts.embed(table), parts.decoder(False), head), start_id=parts.start_id)
 
 
-def build_masked_lm(pieces: ModelParts, vocab: int, outputs: int) -> MaskedLanguageModel:
-    inner = pieces.inner or pieces.width
-    table = nn.Embedding(vocab, pieces.width)
-    norm = pieces.norm() if pieces.norm else LayerNorm(pieces.width)
+def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLanguageModel:
+    inner = parts.inner or parts.width
+    table = nn.Embedding(vocab, parts.width)
+    norm = parts.norm() if parts.norm else LayerNorm(parts.width)
     head = VocabularyHead(
-        pieces.width,
+        parts.width,
         vocab,
-        table if pieces.tie in ("auto", "all", "target") else None,
+        table if parts.tie in ("auto", "all", "target") else None,
         bias=True,
-        before=MLMTransform(inner, pieces.width, pieces.activation, norm),
+        before=MLMTransform(inner, parts.width, parts.activation, norm),
     )
-    order = nn.Sequential(Pool("first"), Pooler(inner), nn.Linear(inner, 2)) if pieces.pairs else nn.Identity()
-    return MaskedLanguageModel(pieces.encoder(pieces.embed(table)), head, order)
+    order = nn.Sequential(Pool("first"), Pooler(inner), nn.Linear(inner, 2)) if parts.pairs else nn.Identity()
+    return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, order)
 
 
-def build_token_classifier(pieces: ModelParts, vocab: int, outputs: int) -> TokenClassifier:
-    return TokenClassifier(pieces.build_encoder(vocab), pieces.build_label_head(outputs or vocab))
+def build_token_classifier(parts: ModelParts, vocab: int, outputs: int) -> TokenClassifier:
+    return TokenClassifier(parts.build_encoder(vocab), parts.build_label_head(outputs or vocab))
 
 
-def build_sequence_classifier(pieces: ModelParts, vocab: int, outputs: int) -> SequenceClassifier:
-    return SequenceClassifier(
-        pieces.build_encoder(vocab), pieces.build_pool(), pieces.build_label_head(outputs or vocab)
-    )
+def build_sequence_classifier(parts: ModelParts, vocab: int, outputs: int) -> SequenceClassifier:
+    return SequenceClassifier(parts.build_encoder(vocab), parts.build_pool(), parts.build_label_head(outputs or vocab))
 
 
-def build_span_classifier(pieces: ModelParts, vocab: int, outputs: int) -> SpanClassifier:
-    return SpanClassifier(pieces.build_encoder(vocab), nn.Linear(pieces.inner or pieces.width, 2))
+def build_span_classifier(parts: ModelParts, vocab: int, outputs: int) -> SpanClassifier:
+    return SpanClassifier(parts.build_encoder(vocab), nn.Linear(parts.inner or parts.width, 2))
 
 
 ASSEMBLIES: dict[str, Callable[[ModelParts, int, int], nn.Module]] = {
@@ -139,5 +202,5 @@ ASSEMBLIES: dict[str, Callable[[ModelParts, int, int], nn.Module]] = {
     "tag": build_token_classifier,
     "classify": build_sequence_classifier,
     "answer": build_span_classifier,
-    "encode": lambda pieces, vocab, outputs: TextEncoder(pieces.build_encoder(vocab), pieces.build_pool()),
+    "encode": lambda parts, vocab, outputs: TextEncoder(parts.build_encoder(vocab), parts.build_pool()),
 }

@@ -7,24 +7,25 @@ the tables of positions begin with two rows that nobody uses.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
-from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition
+from headwise.config.model import ModelConfig
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
-from headwise.models.transformer_base import TwoStacksConfig
-from headwise.text import EOS
+from headwise.models.layers import TwoStackFields, build_stack
+from headwise.text import BOS, EOS
 
 
-class BartConfig(TwoStacksConfig):
+class BartConfig(TwoStackFields, TextFields, ModelConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer")
-    opens = True
-    decoder_opening = EOS
     kind: Literal["bart"] = "bart"
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
@@ -33,8 +34,16 @@ class BartConfig(TwoStacksConfig):
     scale_embeddings: bool = False
     embedding_norm: bool = True
 
-    def init_weights(self, model: nn.Module) -> None:
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder), opening=BOS),
+            decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
+        )
+        parts = replace(parts, opening=EOS)
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

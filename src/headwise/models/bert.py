@@ -10,21 +10,22 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import Field
-from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPosition
-from headwise.config.model import PoolKind
+from headwise.config.model import ModelConfig, PoolKind
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
-from headwise.models.transformer_base import OneStackConfig
+from headwise.models.layers import OneStackFields, build_stack
+from headwise.text import BOS
 
 
-class BertConfig(OneStackConfig):
+class BertConfig(OneStackFields, TextFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
-    opens = True
     kind: Literal["bert"] = "bert"
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
@@ -36,16 +37,40 @@ class BertConfig(OneStackConfig):
     token_types: int = Field(2, ge=0)
     pool: PoolKind = "pooler"
 
-    def init_weights(self, model: nn.Module) -> None:
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
+        return model
 
 
-class AlbertConfig(BertConfig):
-    kind: Literal["albert"] = "albert"  # type: ignore[assignment]
+class AlbertConfig(OneStackFields, TextFields, ModelConfig):
+    tasks = ("masked", "tag", "classify", "answer", "encode")
+    kind: Literal["albert"] = "albert"
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
     activation: Activation = "gelu_tanh"
-    embedding_width: int = Field(128, ge=0)
-    shared: bool = True
+    positions: AnyPosition = LearnedPositionsConfig(max_length=512)
+    norm: AnyNorm = LayerNormConfig(eps=1e-12)
     dropout: float = Field(0.0, ge=0, lt=1)
+    shared: bool = True
+    embedding_width: int = Field(128, ge=0)
+    scale_embeddings: bool = False
+    embedding_norm: bool = True
+    token_types: int = Field(2, ge=0)
+    pool: PoolKind = "pooler"
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_normal(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

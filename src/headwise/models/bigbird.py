@@ -18,30 +18,49 @@ from torch import nn
 from headwise.blocks.activations import Activation
 from headwise.blocks.embed import Embedding
 from headwise.blocks.mixers.sparse import BigBirdMixerConfig, WithExtra
+from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Encoder
-from headwise.blocks.tables import AnyPart, AnyPosition
-from headwise.models.bert import BertConfig
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
+from headwise.config.model import ModelConfig, PoolKind
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
-from headwise.models.transformer_base import Parts, StackConfig
+from headwise.models.init_weights import init_normal
+from headwise.models.layers import OneStackFields, Parts, build_stack
+from headwise.text import BOS
 
 
-class BigBirdConfig(BertConfig):
-    kind: Literal["bigbird"] = "bigbird"  # type: ignore[assignment]
+class BigBirdConfig(OneStackFields, TextFields, ModelConfig):
+    tasks = ("masked", "tag", "classify", "answer", "encode")
+    kind: Literal["bigbird"] = "bigbird"
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
     activation: Activation = "gelu_tanh"
     mixer: AnyPart = BigBirdMixerConfig()
     positions: AnyPosition = LearnedPositionsConfig(max_length=4096)
-    extra: int = Field(0, ge=0)  # tokens of the model's own that see all and are seen by all
+    norm: AnyNorm = LayerNormConfig(eps=1e-12)
+    scale_embeddings: bool = False
+    embedding_norm: bool = True
+    token_types: int = Field(2, ge=0)
+    pool: PoolKind = "pooler"
+    extra: int = Field(0, ge=0)  # global tokens of the model's own that see all and are seen by all
 
-    def layer(self, memory: bool) -> Parts:
-        mixer, *others = super().layer(memory)
-        return mixer.changed(extra=self.extra) if isinstance(mixer, BigBirdMixerConfig) else mixer, *others
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        mixer = self.mixer
+        if isinstance(mixer, BigBirdMixerConfig):
+            mixer = mixer.changed(extra=self.extra)
+        return ((mixer, self.feedforward),)
 
-    def _encoder(self, embedding: Embedding, stack: StackConfig) -> Encoder:
-        encoder = super()._encoder(embedding, stack)
-        if self.extra:
-            encoder.stack = WithExtra(encoder.stack, nn.Embedding(self.extra, self.width))
-        return encoder
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        def encoder(embedding: Embedding) -> Encoder:
+            stack = build_stack(self, self.stack)
+            if self.extra:
+                stack = WithExtra(stack, nn.Embedding(self.extra, self.width))
+            return Encoder(embedding, stack, opening=BOS)
+
+        model = assemble(self.resolve_task(task), text_parts(self, encoder), vocab, outputs)
+        init_normal(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -7,63 +7,82 @@ never those of the class token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import Field
 from torch import nn
 
+from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.talking_heads import TalkingConfig
 from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens, in_a_row
-from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
+from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.grid import LearnedGridPositionsConfig
+from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Stack
-from headwise.blocks.tables import AnyPart
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig
 from headwise.errors import UserError
 from headwise.models.entry import Check, Entry
-from headwise.models.vit import PatchModelConfig
+from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.image_fields import ImageFields
+from headwise.models.init_weights import init_truncated_normal
+from headwise.models.layers import LayerFields, OneStackFields, build_context, build_stack, residual_add
 
 
-class ClassStageConfig(PatchModelConfig):
-    """Marks join the patches after all other layers; then they look at them with the part `cross_attention`."""
+def build_class_stage(config: LayerFields, cross_attention: Any, class_tokens: int, depth: int) -> Stack:
+    """Class tokens join the patches; then, for `depth` layers, they attend to them, and the patches stay."""
+    if config.wiring.kind == "reversible":
+        raise UserError("wiring: a class token cannot join layers that end in halves; use pre or post")
+    site, make_add = build_context(config, memory=True), residual_add(config)
 
-    class_tokens: int = Field(1, ge=1)
-    class_depth: int = Field(2, ge=1)  # layers in which they do
+    def norm() -> nn.Module:
+        return config.norm.build(config.width)
 
-    def encoder(self) -> ImageEncoder:
-        if self.wiring.kind == "reversible":
-            raise UserError("wiring: a class token cannot join layers that end in halves; use pre or post")
-        return ImageEncoder(self.stem(), in_a_row(*self.patch_stages(), self._class_stage()))
-
-    def stem(self) -> nn.Module:
-        positions = self.positions.on_grid(self.width, self.grid(self.patch), class_tokens=0)
-        return ImageStem(PatchEmbedding(self.channels, self.width, self.patch), self.width, 0, positions, self.dropout)
-
-    def patch_stages(self) -> list[Stack]:
-        """What the patches go through before there are class_tokens."""
-        return [self._stack(self.stacks()[0], causal=False)]
-
-    def _class_stage(self) -> Stack:
-        site, add = self._site(causal=False, memory=True), self.changed(drop_path=0.0)._add(0, 1)
-
-        def norm() -> nn.Module:
-            return self.norm.build(self.width)
-
-        parts = (self.cross_attention, self.feedforward)
-        layers = [ClassAttentionLayer([part.build(site) for part in parts], norm, add) for _ in range(self.class_depth)]
-        return Stack([PrependClassTokens(self.width, self.class_tokens), *layers], norm())
+    parts = (cross_attention, config.feedforward)
+    layers = [ClassAttentionLayer([part.build(site) for part in parts], norm, make_add) for _ in range(depth)]
+    return Stack([PrependClassTokens(config.width, class_tokens), *layers], norm())
 
 
-class CaitConfig(ClassStageConfig):
+class CaitConfig(OneStackFields, ImageFields, ModelConfig):
+    """Class tokens join the patches after `depth` layers and look at them with the part `cross_attention`."""
+
     kind: Literal["cait"] = "cait"
+    patch: int = Field(16, ge=1)
+    class_tokens: int = Field(1, ge=1)
+    class_depth: int = Field(2, ge=1)  # layers in which class tokens attend to patches
     width: int = Field(384, ge=1)
     heads: int = Field(8, ge=1)
     depth: int = Field(24, ge=1)
+    activation: Activation = "gelu"
     mixer: AnyPart = AttentionConfig(score_mods=(TalkingConfig(),))
+    cross_attention: AnyPart = AttentionConfig(attend_to="memory")
+    positions: AnyPosition = LearnedGridPositionsConfig()
+    wiring: AnyWiring = PreNormConfig()
+    norm: AnyNorm = LayerNormConfig(eps=1e-6)
+    dropout: float = Field(0.0, ge=0, lt=1)
     layer_scale: float = Field(1e-5, ge=0)
 
-    def _add(self, number: int, depth: int) -> Callable[[], nn.Module]:
-        return super()._add(1, 2)  # as if each layer were the last
+    def encoder(self) -> ImageEncoder:
+        patches = PatchEmbedding(self.channels, self.width, self.patch)
+        positions = self.positions.on_grid(self.width, self.grid(self.patch), class_tokens=0)
+        stem = ImageStem(patches, self.width, 0, positions, self.dropout)
+        # branches are dropped equally often at any depth: each layer counts as the last of two
+        stack = build_stack(self, self.stack, make_add=lambda number, depth: residual_add(self, 1, 2))
+        class_stage = build_class_stage(self, self.cross_attention, self.class_tokens, self.class_depth)
+        return ImageEncoder(stem, in_a_row(stack, class_stage))
+
+    def init_weights(self, model: nn.Module) -> None:
+        init_truncated_normal(model, self.outer)
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
+        self.resolve_task(task)
+        tokens = range(self.class_tokens)
+        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.outer, outputs or 1000)) for number in tokens]
+        model = ImageClassifier(self.encoder(), heads)
+        self.init_weights(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -8,36 +8,67 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
+from headwise.blocks.activations import Activation
+from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.heads import VocabularyHead
+from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
+from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
+from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Decoder
-from headwise.blocks.tables import AnyPosition
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig
 from headwise.errors import UserError
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Check, Entry
-from headwise.models.transformer_base import StackConfig
-from headwise.models.vit import PatchModelConfig
+from headwise.models.image_fields import ImageFields
+from headwise.models.init_weights import init_truncated_normal
+from headwise.models.layers import OneStackFields, Parts, StackConfig, build_stack
 
 
-class CaptionerConfig(PatchModelConfig):
+class CaptionerConfig(OneStackFields, ImageFields, ModelConfig):
     """`depth` layers read, `decoder` writes, with as many layers unless it says how many; both are as wide."""
 
     tasks = ("caption",)
     kind: Literal["captioner"] = "captioner"
+    patch: int = Field(16, ge=1)
     class_tokens: int = Field(0, ge=0)
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    depth: int = Field(12, ge=1)
+    activation: Activation = "gelu"
+    cross_attention: AnyPart = AttentionConfig(attend_to="memory")
     # with the 0.02 of classifiers it learns what there is, but not where
     positions: AnyPosition = LearnedGridPositionsConfig(std=3.0)
+    wiring: AnyWiring = PreNormConfig()
+    norm: AnyNorm = LayerNormConfig(eps=1e-6)
+    dropout: float = Field(0.0, ge=0, lt=1)
     decoder: StackConfig = StackConfig(depth=6)
     word_positions: AnyPosition = SinusoidalPositionsConfig()
 
-    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        return self.stack, self.decoder
+
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        return ((self.mixer, *((self.cross_attention,) if memory else ()), self.feedforward),)
+
+    def encoder(self) -> ImageEncoder:
+        patches = PatchEmbedding(self.channels, self.width, self.patch)
+        positions = self.positions.on_grid(self.width, self.grid(self.patch), self.class_tokens)
+        stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
+        return ImageEncoder(stem, build_stack(self, self.stack))
+
+    def init_weights(self, model: nn.Module) -> None:
+        init_truncated_normal(model, self.outer)
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> EncoderDecoder:
         self.resolve_task(task)
         if self.wiring.kind == "reversible":
             raise UserError("wiring: the words of a caption are no halves of the layers' outputs; use pre or post")
         table = nn.Embedding(outputs, self.width)
         words = self.word_positions.embed(table, self.width, scale=self.width**0.5, dropout=self.dropout)
-        stack = self._stack(self.decoder, causal=True, memory=True)
+        stack = build_stack(self, self.decoder, causal=True, memory=True)
         decoder = Decoder(words, stack, VocabularyHead(self.width, outputs, table))
         model = EncoderDecoder(self.encoder(), decoder)
         self.init_weights(model)

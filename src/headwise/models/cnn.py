@@ -20,14 +20,18 @@ from headwise.blocks.batchnorm import ConvNorm
 from headwise.blocks.convolution import ConvPatches, basic, residual_stages
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.part import BuildContext
+from headwise.blocks.pool import Pool
 from headwise.blocks.residual import PreNorm
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart
+from headwise.config.model import ModelConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.hierarchical import HierarchicalConfig
+from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.image_fields import ImageFields
+from headwise.models.init_weights import init_residual
 
 
-class CnnConfig(HierarchicalConfig):
+class CnnConfig(ImageFields, ModelConfig):
     kind: Literal["cnn"] = "cnn"
     image: tuple[int, int] = (28, 28)
     channels: int = Field(1, ge=1)
@@ -53,6 +57,15 @@ class CnnConfig(HierarchicalConfig):
         for number in self.mixer_stages if self.mixers else ():
             stages[number - 1] = Stack([*stages[number - 1].layers, *self._between(self.widths[number - 1])])
         return ImageEncoder(ImageStem(ConvPatches(self.channels, first), self.width), Stack(stages))
+
+    def init_weights(self, model: nn.Module) -> None:
+        init_residual(model)
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
+        self.resolve_task(task)
+        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.outer, outputs or 1000))])
+        self.init_weights(model)
+        return model
 
     def _between(self, width: int) -> list[nn.Module]:
         """Layers of one mixer each."""

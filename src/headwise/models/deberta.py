@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import Field
-from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
@@ -20,17 +19,19 @@ from headwise.blocks.mask_decoder import MaskDecoder
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositions
 from headwise.blocks.positions.relative import DisentangledAttentionConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
-from headwise.config.model import PoolKind
+from headwise.config.model import ModelConfig, PoolKind
 from headwise.errors import UserError
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
-from headwise.models.transformer_base import OneStackConfig
+from headwise.models.layers import OneStackFields, build_stack
+from headwise.text import BOS
 
 
-class DebertaConfig(OneStackConfig):
+class DebertaConfig(OneStackFields, TextFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
-    opens = True
     kind: Literal["deberta"] = "deberta"
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
@@ -44,18 +45,21 @@ class DebertaConfig(OneStackConfig):
     mask_decoder: int = Field(2, ge=0)  # how often the last layer is asked for hidden words; 0: as any other layer
     max_length: int = Field(512, ge=1)  # absolute positions that the mask decoder knows
 
-    def init_weights(self, model: nn.Module) -> None:
-        init_normal(model)
-
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        decodes = self.mask_decoder and self.resolve_task(task) == "masked"
+        task = self.resolve_task(task)
+        decodes = self.mask_decoder and task == "masked"
         if decodes and self.wiring.kind == "reversible":
             raise UserError(
                 "wiring: the mask decoder asks a layer whose outputs are halves; use post, or mask_decoder = 0"
             )
         if decodes and self.positions.kind == "tree":
             raise UserError("positions: the mask decoder asks for some words of a tree alone; use mask_decoder = 0")
-        model = super().build(vocab, outputs, task)
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
+        )
+        model = assemble(task, parts, vocab, outputs)
+        init_normal(model)
         if decodes:
             positions = LearnedPositions(self.width, self.max_length)
             model.encoder.stack = MaskDecoder(model.encoder.stack, positions, self.mask_decoder)

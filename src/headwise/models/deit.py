@@ -11,18 +11,56 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
+from headwise.blocks.activations import Activation
+from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.grid import LearnedGridPositionsConfig
+from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.vit import ViTConfig
+from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.image_fields import ImageFields
+from headwise.models.init_weights import init_truncated_normal
+from headwise.models.layers import OneStackFields, build_stack
 
 
-class DeiTConfig(ViTConfig):
-    kind: Literal["deit"] = "deit"  # type: ignore[assignment]
+class DeiTConfig(OneStackFields, ImageFields, ModelConfig):
+    kind: Literal["deit"] = "deit"
+    patch: int = Field(16, ge=1)
     class_tokens: int = Field(2, ge=1)
-    class_heads: int = Field(0, ge=0)  # how many class_tokens have a head, the first ones; 0: all
+    class_heads: int = Field(0, ge=0)  # how many class tokens have a head, the first ones; 0: all
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    depth: int = Field(12, ge=1)
+    activation: Activation = "gelu"
+    positions: AnyPosition = LearnedGridPositionsConfig()
+    wiring: AnyWiring = PreNormConfig()
+    norm: AnyNorm = LayerNormConfig(eps=1e-6)
+    dropout: float = Field(0.0, ge=0, lt=1)
     drop_path: float = Field(0.1, ge=0, lt=1)
+    pool: PoolKind = "mean"  # of an encoder without heads
 
-    def build_heads(self, outputs: int) -> list[nn.Module]:
-        return super().build_heads(outputs)[: self.class_heads or self.class_tokens]
+    @property
+    def pooling(self) -> str:
+        return self.pool
+
+    def encoder(self) -> ImageEncoder:
+        patches = PatchEmbedding(self.channels, self.width, self.patch)
+        positions = self.positions.on_grid(self.width, self.grid(self.patch), self.class_tokens)
+        stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
+        return ImageEncoder(stem, build_stack(self, self.stack))
+
+    def init_weights(self, model: nn.Module) -> None:
+        init_truncated_normal(model, self.outer)
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
+        self.resolve_task(task)
+        count = min(self.class_heads or self.class_tokens, self.class_tokens)
+        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.outer, outputs or 1000)) for number in range(count)]
+        model = ImageClassifier(self.encoder(), heads)
+        self.init_weights(model)
+        return model
 
 
 PLAIN = {"class_tokens": 1}

@@ -22,14 +22,15 @@ from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.config.base import Table, slot
+from headwise.config.model import ModelConfig
 from headwise.errors import UserError
 from headwise.models.cnn import CnnConfig
 from headwise.models.detector import BackboneStem, Detector, PaddedEncoder
 from headwise.models.entry import Check, Entry
-from headwise.models.image_base import WORDS, ImageModelConfig, Side
+from headwise.models.image_fields import ImageFields, Side
 from headwise.models.init_weights import init_xavier
+from headwise.models.layers import OneStackFields, Parts, StackConfig, build_context, build_stack
 from headwise.models.resnet import ResNetConfig
-from headwise.models.transformer_base import OneStackConfig, StackConfig
 from headwise.models.vit import ViTConfig
 
 BACKBONES = Table("backbone", default="resnet")  # what reads images, without its head
@@ -42,11 +43,10 @@ else:
     AnyBackbone = slot(BACKBONES)
 
 
-class DetrConfig(OneStackConfig, ImageModelConfig):
+class DetrConfig(OneStackFields, ImageFields, ModelConfig):
     """`depth` layers read, `decoder` finds, with as many layers unless it says how many."""
 
     tasks = ("detect",)
-    unread = (*WORDS, "embedding_width", "pool")
     kind: Literal["detr"] = "detr"
     image: tuple[Side, Side] = (800, 1066)
     backbone: AnyBackbone = ResNetConfig(norm="frozen")
@@ -63,25 +63,28 @@ class DetrConfig(OneStackConfig, ImageModelConfig):
     positions: AnyPosition = NoPositionsConfig()
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
-        return super().stacks()[0], self.decoder
+        return self.stack, self.decoder
+
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        return ((self.mixer, *((self.cross_attention,) if memory else ()), self.feedforward),)
 
     def encoder(self) -> PaddedEncoder:
         features = self.backbone.with_image_size(*self.image, self.channels)
         stem = BackboneStem(features.encoder(), features.outer, self.width)
-        return PaddedEncoder(stem, self._stack(self.stacks()[0], causal=False))
+        return PaddedEncoder(stem, build_stack(self, self.stack, site=self._site(memory=False)))
 
     def slots(self) -> Stack:
         """The decoder, which ends with a norm whatever its wiring."""
         if self.outer != self.width:
             raise UserError("wiring: slots do not end in halves; use pre or post")
-        stack = self._stack(self.decoder, causal=False, memory=True)
+        stack = build_stack(self, self.decoder, memory=True, site=self._site(memory=True))
         stack.final = self.norm.build(self.width)
         if not any(isinstance(module, ObjectQueries) for module in stack.modules()):
             raise UserError("cross_attention: nothing tells the slots of the decoder apart; use 'placed' in it")
         return stack
 
-    def _site(self, causal: bool, memory: bool) -> BuildContext:
-        site = super()._site(causal, memory)
+    def _site(self, memory: bool) -> BuildContext:
+        site = build_context(self, memory=memory)
         own = ObjectQueries(self.queries, self.width) if memory else SinePositions(self.width)
         return replace(site, shared={PLACES: own, MEMORY_PLACES: SinePositions(self.width)})
 

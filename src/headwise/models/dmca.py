@@ -15,23 +15,35 @@ from pydantic import Field
 
 from headwise.blocks.mixers.compressed import CompressedConfig
 from headwise.blocks.mixers.sparse import LocalMixerConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
-from headwise.config.model import PoolKind
+from headwise.config.model import ModelConfig, PoolKind
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
-from headwise.models.transformer_base import OneStackConfig, Parts
+from headwise.models.init_weights import init_xavier
+from headwise.models.layers import OneStackFields, Parts, build_stack
 
 
-class DmcaConfig(OneStackConfig):
+class DmcaConfig(OneStackFields, TextFields, ModelConfig):
     tasks = ("language-model", "classify")
-    reads_ahead = False
     kind: Literal["dmca"] = "dmca"
     depth: int = Field(5, ge=1)
     mixer: AnyPart = LocalMixerConfig(block=256)
     compressed: AnyPart = CompressedConfig()  # of every other layer
     pool: PoolKind = "last"
 
-    def pattern(self) -> tuple[Parts, ...]:
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         return (self.mixer, self.feedforward), (self.compressed, self.feedforward)
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True)),
+            decoder=lambda memory: build_stack(self, self.stack, causal=True),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_xavier(model, self.width, self.outer)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

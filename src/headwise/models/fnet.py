@@ -7,6 +7,7 @@ attention, so `heads` counts for nothing unless another mixer is put in.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -17,16 +18,18 @@ from headwise.blocks.embed import Embedding
 from headwise.blocks.mixers.fourier import FourierConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
-from headwise.config.model import PoolKind
+from headwise.config.model import ModelConfig, PoolKind
+from headwise.models.assemble import TextFields, assemble, build_embedding, text_parts
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
-from headwise.models.transformer_base import OneStackConfig
+from headwise.models.layers import OneStackFields, build_stack
+from headwise.text import BOS
 
 
-class FNetConfig(OneStackConfig):
+class FNetConfig(OneStackFields, TextFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
-    opens = True
     kind: Literal["fnet"] = "fnet"
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
@@ -39,12 +42,19 @@ class FNetConfig(OneStackConfig):
     token_types: int = Field(4, ge=0)
     pool: PoolKind = "pooler"
 
-    def init_weights(self, model: nn.Module) -> None:
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
+        )
+        parts = replace(parts, embed=self._embed)
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
+        return model
 
     def _embed(self, table: nn.Embedding) -> Embedding:
         """With a projection between norm and dropout, also where the widths are equal."""
-        embedding = super()._embed(table)
+        embedding = build_embedding(self, table)
         embedding.norm = nn.Sequential(embedding.norm, nn.Linear(table.embedding_dim, self.width))
         embedding.widen = nn.Identity()
         return embedding

@@ -14,26 +14,26 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import Field
-from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.score_mods import WindowConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition, AnyWiring
-from headwise.config.model import PoolKind
+from headwise.config.model import ModelConfig, PoolKind
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_gpt2, init_normal
-from headwise.models.transformer_base import OneStackConfig, Parts
+from headwise.models.layers import OneStackFields, Parts, build_stack
+from headwise.text import BOS
 
 
-class GptConfig(OneStackConfig):
+class GptConfig(OneStackFields, TextFields, ModelConfig):
     """GPT of 2018."""
 
     tasks = ("language-model", "classify")
-    opens = True
-    reads_ahead = False
     kind: Literal["gpt"] = "gpt"
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
@@ -42,31 +42,68 @@ class GptConfig(OneStackConfig):
     scale_embeddings: bool = False
     pool: PoolKind = "last"
 
-    def init_weights(self, model: nn.Module) -> None:
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
+            decoder=lambda memory: build_stack(self, self.stack, causal=True),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
+        return model
 
 
-class Gpt2Config(GptConfig):
+class Gpt2Config(OneStackFields, TextFields, ModelConfig):
     """GPT-2."""
 
-    kind: Literal["gpt2"] = "gpt2"  # type: ignore[assignment]
+    tasks = ("language-model", "classify")
+    kind: Literal["gpt2"] = "gpt2"
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    activation: Activation = "gelu_tanh"
     positions: AnyPosition = LearnedPositionsConfig(max_length=1024)
     wiring: AnyWiring = PreNormConfig()
+    scale_embeddings: bool = False
+    pool: PoolKind = "last"
 
-    def init_weights(self, model: nn.Module) -> None:
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
+            decoder=lambda memory: build_stack(self, self.stack, causal=True),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_gpt2(model, self.depth)
+        return model
 
 
-class Gpt3Config(Gpt2Config):
+class Gpt3Config(OneStackFields, TextFields, ModelConfig):
     """GPT-3: dense layers and layers with a band take turns."""
 
-    kind: Literal["gpt3"] = "gpt3"  # type: ignore[assignment]
+    tasks = ("language-model", "classify")
+    kind: Literal["gpt3"] = "gpt3"
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    activation: Activation = "gelu_tanh"
     positions: AnyPosition = LearnedPositionsConfig(max_length=2048)
+    wiring: AnyWiring = PreNormConfig()
+    scale_embeddings: bool = False
+    pool: PoolKind = "last"
     window: int = Field(128, ge=1)  # tokens that a banded layer sees, itself included
 
-    def pattern(self) -> tuple[Parts, ...]:
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         banded = AttentionConfig(score_mods=(WindowConfig(left=self.window - 1, right=0),))
         return (self.mixer, self.feedforward), (banded, self.feedforward)
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
+            decoder=lambda memory: build_stack(self, self.stack, causal=True),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_gpt2(model, self.depth)
+        return model
 
 
 TINY = {"width": 32, "heads": 4, "depth": 2, "positions": {"kind": "learned", "max_length": 64}}

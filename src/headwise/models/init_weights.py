@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
+from headwise.blocks.batchnorm import ConvNorm
+from headwise.blocks.convolution import Residual
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import MLMTransform, VocabularyHead
 from headwise.blocks.latents import UnevenCrossProjection
@@ -54,6 +56,18 @@ def init_truncated_normal(model: nn.Module, width: int) -> None:
         for name in ("class_tokens", "table"):
             if isinstance(tensor := getattr(module, name, None), nn.Parameter):
                 nn.init.trunc_normal_(tensor, std=getattr(module, "std", 0.0) or std)
+
+
+def init_residual(model: nn.Module) -> None:
+    """Convolutions N(0, 2 / fan-out) (He et al. 2015), and the last gain of each residual branch 0, so that every layer
+    begins as the identity (Goyal et al. 2017)."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, Residual):
+            last = module.body[-1]
+            if isinstance(last, ConvNorm) and isinstance(last.norm, nn.BatchNorm2d):  # a frozen gain would stay 0
+                nn.init.zeros_(last.norm.weight)
 
 
 def init_gpt2(model: nn.Module, depth: int, std: float = 0.02) -> None:

@@ -33,13 +33,14 @@ from headwise.blocks.pool import Pool
 from headwise.blocks.residual import PreNorm, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart
+from headwise.config.model import ModelConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.hierarchical import HierarchicalConfig
-from headwise.models.image_classifier import ImageHead
+from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.image_fields import ImageFields
 from headwise.models.init_weights import init_truncated_normal
 
 
-class LevitConfig(HierarchicalConfig):
+class LevitConfig(ImageFields, ModelConfig):
     """Numbers in tuples are of the stages."""
 
     kind: Literal["levit"] = "levit"
@@ -76,8 +77,12 @@ class LevitConfig(HierarchicalConfig):
     def init_weights(self, model: nn.Module) -> None:
         init_truncated_normal(model, self.outer)
 
-    def build_heads(self, outputs: int) -> list[nn.Module]:
-        return [ImageHead(Pool(self.pool), NormLinear(self.outer, outputs)) for _ in range(self.class_heads)]
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
+        self.resolve_task(task)
+        heads = [ImageHead(Pool("mean"), NormLinear(self.outer, outputs or 1000)) for _ in range(self.class_heads)]
+        model = ImageClassifier(self.encoder(), heads)
+        self.init_weights(model)
+        return model
 
     def encoder(self) -> ImageEncoder:
         return ImageEncoder(self._stem(), Stack([self._stage(number) for number in range(len(self.widths))]))

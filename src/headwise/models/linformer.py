@@ -11,17 +11,43 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from headwise.blocks.activations import Activation
 from headwise.blocks.mixers.lowrank import LowRankConfig
-from headwise.blocks.tables import AnyPart
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.absolute import LearnedPositionsConfig
+from headwise.blocks.stack import Encoder
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
+from headwise.config.model import ModelConfig, PoolKind
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.bert import SIZES as BERT_SIZES
-from headwise.models.bert import BertConfig
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_normal
+from headwise.models.layers import OneStackFields, build_stack
+from headwise.text import BOS
 
 
-class LinformerConfig(BertConfig):
-    kind: Literal["linformer"] = "linformer"  # type: ignore[assignment]
+class LinformerConfig(OneStackFields, TextFields, ModelConfig):
+    tasks = ("masked", "tag", "classify", "answer", "encode")
+    kind: Literal["linformer"] = "linformer"
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)
+    activation: Activation = "gelu"
     mixer: AnyPart = LowRankConfig(sharing="layerwise")
+    positions: AnyPosition = LearnedPositionsConfig(max_length=512)
+    norm: AnyNorm = LayerNormConfig(eps=1e-12)
+    scale_embeddings: bool = False
+    embedding_norm: bool = True
     token_types: int = Field(0, ge=0)
+    pool: PoolKind = "pooler"
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_normal(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -10,23 +10,23 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import Field
-from torch import nn
 
 from headwise.blocks.activations import Activation
 from headwise.blocks.norm import RMSNormConfig
 from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
-from headwise.config.model import PoolKind, Tie
+from headwise.config.model import ModelConfig, PoolKind, Tie
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
-from headwise.models.transformer_base import OneStackConfig
+from headwise.models.layers import OneStackFields, build_stack
+from headwise.text import BOS
 
 
-class LlamaConfig(OneStackConfig):
+class LlamaConfig(OneStackFields, TextFields, ModelConfig):
     tasks = ("language-model", "classify")
-    opens = True
-    reads_ahead = False
     kind: Literal["llama"] = "llama"
     width: int = Field(4096, ge=1)
     heads: int = Field(32, ge=1)
@@ -43,8 +43,15 @@ class LlamaConfig(OneStackConfig):
     tie: Tie = "none"
     pool: PoolKind = "last"
 
-    def init_weights(self, model: nn.Module) -> None:
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
+            decoder=lambda memory: build_stack(self, self.stack, causal=True),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -11,41 +11,72 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.images import ImageStem
+from headwise.blocks.activations import Activation
+from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.mixers.token_mixing import TokensConfig
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.pool import Pool
 from headwise.blocks.positions.absolute import NoPositionsConfig
+from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stems import FixedPatches
-from headwise.blocks.tables import AnyPart, AnyPosition
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.transformer_base import Parts
-from headwise.models.vit import PatchModelConfig
+from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.image_fields import ImageFields
+from headwise.models.init_weights import init_truncated_normal
+from headwise.models.layers import OneStackFields, Parts, build_stack
 
 
-class MixerConfig(PatchModelConfig):
+class MixerConfig(OneStackFields, ImageFields, ModelConfig):
     kind: Literal["mixer"] = "mixer"
-    class_tokens: int = Field(0, ge=0)
+    patch: int = Field(16, ge=1)
+    class_tokens: int = Field(0, ge=0)  # each has a head; 0: the pooled patches have one
+    width: int = Field(768, ge=1)
+    heads: int = Field(12, ge=1)  # of another mixer that has some
+    depth: int = Field(12, ge=1)
+    activation: Activation = "gelu"
     mixer: AnyPart = TokensConfig()
     positions: AnyPosition = NoPositionsConfig()
+    wiring: AnyWiring = PreNormConfig()
+    norm: AnyNorm = LayerNormConfig(eps=1e-6)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    pool: PoolKind = "mean"  # of the patches, where there is no class token
 
-    def layer(self, memory: bool) -> Parts:
-        mixer, *others = super().layer(memory)
-        if isinstance(mixer, TokensConfig):  # the image says how many there are
+    @property
+    def pooling(self) -> str:
+        return self.pool
+
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        mixer = self.mixer
+        if isinstance(mixer, TokensConfig):  # the image says how many tokens there are
             rows, columns = self.grid(self.patch)
             mixer = mixer.changed(max_length=self.class_tokens + rows * columns)
-        return mixer, *others
+        return ((mixer, self.feedforward),)
 
-    def stem(self) -> nn.Module:
-        stem = super().stem()
-        if isinstance(self.mixer, TokensConfig) and isinstance(stem, ImageStem):
-            stem.patches = FixedPatches(self.channels, self.width, self.patch, self.grid(self.patch))
-        return stem
+    def encoder(self) -> ImageEncoder:
+        grid = self.grid(self.patch)
+        patches = PatchEmbedding(self.channels, self.width, self.patch)
+        if isinstance(self.mixer, TokensConfig):
+            patches = FixedPatches(self.channels, self.width, self.patch, grid)
+        positions = self.positions.on_grid(self.width, grid, self.class_tokens)
+        stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
+        return ImageEncoder(stem, build_stack(self, self.stack))
 
     def init_weights(self, model: nn.Module) -> None:
         """Matrices N(0, 1 / fan-in), biases zero, as in the released code."""
-        super().init_weights(model)
+        init_truncated_normal(model, self.outer)
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=module.in_features**-0.5)
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
+        self.resolve_task(task)
+        pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
+        heads = [ImageHead(pool, nn.Linear(self.outer, outputs or 1000)) for pool in pools]
+        model = ImageClassifier(self.encoder(), heads)
+        self.init_weights(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ deepmind/vision-perceiver-fourier and ...-learned.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from torch import nn
@@ -31,45 +31,34 @@ from headwise.blocks.positions.fourier import FourierPositionsConfig
 from headwise.blocks.residual import LayerScaleAdd, PreNormConfig, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig
 from headwise.errors import UserError
-from headwise.models.assemble import ModelParts, assemble
+from headwise.models.assemble import ModelParts, TextFields, assemble, build_embedding
 from headwise.models.entry import Check, Entry
-from headwise.models.image_base import ImageModelConfig
 from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.image_fields import ImageFields
 from headwise.models.init_weights import init_normal
+from headwise.models.layers import LayerFields, Layers, Parts, StackConfig, build_context
 from headwise.models.masked_lm import MaskedLanguageModel
-from headwise.models.transformer_base import OneStackConfig, Parts
 
 
-class PerceiverConfig(OneStackConfig):
-    """`width` is that of the latents, `embedding_width` that of inputs and outputs; `hidden` 0: as wide as the site."""
+class PerceiverFields(LayerFields):
+    """Settings and assembly of latents, for texts and images. `width` is that of the latents; `hidden` 0: as wide as
+    what a layer reads."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("masked", "tag", "classify", "answer", "encode")
-    usable: ClassVar[str] = "learned or sinusoid"  # positions
-    kind: Literal["perceiver"] = "perceiver"
-    width: int = Field(1280, ge=1)
     latents: int = Field(256, ge=1)
-    embedding_width: int = Field(768, ge=1)
-    depth: int = Field(26, ge=1)  # layers of latents after each look at the inputs
+    depth: int = Field(26, ge=1)  # layers of latents after each cross-attention to the inputs
+    layers: Layers = ()  # a pattern that repeats; empty: mixer and feedforward
     repeats: int = Field(1, ge=1)  # how often latents go through them
-    cross_attends: int = Field(0, ge=0)  # how many of these times they look at the inputs first; 0: always
-    heads: int = Field(8, ge=1)
-    head_width: int = Field(32, ge=0)  # of queries and keys
+    cross_attends: int = Field(0, ge=0)  # how many of these times they attend to the inputs first; 0: always
     activation: Activation = "gelu"
     mixer: AnyPart = UnevenConfig()
     cross_attention: AnyPart = UnevenConfig(attend_to="memory")
-    positions: AnyPosition = LearnedPositionsConfig(max_length=2048)
     wiring: AnyWiring = PreNormConfig()
-    scale_embeddings: bool = False
 
-    @property
-    def seen(self) -> int:
-        """How wide the inputs are."""
-        return self.embedding_width
-
-    def look(self, memory_width: int) -> Any:
-        """The part that looks at a memory of that width."""
-        return self.cross_attention
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        stack = StackConfig(depth=self.depth, layers=self.layers)
+        return stack, stack
 
     def init_weights(self, model: nn.Module) -> None:
         """Tables N(0, 0.02^2), matrices N(0, 1 / fan-in), as in the released code: with smaller ones all queries look
@@ -79,68 +68,34 @@ class PerceiverConfig(OneStackConfig):
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
 
-    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        task = self.resolve_task(task)
-        pooled = task == "classify"
-        pieces = ModelParts(
-            self.embedding_width,
-            self._embed,
-            encoder=lambda embedding: self._latent_encoder(embedding, pooled),
-            decoder=self._no_decoder,
-            inner=self.width if pooled else self.embedding_width,
-            dropout=self.dropout,
-            pool=self.pool,
-        )
-        model = self._masked(pieces, vocab) if task == "masked" else assemble(task, pieces, vocab, outputs)
-        self.init_weights(model)
-        return model
-
-    def _masked(self, pieces: Any, vocab: int) -> nn.Module:
-        """Unlike BERT's, the outputs meet the table as they are."""
-        table = nn.Embedding(vocab, self.embedding_width)
-        tied = table if self.tie in ("auto", "all", "target") else None
-        head = VocabularyHead(self.embedding_width, vocab, tied, bias=True)
-        return MaskedLanguageModel(pieces.encoder(pieces.embed(table)), head, nn.Identity())
-
-    def _embed(self, table: nn.Embedding) -> Embedding:
-        self._no_terms()
-        embedding = super()._embed(table)
-        embedding.widen = nn.Identity()  # the inputs stay as narrow as they are
-        return embedding
-
-    def _no_terms(self) -> None:
-        if self.positions.score_mods(self._site(causal=False, memory=False))(1, 2):
+    def check_positions(self, usable: str) -> None:
+        """Refuse positions that are score mods: latents have none."""
+        if self.positions.score_mods(build_context(self))(1, 2):
             raise UserError(
-                f"positions: latents have no places that '{self.positions.kind}' could compare; use {self.usable}"
+                f"positions: latents have no places that '{self.positions.kind}' could compare; use {usable}"
             )
 
-    def _latent_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
-        outputs = Latents() if pooled else self._queries()
-        return LatentEncoder(embedding, self.latents, self.width, self._latent_stack(), outputs)
-
-    def _queries(self) -> Queries:
-        site = self._place(self.embedding_width, self.width)
-        layer = self._layer(site, (self.cross_attention, self.feedforward))
-        layer.adds[0] = ReplaceStream()
-        return Queries(site.width, self.positions.embedding(site.width), layer)
-
-    def _latent_stack(self) -> Stack:
+    def latent_stack(self, cross_attention: Any, memory_width: int) -> Stack:
+        """Cross-attention to inputs of `memory_width` and layers of latents, `repeats` times."""
         if self.wiring.kind == "reversible":
             raise UserError("wiring: the layers of latents and of outputs do not end in halves; use pre or post")
         if self.wiring.kind == "chain":
             raise UserError("wiring: latents that look at a text add to what they are; use pre or post")
-        site, looks = self._place(self.width, self.seen), min(self.cross_attends or self.repeats, self.repeats)
+        site = self.site(self.width, memory_width)
+        looks = min(self.cross_attends or self.repeats, self.repeats)
         own = min(looks, 2)  # the first look, and the one whose weights all others share
-        pattern = self.layers or ((self.mixer, self.feedforward),)
+        pattern = self.layers or self.pattern()
         parts = [pattern[number % len(pattern)] for number in range(self.depth)]
-        layers = [self._layer(site, each) for each in [(self.look(self.seen), self.feedforward)] * own + parts]
+        layers = [self.layer(site, each) for each in [(cross_attention, self.feedforward)] * own + parts]
         order: list[int] = []
         for repeat in range(self.repeats):
             order += [min(repeat, 1)] * (repeat < looks) + list(range(own, len(layers)))
         return Stack(layers, order=order)
 
-    def _layer(self, site: BuildContext, parts: Parts) -> Any:
-        def add() -> nn.Module:  # layers that stand at several depths are left out equally often at each
+    def layer(self, site: BuildContext, parts: Parts) -> Any:
+        """One layer. Layers that stand at several depths are dropped equally often at each."""
+
+        def add() -> nn.Module:
             if self.layer_scale:
                 return LayerScaleAdd(site.width, self.layer_scale, self.dropout, self.drop_path)
             return ResidualAdd(self.dropout, self.drop_path)
@@ -148,28 +103,75 @@ class PerceiverConfig(OneStackConfig):
         wiring = self.wiring.build()
         return wiring([part.build(site) for part in parts], lambda: self.norm.build(site.width), add)
 
-    def _place(self, width: int, memory_width: int) -> BuildContext:
-        """Where vectors of one width look at those of another."""
-        site = self._site(causal=False, memory=True)
+    def site(self, width: int, memory_width: int) -> BuildContext:
+        """Where vectors of one width attend to those of another."""
+        site = build_context(self, memory=True)
         return replace(site, width=width, hidden=self.hidden or width, memory_width=memory_width)
 
-    def _no_decoder(self, memory: bool) -> Stack:
-        raise TypeError("a Perceiver does not write")
+
+class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
+    """`embedding_width` is the width of inputs and outputs."""
+
+    tasks = ("masked", "tag", "classify", "answer", "encode")
+    kind: Literal["perceiver"] = "perceiver"
+    width: int = Field(1280, ge=1)
+    embedding_width: int = Field(768, ge=1)
+    heads: int = Field(8, ge=1)
+    head_width: int = Field(32, ge=0)  # of queries and keys
+    positions: AnyPosition = LearnedPositionsConfig(max_length=2048)
+    scale_embeddings: bool = False
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        task = self.resolve_task(task)
+        pooled = task == "classify"
+        parts = ModelParts(
+            self.embedding_width,
+            self._embed,
+            encoder=lambda embedding: self._latent_encoder(embedding, pooled),
+            inner=self.width if pooled else self.embedding_width,
+            dropout=self.dropout,
+            pool=self.pool,
+        )
+        model = self._masked(parts, vocab) if task == "masked" else assemble(task, parts, vocab, outputs)
+        self.init_weights(model)
+        return model
+
+    def _masked(self, parts: ModelParts, vocab: int) -> MaskedLanguageModel:
+        """Unlike BERT's, the outputs meet the table as they are."""
+        table = nn.Embedding(vocab, self.embedding_width)
+        tied = table if self.tie in ("auto", "all", "target") else None
+        head = VocabularyHead(self.embedding_width, vocab, tied, bias=True)
+        return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, nn.Identity())
+
+    def _embed(self, table: nn.Embedding) -> Embedding:
+        self.check_positions("learned or sinusoid")
+        embedding = build_embedding(self, table)
+        embedding.widen = nn.Identity()  # the inputs stay as narrow as they are
+        return embedding
+
+    def _latent_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
+        outputs = Latents() if pooled else self._queries()
+        stack = self.latent_stack(self.cross_attention, self.embedding_width)
+        return LatentEncoder(embedding, self.latents, self.width, stack, outputs)
+
+    def _queries(self) -> Queries:
+        site = self.site(self.embedding_width, self.width)
+        layer = self.layer(site, (self.cross_attention, self.feedforward))
+        layer.adds[0] = ReplaceStream()
+        return Queries(site.width, self.positions.embedding(site.width), layer)
 
 
-class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
+class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
     """Every pixel is an input: its channels, widened to `embedding_width` where that is set, and its place."""
 
-    tasks = ("classify-images",)
-    usable = "waves, grid or sinusoid"
-    kind: Literal["perceiver-image"] = "perceiver-image"  # type: ignore[assignment]
+    kind: Literal["perceiver-image"] = "perceiver-image"
     width: int = Field(1024, ge=1)
     latents: int = Field(512, ge=1)
     embedding_width: int = Field(0, ge=0)
     position_width: int = Field(256, ge=1)  # of places that are learned; waves say theirs themselves
     depth: int = Field(6, ge=1)
     repeats: int = Field(8, ge=1)
-    head_width: int = Field(0, ge=0)
+    heads: int = Field(8, ge=1)
     # 0: its heads share out the width of what they look at
     cross_attention: AnyPart = UnevenConfig(attend_to="memory", heads=1)
     positions: AnyPosition = FourierPositionsConfig()
@@ -177,29 +179,21 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
     learned_query: bool = False  # a query looks at the latents in the end; else their mean is taken
 
     @property
-    def waves(self) -> bool:
-        return isinstance(self.positions, FourierPositionsConfig)
-
-    @property
-    def seen(self) -> int:
-        return (self.embedding_width or self.channels) + self._place_channels
-
-    @property
-    def _place_channels(self) -> int:
+    def position_channels(self) -> int:
         positions = self.positions
         return positions.width if isinstance(positions, FourierPositionsConfig) else self.position_width
 
-    def look(self, memory_width: int) -> Any:
+    def attention_to(self, memory_width: int) -> Any:
+        """Cross-attention to a memory of that width, which its heads divide among them."""
         if not isinstance(self.cross_attention, UnevenConfig):
             return self.cross_attention
         share = memory_width // (self.cross_attention.heads or self.heads)
-        widths = {
-            "head_width": self.cross_attention.head_width or share,
-            "value_width": self.cross_attention.value_width or share,
-        }
-        return self.cross_attention.changed(**widths)
+        return self.cross_attention.changed(
+            head_width=self.cross_attention.head_width or share,
+            value_width=self.cross_attention.value_width or share,
+        )
 
-    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
         head = nn.Linear(self.width, outputs or 1000)
         model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), head)])
@@ -209,16 +203,19 @@ class ImagePerceiverConfig(PerceiverConfig, ImageModelConfig):
     def encoder(self) -> ImageEncoder:
         outputs: Latents | Question = Latents()
         if self.learned_query:
-            site = self._place(self.width, self.width)
-            outputs = Question(self.width, self._layer(site, (self.look(self.width), self.feedforward)))
-        return LatentImages(self._stem(), self._latent_stack(), self.latents, self.width, outputs)
+            parts = (self.attention_to(self.width), self.feedforward)
+            outputs = Question(self.width, self.layer(self.site(self.width, self.width), parts))
+        stem, inputs = self._stem(), (self.embedding_width or self.channels) + self.position_channels
+        stack = self.latent_stack(self.attention_to(inputs), inputs)
+        return LatentImages(stem, stack, self.latents, self.width, outputs)
 
     def _stem(self) -> PixelStem:
-        self._no_terms()
-        width = self._place_channels
+        self.check_positions("waves, grid or sinusoid")
+        width = self.position_channels
         positions = self.positions.on_grid(width, self.image, class_tokens=0)
         widen = nn.Linear(self.channels, self.embedding_width) if self.embedding_width else nn.Identity()
-        project = nn.Identity() if self.waves else nn.Linear(width, width)
+        fourier = isinstance(self.positions, FourierPositionsConfig)
+        project = nn.Identity() if fourier else nn.Linear(width, width)
         return PixelStem(self.channels, positions, width, widen, project)
 
 

@@ -17,23 +17,47 @@ from pydantic import Field
 
 from headwise.blocks.mixers.favor import PerformerConfig
 from headwise.blocks.mixers.linear import LinearConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
+from headwise.config.model import ModelConfig
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_xavier
+from headwise.models.layers import TwoStackFields, build_stack
 from headwise.models.transformer import SIZES as TRANSFORMERS
-from headwise.models.transformer import TransformerConfig
 
 
-class PerformerModelConfig(TransformerConfig):
+class PerformerModelConfig(TwoStackFields, TextFields, ModelConfig):
     tasks = ("masked", "language-model", "transduce", "tag", "classify", "answer")
-    kind: Literal["performer"] = "performer"  # type: ignore[assignment]
+    kind: Literal["performer"] = "performer"
     mixer: AnyPart = PerformerConfig()
 
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
+            decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_xavier(model, self.width, self.outer)
+        return model
 
-class LinearTransformerConfig(TransformerConfig):
+
+class LinearTransformerConfig(TwoStackFields, TextFields, ModelConfig):
     tasks = ("language-model", "transduce", "masked", "tag", "classify", "answer")
-    kind: Literal["linear-transformer"] = "linear-transformer"  # type: ignore[assignment]
+    kind: Literal["linear-transformer"] = "linear-transformer"
     width: int = Field(256, ge=1)
     mixer: AnyPart = LinearConfig()
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
+            decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_xavier(model, self.width, self.outer)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -15,20 +15,22 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import Field
-from torch import nn
 
 from headwise.blocks.mixers.lsh import LshConfig
 from headwise.blocks.mixers.sparse import LocalMixerConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import AxialPositionsConfig
 from headwise.blocks.reversible import ReversibleConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
-from headwise.models.transformer_base import OneStackConfig, Parts
+from headwise.models.layers import OneStackFields, Parts, build_stack
 
 
-class ReformerConfig(OneStackConfig):
+class ReformerConfig(OneStackFields, TextFields, ModelConfig):
     """`layer_pattern` of `local` and `mixer` repeat over the depth. Buckets are for texts as long as there are
     positions."""
 
@@ -50,11 +52,19 @@ class ReformerConfig(OneStackConfig):
     scale_embeddings: bool = False
     output_bias: bool = True
 
-    def pattern(self) -> tuple[Parts, ...]:
-        return tuple((getattr(self, turn), self.feedforward) for turn in self.layer_pattern)
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        mixers = {"local": self.local, "mixer": self.mixer}
+        return tuple((mixers[name], self.feedforward) for name in self.layer_pattern)
 
-    def init_weights(self, model: nn.Module) -> None:
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack)),
+            decoder=lambda memory: build_stack(self, self.stack, causal=True),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

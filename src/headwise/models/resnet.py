@@ -17,12 +17,16 @@ from headwise.blocks.activations import relu
 from headwise.blocks.batchnorm import ConvNorm, FrozenNorm
 from headwise.blocks.convolution import ConvPatches, basic, bottleneck, residual_stages
 from headwise.blocks.images import ImageEncoder, ImageStem
+from headwise.blocks.pool import Pool
 from headwise.blocks.stack import Stack
+from headwise.config.model import ModelConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.hierarchical import HierarchicalConfig
+from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.image_fields import ImageFields
+from headwise.models.init_weights import init_residual
 
 
-class ResNetConfig(HierarchicalConfig):
+class ResNetConfig(ImageFields, ModelConfig):
     kind: Literal["resnet"] = "resnet"
     width: int = Field(64, ge=1)  # of the first stage, inside its layers
     depths: tuple[int, ...] = Field((3, 4, 6, 3), min_length=1)  # layers of each stage
@@ -45,6 +49,15 @@ class ResNetConfig(HierarchicalConfig):
         stem = ImageStem(ConvPatches(self.channels, first, nn.MaxPool2d(3, 2, padding=1)), self.width)
         stages = residual_stages(self.width, self.widths, self.depths, partial(layer, norm=norm))
         return ImageEncoder(stem, Stack(stages))
+
+    def init_weights(self, model: nn.Module) -> None:
+        init_residual(model)
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
+        self.resolve_task(task)
+        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.outer, outputs or 1000))])
+        self.init_weights(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

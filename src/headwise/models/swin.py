@@ -24,23 +24,26 @@ from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
 from headwise.blocks.mixers.window_attention import WindowsConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.part import BuildContext
+from headwise.blocks.pool import Pool
 from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.residual import PreNormConfig, ResidualAdd, ResPostNorm, ResPostNormConfig
 from headwise.blocks.reversible import ReversibleConfig
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig
 from headwise.models.entry import Check, Entry
-from headwise.models.hierarchical import HierarchicalConfig
+from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.image_fields import ImageFields
 from headwise.models.init_weights import init_truncated_normal
 
 Count = Annotated[int, Field(ge=1)]
 Merging = Literal["norm-first", "norm-last"]
 
 
-class SwinConfig(HierarchicalConfig):
-    """Stages of `depths` layers with `heads` each; the first is `width` wide, each further one twice as wide."""
+class SwinFields(ImageFields):
+    """Settings and assembly of both versions: stages of `depths` layers with `heads` each; the first is `width` wide,
+    each further one twice as wide."""
 
-    kind: Literal["swin"] = "swin"
     patch: int = Field(4, ge=1)
     width: int = Field(96, ge=1)
     depths: tuple[Count, ...] = Field((2, 2, 6, 2), min_length=1)
@@ -118,6 +121,12 @@ class SwinConfig(HierarchicalConfig):
             return PatchMerging(nn.Sequential(self.norm.build(4 * width), linear))
         return PatchMerging(nn.Sequential(linear, self.norm.build(2 * width)))
 
+    def build_classifier(self, outputs: int) -> ImageClassifier:
+        """The encoder with a linear layer on the mean of its outputs."""
+        model = ImageClassifier(self.encoder(), [ImageHead(Pool("mean"), nn.Linear(self.outer, outputs))])
+        self.init_weights(model)
+        return model
+
     def init_weights(self, model: nn.Module) -> None:
         init_truncated_normal(model, self.outer)
         for layer in model.modules():
@@ -139,13 +148,25 @@ class SwinConfig(HierarchicalConfig):
         return replace(site, score_mods=self.positions.score_mods(site))
 
 
-class SwinV2Config(SwinConfig):
-    kind: Literal["swinv2"] = "swinv2"  # type: ignore[assignment]
+class SwinConfig(SwinFields, ModelConfig):
+    kind: Literal["swin"] = "swin"
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
+        self.resolve_task(task)
+        return self.build_classifier(outputs or 1000)
+
+
+class SwinV2Config(SwinFields, ModelConfig):
+    kind: Literal["swinv2"] = "swinv2"
     image: tuple[Count, Count] = (256, 256)
     window: int = Field(8, ge=1)
     mixer: AnyPart = WindowsConfig(position_bias="network", key_bias=False, score=BoundedCosineConfig())
     wiring: AnyWiring = ResPostNormConfig()
     merging: Merging = "norm-last"
+
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
+        self.resolve_task(task)
+        return self.build_classifier(outputs or 1000)
 
 
 DEEP: dict[str, Any] = {"depths": (2, 2, 18, 2)}

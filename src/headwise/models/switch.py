@@ -12,30 +12,59 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.attention.scores import DotConfig
 from headwise.blocks.experts import SCALE, ExpertsConfig
-from headwise.blocks.stack import Stack
+from headwise.blocks.norm import RMSNormConfig
+from headwise.blocks.positions.relative import T5BiasConfig
+from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.stack import Encoder
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_t5
+from headwise.models.layers import Parts, TwoStackFields, build_stack
 from headwise.models.t5 import SIZES as T5_SIZES
-from headwise.models.t5 import T5Config
-from headwise.models.transformer_base import StackConfig
+from headwise.models.t5 import scale_outputs
 
 
-class SwitchConfig(T5Config):
-    kind: Literal["switch"] = "switch"  # type: ignore[assignment]
+class SwitchConfig(TwoStackFields, TextFields, ModelConfig):
+    tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer", "encode")
+    kind: Literal["switch"] = "switch"
+    head_width: int = Field(64, ge=0)
+    mixer: AnyPart = AttentionConfig(score=DotConfig())
+    cross_attention: AnyPart = AttentionConfig(attend_to="memory", score=DotConfig())
+    positions: AnyPosition = T5BiasConfig()
+    wiring: AnyWiring = PreNormConfig()
+    norm: AnyNorm = RMSNormConfig()
+    hidden_dropout: float = Field(0.1, ge=0, lt=1)
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    scale_embeddings: bool = False
+    scale_outputs: bool = True  # by 1/sqrt(width of the table): a tied one begins with N(0, 1) rows
     experts: ExpertsConfig = ExpertsConfig()
     expert_interval: int = Field(2, ge=1)  # layers, of which the second has experts; 1: all have
 
-    def init_weights(self, model: nn.Module) -> None:
-        super().init_weights(model)
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        mixers = (self.mixer, *((self.cross_attention,) if memory else ()))
+        sparse = min(1, self.expert_interval - 1)
+        return tuple((*mixers, self.experts if i == sparse else self.feedforward) for i in range(self.expert_interval))
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
+            decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
+        )
+        if self.scale_outputs:
+            parts = scale_outputs(parts)
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_t5(model, self.width)
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 module.weight.data.mul_(SCALE**0.5)
-
-    def _stack(self, stack: StackConfig, causal: bool, memory: bool = False) -> Stack:
-        *mixers, dense = self.layer(memory)
-        sparse = min(1, self.expert_interval - 1)
-        turns = tuple((*mixers, self.experts if i == sparse else dense) for i in range(self.expert_interval))
-        return super()._stack(stack if stack.layers else stack.changed(layers=turns), causal, memory)
+        return model
 
 
 def sized(size: str, count: int) -> dict[str, Any]:

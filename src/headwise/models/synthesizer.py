@@ -11,17 +11,32 @@ from typing import Any, Literal
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.synthesizer import RandomConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
+from headwise.config.model import ModelConfig
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
+from headwise.models.init_weights import init_xavier
+from headwise.models.layers import TwoStackFields, build_stack
 from headwise.models.transformer import SIZES as TRANSFORMER_SIZES
-from headwise.models.transformer import TransformerConfig
 
 RANDOM = {"kind": "random", "max_length": 256}
 
 
-class SynthesizerConfig(TransformerConfig):
-    kind: Literal["synthesizer"] = "synthesizer"  # type: ignore[assignment]
+class SynthesizerConfig(TwoStackFields, TextFields, ModelConfig):
+    tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer")
+    kind: Literal["synthesizer"] = "synthesizer"
     mixer: AnyPart = AttentionConfig(score=RandomConfig(max_length=256))
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
+            decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_xavier(model, self.width, self.outer)
+        return model
 
 
 def with_score(**score: Any) -> dict[str, Any]:

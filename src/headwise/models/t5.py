@@ -7,6 +7,7 @@ scales outputs by 1/sqrt(width) before the tied table; version 1.1 has gated GEL
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -18,14 +19,16 @@ from headwise.blocks.heads import ScaleBy
 from headwise.blocks.norm import RMSNormConfig
 from headwise.blocks.positions.relative import T5BiasConfig
 from headwise.blocks.residual import PreNormConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.config.model import Tie
+from headwise.config.model import ModelConfig
+from headwise.models.assemble import ModelParts, TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_t5
-from headwise.models.transformer_base import TwoStacksConfig
+from headwise.models.layers import TwoStackFields, build_stack
 
 
-class T5Config(TwoStacksConfig):
+class T5Config(TwoStackFields, TextFields, ModelConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer", "encode")
     kind: Literal["t5"] = "t5"
     head_width: int = Field(64, ge=0)
@@ -38,18 +41,29 @@ class T5Config(TwoStacksConfig):
     attention_bias: bool = False
     mlp_bias: bool = False
     scale_embeddings: bool = False
-    tie: Tie = "auto"
     scale_outputs: bool = True  # by 1/sqrt(width of the table): a tied one begins with N(0, 1) rows
 
-    def before_words(self) -> nn.Module | None:
-        narrow = super().before_words()
-        if not self.scale_outputs:
-            return narrow
-        times = ScaleBy((self.embedding_width or self.width) ** -0.5)
-        return times if narrow is None else nn.Sequential(narrow, times)
-
-    def init_weights(self, model: nn.Module) -> None:
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
+            decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
+        )
+        if self.scale_outputs:
+            parts = scale_outputs(parts)
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_t5(model, self.width)
+        return model
+
+
+def scale_outputs(parts: ModelParts) -> ModelParts:
+    """Scale the decoder's outputs by 1/sqrt(width of the table) before they meet it."""
+
+    def before() -> nn.Module:
+        scale, projection = ScaleBy(parts.width**-0.5), parts.before()
+        return scale if projection is None else nn.Sequential(projection, scale)
+
+    return replace(parts, before=before)
 
 
 GATED: dict[str, Any] = {"activation": "geglu_tanh", "tie": "inputs", "scale_outputs": False}

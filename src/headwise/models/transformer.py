@@ -9,13 +9,27 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from headwise.blocks.stack import Encoder
+from headwise.config.model import ModelConfig
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
-from headwise.models.transformer_base import TwoStacksConfig
+from headwise.models.init_weights import init_xavier
+from headwise.models.layers import TwoStackFields, build_stack
 
 
-class TransformerConfig(TwoStacksConfig):
+class TransformerConfig(TwoStackFields, TextFields, ModelConfig):
     tasks = ("transduce", "language-model", "masked", "tag", "classify", "answer")
     kind: Literal["transformer"] = "transformer"
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
+            decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_xavier(model, self.width, self.outer)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

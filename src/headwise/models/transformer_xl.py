@@ -15,17 +15,19 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import Field
-from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.positions.relative import TransformerXLRelativeConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition
+from headwise.config.model import ModelConfig
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
-from headwise.models.transformer_base import OneStackConfig, Parts
+from headwise.models.layers import OneStackFields, Parts, build_stack
 
 
-class TransformerXLConfig(OneStackConfig):
+class TransformerXLConfig(OneStackFields, TextFields, ModelConfig):
     tasks = ("language-model",)
     kind: Literal["transformer-xl"] = "transformer-xl"
     width: int = Field(410, ge=1)
@@ -38,11 +40,18 @@ class TransformerXLConfig(OneStackConfig):
     output_bias: bool = True
     memory_length: int = Field(150, ge=0)  # tokens of earlier segments that each layer sees
 
-    def layer(self, memory: bool) -> Parts:
-        return AttentionConfig(memory_length=self.memory_length), self.feedforward
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        return ((AttentionConfig(memory_length=self.memory_length), self.feedforward),)
 
-    def init_weights(self, model: nn.Module) -> None:
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack)),
+            decoder=lambda memory: build_stack(self, self.stack, causal=True),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
         init_normal(model)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -18,20 +18,18 @@ from headwise.blocks.pool import Pool
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
-from headwise.models.image_base import WORDS, ImageModelConfig
 from headwise.models.image_classifier import ImageClassifier, ImageHead
+from headwise.models.image_fields import ImageFields
 from headwise.models.init_weights import init_truncated_normal
-from headwise.models.transformer_base import OneStackConfig
+from headwise.models.layers import OneStackFields, build_stack
 
 
-class PatchModelConfig(OneStackConfig, ImageModelConfig):
-    """Patches through layers of one width."""
-
-    tasks = ("classify-images",)
-    unread = (*WORDS, "embedding_width")
+class ViTConfig(OneStackFields, ImageFields, ModelConfig):
+    kind: Literal["vit"] = "vit"
     patch: int = Field(16, ge=1)
-    class_tokens: int = Field(1, ge=0)  # tokens before the patches: each has a head; 0: the pool of the patches has one
+    class_tokens: int = Field(1, ge=0)  # each has a head; 0: the pooled patches have one
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     depth: int = Field(12, ge=1)
@@ -40,34 +38,28 @@ class PatchModelConfig(OneStackConfig, ImageModelConfig):
     wiring: AnyWiring = PreNormConfig()
     norm: AnyNorm = LayerNormConfig(eps=1e-6)
     dropout: float = Field(0.0, ge=0, lt=1)
+    pool: PoolKind = "mean"  # of the patches, where there is no class token
+
+    @property
+    def pooling(self) -> str:
+        return self.pool
+
+    def encoder(self) -> ImageEncoder:
+        patches = PatchEmbedding(self.channels, self.width, self.patch)
+        positions = self.positions.on_grid(self.width, self.grid(self.patch), self.class_tokens)
+        stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
+        return ImageEncoder(stem, build_stack(self, self.stack))
 
     def init_weights(self, model: nn.Module) -> None:
         init_truncated_normal(model, self.outer)
 
-    def encoder(self) -> ImageEncoder:
-        return ImageEncoder(self.stem(), self._stack(self.stacks()[0], causal=False))
-
-    def stem(self) -> nn.Module:
-        """pixels -> a stream"""
-        grid = self.grid(self.patch)
-        patches = PatchEmbedding(self.channels, self.width, self.patch)
-        positions = self.positions.on_grid(self.width, grid, self.class_tokens)
-        return ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
-
-    def build_heads(self, outputs: int) -> list[nn.Module]:
-        """The heads: one for each mark, or one for the pool of the patches."""
-        pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
-        return [ImageHead(pool, nn.Linear(self.outer, outputs)) for pool in pools]
-
-    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
+    def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
-        model = ImageClassifier(self.encoder(), self.build_heads(outputs or 1000))
+        pools: list[nn.Module] = [TakeClassToken(number) for number in range(self.class_tokens)] or [Pool(self.pool)]
+        heads = [ImageHead(pool, nn.Linear(self.outer, outputs or 1000)) for pool in pools]
+        model = ImageClassifier(self.encoder(), heads)
         self.init_weights(model)
         return model
-
-
-class ViTConfig(PatchModelConfig):
-    kind: Literal["vit"] = "vit"
 
 
 SIZES: dict[str, dict[str, Any]] = {

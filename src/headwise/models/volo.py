@@ -9,31 +9,39 @@ is taught the image's, so that nothing but the images is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import Field
 from torch import nn
 
+from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import BareConfig
-from headwise.blocks.class_attention import PatchVotes
+from headwise.blocks.class_attention import PatchVotes, in_a_row
 from headwise.blocks.feedforward import MlpConfig
-from headwise.blocks.images import ImageStem, PatchEmbedding
+from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.mixers.outlook import OutlookConfig
 from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.positions.grid import LearnedGridPositionsConfig
+from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Stack
 from headwise.blocks.stems import ConvolvedPatches, Regrid
-from headwise.blocks.tables import AnyNorm, AnyPart
-from headwise.models.cait import ClassStageConfig
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.config.model import ModelConfig
+from headwise.models.cait import build_class_stage
 from headwise.models.entry import Check, Entry
-from headwise.models.image_classifier import ImageClassifier, TokenLabelingClassifier
+from headwise.models.image_classifier import ImageClassifier, ImageHead, TokenLabelingClassifier
+from headwise.models.image_fields import ImageFields
+from headwise.models.init_weights import init_truncated_normal
+from headwise.models.layers import MakeAdd, OneStackFields, build_stack, residual_add
 
 
-class VoloConfig(ClassStageConfig):
+class VoloConfig(OneStackFields, ImageFields, ModelConfig):
     """`width`, `heads` and `depth` are those of attention, on patches of twice `patch` pixels."""
 
     kind: Literal["volo"] = "volo"
     patch: int = Field(8, ge=2)
+    class_tokens: int = Field(1, ge=1)
+    class_depth: int = Field(2, ge=1)  # layers in which class tokens attend to patches
     stem_hidden: int = Field(64, ge=1)  # channels of the convolutions before the patches
     outlook: AnyPart = OutlookConfig(heads=6)  # what the first layers mix their patches with
     outlook_depth: int = Field(4, ge=1)
@@ -41,18 +49,17 @@ class VoloConfig(ClassStageConfig):
     width: int = Field(384, ge=1)
     heads: int = Field(12, ge=1)
     depth: int = Field(14, ge=1)
+    activation: Activation = "gelu"
     mixer: AnyPart = BareConfig()
     cross_attention: AnyPart = BareConfig(attend_to="memory")
     feedforward: AnyPart = MlpConfig(expand=3)
+    positions: AnyPosition = LearnedGridPositionsConfig()
+    wiring: AnyWiring = PreNormConfig()
     norm: AnyNorm = LayerNormConfig()
+    dropout: float = Field(0.0, ge=0, lt=1)
 
-    def stem(self) -> nn.Module:
-        width = self.outlook_width or max(1, self.width // 2)
-        patches = ConvolvedPatches(self.channels, width, self.patch, self.stem_hidden, multiple=2 * self.patch)
-        return ImageStem(patches, width)
-
-    def patch_stages(self) -> list[Stack]:
-        near = self.changed(
+    def encoder(self) -> ImageEncoder:
+        outlookers = self.changed(
             width=self.outlook_width or max(1, self.width // 2),
             depth=self.outlook_depth,
             mixer=self.outlook,
@@ -60,19 +67,35 @@ class VoloConfig(ClassStageConfig):
             positions="none",
             drop_path=0.0,
         )
+        patches = ConvolvedPatches(
+            self.channels, outlookers.width, self.patch, self.stem_hidden, multiple=2 * self.patch
+        )
+        stem = ImageStem(patches, outlookers.width)
+        stages = [
+            build_stack(outlookers, outlookers.stack),
+            Stack([Regrid(self._coarser_grid(outlookers.width))]),
+            build_stack(self, self.stack, make_add=self._make_add),
+            build_class_stage(self, self.cross_attention, self.class_tokens, self.class_depth),
+        ]
+        return ImageEncoder(stem, in_a_row(*stages))
+
+    def _coarser_grid(self, inputs: int) -> ImageStem:
+        """2 x 2 patches of `inputs` channels become one, with its position."""
         positions = self.positions.on_grid(self.width, self.grid(2 * self.patch), class_tokens=0)
-        coarser = ImageStem(PatchEmbedding(near.width, self.width, 2), self.width, 0, positions, self.dropout)
-        return [near._stack(near.stacks()[0], causal=False), Stack([Regrid(coarser)]), *super().patch_stages()]
+        return ImageStem(PatchEmbedding(inputs, self.width, 2), self.width, 0, positions, self.dropout)
 
-    def _add(self, number: int, depth: int) -> Callable[[], nn.Module]:
-        return super()._add(number + self.outlook_depth, depth + self.outlook_depth)
+    def _make_add(self, number: int, depth: int) -> MakeAdd:
+        """Stochastic depth counts the outlookers, too."""
+        return residual_add(self, number + self.outlook_depth, depth + self.outlook_depth)
 
-    def build_heads(self, outputs: int) -> list[nn.Module]:
-        return [*super().build_heads(outputs), PatchVotes(nn.Linear(self.width, outputs))]
+    def init_weights(self, model: nn.Module) -> None:
+        init_truncated_normal(model, self.outer)
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> ImageClassifier:
         self.resolve_task(task)
-        model = TokenLabelingClassifier(self.encoder(), self.build_heads(outputs or 1000))
+        outputs, tokens = outputs or 1000, range(self.class_tokens)
+        heads = [ImageHead(TakeClassToken(number), nn.Linear(self.outer, outputs)) for number in tokens]
+        model = TokenLabelingClassifier(self.encoder(), [*heads, PatchVotes(nn.Linear(self.width, outputs))])
         self.init_weights(model)
         return model
 

@@ -9,12 +9,16 @@ from typing import Any, Literal
 from pydantic import Field
 
 from headwise.blocks.mixers.workspace import WorkspaceConfig
+from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
+from headwise.config.model import ModelConfig
+from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.entry import Check, Entry
-from headwise.models.transformer_base import OneStackConfig
+from headwise.models.init_weights import init_xavier
+from headwise.models.layers import OneStackFields, build_stack
 
 
-class WorkspaceModelConfig(OneStackConfig):
+class WorkspaceModelConfig(OneStackFields, TextFields, ModelConfig):
     tasks = ("masked", "tag", "classify", "answer", "encode")
     kind: Literal["workspace"] = "workspace"
     width: int = Field(256, ge=1)
@@ -23,6 +27,15 @@ class WorkspaceModelConfig(OneStackConfig):
     depth: int = Field(4, ge=1)
     mixer: AnyPart = WorkspaceConfig()
     shared: bool = True
+
+    def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
+        parts = text_parts(
+            self,
+            encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack)),
+        )
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_xavier(model, self.width, self.outer)
+        return model
 
 
 SIZES: dict[str, dict[str, Any]] = {

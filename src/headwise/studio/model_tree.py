@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from headwise.catalog import find
 from headwise.errors import UserError
 from headwise.models.entry import Entry
-from headwise.models.image_base import ImageModelConfig
+from headwise.models.image_fields import ImageFields
 
 Found = TypeVar("Found")
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)  # tokens
@@ -50,7 +50,7 @@ def _structure(entry: Entry, size: str) -> dict[str, Any]:
 
     name, config = f"{entry.name}-{size}", entry.configure(size)
     top = tree(build(name, device="meta"), name)
-    pictured = isinstance(config, ImageModelConfig)
+    pictured = isinstance(config, ImageFields)
     about = {"name": name, "entry": entry.name, "paper": entry.paper, "year": entry.year, "tree": top.to_json()}
     return {
         **about,
@@ -70,7 +70,7 @@ def _cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
 
     name, config, begun = f"{entry.name}-{size}", entry.configure(size), thread_time()
     image: Image = ()
-    if isinstance(config, ImageModelConfig):
+    if isinstance(config, ImageFields):
         image = (config.channels, *((at, at) if at else config.image))
     settings: dict[str, Any] = {"image": image[1:]} if image else {}
     try:

@@ -62,6 +62,6 @@ class EncodeImages(Encode):
     def build(self, model: Any) -> TextEncoder:
         pixels: Any = self.tokenisers.source
         own = model.with_image_size(pixels.height, pixels.width, pixels.channels)
-        pooler = own.pool == "pooler"
-        pool = nn.Sequential(Pool("first"), Pooler(own.outer)) if pooler else Pool(own.pool)
+        pooler = own.pooling == "pooler"
+        pool = nn.Sequential(Pool("first"), Pooler(own.outer)) if pooler else Pool(own.pooling)
         return TextEncoder(own.encoder(), pool)

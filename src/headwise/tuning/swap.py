@@ -30,7 +30,7 @@ from headwise.config.base import Config, validate
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
-from headwise.models.transformer_base import LayeredConfig, OneStackConfig, Parts
+from headwise.models.layers import LayerFields, Parts
 from headwise.tuning.init_from import Pretrained
 from headwise.tuning.names import match_names
 from headwise.tuning.transfer import transfer_weights
@@ -159,7 +159,7 @@ def site_of(model: nn.Module, name: str) -> BuildContext:
 
 def rewritten(config: Any, model: nn.Module, names: Iterable[str], mixer: Any) -> Any:
     """The model's config with another mixer under these names: one for all where that says it, else layer by layer."""
-    if not isinstance(config, LayeredConfig):
+    if not isinstance(config, LayerFields):
         raise UserError(f"swap: the config of a '{config.kind}' cannot name its mixers; swap its `model` alone")
     sides = [side for side in SIDES if hasattr(model, side)]
     memory = len(sides) == 2
@@ -171,14 +171,14 @@ def rewritten(config: Any, model: nn.Module, names: Iterable[str], mixer: Any) -
     simple = config.changed(mixer=mixer)
     if all(layers_of(simple, side, memory) == layers for side, layers in asked.items()):
         return simple
-    if isinstance(config, OneStackConfig):
+    if "layers" in type(config).model_fields:
         return config.changed(layers=next(iter(asked.values())))
     stacks = {side: getattr(config, side).changed(layers=layers) for side, layers in asked.items()}
     return config.changed(**stacks)
 
 
-def layers_of(config: LayeredConfig, side: str, memory: bool) -> tuple[Parts, ...]:
+def layers_of(config: LayerFields, side: str, memory: bool) -> tuple[Parts, ...]:
     """What every layer of a stack is made of."""
     stack = config.stacks()[SIDES.index(side)]
-    pattern = stack.layers or (config.layer(memory and side == "decoder"),)
+    pattern = stack.layers or config.pattern(memory and side == "decoder")
     return tuple(pattern[i % len(pattern)] for i in range(len(pattern) if stack.shared else stack.depth))

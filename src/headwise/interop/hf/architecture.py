@@ -18,7 +18,7 @@ from headwise.errors import UserError
 from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import Texts
 from headwise.interop.hf.unread import UNREAD
-from headwise.models.transformer_base import LayeredConfig
+from headwise.models.layers import LayerFields
 from headwise.text.tokenisers import Tokenisers
 
 Id = int | tuple[int, ...] | None
@@ -42,7 +42,7 @@ GATES = {"relu": "reglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "swish": "
 OURS = {theirs: ours for ours, names in ACTIVATIONS.items() for theirs in names}
 
 
-def activation_of(config: LayeredConfig) -> str:
+def activation_of(config: LayerFields) -> str:
     """Their name, also of a gate; of one that they do not have, any: that it is another shows when it is read back."""
     plain = {gate: plain for plain, gate in GATES.items()}.get(config.activation, config.activation)
     return ACTIVATIONS.get(plain, ("relu",))[0]

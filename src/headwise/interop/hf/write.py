@@ -20,10 +20,11 @@ from headwise.interop.hf.text import LABELLERS, MARKS, NO_WORDS, OURS, SETTINGS,
 from headwise.interop.hf.ties import fold
 from headwise.interop.hf.tokenizer_json import expressed, framed
 from headwise.interop.hf.weights import collect
+from headwise.models.assemble import TextFields
 from headwise.models.generative import GenerativeModel
 from headwise.models.language_model import LanguageModel
+from headwise.models.layers import LayerFields
 from headwise.models.masked_lm import MaskedLanguageModel
-from headwise.models.transformer_base import LayeredConfig
 from headwise.tasks.mask_filling import MASK
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.base import Tokeniser
@@ -73,7 +74,7 @@ def _write_texts(
     """Of a model that reads texts."""
     shape = "classify" if task == "regress" else task
     labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and shape in LABELLERS else []
-    if not isinstance(config, LayeredConfig):  # n-grams, hidden Markov models, word vectors, recurrent networks
+    if not isinstance(config, LayerFields):  # n-grams, hidden Markov models, word vectors, recurrent networks
         raise UserError(NOWHERE.format(kind=config.kind, task=task))
     source, target = vocabularies(model, task, tokenisers, labels, rows)
     model, config = sines_first(model, config)
@@ -189,20 +190,21 @@ def fitting(config: Any, task: str, vocab: int = 0) -> tuple[Architecture, Schem
 
 def sharing(config: Any) -> list[bool]:
     """Whether the layers of each stack share weights."""
-    return [stack.shared for stack in config.stacks()] if isinstance(config, LayeredConfig) else []
+    return [stack.shared for stack in config.stacks()] if isinstance(config, LayerFields) else []
 
 
 def settled(config: Any, task: str) -> dict[str, Any]:
     """Everything that decides a model's numbers, with what was left open filled in."""
-    if not isinstance(config, LayeredConfig):
+    if not isinstance(config, LayerFields):
         return {key: value for key, value in config if key not in SILENT}
     found = {key: value for key, value in config if key not in SILENT | STACKS}
-    found["pool"] = config.pool if task == "classify" else ""
+    if isinstance(config, TextFields):
+        found["pool"] = config.pool if task == "classify" else ""
     found["head_width"] = config.head_width or config.width // config.heads
     found["key_value_heads"] = config.key_value_heads or config.heads
     found["hidden"] = config.hidden or 4 * config.width
     found["layers"] = [
-        (stack.depth, sorted({str(layer) for layer in stack.layers or (config.layer(memory),)}))
+        (stack.depth, sorted({str(layer) for layer in stack.layers or config.pattern(memory)}))
         for stack, memory in zip(config.stacks(), (False, task == "transduce"), strict=True)
     ]
     return found

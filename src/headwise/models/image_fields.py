@@ -1,36 +1,25 @@
-"""What models that read images have in common."""
+"""Settings of models that read images."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
+from torch import nn
 
 from headwise.blocks.images import ImageEncoder
-from headwise.config.model import ModelConfig
+from headwise.config.base import Config
 from headwise.errors import UserError
 
 Side = Annotated[int, Field(ge=1)]
-# Settings of models of layers that only words make use of.
-WORDS = (
-    "scaled",
-    "embedding_norm",
-    "embeddings",
-    "token_types",
-    "next_sentence_head",
-    "tie",
-    "output_bias",
-    "suppress_ids",
-)
 
 
-class ImageModelConfig(ModelConfig):
-    """Reads images of `image` rows and columns of pixels. As vocabularies are for texts, the images' size and channels
-    are the data's to decide: `with_image_size` is the model for them."""
+class ImageFields(Config):
+    """Size and channels of the images that a model reads. As vocabularies are for texts, they are the data's to decide:
+    `with_image_size` is the model for them."""
 
-    tasks = ("classify-images",)
-    unread: ClassVar[tuple[str, ...]] = WORDS  # settings of a base that have no effect here
-    image: tuple[Side, Side] = (224, 224)  # rows and columns, or one side
+    tasks: ClassVar[tuple[str, ...]] = ("classify-images",)
+    image: tuple[Side, Side] = (224, 224)  # height and width in pixels, or one number for both
     channels: int = Field(3, ge=1)
 
     @field_validator("image", mode="before")
@@ -39,10 +28,7 @@ class ImageModelConfig(ModelConfig):
         return (value, value) if isinstance(value, int) else value
 
     @model_validator(mode="after")
-    def _wordless(self) -> Self:
-        for name, field in type(self).model_fields.items():
-            if name in self.unread and getattr(self, name) != field.default:
-                raise ValueError(f"{name}: has no effect on images; leave it out")
+    def _without_tree(self) -> Self:
         if getattr(getattr(self, "positions", None), "kind", "") == "tree":
             raise ValueError("positions: patches of an image have no dependency tree; choose another kind")
         return self
@@ -63,9 +49,18 @@ class ImageModelConfig(ModelConfig):
 
     @property
     def outer(self) -> int:
-        """How wide the outputs of its encoder are."""
-        raise TypeError(f"{type(self).__name__} does not say how wide it is")
+        """Width of the encoder's outputs."""
+        raise TypeError(f"{type(self).__name__} does not say how wide its outputs are")
+
+    @property
+    def pooling(self) -> str:
+        """How the encoder's outputs become one vector."""
+        return "mean"
 
     def encoder(self) -> ImageEncoder:
-        """What reads images, without a head: to label them, or for a decoder that writes about them."""
+        """The image encoder without a head: for a classifier, a detector, or a decoder with cross-attention."""
         raise TypeError(f"{type(self).__name__} has no encoder")
+
+    def init_weights(self, model: nn.Module) -> None:
+        """Initialise the weights of a new encoder or classifier."""
+        raise TypeError(f"{type(self).__name__} does not say how its weights are initialised")

@@ -1,0 +1,188 @@
+"""Settings of Transformer layers and stacks, and the functions that build them.
+
+A model's config is composed of these groups of settings, each with the model's own defaults; everything may be changed
+in an experiment file, so a GPT with ALiBi or a BERT with RMSNorm needs no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from torch import nn
+
+from headwise.blocks.activations import Activation
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.norm import LayerNormConfig
+from headwise.blocks.part import BuildContext
+from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
+from headwise.blocks.residual import LayerScaleAdd, PostNormConfig, ResidualAdd
+from headwise.blocks.stack import Stack
+from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
+from headwise.config.base import STACKS, Config, Problems, problems
+
+Parts = tuple[Any, ...]  # the parts of one layer
+MakeAdd = Callable[[], nn.Module]  # makes a residual add
+
+
+def _not_a_number(layers: Any) -> Any:
+    if isinstance(layers, int):
+        raise ValueError("is a pattern of parts, not a number of layers; Headwise calls that depth, as in model.depth")
+    return layers
+
+
+Layers = Annotated[tuple[tuple[AnyPart, ...], ...], BeforeValidator(_not_a_number)]
+
+
+class StackConfig(Config):
+    """`depth` layers. `layers` is a pattern that repeats; without one the model's own is used."""
+
+    depth: int = Field(6, ge=1)
+    layers: Layers = ()
+    shared: bool = False  # one set of weights for every repetition of the pattern
+
+
+class LayerFields(Config):
+    """Settings of layers of attention and feed-forward networks. 0 derives a number from another one."""
+
+    width: int = Field(512, ge=1)
+    heads: int = Field(8, ge=1)
+    head_width: int = Field(0, ge=0)  # 0: width / heads
+    key_value_heads: int = Field(0, ge=0)  # grouped-query attention: heads of keys and values; 0: as many as of queries
+    hidden: int = Field(0, ge=0)  # width of the feed-forward network; 0: 4 * width
+    activation: Activation = "relu"
+    mixer: AnyPart = AttentionConfig()  # mixes the tokens of a sequence
+    feedforward: AnyPart = MlpConfig()
+    positions: AnyPosition = SinusoidalPositionsConfig()
+    wiring: AnyWiring = PostNormConfig()
+    norm: AnyNorm = LayerNormConfig()
+    dropout: float = Field(0.1, ge=0, lt=1)
+    attention_dropout: float = Field(0.0, ge=0, lt=1)  # on the attention weights; disables the fused kernels on CPUs
+    hidden_dropout: float = Field(0.0, ge=0, lt=1)  # inside the feed-forward network
+    drop_path: float = Field(0.0, ge=0, lt=1)  # stochastic depth: rate of the last layer, linear from 0 at the first
+    layer_scale: float = Field(0.0, ge=0)  # initial value of LayerScale; 0: no LayerScale
+    attention_bias: bool = True
+    mlp_bias: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spread_depth(cls, data: Any) -> Any:
+        """`depth` is that of every stack that does not say its own."""
+        if not isinstance(data, Mapping) or "depth" not in data:
+            return data
+        depth = {"depth": data["depth"]}
+        try:
+            StackConfig.model_validate(depth)
+        except ValidationError as error:
+            raise Problems(problems(error)) from None
+        stacks = {side: data.get(side, {}) for side in STACKS if side in cls.model_fields}
+        spread = {side: {**depth, **stack} for side, stack in stacks.items() if isinstance(stack, Mapping)}
+        return {key: value for key, value in data.items() if key != "depth" or key in cls.model_fields} | spread
+
+    @property
+    def outer(self) -> int:
+        """Width of a stack's outputs: reversible layers give both halves."""
+        return self.wiring.widens * self.width
+
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        """The stack of the encoder and that of the decoder."""
+        raise TypeError(f"{type(self).__name__} has no stacks")
+
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        """The layers that repeat over the depth of a stack, unless its `layers` says others; with a `memory`, those of
+        a decoder with cross-attention."""
+        return ((self.mixer, self.feedforward),)
+
+
+class OneStackFields(LayerFields):
+    """Settings of a model with one stack."""
+
+    depth: int = Field(12, ge=1)
+    layers: Layers = ()  # a pattern that repeats; empty: the model's own
+    shared: bool = False  # one set of weights for every repetition of the pattern
+
+    @property
+    def stack(self) -> StackConfig:
+        return StackConfig(depth=self.depth, layers=self.layers, shared=self.shared)
+
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        return self.stack, self.stack
+
+
+class TwoStackFields(LayerFields):
+    """Settings of an encoder and a decoder. `depth` stands for that of both."""
+
+    encoder: StackConfig = StackConfig()
+    decoder: StackConfig = StackConfig()
+    cross_attention: AnyPart = AttentionConfig(attend_to="memory")  # from the decoder to the encoder's outputs
+
+    @classmethod
+    def known_keys(cls) -> tuple[str, ...]:
+        return (*super().known_keys(), "depth")
+
+    def changed(self, **changes: Any) -> Any:
+        sides = STACKS if "depth" in changes else ()
+        stacks = {side: getattr(self, side).changed(depth=changes["depth"]) for side in sides}
+        return super().changed(**{**stacks, **changes})
+
+    def stacks(self) -> tuple[StackConfig, StackConfig]:
+        return self.encoder, self.decoder
+
+    def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
+        return ((self.mixer, *((self.cross_attention,) if memory else ()), self.feedforward),)
+
+
+def build_stack(
+    config: LayerFields,
+    stack: StackConfig,
+    causal: bool = False,
+    memory: bool = False,
+    site: BuildContext | None = None,
+    make_add: Callable[[int, int], MakeAdd] | None = None,
+) -> Stack:
+    """The layers of a stack. `site` and `make_add(layer, depth)` replace what the config says by itself."""
+    site = site or build_context(config, causal, memory)
+    pattern = stack.layers or config.pattern(memory)
+    layer_parts = [pattern[i % len(pattern)] for i in range(len(pattern) if stack.shared else stack.depth)]
+    wiring = config.wiring.build()
+    layers = [
+        wiring(
+            [part.build(site) for part in parts],
+            lambda: config.norm.build(config.width),
+            make_add(number, len(layer_parts)) if make_add else residual_add(config, number, len(layer_parts)),
+        )
+        for number, parts in enumerate(layer_parts)
+    ]
+    order = [i % len(layers) for i in range(stack.depth)]
+    return Stack(layers, wiring.close(lambda: config.norm.build(config.outer)), order)
+
+
+def build_context(config: LayerFields, causal: bool = False, memory: bool = False) -> BuildContext:
+    """What a stack tells its parts: sizes, defaults, and the score mods of its positions."""
+    site = BuildContext(
+        width=config.width,
+        heads=config.heads,
+        hidden=config.hidden or 4 * config.width,
+        head_width=config.head_width,
+        key_value_heads=config.key_value_heads,
+        activation=config.activation,
+        causal=causal,
+        memory_width=config.outer if memory else 0,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        hidden_dropout=config.hidden_dropout,
+        attention_bias=config.attention_bias,
+        mlp_bias=config.mlp_bias,
+    )
+    return replace(site, score_mods=config.positions.score_mods(site))
+
+
+def residual_add(config: LayerFields, number: int = 0, depth: int = 1) -> MakeAdd:
+    """The residual adds of layer `number` of `depth`: dropout, stochastic depth, LayerScale."""
+    drop_path = config.drop_path * number / max(depth - 1, 1)
+    if config.layer_scale:
+        return lambda: LayerScaleAdd(config.width, config.layer_scale, config.dropout, drop_path)
+    return lambda: ResidualAdd(config.dropout, drop_path)
