@@ -15,7 +15,7 @@ import headwise
 from headwise import UserError
 
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "positions": ("none", "sinusoid", "learned", "rotary", "alibi", "t5", "shaw", "deberta", "xl"),
+    "positions": ("none", "sinusoid", "learned", "rotary", "alibi", "t5", "shaw", "deberta", "transformer_xl"),
     "activation": ("relu", "gelu", "glu", "geglu", "reglu", "swiglu", "liglu"),
     "score": ("scaled", "dot", "general", "additive", "cosine", "location"),
     "kernel": ("auto", "plain", "sdpa", "chunked"),
@@ -31,7 +31,10 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 def possible(row: dict[str, Any]) -> bool:
     """The fused kernel knows dot products alone and never forms the scores that some positions add to."""
-    unfused = row.get("positions") in ("shaw", "deberta", "xl") or row.get("score") in ("additive", "location")
+    unfused = row.get("positions") in ("shaw", "deberta", "transformer_xl") or row.get("score") in (
+        "additive",
+        "location",
+    )
     return not (unfused and row.get("kernel") == "sdpa")
 
 
@@ -112,7 +115,7 @@ def chained(kind: str, width: int) -> Any:
         width=width,
         heads=2,
         dropout=0.0,
-        wiring="chain",
+        wiring="none",
         positions="none",
         encoder={"depth": 2, "layers": [[{**ahead, "bidirectional": True, "hidden": width // 2}], [ahead]]},
         decoder={"depth": 2, "layers": [[ahead], [ahead, above]]},

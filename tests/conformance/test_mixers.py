@@ -40,15 +40,15 @@ MIXERS: dict[str, dict[str, Any]] = {
     "bigbird": {"block": 1, "window": 1, "random": 1},
     "bigbird-transformers": {"block": 1, "window": 1, "random": 0, "variant": "transformers"},
     "compressed": {},
-    "uneven": {"head_width": 3, "value_width": 5},
-    "normed": {},
+    "perceiver": {"head_width": 3, "value_width": 5},
+    "levit": {},
     "nonlocal": {"pool": 1},
     "nonlocal-dot": {"pool": 1, "form": "dot"},
 }
 FEEDFORWARDS: dict[str, dict[str, Any]] = {
     "mlp": {},
     "mlp-chunk": {"chunk": 2},
-    "normed_mlp": {},
+    "levit_mlp": {},
     "experts": {"count": 3, "drop": False},
     "experts-two": {"count": 4, "top_k": 2, "capacity_factor": 4.0, "eval_capacity_factor": 4.0},
     "experts-cut": {"count": 4, "capacity_factor": 0.6, "eval_capacity_factor": 0.6},

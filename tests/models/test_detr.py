@@ -197,12 +197,12 @@ def test_what_cannot_be_is_said() -> None:
     with pytest.raises(UserError, match="halves"):
         tiny(wiring="reversible")
     with pytest.raises(UserError, match="no grid"):
-        build("bert-tiny", vocab=20, mixer="placed")(torch.tensor([[5, 6]]))
+        build("bert-tiny", vocab=20, mixer="positioned")(torch.tensor([[5, 6]]))
 
 
 def test_any_encoder_of_images_is_a_backbone() -> None:
     vit = {"kind": "vit", "patch": 4, "width": 16, "heads": 2, "depth": 1}
     found = tiny(backbone=vit)(torch.randn(2, 1, 16, 16))
     assert found.boxes.shape == (2, 4, 4)
-    assert isinstance(build("vit-tiny", mixer="placed", positions="none", outputs=3), nn.Module)
+    assert isinstance(build("vit-tiny", mixer="positioned", positions="none", outputs=3), nn.Module)
     assert isinstance(tiny(), Detector) and isinstance(tiny().encoder, PaddedEncoder)

@@ -106,18 +106,18 @@ def test_other_positions_and_parts_do():
     )
 
 
-def test_uneven_attention_needs_a_memory_to_see_and_heads_that_divide():
+def test_perceiver_attention_needs_a_memory_to_see_and_heads_that_divide():
     with pytest.raises(UserError, match="there is no memory in this stack"):
-        headwise.build("bert-tiny", vocab=12, mixer={"kind": "uneven", "attend_to": "memory"})
+        headwise.build("bert-tiny", vocab=12, mixer={"kind": "perceiver", "attend_to": "memory"})
     with pytest.raises(UserError, match="cannot be divided among 5 heads"):
-        headwise.build("bert-tiny", vocab=12, mixer={"kind": "uneven", "heads": 5})
+        headwise.build("bert-tiny", vocab=12, mixer={"kind": "perceiver", "heads": 5})
     with pytest.raises(UserError, match="positions: shaw"):
-        headwise.build("bert-tiny", vocab=12, positions="shaw", mixer={"kind": "uneven", "value_width": 3})
+        headwise.build("bert-tiny", vocab=12, positions="shaw", mixer={"kind": "perceiver", "value_width": 3})
 
 
 @torch.no_grad()
-def test_uneven_attention_with_even_widths_is_attention():
+def test_perceiver_attention_with_even_widths_is_attention():
     torch.manual_seed(0)
-    uneven, even = (headwise.build("bert-tiny", vocab=12, mixer=kind).eval() for kind in ("uneven", "attention"))
+    uneven, even = (headwise.build("bert-tiny", vocab=12, mixer=kind).eval() for kind in ("perceiver", "attention"))
     even.load_state_dict(uneven.state_dict())
     torch.testing.assert_close(uneven(IDS), even(IDS))

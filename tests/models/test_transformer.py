@@ -111,7 +111,7 @@ def test_dropout_stands_where_the_paper_puts_it() -> None:
     assert all(name.endswith(("embed.drop", *(f"adds.{i}.drop" for i in range(3)))) for name in names)
 
 
-@pytest.mark.parametrize("positions", sorted(set(POSITIONS.names) - {"tree", "grid", "waves"}))  # of trees and images
+@pytest.mark.parametrize("positions", sorted(set(POSITIONS.names) - {"tree", "grid", "fourier"}))  # of trees and images
 def test_positions_fit_attentions_with_heads_of_their_own(positions: str) -> None:
     own = {"kind": "attention", "heads": 2}
     narrow = {"kind": "attention", "heads": 3, "head_width": 6}

@@ -135,7 +135,7 @@ class PositionedAttentionConfig(PartConfig):
     """Softmax attention with places added to what makes queries and keys, not to values (Carion et al. 2020): the
     stack's own, or 2-D sinusoids where it has none."""
 
-    kind: Literal["placed"] = "placed"
+    kind: Literal["positioned"] = "positioned"
     attend_to: Literal["self", "memory"] = "self"
     heads: int = Field(0, ge=0)  # 0: the model's
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"

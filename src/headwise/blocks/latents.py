@@ -35,7 +35,7 @@ def by_head(fused: Tensor, heads: int, rows: Sequence[int]) -> tuple[Tensor, ...
     return tuple(part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in fused.split(tuple(rows), -1))
 
 
-class UnevenSelfProjection(SelfProjection):
+class PerceiverSelfProjection(SelfProjection):
     """Values of another width than queries and keys."""
 
     def __init__(self, width: int, heads: int, head_width: int, value_width: int, bias: bool = True):
@@ -50,7 +50,7 @@ class UnevenSelfProjection(SelfProjection):
         return by_head(fused, self.heads, self.rows)
 
 
-class UnevenCrossProjection(CrossProjection):
+class PerceiverCrossProjection(CrossProjection):
     """The same of a memory, which gets a norm of its own before it is looked at: inputs are no outputs of a layer."""
 
     def __init__(
@@ -66,7 +66,7 @@ class UnevenCrossProjection(CrossProjection):
         return score.project_key(k), v
 
 
-class UnevenAttention(Attention):
+class PerceiverAttention(Attention):
     """softmax(Q K^T / sqrt(D)) V whose values have V channels a head."""
 
     def __init__(
@@ -76,7 +76,7 @@ class UnevenAttention(Attention):
         head_width: int,
         value_width: int,
         *,
-        qkv: UnevenSelfProjection | UnevenCrossProjection,
+        qkv: PerceiverSelfProjection | PerceiverCrossProjection,
         score_mods: Sequence[ScoreMod] = (),
         dropout: float = 0.0,
         bias: bool = True,
@@ -144,10 +144,10 @@ def seeing(memory: Stream, ctx: Context) -> Context:
     return replace(ctx, memory={"encoder": memory}, shared={})
 
 
-class UnevenConfig(QKVMixerConfig):
+class PerceiverAttentionConfig(QKVMixerConfig):
     """Softmax attention with `value_width` channels of values a head; 0: the width divided among the heads."""
 
-    kind: Literal["uneven"] = "uneven"
+    kind: Literal["perceiver"] = "perceiver"
     attend_to: Literal["self", "memory"] = "self"
     value_width: int = Field(0, ge=0)
 
@@ -161,7 +161,13 @@ class UnevenConfig(QKVMixerConfig):
         if self.attend_to == "memory":
             if not site.memory_width:
                 raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
-            qkv, score_mods = UnevenCrossProjection(*shape, bias, site.memory_width, LayerNorm(site.memory_width)), ()
+            qkv, score_mods = (
+                PerceiverCrossProjection(*shape, bias, site.memory_width, LayerNorm(site.memory_width)),
+                (),
+            )
         else:
-            qkv, score_mods = UnevenSelfProjection(*shape, bias), (*score_mods, *((Causal(),) if site.causal else ()))
-        return UnevenAttention(*shape, qkv=qkv, score_mods=score_mods, bias=bias, dropout=site.attention_dropout)
+            qkv, score_mods = (
+                PerceiverSelfProjection(*shape, bias),
+                (*score_mods, *((Causal(),) if site.causal else ())),
+            )
+        return PerceiverAttention(*shape, qkv=qkv, score_mods=score_mods, bias=bias, dropout=site.attention_dropout)

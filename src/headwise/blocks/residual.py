@@ -187,7 +187,7 @@ class ResPostNormConfig(WiringConfig):
 class NoResidualConfig(WiringConfig):
     """f(x): no residual, no norm"""
 
-    kind: Literal["chain"] = "chain"
+    kind: Literal["none"] = "none"
 
     def build(self) -> type[Wiring]:
         return NoResidual

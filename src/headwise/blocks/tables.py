@@ -25,10 +25,9 @@ PARTS = Table(
     homes={
         # softmax attention
         "attention": f"{_ATTENTION}.multihead:AttentionConfig",
-        "bare": f"{_ATTENTION}.multihead:BareConfig",
-        "placed": "headwise.blocks.detection:PositionedAttentionConfig",
-        "uneven": "headwise.blocks.latents:UnevenConfig",
-        "normed": f"{_MIXERS}.levit_attention:LeViTAttentionConfig",
+        "positioned": "headwise.blocks.detection:PositionedAttentionConfig",
+        "perceiver": "headwise.blocks.latents:PerceiverAttentionConfig",
+        "levit": f"{_MIXERS}.levit_attention:LeViTAttentionConfig",
         "windows": f"{_MIXERS}.window_attention:WindowsConfig",
         "nonlocal": f"{_MIXERS}.nonlocal_block:NonLocalConfig",
         # over some of the keys
@@ -54,7 +53,7 @@ PARTS = Table(
         # feed-forward networks
         "mlp": "headwise.blocks.feedforward:MlpConfig",
         "experts": "headwise.blocks.experts:ExpertsConfig",
-        "normed_mlp": f"{_MIXERS}.levit_attention:LeViTMlpConfig",
+        "levit_mlp": f"{_MIXERS}.levit_attention:LeViTMlpConfig",
     },
 )
 SCORES = Table(
@@ -98,14 +97,14 @@ POSITIONS = Table(
         "learned": f"{_POSITIONS}.absolute:LearnedPositionsConfig",
         "axial": f"{_POSITIONS}.absolute:AxialPositionsConfig",
         "grid": f"{_POSITIONS}.grid:LearnedGridPositionsConfig",
-        "waves": f"{_POSITIONS}.fourier:FourierPositionsConfig",
+        "fourier": f"{_POSITIONS}.fourier:FourierPositionsConfig",
         "tree": f"{_POSITIONS}.tree:TreeConfig",
         "alibi": f"{_POSITIONS}.alibi:AlibiConfig",
         "rotary": f"{_POSITIONS}.rotary:RotaryConfig",
         "t5": f"{_POSITIONS}.relative:T5BiasConfig",
         "shaw": f"{_POSITIONS}.relative:ShawRelativeConfig",
         "deberta": f"{_POSITIONS}.relative:DisentangledAttentionConfig",
-        "xl": f"{_POSITIONS}.relative:TransformerXLRelativeConfig",
+        "transformer_xl": f"{_POSITIONS}.relative:TransformerXLRelativeConfig",
     },
 )
 NORMS = Table(
@@ -120,7 +119,7 @@ WIRINGS = Table(
         "post": "headwise.blocks.residual:PostNormConfig",
         "pre": "headwise.blocks.residual:PreNormConfig",
         "respost": "headwise.blocks.residual:ResPostNormConfig",
-        "chain": "headwise.blocks.residual:NoResidualConfig",
+        "none": "headwise.blocks.residual:NoResidualConfig",
         "admin": "headwise.blocks.admin:AdminConfig",
         "reversible": "headwise.blocks.reversible:ReversibleConfig",
     },

@@ -80,7 +80,7 @@ class DetrConfig(OneStackFields, ImageFields, ModelConfig):
         stack = build_stack(self, self.decoder, memory=True, site=self._site(memory=True))
         stack.final = self.norm.build(self.width)
         if not any(isinstance(module, ObjectQueries) for module in stack.modules()):
-            raise UserError("cross_attention: nothing tells the slots of the decoder apart; use 'placed' in it")
+            raise UserError("cross_attention: nothing tells the slots of the decoder apart; use 'positioned' in it")
         return stack
 
     def _site(self, memory: bool) -> BuildContext:

@@ -11,7 +11,7 @@ from headwise.blocks.batchnorm import ConvNorm
 from headwise.blocks.convolution import Residual
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import MLMTransform, VocabularyHead
-from headwise.blocks.latents import UnevenCrossProjection
+from headwise.blocks.latents import PerceiverCrossProjection
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.positions.relative import T5Bias
 
@@ -114,6 +114,6 @@ def list_projection_sizes(qkv: SelfProjection | CrossProjection) -> tuple[int, .
     """How many rows of a fused product belong to each projection."""
     return (
         qkv.rows
-        if isinstance(qkv, SelfProjection | UnevenCrossProjection)
+        if isinstance(qkv, SelfProjection | PerceiverCrossProjection)
         else (qkv.heads * qkv.head_width,) * len(qkv.roles)
     )

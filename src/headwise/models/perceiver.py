@@ -1,13 +1,15 @@
 """Perceiver (Jaegle et al. 2021) and Perceiver IO (Jaegle et al. 2022) for texts, byte by byte, and for images, pixel
 by pixel.
 
-Latents look at the inputs and then at each other, `repeats` times; the looks at the inputs share their weights but the
-first, the layers between them all do (which is what makes 44.9M parameters of the paper's ImageNet model). The second
-paper, and transformers, look at images once and repeat the layers (`looks = 1`). To label a text or an image the
-latents are pooled, as in the first paper; where every place has an output, a query for each place looks at the latents,
-as in the second, and a single one at those of an image (`learned_query`). Reference: transformers' PerceiverForMaskedLM
-with the settings of deepmind/language-perceiver, PerceiverForImageClassificationFourier and ...Learned with those of
-deepmind/vision-perceiver-fourier and ...-learned.
+Latents attend to the inputs (cross-attention) and then to each other, `repeats` times. All repeats but the first share
+the weights of the cross-attention, and all share those of the layers between, which gives the 44.9M parameters of the
+paper's ImageNet model. The second paper, and transformers, attend to images once and repeat the layers
+(`cross_attends = 1`). A classifier pools the latents, as in the first paper; where every position has an output, a
+query for each position attends to the latents, as in the second; a single learned query can do so for an image
+(`learned_query`).
+
+Reference: transformers' PerceiverForMaskedLM with the settings of deepmind/language-perceiver, and
+PerceiverForImageClassificationFourier and ...Learned with those of deepmind/vision-perceiver-fourier and ...-learned.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.images import ImageEncoder
 from headwise.blocks.latent_images import LatentImages, PixelStem, Question
-from headwise.blocks.latents import LatentEncoder, Latents, Queries, ReplaceStream, UnevenConfig
+from headwise.blocks.latents import LatentEncoder, Latents, PerceiverAttentionConfig, Queries, ReplaceStream
 from headwise.blocks.part import BuildContext
 from headwise.blocks.pool import Pool
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
@@ -52,8 +54,8 @@ class PerceiverFields(LayerFields):
     repeats: int = Field(1, ge=1)  # how often latents go through them
     cross_attends: int = Field(0, ge=0)  # how many of these times they attend to the inputs first; 0: always
     activation: Activation = "gelu"
-    mixer: AnyPart = UnevenConfig()
-    cross_attention: AnyPart = UnevenConfig(attend_to="memory")
+    mixer: AnyPart = PerceiverAttentionConfig()
+    cross_attention: AnyPart = PerceiverAttentionConfig(attend_to="memory")
     wiring: AnyWiring = PreNormConfig()
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
@@ -79,7 +81,7 @@ class PerceiverFields(LayerFields):
         """Cross-attention to inputs of `memory_width` and layers of latents, `repeats` times."""
         if self.wiring.kind == "reversible":
             raise UserError("wiring: the layers of latents and of outputs do not end in halves; use pre or post")
-        if self.wiring.kind == "chain":
+        if self.wiring.kind == "none":
             raise UserError("wiring: latents that look at a text add to what they are; use pre or post")
         site = self.site(self.width, memory_width)
         looks = min(self.cross_attends or self.repeats, self.repeats)
@@ -173,7 +175,7 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
     repeats: int = Field(8, ge=1)
     heads: int = Field(8, ge=1)
     # 0: its heads share out the width of what they look at
-    cross_attention: AnyPart = UnevenConfig(attend_to="memory", heads=1)
+    cross_attention: AnyPart = PerceiverAttentionConfig(attend_to="memory", heads=1)
     positions: AnyPosition = FourierPositionsConfig()
     dropout: float = Field(0.0, ge=0, lt=1)
     learned_query: bool = False  # a query looks at the latents in the end; else their mean is taken
@@ -185,7 +187,7 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
 
     def attention_to(self, memory_width: int) -> Any:
         """Cross-attention to a memory of that width, which its heads divide among them."""
-        if not isinstance(self.cross_attention, UnevenConfig):
+        if not isinstance(self.cross_attention, PerceiverAttentionConfig):
             return self.cross_attention
         share = memory_width // (self.cross_attention.heads or self.heads)
         return self.cross_attention.changed(
@@ -210,7 +212,7 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
         return LatentImages(stem, stack, self.latents, self.width, outputs)
 
     def _stem(self) -> PixelStem:
-        self.check_positions("waves, grid or sinusoid")
+        self.check_positions("fourier, grid or sinusoid")
         width = self.position_channels
         positions = self.positions.on_grid(width, self.image, class_tokens=0)
         widen = nn.Linear(self.channels, self.embedding_width) if self.embedding_width else nn.Identity()
@@ -246,7 +248,7 @@ IMAGE_SIZES: dict[str, dict[str, Any]] = {
         "depth": 1,
         "repeats": 2,
         "heads": 4,
-        "positions": {"kind": "waves", "bands": 4},
+        "positions": {"kind": "fourier", "bands": 4},
     },
 }
 

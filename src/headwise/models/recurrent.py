@@ -59,7 +59,7 @@ class RecurrentModelConfig(ModelConfig):
 
     def _stack(self, causal: bool) -> Stack:
         if self.wiring.kind == "reversible":
-            raise UserError("wiring: recurrent layers do not go in halves; use chain, pre or post")
+            raise UserError("wiring: recurrent layers do not go in halves; use none, pre or post")
         hidden = self.hidden or self.width
         if self.bidirectional:
             if causal:

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.activations import Activation
-from headwise.blocks.attention.multihead import BareConfig
+from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.class_attention import PatchVotes, in_a_row
 from headwise.blocks.feedforward import MlpConfig
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
@@ -50,8 +50,8 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
     heads: int = Field(12, ge=1)
     depth: int = Field(14, ge=1)
     activation: Activation = "gelu"
-    mixer: AnyPart = BareConfig()
-    cross_attention: AnyPart = BareConfig(attend_to="memory")
+    mixer: AnyPart = AttentionConfig(qkv_bias=False)
+    cross_attention: AnyPart = AttentionConfig(attend_to="memory", qkv_bias=False)
     feedforward: AnyPart = MlpConfig(expand=3)
     positions: AnyPosition = LearnedGridPositionsConfig()
     wiring: AnyWiring = PreNormConfig()

@@ -90,7 +90,7 @@ def test_queries_stay_where_they_stood() -> None:
 
 
 def test_it_stands_in_a_vision_transformer_as_well() -> None:
-    settings: dict[str, Any] = {"mixer": {"kind": "normed", "value_expand": 3}, "feedforward": {"kind": "normed_mlp"}}
+    settings: dict[str, Any] = {"mixer": {"kind": "levit", "value_expand": 3}, "feedforward": {"kind": "levit_mlp"}}
     model: Any = headwise.build("vit-tiny", outputs=3, **settings)
     model(torch.randn(2, 1, 16, 16)).sum().backward()
     layer = model.encoder.stack.layers[0]

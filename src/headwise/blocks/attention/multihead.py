@@ -289,13 +289,16 @@ class AttentionConfig(PartConfig):
     heads: int = Field(0, ge=0)
     head_width: int = Field(0, ge=0)
     key_value_heads: int = Field(0, ge=0)
-    key_bias: bool = True  # where the model's attentions have biases
+    qkv_bias: bool = True  # of queries, keys and values, where the model's attentions have biases
+    key_bias: bool = True  # of keys, where queries and values have one
     memory_length: int = Field(0, ge=0)  # tokens of earlier segments that a language model still sees
     score: AnyScore = ScaledConfig()
     score_mods: tuple[AnyScoreMod, ...] = ()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: BuildContext) -> nn.Module:
+        output_bias = site.attention_bias
+        site = replace(site, attention_bias=site.attention_bias and self.qkv_bias)
         heads = self.heads or site.heads
         head_width = self.head_width or site.head_width
         if not head_width and site.width % heads:
@@ -323,7 +326,7 @@ class AttentionConfig(PartConfig):
             score_mods=chosen,
             kernel=self.kernel,
             dropout=site.attention_dropout,
-            bias=site.attention_bias,
+            bias=output_bias,
         )
 
     def _selected(self, site: BuildContext, heads: int, head_width: int, reads: frozenset[str]) -> nn.Module:
@@ -350,15 +353,3 @@ class AttentionConfig(PartConfig):
         if len(chosen) > 1:
             raise UserError(f"{' and '.join(chosen)}: one attention cannot have both; leave one out")
         return makers[chosen[0]][1]() if chosen else SelfProjection(*shape, bias)
-
-
-class BareConfig(AttentionConfig):
-    """Softmax attention without biases of queries, keys and values, but with one of its output."""
-
-    kind: Literal["bare"] = "bare"  # type: ignore[assignment]
-
-    def build(self, site: BuildContext) -> nn.Module:
-        part = super().build(replace(site, attention_bias=False))
-        assert isinstance(part, Attention)
-        part.out = type(part.out)(part.out.in_features, part.out.out_features)
-        return part

@@ -21,7 +21,7 @@ from headwise.blocks.attention.scores import Score
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.latents import UnevenAttention, UnevenCrossProjection, UnevenSelfProjection, seeing
+from headwise.blocks.latents import PerceiverAttention, PerceiverCrossProjection, PerceiverSelfProjection, seeing
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.stream import Context, Stream
@@ -46,7 +46,7 @@ class Offsets(ScoreMod):
         return self.scores[:, offset]  # (H, hw) -> (H, Tq, Tk)
 
 
-class BatchNormSelfProjection(UnevenSelfProjection):
+class BatchNormSelfProjection(PerceiverSelfProjection):
     """Queries, keys and values in one product, head by head, with one batch norm."""
 
     def __init__(self, width: int, heads: int, head_width: int, value_width: int):
@@ -57,7 +57,7 @@ class BatchNormSelfProjection(UnevenSelfProjection):
         return heads_of(fused, self.heads, (self.head_width, self.head_width, self.value_width))
 
 
-class BatchNormCrossProjection(UnevenCrossProjection):
+class BatchNormCrossProjection(PerceiverCrossProjection):
     """The same of a memory, and queries with a batch norm of their own."""
 
     def __init__(self, width: int, heads: int, head_width: int, value_width: int):
@@ -76,7 +76,7 @@ def heads_of(fused: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, 
     return fused.unflatten(-1, (heads, -1)).transpose(1, 2).split(tuple(widths), -1)
 
 
-class LeViTAttention(UnevenAttention):
+class LeViTAttention(PerceiverAttention):
     """Softmax attention with batch norm in all projections and hard swish before the last (section 4.2). `gain` is what
     the last norm begins with."""
 
@@ -134,7 +134,7 @@ def strided(stream: Stream) -> tuple[Stream, tuple[int, int]]:
 class LeViTAttentionConfig(QKVMixerConfig):
     """LeViT's attention: values are `value_expand` times as wide as keys."""
 
-    kind: Literal["normed"] = "normed"
+    kind: Literal["levit"] = "levit"
     value_expand: int = Field(2, ge=1)
 
     def build(self, site: BuildContext) -> nn.Module:
@@ -148,7 +148,7 @@ class LeViTAttentionConfig(QKVMixerConfig):
 class LeViTMlpConfig(PartConfig):
     """LeViT's feed-forward network, as `hidden` as the model's; its activation is hard swish."""
 
-    kind: Literal["normed_mlp"] = "normed_mlp"
+    kind: Literal["levit_mlp"] = "levit_mlp"
 
     def build(self, site: BuildContext) -> nn.Module:
         return LeViTFeedForward(site.width, site.hidden)

@@ -39,7 +39,7 @@ class FourierPlaces(nn.Module):
 class FourierPositionsConfig(PositionConfig):
     """Coordinates of a pixel and `bands` sines and cosines of each, up to half the image's side: nothing is learned."""
 
-    kind: Literal["waves"] = "waves"
+    kind: Literal["fourier"] = "fourier"
     bands: int = Field(64, ge=1)
 
     @property
@@ -47,7 +47,7 @@ class FourierPositionsConfig(PositionConfig):
         return 2 * (2 * self.bands + 1)
 
     def embedding(self, width: int) -> nn.Module:
-        raise UserError("positions: 'waves' are of images; texts have learned, sinusoid, rotary and others")
+        raise UserError("positions: 'fourier' is for images; texts have learned, sinusoid, rotary and others")
 
     def on_grid(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
         if width != self.width or class_tokens:

@@ -240,7 +240,7 @@ class TransformerXLRelativeConfig(PositionConfig):
     """Transformer-XL's: sinusoids of distances, projected by each layer. `shared`: all layers (of as many heads) lean
     to the same contents and distances."""
 
-    kind: Literal["xl"] = "xl"
+    kind: Literal["transformer_xl"] = "transformer_xl"
     shared: bool = True
 
     def score_mods(self, site: BuildContext) -> ScoreMods:

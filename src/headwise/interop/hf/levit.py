@@ -58,7 +58,7 @@ class TheirLevit(TheirImages):
             "depths": self.depths,
             "heads": self.num_attention_heads,
             "head_width": self.key_dim[0],
-            "mixer": {"kind": "normed", "value_expand": self.attention_ratio[0]},
+            "mixer": {"kind": "levit", "value_expand": self.attention_ratio[0]},
             "drop_path": self.drop_path_rate,
             "class_heads": 2 if has(names, "classifier_distill.linear.weight") else 1,
         }
