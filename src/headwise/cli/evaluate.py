@@ -124,10 +124,11 @@ def _seeing(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
 
 
 def _read(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
-    from headwise.data.config import UNPAIRED
+    from headwise.data.config import UNPAIRED, TextDataConfig
     from headwise.data.read import read_pairs
 
     data, kind = loaded.experiment.data, loaded.task.kind
+    assert isinstance(data, TextDataConfig)
     if len(files) > 2:
         raise UserError("--data: give one file, or two that are aligned line by line")
     other = "tsv"
@@ -160,7 +161,7 @@ def _draw(found: Evaluation, path: Path, title: str) -> Path:
 
 
 def _draw_lengths(found: Evaluation, loaded: TrainedModel, path: Path, title: str) -> Path:
-    from headwise.evaluate.by_length import by_length, plot_by_length
+    from headwise.inspect.by_length import by_length, plot_by_length
 
     task: Any = loaded.task
     bins = by_length(found, score=lambda outputs, references: task.scores(outputs, references)[0])

@@ -40,7 +40,7 @@ def import_model(source: Path, run: Path) -> None:
         The run folder to make.
     """
     warnings_to_stderr(logging.INFO)  # tensors that are left aside are named
-    from headwise.interop import from_arpa, from_gguf, from_hf
+    from headwise.experiment.convert import from_arpa, from_gguf, from_hf
 
     loaded = {".arpa": from_arpa, ".gguf": from_gguf}.get(source.suffix, from_hf)(source)
     loaded.save(run)
@@ -73,10 +73,10 @@ def export(
         The folder (or .arpa file) to write; it must not exist.
     """
     warnings_to_stderr()
-    from headwise.decode.backends import obstacle
     from headwise.errors import UserError
-    from headwise.inference.trained_model import load
-    from headwise.interop import to_hf
+    from headwise.experiment.convert import to_hf
+    from headwise.experiment.load import load
+    from headwise.inference.backends import obstacle
     from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())

@@ -16,7 +16,7 @@ from headwise.blocks.activations import Activation
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition
-from headwise.config.model import PoolKind
+from headwise.models.config import PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig

@@ -21,8 +21,8 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositions
 from headwise.blocks.positions.relative import DisentangledAttentionConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
-from headwise.config.model import PoolKind
 from headwise.errors import UserError
+from headwise.models.config import PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig

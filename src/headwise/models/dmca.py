@@ -16,7 +16,7 @@ from pydantic import Field
 from headwise.blocks.mixers.compressed import CompressedConfig
 from headwise.blocks.mixers.sparse import LocalMixerConfig
 from headwise.blocks.tables import AnyPart
-from headwise.config.model import PoolKind
+from headwise.models.config import PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.transformer_base import OneStackConfig, Parts
 

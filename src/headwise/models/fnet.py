@@ -18,7 +18,7 @@ from headwise.blocks.mixers.fourier import FourierConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
-from headwise.config.model import PoolKind
+from headwise.models.config import PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig

@@ -22,7 +22,7 @@ from headwise.blocks.attention.score_mods import WindowConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyPosition, AnyWiring
-from headwise.config.model import PoolKind
+from headwise.models.config import PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_gpt2, init_normal
 from headwise.models.transformer_base import OneStackConfig, Parts

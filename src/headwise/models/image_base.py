@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from headwise.blocks.images import ImageEncoder
-from headwise.config.model import ModelConfig
 from headwise.errors import UserError
+from headwise.models.config import ModelConfig
 
 Side = Annotated[int, Field(ge=1)]
 # Settings of models of layers that only words make use of.

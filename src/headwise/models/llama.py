@@ -17,7 +17,7 @@ from headwise.blocks.norm import RMSNormConfig
 from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
-from headwise.config.model import PoolKind, Tie
+from headwise.models.config import PoolKind, Tie
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
 from headwise.models.transformer_base import OneStackConfig

@@ -19,7 +19,7 @@ from headwise.blocks.norm import RMSNormConfig
 from headwise.blocks.positions.relative import T5BiasConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.config.model import Tie
+from headwise.models.config import Tie
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_t5
 from headwise.models.transformer_base import TwoStacksConfig

@@ -24,8 +24,8 @@ from headwise.blocks.residual import LayerScaleAdd, PostNormConfig, ResidualAdd
 from headwise.blocks.stack import Encoder, Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.base import STACKS, Config, Problems, problems
-from headwise.config.model import ModelConfig, PoolKind, Tie
 from headwise.models.assemble import ModelParts, assemble
+from headwise.models.config import ModelConfig, PoolKind, Tie
 from headwise.models.init_weights import init_xavier
 from headwise.text import BOS
 

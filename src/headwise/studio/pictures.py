@@ -18,8 +18,7 @@ from headwise.inspect.panels import borders
 from headwise.inspect.scene import Scene
 from headwise.inspect.svg import visible
 from headwise.studio.binary_response import Pack
-from headwise.vision.decode import decoding, opened
-from headwise.vision.draw import shown
+from headwise.vision.decode import decoding, opened, shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
