@@ -59,7 +59,7 @@ def fit(
         say(f"  {source}  ->  {output}  (given: {listed[0]})")
     for score in found.scores:
         say(f"held out: {score}")
-    say(f"\nto use it:     headwise translate {run.path}")
+    say(f"\nto use it:     headwise {chosen.experiment.task.command} {run.path}")
     say(f"to look inside: headwise inspect {run.path} {found.sources[0]!r} --out attention.html")
     say(f"to refine it:  edit a copy of {run.path}/config.toml and run `headwise train` on it")
     print(run.path)

@@ -10,16 +10,6 @@ from cyclopts import Parameter
 
 from headwise.cli.common import Checkpoint, With, say, warnings_to_stderr
 
-USES = {  # others are called as the task
-    "language-model": "generate",
-    "transduce": "translate",
-    "masked": "fill-mask",
-    "classify-images": "classify",
-    "regress": "classify",
-    "encode": "embed",
-    "encode-images": "inspect",
-}
-
 
 def import_model(source: Path, run: Path) -> None:
     """Make a run of a Hugging Face folder (config.json and safetensors), a GGUF file or an ARPA file of n-grams.
@@ -44,7 +34,7 @@ def import_model(source: Path, run: Path) -> None:
 
     loaded = {".arpa": from_arpa, ".gguf": from_gguf}.get(source.suffix, from_hf)(source)
     loaded.save(run)
-    say(f"to use it: headwise {USES.get(loaded.task.kind, loaded.task.kind)} {run}")
+    say(f"to use it: headwise {loaded.experiment.task.command} {run}")
     print(run)
 
 

@@ -18,6 +18,7 @@ from headwise.experiment.config import Experiment
 from headwise.experiment.run import train_experiment
 from headwise.models.transformer import TransformerConfig
 from headwise.runs import Run
+from headwise.tasks.tables import TASKS, task_config
 
 # width, heads, encoder depth, decoder depth: each step up costs about three times as much
 LADDER = ((64, 4, 2, 2), (128, 4, 3, 2), (192, 6, 4, 3), (256, 4, 4, 4), (512, 8, 6, 6))
@@ -52,6 +53,7 @@ def plan(files: Sequence[str | Path], minutes: float, name: str = "") -> Plan:
         Experiment,
         {
             "name": name or Path(files[0]).name.split(".")[0],
+            "task": next(name for name in TASKS.names if task_config(name).suits(facts)),
             "data": data,
             "tokeniser": facts.tokeniser,
             "model": {

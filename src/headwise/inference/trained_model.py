@@ -22,8 +22,9 @@ from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, few_shot
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
-from headwise.tasks.base import Evaluation, Task
+from headwise.tasks.base import Evaluation, ImageDescription, Task
 from headwise.text.tokenisers import Tokenisers
+from headwise.vision.pixels import Pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -73,6 +74,16 @@ class TrainedModel:
         """The task, where it is of one of these kinds; another one is refused in a sentence."""
         if self.task.kind not in kinds:
             raise UserError(f"this run was trained to {self.task.kind}, not to {' or '.join(kinds)}; name another run")
+        return self.task
+
+    def check_command(self, command: str) -> Any:
+        """The task, where `headwise COMMAND` uses its runs; another one is refused in a sentence."""
+        if self.experiment.task.command != command:
+            own = self.experiment.task.command
+            instead = f"use `headwise {own}`, or name another run" if own else "name another run"
+            raise UserError(
+                f"this run was trained to {self.task.kind}, which `headwise {command}` does not do; {instead}"
+            )
         return self.task
 
     def translate(self, texts: Iterable[str], **settings: Any) -> list[str]:
@@ -163,6 +174,13 @@ class TrainedModel:
         read = [task.pixels.read(image) for image in images]
         return task.captions(self.model, torch.stack(read), self.decoding(**settings)) if read else []
 
+    def describe_image(self, image: str | Path | Image, **settings: Any) -> ImageDescription:
+        """What the model says of an image, whatever its task: labels or a sentence."""
+        pixels = self.tokenisers.source
+        if not isinstance(pixels, Pixels):
+            raise UserError("this run reads texts; name one that reads images")
+        return self.task.describe_image(self.model, pixels.read(image)[None], self.decoding(**settings))
+
     def answer(self, questions: Sequence[tuple[str, str]]) -> list[str]:
         """What each question asks for, in the words of the text beside it."""
         from headwise.text.paired import BETWEEN
@@ -171,7 +189,7 @@ class TrainedModel:
 
     def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable words for each [MASK] of each text, best first; of a denoising run, any number of words."""
-        return self.check_task("masked", "denoise").fill(self.model, texts, count)
+        return self.check_command("fill-mask").fill(self.model, texts, count)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalised: bool = False) -> Tensor:
         """A vector for each text, (N, C): the mean of its tokens' last states, or another `pool` of them."""

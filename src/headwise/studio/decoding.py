@@ -29,13 +29,13 @@ from headwise.text.base import Tokeniser
 
 SENT = 300  # logits that a page gets; of the others it gets sums
 TEMPERATURES = tuple(round(0.1 * n, 1) for n in range(1, 21))  # for which it gets them
-WRITERS = ("transduce", "denoise", "language-model")
 GREEDILY = {"beams": 1, "nbest": 1, "temperature": 0, "top_k": 0, "top_p": 1.0}
 
 
 def request_of(loaded: TrainedModel, text: str, **settings: Any) -> Request:
     """The text as the model is to read it, with its own way of decoding and some settings changed."""
-    loaded.check_task(*WRITERS)
+    if not loaded.experiment.task.writes or loaded.experiment.task.reads != "texts":
+        raise UserError(f"this run was trained to {loaded.task.kind}, which writes no texts; name another run")
     model = loaded.model
     ids = fitting(reads(loaded), text if model.continues else loaded.experiment.data.prefixed(text))
     if not ids and not model.continues:

@@ -111,4 +111,5 @@ class AnswerConfig(TaskConfig):
     """Learn where in a text the answer to a question stands."""
 
     task_class = Answer
+    command = "answer"
     kind: Literal["answer"] = "answer"

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch.nn.functional as F
@@ -31,6 +31,9 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
 
+if TYPE_CHECKING:
+    from headwise.data.sniff import Facts
+
 
 class PairData:
     """Examples in batches, for the training loop: order by epoch, tensors by numbers."""
@@ -51,6 +54,14 @@ class PairData:
 
     def batch(self, numbers: np.ndarray) -> PairBatch:
         return collate(self.examples, numbers)
+
+
+@dataclass(frozen=True)
+class ImageDescription:
+    """What a model says of an image: the probability of each label, or a sentence; nothing where it says neither."""
+
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,19 +92,34 @@ class Sample(NamedTuple):
 
 
 class TaskConfig(Config):
-    """The `[task]` table of an experiment: a `kind`, settings of its own, and what other packages need to know of the
-    task."""
+    """The `[task]` table of an experiment: a `kind`, settings of its own, and the declaration of the task: all that
+    commands, studio, fine-tuning and auto-fit need to know of it, so that a new task changes none of them."""
 
     kind: str
     task_class: ClassVar[type[Task[Any]]]  # what the config builds
     needs: ClassVar[str] = ""  # the kind of model that it is learnt by; empty: one of its own kind
-    reads: ClassVar[str] = "texts"  # the kind of data that it is learnt from
+    reads: ClassVar[Literal["texts", "images"]] = "texts"  # the kind of data that it is learnt from
     unpaired: ClassVar[bool] = False  # learnt from texts alone, which have no sources
+    one_to_one: ClassVar[bool] = False  # a target has one word for each word of its source
+    labelled: ClassVar[bool] = False  # targets are labels, which come from the data and not from a pretrained model
+    confusion: ClassVar[bool] = False  # an evaluation counts which label was taken for which
+    writes: ClassVar[Literal["", "target", "continuation"]] = ""  # what its model generates token by token
+    command: ClassVar[str] = ""  # `headwise COMMAND RUN` uses its runs; empty: none does
 
     @property
     def shape(self) -> str:
         """What a model must be able to do, of `ModelConfig.tasks`."""
         return self.needs or self.kind
+
+    @property
+    def transduces(self) -> bool:
+        """Whether it turns source texts into target texts."""
+        return self.writes == "target" and self.reads == "texts" and not self.unpaired
+
+    @classmethod
+    def suits(cls, facts: Facts) -> bool:
+        """Whether `headwise fit` chooses it for such pairs."""
+        return False
 
     def for_model(self, model: ModelConfig) -> Self:
         """The same with what it leaves to the model filled in."""
@@ -186,6 +212,10 @@ class Task(ABC, Generic[Settings]):
         return [
             Sample(*each) for each in zip(made.sources, made.outputs, map(" / ".join, made.references), strict=True)
         ]
+
+    def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
+        """What a model that reads images says of one (1, C, H, W) of bytes."""
+        return ImageDescription()
 
     def max_context(self, model: nn.Module) -> int:
         """How many tokens a model has in sight while it goes on with a text; 0: all."""

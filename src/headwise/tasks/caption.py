@@ -24,7 +24,7 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.score import Score
-from headwise.tasks.base import PairData
+from headwise.tasks.base import ImageDescription, PairData
 from headwise.tasks.classify_images import Augment, InPlace, held_out, prepared
 from headwise.tasks.transduce import Transduce, TransduceConfig
 from headwise.text.base import Tokeniser
@@ -115,6 +115,9 @@ class Caption(Transduce):
     def outputs(self, model: Any, sources: Sequence[Any], config: DecodeConfig) -> list[str]:
         return self.captions(model, np.stack([picture.pixels for picture in sources]), config)
 
+    def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
+        return ImageDescription(sentence=self.captions(model, image, config)[0])
+
     def captions(self, model: Any, images: np.ndarray | Tensor, config: DecodeConfig) -> list[str]:
         """A sentence for each image (N, C, H, W) of bytes."""
         read = [self.pixels.normalised(torch.as_tensor(image)[None])[0] for image in images]
@@ -149,6 +152,7 @@ class CaptionConfig(TransduceConfig):
     """Learn a sentence for each image. It is scored as other texts are, and by how many are right to the word."""
 
     task_class = Caption
+    command = "caption"
     reads = "images"
     kind: Literal["caption"] = "caption"  # type: ignore[assignment]
     score: Literal["bleu", "ser", "wer", "rouge"] = "bleu"

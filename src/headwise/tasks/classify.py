@@ -127,6 +127,9 @@ class ClassifyConfig(TaskConfig):
     checkpoint, `f1-of` is F1 of one label: f1-of:1."""
 
     task_class = Classify
+    labelled = True
+    confusion = True
+    command = "classify"
     kind: Literal["classify"] = "classify"
     scores: tuple[str, ...] = ("accuracy", "f1")
     # From logits to probabilities. sigmoid: each label by itself, so that a text has any number of them (multi-label);

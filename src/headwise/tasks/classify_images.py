@@ -20,7 +20,7 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.labels import confusion
 from headwise.tasks.adversarial import AdversarialConfig, hardened
-from headwise.tasks.base import Evaluation, Settings, Task, TaskConfig
+from headwise.tasks.base import Evaluation, ImageDescription, Settings, Task, TaskConfig
 from headwise.tasks.classify import best, scorer
 from headwise.tasks.distillation import Distillation, Teacher
 from headwise.text import UNK
@@ -137,6 +137,9 @@ class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
         scores = [scorer(name)(outputs, references, 1000) for name in self.config.scores]
         return Evaluation(list(pairs.names), [label for (label,) in outputs], references, scores, names, counts)
 
+    def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
+        return ImageDescription(self.probabilities(model, image)[0])
+
     def probabilities(self, model: Any, images: np.ndarray | Tensor) -> list[dict[str, float]]:
         """The probability of each label, for each image (N, C, H, W) of bytes."""
         device = get_device(model)
@@ -209,6 +212,9 @@ class ClassifyImagesConfig(TaskConfig):
     trained before; what it says counts beside the labels (Touvron et al. 2021)."""
 
     task_class = ClassifyImages
+    labelled = True
+    confusion = True
+    command = "classify"
     reads = "images"
     kind: Literal["classify-images"] = "classify-images"
     scores: tuple[str, ...] = ("accuracy",)

@@ -127,6 +127,8 @@ class DenoiseConfig(TaskConfig):
     """Learn to write what is missing in a text, by an encoder and a decoder."""
 
     task_class = Denoise
+    writes = "target"
+    command = "fill-mask"
     needs = "transduce"
     unpaired = True
     kind: Literal["denoise"] = "denoise"

@@ -163,6 +163,8 @@ class DetectConfig(TaskConfig):
     """Learn what is in each image, and where: a box and a label for each object."""
 
     task_class = Detect
+    labelled = True
+    command = "detect"
     reads = "images"
     kind: Literal["detect"] = "detect"
     flip: float = Field(0.0, ge=0, le=1)  # how probable it is that an image and its boxes are mirrored in training

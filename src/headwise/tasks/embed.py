@@ -81,5 +81,6 @@ class EmbedConfig(TaskConfig):
     """Learn a vector for each word."""
 
     task_class = Embed
+    command = "embed"
     unpaired = True
     kind: Literal["embed"] = "embed"

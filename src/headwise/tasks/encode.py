@@ -70,6 +70,7 @@ class EncodeConfig(TaskConfig):
     """Read texts, by an encoder that comes from elsewhere; nothing is learnt."""
 
     task_class = Encode
+    command = "embed"
     kind: Literal["encode"] = "encode"
 
 
@@ -77,6 +78,7 @@ class EncodeImagesConfig(TaskConfig):
     """Read images, by an encoder that comes from elsewhere; nothing is learnt."""
 
     task_class = EncodeImages
+    command = "inspect"
     needs = "classify-images"
     reads = "images"
     kind: Literal["encode-images"] = "encode-images"

@@ -186,6 +186,8 @@ class LanguageModelConfig(TaskConfig):
     """Learn to go on with a text."""
 
     task_class = LanguageModelTask
+    writes = "continuation"
+    command = "generate"
     unpaired = True
     kind: Literal["language-model"] = "language-model"
     context: int = Field(256, ge=1)  # tokens that are read at once; longer texts are cut

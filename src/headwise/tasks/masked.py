@@ -173,6 +173,7 @@ class MaskedConfig(TaskConfig):
     """Learn hidden words from those around them and, in pairs, whether the second text follows the first."""
 
     task_class = Masked
+    command = "fill-mask"
     unpaired = True
     kind: Literal["masked"] = "masked"
     context: int = Field(128, ge=4)  # tokens that are read at once, special tokens included; longer texts are cut

@@ -102,5 +102,7 @@ class RegressConfig(TaskConfig):
     """Learn a number for each text, by a classifier with one output."""
 
     task_class = Regress
+    labelled = True
+    command = "classify"
     needs = "classify"
     kind: Literal["regress"] = "regress"

@@ -6,7 +6,7 @@ a kind is looked up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from headwise.config.base import Table, slot
 
@@ -41,3 +41,8 @@ if TYPE_CHECKING:  # to a type checker, the config of what a slot holds
     AnyTask: TypeAlias = TaskConfig
 else:
     AnyTask = slot(TASKS)
+
+
+def task_config(kind: str) -> type[TaskConfig]:
+    """The config class of a task, which declares what is to be known of it."""
+    return cast("type[TaskConfig]", TASKS[kind])

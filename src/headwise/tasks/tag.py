@@ -37,7 +37,7 @@ class Tag(Task["TagConfig"]):
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
             tokeniser = tokeniser.changed(shared=False, target=WordsConfig(size=0))
-        return prepare(data.changed(one_to_one=True), tokeniser, tokenise_tagged)
+        return prepare(data.changed(one_to_one=TagConfig.one_to_one), tokeniser, tokenise_tagged)
 
     def prepare_model(self, model: Any, examples: Examples) -> None:
         if not isinstance(self.tokenisers.source, Words):
@@ -131,4 +131,8 @@ class TagConfig(TaskConfig):
     """Learn a tag for each word."""
 
     task_class = Tag
+    one_to_one = True
+    labelled = True
+    confusion = True
+    command = "tag"
     kind: Literal["tag"] = "tag"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -36,6 +36,9 @@ from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Bytes, Characters
 from headwise.train.state import LossState, Metric
+
+if TYPE_CHECKING:
+    from headwise.data.sniff import Facts
 
 WATCHES = {
     "bleu": Metric("bleu", lower=False),
@@ -159,6 +162,8 @@ class TransduceConfig(TaskConfig):
     rate (`ser`: the share of outputs that are not exactly right) and PER or CER. `wer` is the word error rate."""
 
     task_class = Transduce
+    writes = "target"
+    command = "translate"
     kind: Literal["transduce"] = "transduce"
     score: Literal["auto", "bleu", "ser", "wer", "rouge"] = "auto"
     sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
@@ -170,3 +175,7 @@ class TransduceConfig(TaskConfig):
     @property
     def shape(self) -> str:
         return "language-model" if self.prefix_lm else self.kind
+
+    @classmethod
+    def suits(cls, facts: Facts) -> bool:
+        return cls is TransduceConfig

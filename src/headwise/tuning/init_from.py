@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # What a part of the new model begins with where the old one has no part of that name, and the new one none of this:
 # a reader with a writer's stack (Radford et al. 2018), a pooler with the one that judged pairs (Devlin et al. 2019).
 INSTEAD = {"encoder": "decoder", "pool": "order"}
-LABELLED = ("tag", "classify", "regress", "classify-images", "detect")  # targets are labels, which come from the data
 HEADS = ("head", "heads")  # parts with a row for each label
 VOCABULARY = re.compile(r".*embed\.table\.weight|decoder\.head\.(table\.weight|bias)")  # one row a token
 
@@ -71,11 +70,12 @@ def prepare_for(experiment: Experiment, source: TrainedModel) -> Prepared:
         raise UserError(f"tokeniser: {path} learnt with {told} and the experiment says {asked}; leave [tokeniser] out")
     task = experiment.task.task_class
     read, written = text_sides(source)
-    if experiment.task.kind in LABELLED:
+    if experiment.task.labelled:
         sides = read, task.prepare(experiment.data, experiment.tokeniser).tokenisers.target
+    elif experiment.task.writes == "continuation":
+        sides = written, written
     else:
-        kinds = {"transduce": (read, written), "language-model": (written, written)}
-        sides = kinds.get(experiment.task.kind, (read, read))
+        sides = read, written if experiment.task.transduces else read
     return task.prepare(experiment.data, Tokenisers(*sides))
 
 
@@ -83,7 +83,7 @@ def text_sides(source: TrainedModel) -> tuple[Tokeniser, Tokeniser]:
     """The units of what the old model reads and of what it writes, which are the same where it writes labels."""
     sides = source.tokenisers.source, source.tokenisers.target
     read, written = (side.inner if isinstance(side, Paired) else side for side in sides)
-    return read, read if source.task.kind in LABELLED else written
+    return read, read if source.experiment.task.labelled else written
 
 
 def units(config: TokeniserConfig) -> set[tuple[str, object]]:
