@@ -20,6 +20,7 @@ test: lint types unit
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: install
 	$(BIN)/mypy

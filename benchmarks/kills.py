@@ -35,6 +35,7 @@ from headwise.runs import Run
 from headwise.runs.checkpoint import latest
 from headwise.train.config import TrainConfig
 from headwise.train.loop import train
+from headwise.train.state import LossState
 
 VOCAB, WIDTH, LENGTH, EXAMPLES = 20, 16, 8, 64
 STAGES = (
@@ -95,7 +96,10 @@ class Data:
 class Task:
     pause = 0.0
 
-    def loss(self, model: nn.Module, batch: Batch) -> Any:
+    def init_state(self, model: nn.Module) -> LossState:
+        return LossState()
+
+    def loss(self, model: nn.Module, batch: Batch, state: LossState) -> Any:
         time.sleep(self.pause)
         total = F.cross_entropy(model(batch.x).flatten(0, 1), batch.y.flatten(), reduction="sum")
         return SimpleNamespace(total=total, nll=total.detach(), count=torch.tensor(batch.y.numel()))
@@ -104,7 +108,7 @@ class Task:
 def validate(model: nn.Module) -> dict[str, float]:
     torch.rand(3)  # what validation draws must not matter
     batch = Data().batch(np.arange(EXAMPLES))
-    return {"nll": (Task().loss(model, batch).total / batch.tokens).item()}
+    return {"nll": (Task().loss(model, batch, LossState()).total / batch.tokens).item()}
 
 
 def live(path: Path, stage: str = "", save: int = 0, pause: float = 0.0) -> None:

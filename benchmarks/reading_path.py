@@ -22,9 +22,10 @@ import torch
 
 import headwise
 from headwise.data.collate import PairBatch
-from headwise.tasks.base import learn
+from headwise.tasks.base import GenerationState, generation_loss
 from headwise.train.config import TrainConfig
 from headwise.train.learner import Learner
+from headwise.train.state import LossState
 
 PACKAGE = Path(headwise.__file__).parent
 
@@ -66,9 +67,12 @@ def report(title: str, found: dict[str, set[CodeType]], files: bool) -> None:
 class Lesson:
     """What the learner asks of a task: the loss of a batch of pairs or of texts."""
 
-    def loss(self, model: Any, batch: PairBatch) -> Any:
+    def init_state(self, model: Any) -> LossState:
+        return GenerationState.of(model)
+
+    def loss(self, model: Any, batch: PairBatch, state: LossState) -> Any:
         inputs = (batch.source, batch.target_in) if hasattr(model, "encoder") else (batch.target_in,)
-        return learn(model, *inputs, labels=batch.target_out, label_smoothing=0.1)
+        return generation_loss(model, *inputs, labels=batch.target_out, label_smoothing=0.1, state=state)
 
 
 def main() -> None:

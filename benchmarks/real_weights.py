@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 import headwise
+from headwise.experiment.convert import from_gguf
 from headwise.inference.trained_model import TrainedModel
-from headwise.interop import from_gguf
 from headwise.interop.gguf import Gguf
 
 PROMPTS = ["The capital of France is", "Once upon a time, there was a little robot who", "Water boils at"]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import headwise
-from headwise.interop import to_hf
+from headwise.experiment.convert import to_hf
 
 TEXTS = [
     "A man is eating food.",

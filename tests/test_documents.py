@@ -9,9 +9,9 @@ import pytest
 
 from headwise.catalog import find
 from headwise.config.base import merge, validate
-from headwise.config.experiment import Experiment
-from headwise.config.tasks import TASKS
 from headwise.errors import UserError
+from headwise.experiment.config import Experiment
+from headwise.tasks.tables import TASKS
 
 ROOT = Path(__file__).parents[1]
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headwise.blocks.record import record
     from headwise.errors import UserError
-    from headwise.inference.trained_model import load
-    from headwise.interop import from_hf, to_hf
+    from headwise.experiment.autofit import fit
+    from headwise.experiment.convert import from_hf, to_hf
+    from headwise.experiment.load import load
+    from headwise.experiment.run import resume, train_experiment
     from headwise.models.build import build
-    from headwise.train.autofit import fit
-    from headwise.train.experiment import resume, train_experiment
     from headwise.tuning.swap import swap
 
 __version__ = "0.1.0"
@@ -31,14 +31,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "UserError": "headwise.errors",
     "build": "headwise.models.build",
-    "fit": "headwise.train.autofit",
-    "from_hf": "headwise.interop",
-    "load": "headwise.inference.trained_model",
+    "fit": "headwise.experiment.autofit",
+    "from_hf": "headwise.experiment.convert",
+    "load": "headwise.experiment.load",
     "record": "headwise.blocks.record",
-    "resume": "headwise.train.experiment",
+    "resume": "headwise.experiment.run",
     "swap": "headwise.tuning.swap",
-    "to_hf": "headwise.interop",
-    "train_experiment": "headwise.train.experiment",
+    "to_hf": "headwise.experiment.convert",
+    "train_experiment": "headwise.experiment.run",
 }
 __all__ = [
     "UserError", "build", "fit", "from_hf", "load", "record", "resume", "swap", "to_hf", "train_experiment",

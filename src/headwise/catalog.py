@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headwise.config.base import Config, Table, merge
+from headwise.config.base import Config, Table, merge, slot
 from headwise.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from headwise.models.config import ModelConfig
     from headwise.models.entry import Entry
 
 HOMES = {  # in the order of years
@@ -192,3 +193,8 @@ class ModelTable(Table):
 MODELS = ModelTable(
     "model", default="transformer", place="model", homes={"backoff": "headwise.models.ngram:BackoffConfig"}
 )
+
+if TYPE_CHECKING:  # to a type checker, the config of what a slot holds
+    AnyModel: TypeAlias = ModelConfig
+else:
+    AnyModel = slot(MODELS)

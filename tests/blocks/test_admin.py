@@ -15,9 +15,9 @@ from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.residual import PostNorm
 from headwise.blocks.stream import Context, Stream
-from headwise.config.experiment import resolved
-from headwise.inference.trained_model import load
-from headwise.train.experiment import resume, train_experiment
+from headwise.experiment.config import resolved
+from headwise.experiment.load import load
+from headwise.experiment.run import resume, train_experiment
 
 IDS = torch.tensor([[5, 6, 7, 8, 2], [9, 4, 3, 2, 0]])
 

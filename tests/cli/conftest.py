@@ -89,8 +89,8 @@ def experiment_file(tmp_path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
     """A run that has learnt to reverse."""
-    from headwise.config.experiment import Experiment
-    from headwise.train.experiment import train_experiment
+    from headwise.experiment.config import Experiment
+    from headwise.experiment.run import train_experiment
 
     folder = tmp_path_factory.mktemp("trained")
     experiment = Experiment.read(write_experiment(folder), [f'data.cache="{folder}/cache"'])

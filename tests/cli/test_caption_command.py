@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 from headwise.vision.pixels import Pixels
@@ -20,7 +20,7 @@ def save_run(path: Path) -> TrainedModel:
     tables = {"task": "caption", "data": {"name": "scene-captions"}, "model": "captioner-tiny", "train": {"steps": 1}}
     experiment = validate(Experiment, tables)
     tokenisers = Tokenisers(Pixels(16, 16, 1, (0.5,), (0.25,)), Words(["a", "red", "circle"]))
-    loaded = TrainedModel(create_task(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
+    loaded = TrainedModel(experiment.create_task(tokenisers).build(experiment.model).eval(), tokenisers, experiment)
     loaded.save(path)
     return loaded
 

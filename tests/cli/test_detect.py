@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment
-from headwise.train.experiment import train_experiment
+from headwise.experiment.config import Experiment
+from headwise.experiment.run import train_experiment
 from headwise.vision.scenes import scenes
 
 EXPERIMENT = {

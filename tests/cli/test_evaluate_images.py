@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels, Words
 from headwise.vision.pixels import Pixels
@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Path:
     tables = {"task": "classify-images", "data": {"name": "unknown"}, "model": MODEL, "train": {"steps": 1}}
     experiment = validate(Experiment, tables)
     tokenisers = Tokenisers(Pixels(8, 8, 1, (0.3,), (0.4,)), Labels([str(digit) for digit in range(10)]))
-    model = create_task(experiment, tokenisers).build(experiment.model)
+    model = experiment.create_task(tokenisers).build(experiment.model)
     return TrainedModel(model, tokenisers, experiment).save(tmp_path / "run").path
 
 
@@ -64,7 +64,7 @@ def test_a_task_without_labels_is_told(headwise, tmp_path: Path, task: str, mode
     experiment = validate(Experiment, {"task": task, "data": {"name": "scenes"}, "model": model, "train": {"steps": 1}})
     outputs = Words(["a", "circle"]) if task == "caption" else Labels(["circle"])
     tokenisers = Tokenisers(Pixels(16, 16, 1, (0.3,), (0.4,)), outputs)
-    TrainedModel(create_task(experiment, tokenisers).build(experiment.model), tokenisers, experiment).save(
+    TrainedModel(experiment.create_task(tokenisers).build(experiment.model), tokenisers, experiment).save(
         tmp_path / "run"
     )
     told = headwise("evaluate", "run", "--confusion", "labels.svg")

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from headwise.catalog import CATALOG
-from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Labels
 from headwise.vision.pixels import Pixels
@@ -29,7 +29,7 @@ def save_run(path, name: str, task: str) -> None:
     data = {"name": "digits"} if task in IMAGES else {"train": "none.tsv"}
     tokenisers = Tokenisers(source, Labels(["x", "y"]) if task in LABELLED else LETTERS)
     experiment = Experiment.model_validate({"task": task, "model": f"{name}-tiny", "data": data, "train": {"steps": 1}})
-    model = create_task(experiment, tokenisers).build(experiment.model).eval()
+    model = experiment.create_task(tokenisers).build(experiment.model).eval()
     if name == "ngram":
         model.fit(np.array(LETTERS.encode(text)) for text in ("abcd", "bad", "fed ab"))
     TrainedModel(model, tokenisers, experiment).save(path)

@@ -22,11 +22,11 @@ from headwise.bench.jobs import (
     TrainJob,
     Work,
 )
-from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import TrainedModel, create_task
-from headwise.interop.marian_text import MarianTokeniser
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.text import SPECIALS
 from headwise.text.base import Tokeniser
+from headwise.text.marian import MarianTokeniser
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 from headwise.utils.extras import EXTRAS
@@ -156,7 +156,7 @@ def save_run(path: Path, words: Tokeniser) -> None:
     """A translator of random weights with this vocabulary."""
     given = {"task": "transduce", "model": "transformer-tiny", "data": {"train": "none"}, "train": {"steps": 1}}
     experiment, tokenisers = Experiment.model_validate(given), Tokenisers(words, words)
-    TrainedModel(create_task(experiment, tokenisers).build(experiment.model), tokenisers, experiment).save(path)
+    TrainedModel(experiment.create_task(tokenisers).build(experiment.model), tokenisers, experiment).save(path)
 
 
 @pytest.mark.parametrize(("command", "package"), NEEDS.items())

@@ -6,8 +6,8 @@ from io import StringIO
 import numpy as np
 import pytest
 
-from headwise.config.experiment import resolved
-from headwise.train.experiment import train_experiment
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 
 
 @pytest.fixture(scope="module")

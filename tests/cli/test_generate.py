@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from headwise.config.experiment import resolved
-from headwise.inference.trained_model import load
-from headwise.train.experiment import train_experiment
+from headwise.experiment.config import resolved
+from headwise.experiment.load import load
+from headwise.experiment.run import train_experiment
 
 PAIRS = {"sea": "mer", "sky": "ciel", "sun": "soleil", "ice": "glace"}
 SHOWN = "".join(f"input: {word}\noutput: {meaning}\n\n" for word, meaning in PAIRS.items())

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.vision.pixels import Pixels
@@ -31,7 +31,7 @@ def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("looked")
     Image.fromarray(np.eye(8, dtype=np.uint8) * 255).save(folder / "x.png")
     return (
-        TrainedModel(create_task(experiment, tokenisers).build(experiment.model), tokenisers, experiment)
+        TrainedModel(experiment.create_task(tokenisers).build(experiment.model), tokenisers, experiment)
         .save(folder / "run")
         .path
     )

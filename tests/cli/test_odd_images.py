@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment
 from headwise.errors import UserError
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels, Words
 from headwise.vision.pixels import Pixels
@@ -44,7 +44,7 @@ def runs(tmp_path_factory) -> Path:
         outputs = Words(["a", "red", "circle"]) if task == "caption" else Labels(["one", "two"])
         tokenisers = Tokenisers(Pixels(16, 16, 3, (0.3,) * 3, (0.4,) * 3), outputs)
         experiment = validate(Experiment, tables)
-        model = create_task(experiment, tokenisers).build(experiment.model)
+        model = experiment.create_task(tokenisers).build(experiment.model)
         TrainedModel(model, tokenisers, experiment).save(folder / task)
     return folder
 
@@ -85,7 +85,7 @@ def test_endless_images_are_refused_before_they_are_decoded(headwise, runs, tmp_
 
 
 def test_images_without_pixels_are_refused(runs):
-    from headwise.inference.trained_model import load
+    from headwise.experiment.load import load
 
     for size in ((0, 0), (0, 5), (5, 0)):
         with pytest.raises(UserError, match=f"{size[0]} x {size[1]} pixels"):

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headwise.config.experiment import resolved
-from headwise.train.experiment import train_experiment
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 
 COUNTED = {"epochs": 1, "threads": 1}
 BRIEF = {"steps": 40, "batch_size": 16, "threads": 1, "schedule": {"lr": 0.02, "warmup": 5}}

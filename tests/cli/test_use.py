@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 import headwise as hw
-from headwise.decode import backends
+from headwise.inference import backends
 from headwise.interop.ctranslate2 import CTranslate2Engine
 
 

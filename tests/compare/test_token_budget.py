@@ -1,7 +1,7 @@
 """`train.tokens` ends a run after so many target tokens, also when it is resumed between two rows of metrics."""
 
 from headwise.compare.config import ComparisonConfig
-from headwise.train.experiment import resume, train_experiment
+from headwise.experiment.run import resume, train_experiment
 
 
 def test_a_token_budget_is_exact_and_survives_a_stop(config: ComparisonConfig, tmp_path):

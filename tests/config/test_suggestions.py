@@ -11,10 +11,10 @@ from pydantic import ValidationError
 import headwise
 from headwise.catalog import CATALOG, MODELS
 from headwise.config.base import Config, Table, validate
-from headwise.config.experiment import KINDS, Experiment, resolved
 from headwise.config.suggestions import COUNTED, GUESSES, OF_KEYS, OF_NAMES, ROWS
-from headwise.config.tasks import TASKS
 from headwise.errors import UserError
+from headwise.experiment.config import KINDS, Experiment, resolved
+from headwise.tasks.tables import TASKS
 from headwise.train.config import TrainConfig
 
 WHOLE: dict[str, Any] = {"data": {"train": "pairs.tsv"}, "train": {"steps": 1}}

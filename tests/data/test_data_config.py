@@ -1,12 +1,13 @@
 import pytest
 
 from headwise.config.base import Config, slot, validate
-from headwise.data.config import TOKENISERS, CharactersConfig, DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.errors import UserError
+from headwise.text.config import TOKENISERS, CharactersConfig
 
 
 class Experiment(Config):
-    data: DataConfig = DataConfig()
+    data: TextDataConfig = TextDataConfig()
     tokeniser: slot(TOKENISERS) = CharactersConfig()
 
 
@@ -18,7 +19,7 @@ def test_experiment_as_designed():
 
 
 def test_short_forms():
-    assert DataConfig(train="pairs.tsv") == DataConfig(train=("pairs.tsv",))
+    assert TextDataConfig(train="pairs.tsv") == TextDataConfig(train=("pairs.tsv",))
     assert validate(Experiment, {"tokeniser": "bpe"}).tokeniser.target_side.kind == "bpe"
 
 

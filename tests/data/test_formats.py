@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from headwise.config.base import validate
-from headwise.data.config import DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus, references
 from headwise.data.read import read_pairs
 from headwise.errors import UserError
@@ -80,7 +80,7 @@ def test_broken_conllu(folder, content, complaint):
     ],
 )
 def test_each_word_has_one_tag(folder, files, complaint):
-    data = DataConfig(root=str(folder(files)), train=tuple(files), one_to_one=True)
+    data = TextDataConfig(root=str(folder(files)), train=tuple(files), one_to_one=True)
     with pytest.raises(UserError, match=complaint):
         load_corpus(data)
 
@@ -118,7 +118,7 @@ def test_lines_are_targets_without_sources(folder):
 
 def test_equal_lines_are_held_out_together(folder):
     text = "".join(f"line {i % 100}\n" for i in range(300))
-    corpus = load_corpus(DataConfig(root=str(folder({"a.txt": text})), train="a.txt", format="lines"))
+    corpus = load_corpus(TextDataConfig(root=str(folder({"a.txt": text})), train="a.txt", format="lines"))
     train, valid = set(corpus.train), set(corpus.valid)
     assert (len(corpus.valid), len(train | valid), train & valid) == (15, 100, set())
 
@@ -128,7 +128,7 @@ def test_text_is_cut_by_position_to_the_character(folder):
     root = folder({"book.txt.gz": text})
     expected = text.replace("\r\n", "\n")
     n = len(expected)
-    data = DataConfig(root=str(root), train="book.txt.gz", format="text", valid_fraction=0.1)
+    data = TextDataConfig(root=str(root), train="book.txt.gz", format="text", valid_fraction=0.1)
     corpus = load_corpus(data)
     assert list(corpus.train) == [("", expected[: int(n * 0.9)])]
     assert corpus.valid == [("", expected[int(n * 0.9) :])]
@@ -141,12 +141,12 @@ def test_text_is_cut_by_position_to_the_character(folder):
 
 def test_text_with_parts_of_its_own(folder):
     root = folder({"book.txt": "ten signs!", "valid.txt": "other\n"})
-    data = DataConfig(root=str(root), train="book.txt", valid="valid.txt", format="text")
+    data = TextDataConfig(root=str(root), train="book.txt", valid="valid.txt", format="text")
     assert list(load_corpus(data).train) == [("", "ten signs!")]
     held = load_corpus(data.changed(test_fraction=0.5))
     assert (list(held.train), held.valid, held.test) == ([("", "ten s")], [("", "other\n")], [("", "igns!")])
     with pytest.raises(UserError, match=r"book.txt: too short a text"):
-        load_corpus(DataConfig(root=str(folder({"book.txt": "x"})), train="book.txt", format="text"))
+        load_corpus(TextDataConfig(root=str(folder({"book.txt": "x"})), train="book.txt", format="text"))
 
 
 @pytest.mark.parametrize("format", ["lines", "documents", "text"])
@@ -187,7 +187,7 @@ def test_geonames_pairs_latin_with_russian_names(folder):
     [("codespell", 60_000, ("abandonned", "abandoned")), ("geonames", 35_000, ("Novosibirsk", "Новосибирск"))],
 )
 def test_installed_corpora(name, least, pair):
-    corpus = load_corpus(DataConfig(name=name))
+    corpus = load_corpus(TextDataConfig(name=name))
     parts = [list(corpus.train), corpus.valid, corpus.test]
     pairs = [each for part in parts for each in part]
     assert len(pairs) == len(set(pairs)) > least
@@ -203,7 +203,7 @@ def test_named_corpora_below_the_root(folder):
     pack(root / "sentence-polarity" / "sentence_polarity.zip", members)
 
     def load(name, **settings):
-        return load_corpus(DataConfig(name=name, root=str(root), **settings))
+        return load_corpus(TextDataConfig(name=name, root=str(root), **settings))
 
     assert load("ud-ewt", column="xpos").test == [("Ca n't go New_York", "MD RB VB NNP")]
     play = load("tinyshakespeare")
@@ -224,4 +224,4 @@ def test_named_corpora_below_the_root(folder):
 )
 def test_settings_that_do_not_fit(table, complaint):
     with pytest.raises(UserError, match=complaint):
-        validate(DataConfig, table)
+        validate(TextDataConfig, table)

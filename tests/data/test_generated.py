@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 
 from headwise.data.collate import collate
-from headwise.data.config import DataConfig, WordsConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.duplication import Duplication
 from headwise.data.generated import GeneratedCorpus
 from headwise.data.listops import ListOps
 from headwise.data.prepare import prepare
 from headwise.errors import UserError
+from headwise.text.config import WordsConfig
 
 LISTOPS = "listops:length=64,train=300,valid=20,test=100"
 
 
 def corpus(name, cache, **settings):
-    found = load_corpus(DataConfig(name=name, cache=str(cache), **settings))
+    found = load_corpus(TextDataConfig(name=name, cache=str(cache), **settings))
     return {"train": list(found.train), "valid": found.valid, "test": found.test}
 
 
@@ -114,7 +115,7 @@ def test_duplication_asks_for_the_same_again(tmp_path):
 
 def test_a_language_model_reads_both_words_in_the_length_asked_for(tmp_path):
     """w EOS BOS w, as `models.language_model.PrefixLM` puts them together."""
-    data = DataConfig(name="duplication:length=20,symbols=5,train=8,valid=2,test=2", cache=str(tmp_path))
+    data = TextDataConfig(name="duplication:length=20,symbols=5,train=8,valid=2,test=2", cache=str(tmp_path))
     prepared = prepare(data, WordsConfig(shared=True))
     batch = collate(prepared.train, np.arange(8))
     assert batch.source.shape[1] + batch.target_in.shape[1] == 20

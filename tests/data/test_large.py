@@ -8,8 +8,8 @@ from pathlib import Path
 SCRIPT = """
 import sys
 from pathlib import Path
-from headwise.config.experiment import resolved
-from headwise.train.experiment import train_experiment
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()

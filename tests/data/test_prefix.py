@@ -3,14 +3,14 @@
 import pytest
 
 from headwise.config.base import validate
-from headwise.data.config import DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus
 from headwise.errors import UserError
 
 
 def test_a_prefix_stands_before_sources_and_does_not_change_what_is_held_out(tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"source {number}\ttarget {number}\n" for number in range(60)))
-    data = DataConfig(train=str(tmp_path / "pairs.tsv"), valid_fraction=0.2, test_fraction=0.2)
+    data = TextDataConfig(train=str(tmp_path / "pairs.tsv"), valid_fraction=0.2, test_fraction=0.2)
     plain, prefixed = load_corpus(data), load_corpus(data.changed(prefix="translate: "))
     for part in ("train", "valid", "test"):
         ours, theirs = list(getattr(prefixed, part)), list(getattr(plain, part))
@@ -19,4 +19,4 @@ def test_a_prefix_stands_before_sources_and_does_not_change_what_is_held_out(tmp
 
 def test_texts_have_no_sources_to_put_it_before():
     with pytest.raises(UserError, match="has no sources"):
-        validate(DataConfig, {"train": "book.txt", "format": "text", "prefix": "sum: "})
+        validate(TextDataConfig, {"train": "book.txt", "format": "text", "prefix": "sum: "})

@@ -10,11 +10,12 @@ from headwise.data import examples
 from headwise.data import prepare as preparing
 from headwise.data.batches import Batches
 from headwise.data.collate import collate
-from headwise.data.config import TOKENISERS, DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import prepare
 from headwise.errors import UserError
 from headwise.text import BOS, EOS
+from headwise.text.config import TOKENISERS
 from headwise.text.tokenisers import Tokenisers
 
 LETTERS = TOKENISERS.parse({"kind": "characters", "target": "words"})
@@ -24,7 +25,7 @@ LETTERS = TOKENISERS.parse({"kind": "characters", "target": "words"})
 def data(tmp_path):
     lines = [f"Word{i}\t{' '.join('AB'[int(bit)] for bit in f'{i:b}')}\n" for i in range(100)]
     (tmp_path / "pairs.tsv").write_text("".join(lines))
-    return DataConfig(root=str(tmp_path), train="pairs.tsv", cache=str(tmp_path / "cache"), lowercase=True)
+    return TextDataConfig(root=str(tmp_path), train="pairs.tsv", cache=str(tmp_path / "cache"), lowercase=True)
 
 
 def cached(data):
@@ -168,7 +169,7 @@ def test_ids_that_carry_heads_beside_words_are_kept_whole(tmp_path):
     words = [f"w{number}|60" for number in range(2000)]
     lines = [" ".join(words[start : start + 80]) + "\tX\n" for start in range(0, 1920, 60)]
     (tmp_path / "trees.tsv").write_text("".join(lines))
-    data = DataConfig(root=str(tmp_path), train="trees.tsv", cache=str(tmp_path / "cache"))
+    data = TextDataConfig(root=str(tmp_path), train="trees.tsv", cache=str(tmp_path / "cache"))
     prepared = prepare(data, TOKENISERS.parse({"kind": "parsed", "target": "words"}))
     size = prepared.tokenisers.source.size
     source, _ = prepared.train[0]

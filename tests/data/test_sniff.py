@@ -1,6 +1,6 @@
 import pytest
 
-from headwise.data.config import DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.sniff import sniff
 
 ENGLISH = "A man in a blue shirt is standing on a ladder cleaning a window number {}."
@@ -13,13 +13,13 @@ def look(tmp_path):
     def look(source, target, count=300):
         path = tmp_path / "pairs.tsv"
         path.write_text("".join(f"{source(i)}\t{target(i)}\n" for i in range(count)))
-        return sniff(DataConfig(train=str(path)))
+        return sniff(TextDataConfig(train=str(path)))
 
     return look
 
 
 def test_dictionary():
-    facts = sniff(DataConfig(name="cmudict"))
+    facts = sniff(TextDataConfig(name="cmudict"))
     assert facts.rows > 130_000
     assert facts.target.symbols
     assert facts.target.distinct_words == 39

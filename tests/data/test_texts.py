@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from headwise.data import corpora, examples, texts
-from headwise.data.config import TOKENISERS, DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples, tokenise
 from headwise.data.read import read_pairs
 from headwise.data.texts import Continuation, find, pieces, read_texts, whole
 from headwise.errors import UserError
+from headwise.text.config import TOKENISERS
 from headwise.text.normalise import PLAIN
 from headwise.text.tokenisers import Tokenisers
 
@@ -90,7 +91,7 @@ def test_folders_patterns_and_lists_of_files(put):
     )
     expected = ["plain", "packed", "from\n\njson", "from\n\njson"]
     for train in (".", ["b.txt", "sub"], ["b.txt", "sub/*.gz", "sub/*.jsonl"], "**/*[tlz]"):
-        data = DataConfig(root=str(root), train=train, valid="b.txt", format="text")
+        data = TextDataConfig(root=str(root), train=train, valid="b.txt", format="text")
         assert sorted(text for _, text in load_corpus(data).train) == sorted(expected)
     assert [text for _, text in read_pairs((root,), "text")] == expected
     (root / "[odd]*.txt").write_text("odd")
@@ -100,7 +101,7 @@ def test_folders_patterns_and_lists_of_files(put):
 def test_texts_of_several_files_are_held_out_whole(put, small):
     root = put(**{f"book{i}_txt": f"{i} " + PROSE[:600] for i in range(20)})
     corpus = load_corpus(
-        DataConfig(root=str(root), train="*.txt", format="text", valid_fraction=0.1, test_fraction=0.05)
+        TextDataConfig(root=str(root), train="*.txt", format="text", valid_fraction=0.1, test_fraction=0.05)
     )
     parts = [list(whole(corpus.train)), corpus.valid, corpus.test]
     assert [len(part) for part in parts] == [17, 2, 1]
@@ -109,7 +110,7 @@ def test_texts_of_several_files_are_held_out_whole(put, small):
 
 def test_one_long_text_gives_a_bounded_end_to_validate_on(put, small, monkeypatch):
     path = put(a_txt=PROSE) / "a.txt"
-    data = DataConfig(train=str(path), format="text", valid_fraction=0.2, test_fraction=0.1)
+    data = TextDataConfig(train=str(path), format="text", valid_fraction=0.2, test_fraction=0.1)
     parts = load_corpus(data)
     [[train]] = [list(whole(parts.train))]
     assert train[1] + parts.valid[0][1] + parts.test[0][1] == LINES
@@ -120,7 +121,7 @@ def test_one_long_text_gives_a_bounded_end_to_validate_on(put, small, monkeypatc
 
 def test_tokenisers_learn_from_a_sample_spread_over_all_files(put, monkeypatch):
     root = put(**{f"{letter}_txt": f"{letter}\n" * 100 for letter in "abcdefghij"})
-    corpus = load_corpus(DataConfig(root=str(root), train=".", valid="a.txt", format="lines"))
+    corpus = load_corpus(TextDataConfig(root=str(root), train=".", valid="a.txt", format="lines"))
     assert corpus.sample is corpus.train
     monkeypatch.setattr(corpora, "SAMPLE", 500)
     sample = [text for _, text in corpus.sample]
@@ -129,7 +130,7 @@ def test_tokenisers_learn_from_a_sample_spread_over_all_files(put, monkeypatch):
 
 def test_many_lines_are_held_out_as_few_are(put, monkeypatch):
     root = put(a_txt="".join(f"line {i}\n" for i in range(500)))
-    data = DataConfig(root=str(root), train="a.txt", format="lines", valid_size=10)
+    data = TextDataConfig(root=str(root), train="a.txt", format="lines", valid_size=10)
     few = load_corpus(data.changed(test_fraction=0.001)).valid
     assert len(few) == 10
     monkeypatch.setattr(corpora, "BLOCK", 7)
@@ -159,7 +160,7 @@ def test_bad_input(put, train, complaint):
     )  # fmt: skip
     (root / "half.gz").write_bytes(gzip.compress(b"text" * 1000)[:-9])
     with pytest.raises(UserError, match=complaint):
-        load_corpus(DataConfig(root=str(root), train=train, format="text"))
+        load_corpus(TextDataConfig(root=str(root), train=train, format="text"))
 
 
 def test_texts_are_mapped_not_copied(put):

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headwise.data.config import BpeConfig
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode, stream
 from headwise.decode.text import cut, decode_continuation, stream_text
 from headwise.text import BOS, EOS
+from headwise.text.config import BpeConfig
 from headwise.text.normalise import PLAIN
 from headwise.text.subword import Bpe
 from headwise.text.vocabulary import Bytes, Characters, Words

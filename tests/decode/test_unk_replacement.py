@@ -11,12 +11,12 @@ from torch.nn.functional import pad
 
 import headwise
 from headwise.config.base import validate
-from headwise.config.experiment import resolved
 from headwise.decode.config import DecodeConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.unk_replacement import align_unknown, replace_unknown
 from headwise.errors import UserError
+from headwise.experiment.config import resolved
 from headwise.inference.trained_model import TrainedModel
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers

@@ -118,8 +118,8 @@ def test_dropout_is_off_and_comes_back():
     [("gpt2-tiny", 8), ("performer-tiny", 8), ("lstm-tiny", 0), ("transformer-xl-tiny", 0), ("ngram", 0)],
 )
 def test_states_that_go_on_and_counts_need_no_window(tmp_path, kind, reach):
-    from headwise.config.experiment import resolved
-    from headwise.train.experiment import train_experiment
+    from headwise.experiment.config import resolved
+    from headwise.experiment.run import train_experiment
 
     (tmp_path / "text").write_text("to be or not to be, that is the question\n" * 8)
     learns = {"steps": 1, "batch_size": 2} if kind != "ngram" else {"epochs": 1}

@@ -8,10 +8,10 @@ import pytest
 
 import headwise
 from headwise.cli.main import main
-from headwise.config.experiment import Experiment
-from headwise.embeddings import Vectors
 from headwise.errors import UserError
-from headwise.train.experiment import train_experiment
+from headwise.experiment.config import Experiment
+from headwise.experiment.load import load_vectors
+from headwise.experiment.run import train_experiment
 
 COLOURS = ["red", "green", "blue", "black", "white", "grey"]
 NUMBERS = ["one", "two", "three", "four", "five", "six"]
@@ -55,7 +55,7 @@ def test_questions_on_the_command_line(run, capsys):
 def test_export_gives_a_file_that_answers_alike(run, tmp_path, capsys):
     main(["embed", str(run), "export", str(tmp_path / "vectors.txt")])
     assert capsys.readouterr().out.strip() == str(tmp_path / "vectors.txt")
-    ours, theirs = Vectors.of(run), Vectors.of(tmp_path / "vectors.txt")
+    ours, theirs = load_vectors(run), load_vectors(tmp_path / "vectors.txt")
     assert list(ours.words) == list(theirs.words)
     assert ours.nearest("one") == theirs.nearest("one")
 
@@ -91,7 +91,7 @@ def test_a_model_begins_with_the_vectors_of_a_run_and_a_missing_file_makes_no_ru
         )
         return headwise.load(train_experiment(experiment, folder)[0].path)
 
-    known, learnt = Vectors.of(run), learn("begun", run)
+    known, learnt = load_vectors(run), learn("begun", run)
     words = learnt.tokenisers.target
     (place,) = words.encode("green")
     table = learnt.model.decoder.embed.table.weight.detach()

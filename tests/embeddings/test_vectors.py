@@ -76,7 +76,7 @@ def test_a_transformer_begins_with_the_vectors_of_its_words(file):
     model = headwise.build("transformer-tiny", vocab=7, outputs=6)
     before = model.encoder.embed.table.weight.detach().clone()
     said = []
-    initialise(model, tokenisers, file, said.append)
+    initialise(model, tokenisers, Vectors.read(file), said.append)
     vectors = Vectors.read(file)
     source, target = (side.embed.table.weight.detach() for side in (model.encoder, model.decoder))
     assert torch.equal(source[[4, 6]], torch.from_numpy(vectors.table[:2]))
@@ -90,14 +90,16 @@ def test_one_table_for_both_sides_is_filled_once(file):
     words = Words(["cat", "dog"])
     model = headwise.build("transformer-tiny", vocab=6, task="language-model")
     said = []
-    initialise(model, Tokenisers(words, words), file, said.append)
+    initialise(model, Tokenisers(words, words), Vectors.read(file), said.append)
     assert len(said) == 1
 
 
 def test_another_width_and_foreign_words_are_refused(file):
     words = Words(["cat"])
     with pytest.raises(UserError, match=r"32 wide, the model's 16; give it that width"):
-        initialise(headwise.build("transformer-tiny", vocab=5, width=16), Tokenisers(words, words), file, print)
+        initialise(
+            headwise.build("transformer-tiny", vocab=5, width=16), Tokenisers(words, words), Vectors.read(file), print
+        )
     foreign = Words(["ねこ"])
     with pytest.raises(UserError, match="no word of"):
-        initialise(headwise.build("transformer-tiny", vocab=5), Tokenisers(foreign, foreign), file, print)
+        initialise(headwise.build("transformer-tiny", vocab=5), Tokenisers(foreign, foreign), Vectors.read(file), print)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from headwise.errors import UserError
-from headwise.evaluate.precision import Found, precisions
-from headwise.vision.boxes import Boxes
+from headwise.evaluate.precision import precisions
+from headwise.vision.boxes import Boxes, Found
 
 LABELS = ("circle", "square", "star")
 NAMES = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large")

@@ -5,10 +5,10 @@ from itertools import product
 import pytest
 import torch
 
-from headwise.data.config import BpeConfig
 from headwise.inference.completion import Completer, pieces
 from headwise.models.ngram import NgramConfig
 from headwise.text import BOS, EOS, UNK
+from headwise.text.config import BpeConfig
 from headwise.text.normalise import PLAIN
 from headwise.text.subword import Bpe
 from headwise.text.vocabulary import Bytes, Characters, Words

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.vision.pixels import Pixels
@@ -24,6 +24,6 @@ def pictured() -> Callable[..., TrainedModel]:
         (height, width), channels = experiment.model.image, experiment.model.channels
         pixels = Pixels(height, width, channels, (0.5,) * channels, (0.25,) * channels)
         tokenisers = Tokenisers(pixels, Labels(["cat", "dog", "elk"]))
-        return TrainedModel(create_task(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
+        return TrainedModel(experiment.create_task(tokenisers).build(experiment.model).eval(), tokenisers, experiment)
 
     return made

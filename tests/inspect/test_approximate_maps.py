@@ -12,9 +12,9 @@ from playwright.sync_api import Page, expect
 
 import headwise
 from headwise import UserError
+from headwise.inference.attention_maps import collect_attention
 from headwise.inspect import Maps, alignment, export, head_grid
 from headwise.inspect import page as html
-from headwise.inspect.attention_maps import collect_attention
 from headwise.inspect.colour import Scale
 from headwise.inspect.svg import Grid, Text
 from headwise.text.tokenisers import Tokenisers

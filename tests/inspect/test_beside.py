@@ -54,8 +54,8 @@ def test_what_is_not_there_is_named() -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> dict[str, Path]:
     """A recurrent model with attention and a Transformer, both hardly trained."""
-    from headwise.config.experiment import Experiment
-    from headwise.train.experiment import train_experiment
+    from headwise.experiment.config import Experiment
+    from headwise.experiment.run import train_experiment
 
     folder = tmp_path_factory.mktemp("beside")
     (folder / "pairs.tsv").write_text("".join(f"{word}\t{' '.join(word.upper())}\n" for word in ("ab", "bca", "cab")))

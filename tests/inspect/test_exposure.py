@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import headwise
-from headwise.config.experiment import Experiment
 from headwise.decode.driver import decode
 from headwise.errors import UserError
+from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.exposure import exposure, follow, measure, plot
 from headwise.text import BOS, EOS, PAD

@@ -12,7 +12,7 @@ from PIL import Image
 
 from headwise import UserError
 from headwise.blocks.grid import WindowPartition
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.image_views import VIEWS, show, usual
 from headwise.inspect.panels import borders, canvas, covered
 from headwise.inspect.patches import added_by, components, kernels, offsets, places, similarities
@@ -160,7 +160,7 @@ def test_borders_are_those_of_shifted_windows() -> None:
 def test_frequencies_are_of_all_held_out_images(pictured, tmp_path: Path) -> None:
     loaded = pictured("vit-tiny", image=8, patch=2)
     digits = Tokenisers(loaded.tokenisers.source, Labels("0123456789"))
-    task = create_task(loaded.experiment, digits)
+    task = loaded.experiment.create_task(digits)
     loaded = TrainedModel(task.build(loaded.experiment.model).eval(), digits, loaded.experiment)
     found = show("frequency", Scene(loaded, None))
     told = found.to_json()

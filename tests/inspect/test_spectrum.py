@@ -14,12 +14,12 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.cli.main import main
-from headwise.config.experiment import resolved
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.spectrum import PLACES, spectrum
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
-from headwise.train.experiment import train_experiment
 
 LETTERS = Characters("abcdefgh ")
 
@@ -28,7 +28,7 @@ def loaded(model: dict[str, Any]) -> TrainedModel:
     torch.manual_seed(0)
     tables = {"task": {"kind": "masked", "context": 18}, "data": {"train": "x"}, "model": model, "train": {"steps": 1}}
     experiment, sides = resolved(tables), Tokenisers(LETTERS, LETTERS)
-    return TrainedModel(create_task(experiment, sides).build(experiment.model).eval(), sides, experiment)
+    return TrainedModel(experiment.create_task(sides).build(experiment.model).eval(), sides, experiment)
 
 
 def test_a_uniform_map_has_rank_one() -> None:

@@ -8,11 +8,11 @@ import ctranslate2
 import pytest
 import torch
 
-from headwise.config.experiment import Experiment
-from headwise.data.config import DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
+from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.ctranslate2 import CTranslate2Engine, can_express, export_ctranslate2
 from headwise.models.transformer import TransformerConfig
@@ -75,7 +75,7 @@ def test_greedy_and_beam_outputs_are_equal(reverser: Any, folder: Path) -> None:
 
 
 def test_an_engine_takes_the_place_of_the_model(reverser: Any) -> None:
-    experiment = Experiment(data=DataConfig(), model=reverser.config, train=TrainConfig(epochs=1))
+    experiment = Experiment(data=TextDataConfig(), model=reverser.config, train=TrainConfig(epochs=1))
     loaded = TrainedModel(reverser.model, reverser.tokenisers, experiment)
     deployed = replace(loaded, model=CTranslate2Engine.of(loaded))
     assert deployed.translate(["abcd", "hgf", ""], beams=2) == ["dcba", "fgh", ""]

@@ -13,9 +13,9 @@ from transformers.utils import logging
 
 import headwise
 from headwise.cli.main import main
-from headwise.config.experiment import resolved
 from headwise.errors import UserError
-from headwise.interop import from_hf, to_hf
+from headwise.experiment.config import resolved
+from headwise.experiment.convert import from_hf, to_hf
 
 logging.disable_progress_bar()
 PROMPTS = ["the cat", "a dog and", "cats"]

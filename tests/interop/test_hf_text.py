@@ -109,7 +109,7 @@ OWN = [
 
 
 def _config(kind: str) -> Any:
-    from headwise.data.config import TOKENISERS
+    from headwise.text.config import TOKENISERS
 
     return TOKENISERS.parse({"kind": kind, "size": 300})
 

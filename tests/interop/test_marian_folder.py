@@ -13,7 +13,7 @@ from transformers.utils import logging
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
-from headwise.interop import from_hf, to_hf
+from headwise.experiment.convert import from_hf, to_hf
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import fitting, write_folder
 from headwise.models.transformer import TransformerConfig

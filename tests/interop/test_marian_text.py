@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from headwise.errors import UserError
-from headwise.interop.marian_text import MarianTokeniser, arranged_names, read_ids
+from headwise.interop.hf.marian import arranged_names, read_ids
 from headwise.text import EOS, SPECIALS, UNK
 from headwise.text.hf import Rows
+from headwise.text.marian import MarianTokeniser
 from headwise.text.normalise import PLAIN
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from headwise.catalog import CATALOG
 from headwise.config.base import Config
-from headwise.config.model import ModelConfig
 from headwise.models.assemble import TextFields
+from headwise.models.config import ModelConfig
 from headwise.models.image_fields import ImageFields
 
 CONFIGS = sorted({entry.config for entry in CATALOG.values()}, key=lambda config: config.__name__)

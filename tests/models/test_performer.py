@@ -12,7 +12,7 @@ import headwise
 from headwise.blocks.mixers.favor import Performer
 from headwise.blocks.mixers.linear import LinearAttention
 from headwise.blocks.stack import count_parameters
-from headwise.config.experiment import Experiment
+from headwise.experiment.config import Experiment
 
 FILE = Path(__file__).parents[2] / "experiments" / "performer-gpt.toml"
 COUNTS = {

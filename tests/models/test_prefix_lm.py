@@ -4,13 +4,12 @@ import pytest
 import torch
 
 import headwise
-from headwise.config.tasks import TransduceConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.models.gpt import Gpt2Config
 from headwise.models.language_model import PrefixLM
 from headwise.models.ngram import NgramConfig
-from headwise.tasks.transduce import Transduce
+from headwise.tasks.transduce import Transduce, TransduceConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 

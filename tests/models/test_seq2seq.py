@@ -12,10 +12,10 @@ from headwise import UserError
 from headwise.blocks.record import collect
 from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context
-from headwise.config.experiment import resolved
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
+from headwise.experiment.config import resolved
 from headwise.inference.trained_model import TrainedModel
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.text.tokenisers import Tokenisers

@@ -52,10 +52,9 @@ def test_adafactor_is_that_of_transformers(beta1, relative, form, weight_decay):
     torch.manual_seed(0)
     ours, theirs = Toy(), Toy()
     theirs.load_state_dict(ours.state_dict())
-    slow = 1.0 if relative else 0.5  # theirs has no pace of relative steps
-    ours.head.weight.pace = slow  # type: ignore[assignment]
+    slow = 1.0 if relative else 0.5  # theirs has no scale of relative steps
     settings = {name: value for name, value in form.items() if name != "warmup_init"}
-    optimizer = AdafactorConfig(beta1=beta1, weight_decay=weight_decay, **settings).build(ours)
+    optimizer = AdafactorConfig(beta1=beta1, weight_decay=weight_decay, **settings).build(ours, {"head.weight": slow})
     rate = (RelativeStep(warmup_init=form.get("warmup_init", False)) if relative else Constant(lr=LR)).build()
 
     matrices = {"mix.0.weight", "experts", "head.weight"}  # what weight decay reaches

@@ -17,7 +17,7 @@ import headwise
 from headwise import UserError
 from headwise.blocks.mixers.patterns import Graph
 from headwise.blocks.stream import Context
-from headwise.interop import from_hf, to_hf
+from headwise.experiment.convert import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import fitting
 from headwise.testing import assert_parity

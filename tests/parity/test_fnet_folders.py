@@ -15,12 +15,12 @@ from word_folders import save, shaken, vocabulary
 import headwise
 from headwise import UserError
 from headwise.blocks.stream import Context
-from headwise.config.experiment import resolved
-from headwise.interop import from_hf, to_hf
+from headwise.experiment.config import resolved
+from headwise.experiment.convert import from_hf, to_hf
+from headwise.experiment.run import train_experiment
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.testing import assert_parity
 from headwise.text import EOS, PAD, UNK
-from headwise.train.experiment import train_experiment
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()

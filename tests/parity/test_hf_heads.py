@@ -17,10 +17,10 @@ from word_folders import save, shaken, vocabulary
 import headwise
 from headwise import UserError
 from headwise.cli.main import main
-from headwise.config.experiment import resolved
-from headwise.interop import from_hf, to_hf
+from headwise.experiment.config import resolved
+from headwise.experiment.convert import from_hf, to_hf
+from headwise.experiment.run import train_experiment
 from headwise.interop.hf.read import read_folder
-from headwise.train.experiment import train_experiment
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()

@@ -17,7 +17,7 @@ from headwise import UserError
 from headwise.blocks.record import collect, record
 from headwise.blocks.stream import Context
 from headwise.cli.main import main
-from headwise.interop import from_hf, to_hf
+from headwise.experiment.convert import from_hf, to_hf
 from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import fitting, write_folder
 from headwise.testing import assert_parity

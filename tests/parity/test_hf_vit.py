@@ -20,15 +20,15 @@ from headwise import UserError
 from headwise.blocks.stream import Context
 from headwise.catalog import MODELS
 from headwise.cli.main import main
-from headwise.config.experiment import resolved
-from headwise.interop import from_hf, to_hf
+from headwise.experiment.config import resolved
+from headwise.experiment.convert import from_hf, to_hf
+from headwise.experiment.run import train_experiment
 from headwise.interop.hf.files import open_weights
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.testing import assert_parity
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
-from headwise.train.experiment import train_experiment
 from headwise.vision.config import ImagesConfig
 from headwise.vision.pixels import Pixels
 

@@ -14,8 +14,8 @@ import torch
 
 from headwise.compare.config import ComparisonConfig, Suite
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment
 from headwise.errors import UserError
+from headwise.experiment.config import Experiment
 from headwise.runs import Run, find, summary
 from headwise.runs.checkpoint import Checkpoint, latest, read, save, weights
 from headwise.runs.manifest import Damaged, seal

@@ -11,8 +11,8 @@ import torch
 import uvicorn
 from playwright.sync_api import Page, expect
 
-from headwise.config.experiment import Experiment
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.studio.app import application
 from headwise.studio.run_registry import Shelf
 from headwise.studio.server import bound
@@ -36,7 +36,7 @@ def save_run(path: Path, settings: dict[str, str]) -> None:
     experiment = Experiment.model_validate(given)
     letters = Characters("abcdefgh<>")
     tokenisers = Tokenisers(letters, letters)
-    model = create_task(experiment, tokenisers).build(experiment.model).eval()
+    model = experiment.create_task(tokenisers).build(experiment.model).eval()
     TrainedModel(model, tokenisers, experiment).save(path)
 
 
@@ -47,7 +47,7 @@ def save_pictured(path: Path) -> None:
     given = {"task": "classify-images", "data": {"name": "digits"}, "model": model, "train": {"steps": 1}}
     experiment = Experiment.model_validate(given)
     tokenisers = Tokenisers(Pixels(8, 8, 1, (0.3,), (0.4,)), Labels(["one", "two", "<b>"]))
-    TrainedModel(create_task(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment).save(path)
+    TrainedModel(experiment.create_task(tokenisers).build(experiment.model).eval(), tokenisers, experiment).save(path)
 
 
 @pytest.fixture(scope="session")

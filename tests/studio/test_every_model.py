@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from headwise.catalog import CATALOG
-from headwise.config.experiment import Experiment
 from headwise.errors import UserError
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.page import page
 from headwise.studio.ablation import Case, lens
 from headwise.studio.decoding import WRITERS, searched, stepped
@@ -33,7 +33,7 @@ def made(model: str, task: str, data: dict, tokenisers: Tokenisers) -> TrainedMo
     torch.manual_seed(0)
     given = {"task": task, "model": f"{model}-tiny", "data": data, "train": {"steps": 1}}
     experiment = Experiment.model_validate(given)
-    return TrainedModel(create_task(experiment, tokenisers).build(experiment.model).eval(), tokenisers, experiment)
+    return TrainedModel(experiment.create_task(tokenisers).build(experiment.model).eval(), tokenisers, experiment)
 
 
 @pytest.mark.parametrize(("name", "task"), [(entry.name, task) for entry, task in PAIRS if task not in SEEING])

@@ -16,11 +16,12 @@ from playwright.sync_api import Page, expect
 from headwise.blocks.positions.absolute import LearnedPositions
 from headwise.blocks.positions.alibi import alibi_slopes
 from headwise.blocks.positions.relative import T5Bias, bucket_distances
-from headwise.config.experiment import Experiment
+from headwise.experiment.config import Experiment
+from headwise.experiment.load import load
 from headwise.explain import AttentionExample, attend, masked, sinusoid
 from headwise.explain.attention import softmax
 from headwise.explain.source import shipped
-from headwise.inference.trained_model import TrainedModel, create_task, load
+from headwise.inference.trained_model import TrainedModel
 from headwise.studio.position_views import of_model
 from headwise.studio.position_views import shipped as places
 from headwise.studio.routes.explain import SENTENCES
@@ -41,7 +42,7 @@ def reader(runs: Path) -> Iterator[str]:
     experiment = Experiment.model_validate(given)
     words = Words(sorted(set(SENTENCES[0].split())))
     tokenisers = Tokenisers(words, words)
-    model = create_task(experiment, tokenisers).build(experiment.model).eval()
+    model = experiment.create_task(tokenisers).build(experiment.model).eval()
     TrainedModel(model, tokenisers, experiment).save(runs / "reader")
     yield "reader"
     shutil.rmtree(runs / "reader")

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from headwise.blocks.intervene import intervene
 from headwise.blocks.record import collect
-from headwise.inference.trained_model import load
+from headwise.experiment.load import load
 from headwise.studio.ablation import Case, Changes, effects, intervened, lens, token_effects
 
 HOSTILE = "<b>x"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from headwise.inference.trained_model import load
+from headwise.experiment.load import load
 from headwise.studio.binary_response import Pack
 from headwise.studio.map_cache import thumbnails
 

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from playwright.sync_api import expect
 
-from headwise.inference.trained_model import load
+from headwise.experiment.load import load
 from headwise.inspect.image_maps import of_encoder
 
 

@@ -9,7 +9,7 @@ import torch
 from playwright.sync_api import expect
 
 from headwise.decode.sample import draw
-from headwise.inference.trained_model import load
+from headwise.experiment.load import load
 from headwise.studio.decoding import SENT, following, searched, stepped
 
 HOSTILE = "<b>x"

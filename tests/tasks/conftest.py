@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from headwise.config.experiment import resolved
-from headwise.inference.trained_model import load
-from headwise.train.experiment import train_experiment
+from headwise.experiment.config import resolved
+from headwise.experiment.load import load
+from headwise.experiment.run import train_experiment
 
 SMALL = {
     "steps": 120, "batch_size": 32, "validate_every": 60, "label_smoothing": 0.0, "threads": 1,

@@ -8,12 +8,11 @@ from torch.testing import assert_close
 
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
-from headwise.config.augment import AdversarialConfig
+from headwise.inspect.frequency import energy_above
 from headwise.models.vit import ViTConfig
-from headwise.tasks.adversarial import hardened
+from headwise.tasks.adversarial import AdversarialConfig, hardened
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
-from headwise.vision.frequency import energy_above
 
 HAT = AdversarialConfig(steps=3)
 

@@ -9,11 +9,11 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.config.experiment import resolved
 from headwise.evaluate.answers import exact_match, overlap
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 from headwise.tasks.answer import best, spans
 from headwise.tasks.regress import number
-from headwise.train.experiment import train_experiment
 
 NAMES = ("anna", "ben", "carl", "dora", "emil")
 PLACES = ("paris", "rome", "oslo", "bern")

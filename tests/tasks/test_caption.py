@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from headwise.config.base import validate
-from headwise.config.tasks import TASKS, CaptionConfig
-from headwise.data.config import WordsConfig
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.models.captioner import SIZES, CaptionerConfig
-from headwise.tasks.caption import Caption, pairs_of, words
+from headwise.tasks.caption import Caption, CaptionConfig, pairs_of, words
+from headwise.tasks.tables import TASKS
+from headwise.text.config import WordsConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.vision.images import Images
@@ -37,7 +37,7 @@ def taught(task: Caption, images: Images) -> torch.nn.Module:
     batch = data.batch(data.plan(0)[0])
     optimizer = torch.optim.AdamW(model.parameters(), 5e-3)
     for _ in range(80):
-        loss = task.loss(model, batch)
+        loss = task.loss(model, batch, task.init_state(model))
         (loss.total / loss.count).backward()
         optimizer.step()
         optimizer.zero_grad()

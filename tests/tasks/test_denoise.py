@@ -4,13 +4,12 @@ import random
 
 import pytest
 
-from headwise.config.experiment import resolved
-from headwise.config.tasks import DenoiseConfig
 from headwise.data.examples import Examples
 from headwise.data.spans import SENTINELS
 from headwise.errors import UserError
+from headwise.experiment.config import resolved
 from headwise.models.t5 import T5Config
-from headwise.tasks.denoise import Denoise
+from headwise.tasks.denoise import Denoise, DenoiseConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 

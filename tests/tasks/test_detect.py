@@ -6,12 +6,12 @@ import torch
 from PIL import Image
 
 from headwise.config.base import validate
-from headwise.config.tasks import TASKS, DetectConfig
 from headwise.errors import UserError
 from headwise.models.detector import Detections
 from headwise.models.detr import SIZES, DetrConfig
-from headwise.tasks.detect import Detect, classes, describe_boxes, flipped
+from headwise.tasks.detect import Detect, DetectConfig, classes, describe_boxes, flipped
 from headwise.tasks.detection_loss import Objects
+from headwise.tasks.tables import TASKS
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.vision.boxes import Boxes, to_centred
@@ -68,7 +68,7 @@ def test_a_small_model_learns_a_batch(task: Detect, images: Images) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
     losses = []
     for _ in range(12):
-        loss = task.loss(model, batch)
+        loss = task.loss(model, batch, task.init_state(model))
         (loss.total / loss.count).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -16,9 +16,10 @@ from headwise.blocks.record import collect
 from headwise.cli.main import main
 from headwise.inspect.expert_load import loads, picture, table
 from headwise.runs import Run
-from headwise.tasks.base import learn as loss_of
+from headwise.tasks.base import GenerationState, generation_loss
 from headwise.train.config import TrainConfig
 from headwise.train.learner import Learner
+from headwise.train.state import LossState
 
 EXPERTS = {"count": 4, "drop": True}
 
@@ -26,9 +27,9 @@ EXPERTS = {"count": 4, "drop": True}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A small Switch T5 that has learnt what is missing in a circle of letters."""
-    from headwise.config.experiment import resolved
-    from headwise.inference.trained_model import load
-    from headwise.train.experiment import train_experiment
+    from headwise.experiment.config import resolved
+    from headwise.experiment.load import load
+    from headwise.experiment.run import train_experiment
 
     folder = tmp_path_factory.mktemp("switch")
     draw, circle = random.Random(0), "abcdef" * 5
@@ -90,9 +91,12 @@ class Batch:
 class Copying:
     """A task that copies a text."""
 
-    def loss(self, model: Any, batch: Batch) -> Loss:
+    def init_state(self, model: Any) -> GenerationState:
+        return GenerationState.of(model)
+
+    def loss(self, model: Any, batch: Batch, state: LossState) -> Loss:
         ids = torch.tensor([[4, 5, 6, 7], [7, 6, 5, 4]])
-        return loss_of(model, ids, ids, labels=ids)
+        return generation_loss(model, ids, ids, labels=ids, label_smoothing=0.0, state=state)
 
 
 def gradient(balance: float, batches: int, **settings: Any) -> tuple[torch.Tensor, float]:
@@ -125,7 +129,7 @@ def test_losses_of_routers_are_heard_through_another_collector() -> None:
     hard = {"kind": "attention", "score_mods": ["hard"]}
     model = headwise.build("transformer-tiny", vocab=9, mixer=hard, feedforward={"kind": "experts"})
     with collect("aux", "load") as side:
-        Copying().loss(model, Batch())
+        Copying().loss(model, Batch(), GenerationState.of(model))
     assert len(side.all("aux")) == len(side.all("load")) == 4
 
 

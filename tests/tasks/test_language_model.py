@@ -9,14 +9,14 @@ import torch
 
 from headwise.catalog import MODELS
 from headwise.config.base import validate
-from headwise.config.tasks import LanguageModelConfig
-from headwise.data.config import CharactersConfig, DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.models.ngram import NgramConfig
 from headwise.models.transformer import TransformerConfig
-from headwise.tasks.language_model import LanguageModelTask
+from headwise.tasks.language_model import LanguageModelConfig, LanguageModelTask
 from headwise.text import BOS, EOS
+from headwise.text.config import CharactersConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 from headwise.train.config import TrainConfig
@@ -70,7 +70,7 @@ def test_it_goes_on_with_what_it_has_learnt(learn, tmp_path, model):
 
 
 def test_one_side_needs_one_tokeniser(tmp_path):
-    data = DataConfig(train=str(tmp_path / "text"), format="text", cache=str(tmp_path))
+    data = TextDataConfig(train=str(tmp_path / "text"), format="text", cache=str(tmp_path))
     with pytest.raises(UserError, match="a language model has one side"):
         LanguageModelTask.prepare(data, CharactersConfig(target="words"))
     (tmp_path / "text").write_text("long " * 500)
@@ -93,7 +93,10 @@ def test_packed_texts_cost_as_much_as_alone():
     assert len(batch) == 2 and batch.tokens == batch.ids.numel() == 32
     with torch.no_grad():
         alone = sum(direct(model, row) for row in rows)
-        packed, mixed = (packing.loss(model, each) for each in (batch, replace(batch, segment=None, pos=None)))
+        packed, mixed = (
+            packing.loss(model, each, packing.init_state(model))
+            for each in (batch, replace(batch, segment=None, pos=None))
+        )
     assert float(packed.total) == pytest.approx(alone, rel=1e-5) and int(packed.count) == 32
     assert float(mixed.total) != pytest.approx(alone, rel=1e-3)
 

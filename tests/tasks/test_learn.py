@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import headwise
-from headwise.tasks.base import learn
+from headwise.tasks.base import GenerationState, generation_loss
 
 
 def model(*score_mods: str) -> Any:
@@ -17,7 +17,8 @@ def model(*score_mods: str) -> Any:
 
 
 def gradients(chosen: Any, source: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-    loss = learn(chosen, source, labels.roll(1, 1), labels=labels, label_smoothing=0.1)
+    state = GenerationState.of(chosen)
+    loss = generation_loss(chosen, source, labels.roll(1, 1), labels=labels, label_smoothing=0.1, state=state)
     loss.total.backward()
     return {name: parameter.grad.clone() for name, parameter in chosen.named_parameters()} | {"nll": loss.nll}
 
@@ -40,5 +41,8 @@ def test_with_several_keys_the_queries_learn_too() -> None:
 def test_validation_is_not_random(score_mods: tuple[str, ...]) -> None:
     chosen = model(*score_mods).eval()
     source, labels = torch.tensor([[5, 6, 7]]), torch.tensor([[4, 5, 6]])
-    first, second = (learn(chosen, source, labels, labels=labels).total for _ in range(2))
+    state = GenerationState.of(chosen)
+    first, second = (
+        generation_loss(chosen, source, labels, labels=labels, label_smoothing=0.0, state=state).total for _ in range(2)
+    )
     assert torch.equal(first, second)

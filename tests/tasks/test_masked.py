@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from headwise.config.experiment import Experiment, resolved
-from headwise.config.tasks import MaskedConfig
 from headwise.data.examples import Examples
 from headwise.errors import UserError
-from headwise.inference.trained_model import create_task
+from headwise.experiment.config import Experiment, resolved
+from headwise.experiment.run import resume, train_experiment
 from headwise.models.bert import AlbertConfig, BertConfig
 from headwise.models.t5 import T5Config
 from headwise.models.transformer import TransformerConfig
 from headwise.runs.checkpoint import weights
 from headwise.tasks.mask_filling import masked_ids
-from headwise.tasks.masked import Masked
+from headwise.tasks.masked import Masked, MaskedConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Words
-from headwise.train.experiment import resume, train_experiment
 
 LETTERS = Characters("abcdefgh ")
 TINY = {"width": 16, "heads": 2, "dropout": 0.0}
@@ -47,7 +45,7 @@ def test_any_encoder_can_be_asked_for_its_loss_and_its_guesses(model):
     assert built.mask_id == LETTERS.size
     data = Examples.of([([], LETTERS.encode(text)) for text in ("abc def", "hag cab " * 5, "", "b")])
     batches = masked.data(data, 1, resolved_train())
-    loss = masked.loss(built, batches.batch(batches.plan(0)[0]))
+    loss = masked.loss(built, batches.batch(batches.plan(0)[0]), masked.init_state(built))
     assert torch.isfinite(loss.total) and loss.count > 0
     scores = masked.validate(built, data, [])
     assert scores == masked.validate(built, data, [])  # the same words are hidden every time
@@ -74,7 +72,7 @@ def test_pairs_are_left_to_the_model_unless_told():
     tables = {"task": "masked", "data": {"train": "x"}, "train": {"steps": 1}}
     for model, pairs in (("bert-tiny", True), ("transformer-tiny", False)):
         experiment = resolved({**tables, "model": model})
-        assert create_task(experiment, Tokenisers(LETTERS, LETTERS)).config.next_sentence is pairs
+        assert experiment.create_task(Tokenisers(LETTERS, LETTERS)).config.next_sentence is pairs
         assert Experiment.model_validate(experiment.model_dump(mode="json")) == experiment
         assert experiment.to_toml()
     with pytest.raises(UserError, match=r"model\.token_types"):

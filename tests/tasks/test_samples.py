@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from headwise.config.experiment import resolved
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 from headwise.runs import Run
-from headwise.train.experiment import train_experiment
 
 TEXT = "to be or not to be, that is the question\n"
 SHORT = {"steps": 4, "validate_every": 2, "batch_size": 4, "threads": 1, "samples": 2}

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from headwise.config.tasks import LanguageModelConfig
 from headwise.data.examples import Examples
 from headwise.models.transformer_xl import SIZES, TransformerXLConfig
 from headwise.runs import Run
 from headwise.runs.checkpoint import latest
-from headwise.tasks.language_model import LanguageModelTask
+from headwise.tasks.language_model import LanguageModelConfig, LanguageModelTask
 from headwise.text import BOS, EOS
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
@@ -51,8 +50,9 @@ def test_batches_of_a_stream_go_on_from_one_another() -> None:
     batches = [data.batch(numbers) for numbers in data.plan(0)]
     ids, labels = (torch.cat([getattr(batch, side) for batch in batches], 1) for side in ("ids", "labels"))
     with torch.no_grad():
+        state = task.init_state(model)
         for _ in range(2):
-            parts = [float(task.loss(model, batch).total) for batch in batches]
+            parts = [float(task.loss(model, batch, state).total) for batch in batches]
             assert sum(parts) == pytest.approx(float(model(ids, labels=labels).total), rel=1e-5)
     assert len(parts) > 5
 
@@ -106,9 +106,10 @@ def test_what_stands_further_back_than_a_segment_is_learnt_by_recalling_it() -> 
     model = task.build(config)
     data = task.data(examples(task, *texts[20:]), 1, TrainConfig(steps=1, batch_size=16))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    state = task.init_state(model)
     for numbers in [*data.plan(0), *data.plan(1)]:
         optimizer.zero_grad()
-        loss = task.loss(model, data.batch(numbers))
+        loss = task.loss(model, data.batch(numbers), state)
         (loss.total / loss.count).backward()
         optimizer.step()
     nll, counts = task.likelihoods(model.eval(), examples(task, *texts[:20]), stride=4)
@@ -120,5 +121,6 @@ def test_without_a_memory_nothing_is_carried() -> None:
     assert task.config.order == "shuffled"
     model = task.build(XL.changed(memory_length=0))
     data = task.data(examples(task, TEXT), 1, TrainConfig(steps=1, batch_size=2))
-    task.loss(model, data.batch(np.concatenate(data.plan(0))[:2]))
-    assert model.memory_length == 0 and not task.carried
+    state = task.init_state(model)
+    task.loss(model, data.batch(np.concatenate(data.plan(0))[:2]), state)
+    assert model.memory_length == 0 and not state.carried

@@ -4,14 +4,14 @@ import pytest
 import torch
 
 import headwise
-from headwise.config.experiment import resolved
-from headwise.config.tasks import TagConfig
-from headwise.data.config import DataConfig, WordsConfig
+from headwise.data.config import TextDataConfig
 from headwise.errors import UserError
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 from headwise.models.hmm import HmmConfig
 from headwise.models.transformer import TransformerConfig
-from headwise.tasks.tag import Tag, batches
-from headwise.train.experiment import train_experiment
+from headwise.tasks.tag import Tag, TagConfig, batches
+from headwise.text.config import WordsConfig
 
 TINY = {"kind": "transformer-tiny", "wiring": "pre"}
 MODELS = [TINY, {"kind": "lstm-tiny", "bidirectional": True}]
@@ -34,7 +34,7 @@ def test_it_learns_what_depends_on_the_context(learn, tagged, model):
 
 @pytest.fixture
 def prepared(tagged, tmp_path):
-    return Tag.prepare(DataConfig(**tagged, cache=str(tmp_path / "cache")), WordsConfig())
+    return Tag.prepare(TextDataConfig(**tagged, cache=str(tmp_path / "cache")), WordsConfig())
 
 
 def test_a_model_that_counts_learns_by_the_same_task(prepared):
@@ -74,7 +74,7 @@ def test_batches_hold_every_text_once_within_their_bound():
 
 def test_mistakes_are_said_with_their_place(tmp_path):
     (tmp_path / "bad.tsv").write_text("the run\tDET NOUN\nthey run\tPRON\n")
-    data = DataConfig(train=str(tmp_path / "bad.tsv"), cache=str(tmp_path))
+    data = TextDataConfig(train=str(tmp_path / "bad.tsv"), cache=str(tmp_path))
     with pytest.raises(UserError, match=r"bad.tsv, line 2: 2 words but 1 tags"):
         Tag.prepare(data, WordsConfig())
 

@@ -6,12 +6,11 @@ from math import exp
 import pytest
 import torch
 
-from headwise.config.tasks import TransduceConfig
-from headwise.data.config import BpeConfig, CharactersConfig
 from headwise.models.transformer import TransformerConfig
-from headwise.tasks import TASKS, task_class
-from headwise.tasks.transduce import Transduce
+from headwise.tasks.tables import TASKS
+from headwise.tasks.transduce import Transduce, TransduceConfig
 from headwise.text import BOS, EOS
+from headwise.text.config import BpeConfig, CharactersConfig
 from headwise.text.normalise import PLAIN
 from headwise.text.tokenisers import Tokenisers
 
@@ -59,7 +58,9 @@ def test_perplexity_is_of_the_references_with_their_ends():
 
 
 def test_every_task_is_found_by_its_name():
-    assert {name: task_class(name).kind for name in TASKS} == {name: name for name in TASKS}
+    configs = {name: TASKS[name] for name in TASKS.names}
+    assert all(config.model_fields["kind"].default == name for name, config in configs.items())
+    assert len({config.task_class for config in configs.values()}) == len(configs)
 
 
 def test_source_and_target_as_one_text(learn, tmp_path):

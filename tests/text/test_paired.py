@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwise.data.config import BytesConfig
 from headwise.text import EOS
+from headwise.text.config import BytesConfig
 from headwise.text.normalise import Normaliser
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.data.config import TOKENISERS
 from headwise.errors import UserError
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
+from headwise.text.config import TOKENISERS
 from headwise.text.normalise import PLAIN, Normaliser
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Bytes, Characters, Words

@@ -13,6 +13,7 @@ from headwise.runs import Run
 from headwise.runs.checkpoint import latest, read, restore, weights
 from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.loop import Metric, train
+from headwise.train.state import LossState
 
 CONFIG = TrainConfig(
     threads=1, steps=24, log_every=4, validate_every=8, accumulate=2, ema=0.5, schedule={"kind": "constant", "lr": 0.01}
@@ -49,12 +50,12 @@ def task_that(toy, act):
     """The toy task, acting on the number of its call before each loss."""
     calls = iter(range(1, 1_000_000))
 
-    def loss(model, batch):
-        found = toy.Task().loss(model, batch)
+    def loss(model, batch, state):
+        found = toy.Task().loss(model, batch, state)
         factor = act(next(calls), batch)
         return SimpleNamespace(total=found.total * (factor or 1.0), nll=found.nll, count=found.count)
 
-    return SimpleNamespace(loss=loss)
+    return SimpleNamespace(loss=loss, init_state=toy.Task().init_state)
 
 
 def test_training_learns_and_leaves_a_complete_run(fit):
@@ -205,7 +206,7 @@ def test_weights_that_are_lost_are_not_saved_and_the_good_ones_stay(fit, toy, ra
         assert all(tensor.isfinite().all() for tensor in kept.model.values())
         model = toy.Model()
         restore(model, kept.model)
-        assert toy.Task().loss(model.eval(), toy.Data().batch(np.arange(4))).total.isfinite()
+        assert toy.Task().loss(model.eval(), toy.Data().batch(np.arange(4)), LossState()).total.isfinite()
     assert all(torch.equal(tensor, good.model[name]) for name, tensor in read(run.checkpoint(8)).model.items())
 
 

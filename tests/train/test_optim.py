@@ -12,14 +12,16 @@ from headwise.testing import assert_parity
 from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.learner import Learner
 from headwise.train.optim import AdafactorConfig, AdamWConfig, adam, dump, group_parameters, load, update
+from headwise.train.state import LossState
 
 BETAS, EPS = (0.9, 0.98), 1e-9
 RATE = 0.01
-TABLE = {kind: OPTIMIZERS[kind]().build for kind in OPTIMIZERS.names}
-TABLE["adafactor, beta1"] = AdafactorConfig(beta1=0.9, weight_decay=0.1).build
+SLOW = {"inner.weight": 0.5}  # shares of the learning rate
+TABLE = {kind: partial(OPTIMIZERS[kind]().build, lr_scales=SLOW) for kind in OPTIMIZERS.names}
+TABLE["adafactor, beta1"] = partial(AdafactorConfig(beta1=0.9, weight_decay=0.1).build, lr_scales=SLOW)
 # no kinds of the table, but what a new one may be: with and without torch's fused form
 BUILD = TABLE | {
-    name: lambda model, make=make: make(group_parameters(model, 0.1, decay_embeddings=False), lr=0.0)
+    name: lambda model, make=make: make(group_parameters(model, 0.1, False, SLOW), lr=0.0)
     for name, make in {
         "sgd": partial(SGD, momentum=0.9),
         "rmsprop": RMSprop,
@@ -30,21 +32,20 @@ every_optimizer = pytest.mark.parametrize("build", BUILD.values(), ids=BUILD)
 
 
 class Toy(nn.Module):
-    """Matrices, vectors, an embedding; a weight that learns more slowly. In float64, where rounding is no matter."""
+    """Matrices, vectors, an embedding. In float64, where rounding is no matter."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(7, 4)
         self.inner, self.norm, self.outer = nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 3)
         self.experts = nn.Parameter(torch.randn(2, 6, 6))
-        self.inner.weight.pace = 0.5  # type: ignore[assignment]
         self.double()
 
     def forward(self, tokens: Tensor) -> Tensor:
         hidden = self.norm(self.inner(self.embed(tokens)).tanh())  # (N,) -> (N, 6)
         return self.outer((hidden @ self.experts).sum(0))  # (N, 6) @ (2, 6, 6) -> (2, N, 6) -> (N, 3)
 
-    def copy(self) -> "Toy":  # deepcopy leaves the pace of weights behind
+    def copy(self) -> "Toy":
         twin = Toy()
         twin.load_state_dict(self.state_dict())
         return twin
@@ -70,7 +71,10 @@ class Batch(SimpleNamespace):
 class Squares:
     """A task: the sum of the squared errors."""
 
-    def loss(self, model: nn.Module, batch: Batch) -> SimpleNamespace:
+    def init_state(self, model: nn.Module) -> LossState:
+        return LossState()
+
+    def loss(self, model: nn.Module, batch: Batch, state: LossState) -> SimpleNamespace:
         total = (model(batch.x) - batch.y).square().sum()
         return SimpleNamespace(total=total, nll=total.detach(), count=torch.tensor(float(batch.tokens)))
 
@@ -78,13 +82,13 @@ class Squares:
 def step_plainly(optimizer: Optimizer, model: nn.Module, batch: Batch, clip: float) -> float:
     """The same step as torch users write it: the loss's mean, gradients scaled to the norm, `step`."""
     optimizer.zero_grad()
-    (Squares().loss(model, batch).total / batch.tokens).backward()
+    (Squares().loss(model, batch, LossState()).total / batch.tokens).backward()
     gradients = [weight.grad for weight in model.parameters()]
     norm = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
     for gradient in gradients:
         gradient.mul_(min(1.0, clip / norm))
     for group in optimizer.param_groups:
-        group["lr"] = RATE * group["pace"]
+        group["lr"] = RATE * group["lr_scale"]
     optimizer.step()
     return norm
 
@@ -180,7 +184,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(build, poison):
     fresh = build(untouched)
     refuse()  # before there is any state
     for learner_model, learner_optimizer in ((model, optimizer), (untouched, fresh)):
-        Squares().loss(learner_model, Batch.draw(6, seed=1)).total.backward()
+        Squares().loss(learner_model, Batch.draw(6, seed=1), LossState()).total.backward()
         update(learner_optimizer, torch.tensor(6.0), RATE, 1.0)
     before = copy.deepcopy(_tensors(untouched, fresh))
     for _ in range(2):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headwise.config.experiment import resolved
-from headwise.train.experiment import train_experiment
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 
 TRAIN = {
     "steps": 10, "batch_size": 16, "validate_every": 1000, "label_smoothing": 0.0, "threads": 1, "device": "cpu",

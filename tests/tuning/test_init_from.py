@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 
 import headwise
 from headwise import UserError
-from headwise.config.experiment import resolved
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 from headwise.runs import Run
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.experiment import train_experiment
 from headwise.tuning.init_from import init_from
 
 

@@ -11,8 +11,8 @@ import torch
 
 import headwise
 from headwise.blocks.positions.grid import LearnedGridPositions, resized
-from headwise.config.experiment import resolved
-from headwise.train.experiment import train_experiment
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 from headwise.tuning.transfer import places
 
 TRAIN = {"steps": 1, "batch_size": 8, "threads": 1, "device": "cpu", "schedule": {"kind": "constant", "lr": 1e-12}}

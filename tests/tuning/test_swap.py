@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import headwise
 from headwise import UserError
-from headwise.config.experiment import Experiment
-from headwise.data.config import DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.decode.ensemble import Ensemble
-from headwise.inference.trained_model import TrainedModel, create_task
+from headwise.experiment.config import Experiment
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 from headwise.train.config import TrainConfig
@@ -137,9 +137,9 @@ def loaded(model: str, task: str, **settings: Any) -> TrainedModel:
     """As if trained: a model with tokenisers and an experiment."""
     torch.manual_seed(0)
     table = {"kind": model, **settings}
-    experiment = Experiment(task=task, data=DataConfig(), model=table, train=TrainConfig(epochs=1))  # type: ignore[arg-type]
+    experiment = Experiment(task=task, data=TextDataConfig(), model=table, train=TrainConfig(epochs=1))  # type: ignore[arg-type]
     sides = Tokenisers(LETTERS, LETTERS)
-    return TrainedModel(create_task(experiment, sides).build(experiment.model).eval(), sides, experiment)
+    return TrainedModel(experiment.create_task(sides).build(experiment.model).eval(), sides, experiment)
 
 
 @pytest.mark.parametrize(

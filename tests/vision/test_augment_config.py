@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from headwise.config.augment import AUGMENTATIONS, PAPER
 from headwise.config.base import Config, slot, validate
 from headwise.errors import UserError
-from headwise.vision.augment.rand import OPERATIONS
+from headwise.vision.augment.rand import OPERATIONS, PAPER
+from headwise.vision.augment.tables import AUGMENTATIONS
 
 
 class Augmenting(Config):

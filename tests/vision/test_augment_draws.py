@@ -13,8 +13,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from headwise.config.augment import AUGMENTATIONS
 from headwise.vision.augment import ColourJitter, Grey, ResizedCrop
+from headwise.vision.augment.tables import AUGMENTATIONS
 
 ROWS, BOUND = 4000, 2.6
 

@@ -13,9 +13,9 @@ from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
 from torch import Tensor
 
-from headwise.config.augment import AUGMENTATIONS, PAPER
 from headwise.vision.augment import RandAugment
-from headwise.vision.augment.rand import OPERATIONS
+from headwise.vision.augment.rand import OPERATIONS, PAPER
+from headwise.vision.augment.tables import AUGMENTATIONS
 
 HEIGHT, WIDTH = 20, 28
 LEVEL = 1 / 255

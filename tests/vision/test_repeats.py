@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from headwise.config.experiment import resolved
-from headwise.inference.trained_model import create_task
-from headwise.tasks import task_class
+from headwise.experiment.config import resolved
+from headwise.tasks.tables import TASKS
 from headwise.vision.batches import ImageData
 from headwise.vision.images import Images
 
@@ -52,8 +51,8 @@ def test_the_setting_of_the_task_reaches_the_batches(repeats: int, tmp_path: Pat
             "train": {"steps": 1, "batch_size": 12},
         }
     )
-    prepared = task_class("classify-images").prepare(experiment.data, experiment.tokeniser)
-    data = create_task(experiment, prepared.tokenisers).data(prepared.train, 0, experiment.train)
+    prepared = TASKS["classify-images"].task_class.prepare(experiment.data, experiment.tokeniser)
+    data = experiment.create_task(prepared.tokenisers).data(prepared.train, 0, experiment.train)
     batch = data.batch(data.plan(0)[0])
     copies = Counter(batch.ids.tolist())
     assert set(copies.values()) == {repeats} and len(copies) == 12 // repeats

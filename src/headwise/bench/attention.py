@@ -17,8 +17,8 @@ from headwise.bench.cost_fit import crossover, expected, exponent
 from headwise.bench.jobs import MixerJob
 from headwise.blocks.tables import PARTS
 from headwise.config.base import validate
-from headwise.config.experiment import parse_changes
 from headwise.errors import UserError, nearest
+from headwise.experiment.config import parse_changes
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 PASSES = {"forward": False, "forward and backward": True}  # with or without a gradient

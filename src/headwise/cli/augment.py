@@ -12,7 +12,7 @@ from headwise.cli.common import Changes, With, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
-    from headwise.config.augment import AugmentationConfig
+    from headwise.vision.augment.base import AugmentationConfig
     from headwise.vision.config import ImagesConfig
 
 
@@ -43,8 +43,8 @@ def augment(
     check_ending(out, ".png", ".svg")
     add_parts(with_ or ())
     source, augmentations, title = chosen(what, data, changes or ())
+    from headwise.inspect.augment_sheet import assorted, sheet
     from headwise.vision.corpora import load_images
-    from headwise.vision.sheet import assorted, sheet
 
     built = [config.build() for config in augmentations]
     rows = {described(config): [part] for config, part in zip(augmentations, built, strict=True)}
@@ -59,8 +59,8 @@ def chosen(
 ) -> tuple[ImagesConfig, tuple[AugmentationConfig, ...], str]:
     """The images and augmentations that are meant, and what they are called."""
     from headwise.config.base import validate
-    from headwise.config.experiment import Experiment, parse_changes
-    from headwise.config.tasks import ClassifyImagesConfig
+    from headwise.experiment.config import Experiment, parse_changes
+    from headwise.tasks.classify_images import ClassifyImagesConfig
     from headwise.vision.config import ImagesConfig
 
     if what[0].endswith(".toml"):
@@ -70,6 +70,7 @@ def chosen(
         augmentations = getattr(experiment.task, "augment", ())
         if not augmentations:
             raise UserError(f"{what[0]}: its task changes no images; where it reads some, set its `augment`")
+        assert isinstance(experiment.data, ImagesConfig)
         return experiment.data, augmentations, experiment.name
     if changes:
         raise UserError("--set: changes an experiment; write the settings as a table, such as '{kind=\"crop\"}'")

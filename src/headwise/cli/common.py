@@ -82,7 +82,7 @@ def opened(
 ) -> TrainedModel:
     """The trained model of a run, or of several as an ensemble; warnings go to stderr from now on."""
     warnings_to_stderr()
-    from headwise.inference.trained_model import load
+    from headwise.experiment.load import load
     from headwise.utils.plugins import add_parts
 
     add_parts(parts or ())

@@ -43,8 +43,8 @@ def complete(
     """
     loaded = opened(run, checkpoint, device, threads, with_)
     loaded.check_task("language-model")
+    from headwise.blocks.evaluation import get_device
     from headwise.inference.completion import Completer
-    from headwise.tasks.base import get_device
 
     completer = Completer(loaded.model, loaded.tokenisers.target, get_device(loaded.model))
     for chunk in chunks(texts, file):

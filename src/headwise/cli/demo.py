@@ -30,16 +30,16 @@ def demo(
         headwise demo --minutes 10
     """
     warnings_to_stderr()
-    from headwise.config.experiment import Experiment
+    from headwise.experiment.config import Experiment
 
     free = max(1, cores() - taken())
     settings = [f"train.minutes={minutes}", f"train.threads={free}"]
     experiment = Experiment.read(Path(str(files("headwise.cli") / "demo.toml")), settings)
 
     from headwise.blocks.stack import count_parameters
-    from headwise.inference.trained_model import load
+    from headwise.experiment.load import load
+    from headwise.experiment.run import train_experiment
     from headwise.inspect import export
-    from headwise.train.experiment import train_experiment
 
     say(f"training a small Transformer on the CMU dictionary, spelling to phonemes, for {minutes:g} minutes")
     if free < cores():

@@ -12,7 +12,7 @@ from headwise.cli.common import Checkpoint, Device, Json, Threads, With, opened,
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
-    from headwise.evaluate.precision import Found
+    from headwise.vision.boxes import Found
 
 SHARE = validators.Number(gte=0, lte=1)
 
@@ -58,7 +58,8 @@ def detect(
             raise UserError(f"--out: a picture shows one image, not {len(images)}; name one")
     loaded = opened(run, checkpoint, device, threads, with_)
     task = loaded.check_task("detect")
-    from headwise.vision.draw import draw, shown
+    from headwise.inspect.detections import draw
+    from headwise.vision.decode import shown
 
     for file in images:
         picture = shown(file)

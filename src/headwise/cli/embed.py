@@ -87,9 +87,9 @@ def ask(source: Path, action: str, words: Sequence[str], count: int, json_: bool
     takes, what = ASKED[action]
     if len(words) != takes:
         raise UserError(f"embed {action}: takes {what}, and there are {len(words)} words")
-    from headwise.embeddings.vectors import Vectors
+    from headwise.experiment.load import load_vectors
 
-    known = Vectors.of(source)
+    known = load_vectors(source)
     if action == "export":
         print(known.save(words[0]))
         return

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headwise.tasks.base import Evaluation
 
 FORMATS = {".conllu": "conllu", ".zip": "labelled-zip"}  # by ending; other files are TSV, or text for language models
-LABELLING = ("tag", "classify", "classify-images")  # tasks whose evaluation counts which label was taken for which
-ASKED = {"language-model": "use `headwise generate`", "masked": "use `headwise fill-mask`"}
 
 
 def evaluate(
@@ -97,16 +95,18 @@ def _check(
     loaded: TrainedModel, outputs: Path | None, show: int, confusion: Path | None, by_length: Path | None
 ) -> None:
     """Refuse what this run cannot give, before it is evaluated."""
-    kind = loaded.task.kind
-    if (outputs or show) and loaded.experiment.task.unpaired:
-        raise UserError(f"--outputs and --show: {kind} is scored without writing; {ASKED.get(kind, 'leave them out')}")
-    if by_length and kind != "transduce":
+    task, kind = loaded.experiment.task, loaded.task.kind
+    if (outputs or show) and task.unpaired:
+        raise UserError(f"--outputs and --show: {kind} is scored without writing; use `headwise {task.command}`")
+    if by_length and not task.transduces:
         raise UserError(f"--by-length: this run was trained to {kind}; only outputs of sources have their lengths")
     if confusion:
         from headwise.inspect.files import check_ending
 
-        if kind not in LABELLING:
-            known = " or ".join(LABELLING)
+        if not task.confusion:
+            from headwise.tasks.tables import TASKS, task_config
+
+            known = " or ".join(name for name in TASKS.names if task_config(name).confusion)
             raise UserError(f"--confusion: this run was trained to {kind}; name one that was trained to {known}")
         check_ending(confusion, ".svg", ".png")
 
@@ -124,18 +124,19 @@ def _seeing(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
 
 
 def _read(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
-    from headwise.data.config import UNPAIRED
+    from headwise.data.config import UNPAIRED, TextDataConfig
     from headwise.data.read import read_pairs
 
-    data, kind = loaded.experiment.data, loaded.task.kind
+    data, task = loaded.experiment.data, loaded.experiment.task
+    assert isinstance(data, TextDataConfig)
     if len(files) > 2:
         raise UserError("--data: give one file, or two that are aligned line by line")
     other = "tsv"
-    if loaded.experiment.task.unpaired:
+    if task.unpaired:
         other = data.format if data.format in UNPAIRED else "text"
     first = files[0]
     format = FORMATS.get((first.with_suffix("") if first.suffix == ".gz" else first).suffix, other)
-    return list(read_pairs(files, format, data.column, one_to_one=kind == "tag", columns=data.columns))
+    return list(read_pairs(files, format, data.column, one_to_one=task.one_to_one, columns=data.columns))
 
 
 def _report(found: Evaluation, loaded: TrainedModel, settings: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def _report(found: Evaluation, loaded: TrainedModel, settings: dict[str, Any]) -
         report["items"] = len(found.sources)
     if found.confusion is not None:
         report["confusion"] = {"labels": found.labels, "counts": found.confusion.tolist()}
-    if loaded.task.kind == "transduce":
+    if loaded.experiment.task.transduces:
         report["decode"] = loaded.decoding(**settings).model_dump(mode="json")
     return report
 
@@ -160,7 +161,7 @@ def _draw(found: Evaluation, path: Path, title: str) -> Path:
 
 
 def _draw_lengths(found: Evaluation, loaded: TrainedModel, path: Path, title: str) -> Path:
-    from headwise.evaluate.by_length import by_length, plot_by_length
+    from headwise.inspect.by_length import by_length, plot_by_length
 
     task: Any = loaded.task
     bins = by_length(found, score=lambda outputs, references: task.scores(outputs, references)[0])

@@ -11,7 +11,7 @@ from cyclopts import Parameter, validators
 from headwise.cli.common import Checkpoint, Device, Json, Threads, With, opened, say
 
 if TYPE_CHECKING:
-    from headwise.evaluate.extrapolate import Span
+    from headwise.inspect.extrapolate import Span
 
 
 def extrapolate(
@@ -54,7 +54,7 @@ def extrapolate(
         if len(contexts) > 1:
             raise UserError(f"{run}: was trained with another context than the runs before it; compare like with like")
         from headwise.data.examples import Examples, tokenise
-        from headwise.evaluate.extrapolate import extrapolate as measure
+        from headwise.inspect.extrapolate import extrapolate as measure
 
         examples = Examples.of(tokenise(loaded.held_out(), loaded.tokenisers))
         found[run.name] = measure(loaded, examples, times)
@@ -63,7 +63,7 @@ def extrapolate(
     else:
         print(table(found))
     if out:
-        from headwise.evaluate.extrapolate import plot
+        from headwise.inspect.extrapolate import plot
 
         say(f"the picture is {plot(found, contexts.pop(), out)}")
 

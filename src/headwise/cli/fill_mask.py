@@ -44,7 +44,7 @@ def fill_mask(
         Texts with [MASK] in them, each in quotes.
     """
     loaded = opened(run, checkpoint, device, threads, with_)
-    loaded.check_task("masked", "denoise")
+    loaded.check_command("fill-mask")
     gaps = chain([""], repeat("\n"))
     for chunk in chunks(texts, file):
         for text, masks in zip(chunk, loaded.fill_mask(chunk, count), strict=True):

@@ -39,7 +39,7 @@ def fit(
     if len(files) not in (1, 2):
         raise UserError("name one file with a tab between its two sides, or two aligned files")
 
-    from headwise.train.autofit import plan
+    from headwise.experiment.autofit import plan
 
     chosen = plan(files, minutes, name)
     for reason in chosen.reasons:
@@ -47,8 +47,8 @@ def fit(
     if dry_run:
         print(chosen.experiment.to_toml())
         return
-    from headwise.inference.trained_model import load
-    from headwise.train.experiment import train_experiment
+    from headwise.experiment.load import load
+    from headwise.experiment.run import train_experiment
 
     run, result = train_experiment(chosen.experiment, runs, announce=say)
     if result.interrupted:
@@ -59,7 +59,7 @@ def fit(
         say(f"  {source}  ->  {output}  (given: {listed[0]})")
     for score in found.scores:
         say(f"held out: {score}")
-    say(f"\nto use it:     headwise translate {run.path}")
+    say(f"\nto use it:     headwise {chosen.experiment.task.command} {run.path}")
     say(f"to look inside: headwise inspect {run.path} {found.sources[0]!r} --out attention.html")
     say(f"to refine it:  edit a copy of {run.path}/config.toml and run `headwise train` on it")
     print(run.path)

@@ -80,7 +80,7 @@ def generate(
     prompts
         How texts begin, each in quotes.
     """
-    from headwise.decode.backends import choose
+    from headwise.inference.backends import choose
 
     loaded = opened(run, checkpoint, device, threads, with_)
     loaded.check_task("language-model")
@@ -142,9 +142,9 @@ def _typed(text: str) -> str:
 
 def _growing(loaded: TrainedModel, prompt: str, settings: dict[str, Any]) -> Iterator[str]:
     """The text of a prompt, and what follows it as it is found."""
+    from headwise.blocks.evaluation import get_device
     from headwise.decode.driver import stream
     from headwise.decode.text import stream_text
-    from headwise.tasks.base import get_device
 
     tokeniser, config = loaded.tokenisers.target, loaded.decoding(**settings)
     ids = tokeniser.encode(prompt)

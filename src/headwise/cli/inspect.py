@@ -12,8 +12,8 @@ from headwise.cli.common import Checkpoint, Json, With, opened, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
+    from headwise.inference.maps import Maps
     from headwise.inference.trained_model import TrainedModel
-    from headwise.inspect.maps import Maps
     from headwise.inspect.spectrum import Spectrum
 
 POSITIVE = validators.Number(gte=1)

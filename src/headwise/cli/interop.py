@@ -10,16 +10,6 @@ from cyclopts import Parameter
 
 from headwise.cli.common import Checkpoint, With, say, warnings_to_stderr
 
-USES = {  # others are called as the task
-    "language-model": "generate",
-    "transduce": "translate",
-    "masked": "fill-mask",
-    "classify-images": "classify",
-    "regress": "classify",
-    "encode": "embed",
-    "encode-images": "inspect",
-}
-
 
 def import_model(source: Path, run: Path) -> None:
     """Make a run of a Hugging Face folder (config.json and safetensors), a GGUF file or an ARPA file of n-grams.
@@ -40,11 +30,11 @@ def import_model(source: Path, run: Path) -> None:
         The run folder to make.
     """
     warnings_to_stderr(logging.INFO)  # tensors that are left aside are named
-    from headwise.interop import from_arpa, from_gguf, from_hf
+    from headwise.experiment.convert import from_arpa, from_gguf, from_hf
 
     loaded = {".arpa": from_arpa, ".gguf": from_gguf}.get(source.suffix, from_hf)(source)
     loaded.save(run)
-    say(f"to use it: headwise {USES.get(loaded.task.kind, loaded.task.kind)} {run}")
+    say(f"to use it: headwise {loaded.experiment.task.command} {run}")
     print(run)
 
 
@@ -73,10 +63,10 @@ def export(
         The folder (or .arpa file) to write; it must not exist.
     """
     warnings_to_stderr()
-    from headwise.decode.backends import obstacle
     from headwise.errors import UserError
-    from headwise.inference.trained_model import load
-    from headwise.interop import to_hf
+    from headwise.experiment.convert import to_hf
+    from headwise.experiment.load import load
+    from headwise.inference.backends import obstacle
     from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())

@@ -112,7 +112,7 @@ def show(
     from headwise.blocks.stack import count_parameters
     from headwise.compare.render import scaled
     from headwise.config.base import merge
-    from headwise.config.experiment import parse_changes
+    from headwise.experiment.config import parse_changes
     from headwise.inspect.cost import cost, tree
     from headwise.models.build import build
     from headwise.models.image_fields import ImageFields

@@ -46,16 +46,16 @@ def train(
     if resume is not None:
         if set_:
             raise UserError("--set changes a new experiment; a resumed run goes on with its own config.toml")
-        from headwise.train.experiment import resume as go_on
+        from headwise.experiment.run import resume as go_on
 
         run, result = go_on(resume, announce=say)
     else:
-        from headwise.config.experiment import Experiment
+        from headwise.experiment.config import Experiment
 
         assert experiment is not None
         settings = Experiment.read(experiment, [*(set_ or ()), *([f"train.device={device}"] if device else ())])
 
-        from headwise.train.experiment import train_experiment
+        from headwise.experiment.run import train_experiment
         from headwise.train.hardware import warn_if_busy
 
         if warning := warn_if_busy(settings.train.threads):

@@ -75,7 +75,7 @@ def translate(
     """
     loaded = opened([run, *(and_ or ())], checkpoint, device, threads, with_)
     loaded.check_task("transduce")
-    from headwise.decode.backends import choose
+    from headwise.inference.backends import choose
 
     given = {
         "beams": beams, "length_penalty": length_penalty, "nbest": nbest, "temperature": temperature,

@@ -14,8 +14,8 @@ from pydantic import Field
 from headwise.compare.config import ComparisonConfig
 from headwise.compare.values import Outcome
 from headwise.config.base import Config
-from headwise.config.experiment import Experiment, resolved
 from headwise.errors import UserError
+from headwise.experiment.config import Experiment, resolved
 from headwise.runs import Run
 from headwise.utils.files import remove
 

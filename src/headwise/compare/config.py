@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from headwise.config.base import Amount, Config, Count, FolderName, Problems, merge, validate
-from headwise.config.experiment import Experiment, parse_changes, read_toml
 from headwise.errors import UserError, nearest
+from headwise.experiment.config import Experiment, parse_changes, read_toml
 
 PACKAGE = Path(__file__).parents[1]
 # where the tables that come with Headwise are: in the installed package, in a source checkout

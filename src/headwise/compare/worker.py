@@ -56,9 +56,9 @@ class Report:
 
 def work(cell: Cell, tell: Tell) -> None:
     """Train a cell, or go on with it, evaluate it and keep the outcome; a polite stop leaves none."""
-    from headwise.inference.trained_model import load
+    from headwise.experiment.load import load
+    from headwise.experiment.run import resume, train_experiment
     from headwise.train import hardware
-    from headwise.train.experiment import resume, train_experiment
 
     show, begun = Report(tell), cell.begun()
     run, result = resume(begun.path, show=show) if begun else train_experiment(cell.experiment, cell.folder, show=show)

@@ -15,7 +15,7 @@ import numpy as np
 
 from headwise.config.base import validate
 from headwise.data.cache import cache_root
-from headwise.data.config import UNPAIRED, DataConfig
+from headwise.data.config import UNPAIRED, DataConfig, TextDataConfig
 from headwise.data.duplication import Duplication
 from headwise.data.generated import GeneratedCorpus, configured
 from headwise.data.listops import ListOps
@@ -127,6 +127,7 @@ def load_corpus(data: DataConfig) -> Corpus:
     of one source go together: no held-out source is ever seen in training. One long text is cut by
     position: its end is held out.
     """
+    assert isinstance(data, TextDataConfig)
     data = resolve(data)
     parts = [_pairs(data, files) for files in (data.train, data.valid, data.test)]
     files = tuple(path for part in parts for path in part.files)
@@ -140,7 +141,7 @@ def load_corpus(data: DataConfig) -> Corpus:
     return Corpus(train, list(whole(valid)), list(whole(test)), files, data.format in UNPAIRED)
 
 
-def training_pairs(data: DataConfig) -> Pairs:
+def training_pairs(data: TextDataConfig) -> Pairs:
     """All pairs to train on, with those that `load_corpus` would hold out."""
     data = resolve(data)
     return _pairs(data, data.train)
@@ -158,7 +159,7 @@ def references(pairs: Iterable[Pair]) -> dict[str, list[str]]:
     return {source: list(targets) for source, targets in found.items()}
 
 
-def resolve(data: DataConfig) -> DataConfig:
+def resolve(data: TextDataConfig) -> TextDataConfig:
     """The same data as files: a corpus's name replaced by what it stands for."""
     if not data.name:
         if not data.train:
@@ -168,7 +169,7 @@ def resolve(data: DataConfig) -> DataConfig:
     folder = data.root or os.environ.get("HEADWISE_DATA", "")
     if name in MADE:
         files = configured(MADE[name], name, settings).files(name, folder, cache_root(data.cache))
-        return validate(DataConfig, {**dict(data), "name": "", "format": "tsv", **files}, data.name)
+        return validate(TextDataConfig, {**dict(data), "name": "", "format": "tsv", **files}, data.name)
     if data.name not in CORPORA:
         raise UserError(f"data.name: no corpus is called '{data.name}'; {nearest(name, [*CORPORA, *MADE])}")
     named = CORPORA[data.name]
@@ -178,10 +179,10 @@ def resolve(data: DataConfig) -> DataConfig:
             f"data.name: '{data.name}' is looked for in the folder of data.root or of the environment "
             "variable HEADWISE_DATA, and neither is set"
         )
-    return validate(DataConfig, {**dict(data), "name": "", "root": root, **named.fields}, data.name)
+    return validate(TextDataConfig, {**dict(data), "name": "", "root": root, **named.fields}, data.name)
 
 
-def _hold_out(pairs: Iterable[Pair], data: DataConfig) -> list[Iterable[Pair]]:
+def _hold_out(pairs: Iterable[Pair], data: TextDataConfig) -> list[Iterable[Pair]]:
     """Cut the range of fingerprints in three: test lowest, then valid, then the rest to train on."""
     test_fraction = 0 if data.test else data.test_fraction
     lowest, highest, count = _prints(pairs, 0 if test_fraction else data.valid_size)
@@ -216,7 +217,7 @@ def _is_one_text(pairs: Pairs) -> bool:
     return pairs.format == "text" and len(pairs.files) == 1 and not is_jsonl(pairs.files[0])
 
 
-def _cut(text: Iterable[Pair], data: DataConfig) -> list[Iterable[Pair]]:
+def _cut(text: Iterable[Pair], data: TextDataConfig) -> list[Iterable[Pair]]:
     """The text to train on, then what is held out of its end for validation, then for test."""
     length = sum(len(piece) for _, piece in text)
     test_fraction = 0 if data.test else data.test_fraction
@@ -234,7 +235,7 @@ def _fits(pairs: Pairs) -> bool:
     return pairs.format not in UNPAIRED and size <= IN_MEMORY
 
 
-def _pairs(data: DataConfig, files: tuple[str, ...]) -> Pairs:
+def _pairs(data: TextDataConfig, files: tuple[str, ...]) -> Pairs:
     paths = tuple(Path(data.root).expanduser() / Path(file).expanduser() for file in files)
     paths = find(paths) if data.format in UNPAIRED else paths
     return Pairs(paths, data.format, data.column, data.one_to_one, data.reverse, data.columns)

@@ -14,11 +14,12 @@ from typing import Any
 
 from headwise.data import examples as ex
 from headwise.data.cache import cache_root, cached
-from headwise.data.config import DataConfig, TokeniserConfig
+from headwise.data.config import DataConfig, TextDataConfig
 from headwise.data.corpora import Corpus, load_corpus
 from headwise.data.examples import Examples
 from headwise.data.read import Pair
 from headwise.errors import UserError
+from headwise.text.config import TokeniserConfig
 from headwise.text.normalise import Normaliser
 from headwise.text.tokenisers import Tokenisers
 
@@ -46,6 +47,7 @@ def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise:
     tokenisers (those of a run that is resumed or fine-tuned), these decide, and `data.lowercase` and `data.normalise`
     say nothing.
     """
+    assert isinstance(data, TextDataConfig)
     corpus = load_corpus(data)
     if isinstance(tokeniser, TokeniserConfig):
         normalise = Normaliser(data.normalise, data.lowercase)
@@ -88,7 +90,7 @@ def _told(rows: Iterable[ex.Row], part: str) -> Iterator[ex.Row]:
             print(f"tokenising the {part} part: {tokens:,} tokens, {rate}", file=sys.stderr, flush=True)
 
 
-def _key(corpus: Corpus, tokenisers: Tokenisers, data: DataConfig) -> str:
+def _key(corpus: Corpus, tokenisers: Tokenisers, data: TextDataConfig) -> str:
     """A digest of all that the examples depend on."""
     files = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in corpus.files]
     settings = data.model_dump(mode="json", exclude={"root", "cache"})

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
-from headwise.data.config import TOKENISERS, DataConfig, TokeniserConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.corpora import training_pairs
+from headwise.text.config import TOKENISERS, TokeniserConfig
 
 SAMPLE = 20_000  # pairs looked at closely; the others are counted
 
@@ -37,7 +38,7 @@ class Facts:
     reasons: tuple[str, str]
 
 
-def sniff(data: DataConfig) -> Facts:
+def sniff(data: TextDataConfig) -> Facts:
     """Look at the training pairs and recommend a tokeniser."""
     stream = iter(training_pairs(data))
     sample = list(islice(stream, SAMPLE))

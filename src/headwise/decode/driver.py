@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import eval_mode
 from headwise.decode.beam import beam
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.generator import Generator, Request, Source, Stepper, length
@@ -129,19 +130,6 @@ def batches(lengths: Sequence[int], tokens: int, equal: bool = False) -> Iterato
         batch = [number for number in order[first:end] if not equal or lengths[number] == longest]
         yield batch
         first += len(batch)
-
-
-@contextmanager
-def eval_mode(model: Any) -> Iterator[None]:
-    """Dropout off, and the model as it was afterwards."""
-    if not (isinstance(model, nn.Module) and model.training):
-        yield
-        return
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train()
 
 
 @contextmanager

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from headwise.blocks.evaluation import eval_mode
 from headwise.blocks.record import record
 from headwise.data.read import read_pairs
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.decode.driver import batches, eval_mode
+from headwise.decode.driver import batches
 from headwise.decode.generator import Request
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError

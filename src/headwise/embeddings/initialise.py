@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import torch
+
+from headwise.embeddings.tables import tables
 from headwise.embeddings.vectors import Vectors
 from headwise.errors import UserError
 from headwise.text import UNK
 from headwise.text.tokenisers import Tokenisers
 
 
-def initialise(model: Any, tokenisers: Tokenisers, source: str | Path, announce: Callable[[str], None]) -> None:
-    """Copy the vectors of a run or a word2vec text file into each table of the model, for the words in both; the
-    others stay as they are. `announce` hears how many were found."""
-    import torch
-
-    from headwise.embeddings.tables import tables
-
-    vectors = Vectors.of(source)
-    width = vectors.table.shape[1]
+def initialise(model: Any, tokenisers: Tokenisers, vectors: Vectors, announce: Callable[[str], None]) -> None:
+    """Copy word vectors into each table of the model, for the words in both; the others stay as they are. `announce`
+    hears how many were found."""
+    source, width = vectors.name, vectors.table.shape[1]
     found = 0
     for table, tokeniser in tables(model, tokenisers):
         if table.shape[1] != width:

@@ -95,16 +95,6 @@ class Vectors:
             raise UserError(f"{path}: has {len(words)} words instead of the {count} that line 1 names; copy it again")
         return cls(tuple(words), np.array(table, dtype=np.float32).reshape(-1, width), str(path))
 
-    @classmethod
-    def of(cls, source: str | Path) -> Vectors:
-        """The vectors of a run, or of a text file."""
-        path = Path(source).expanduser()
-        if not path.is_dir():
-            return cls.read(path)
-        from headwise.embeddings.tables import learnt
-
-        return learnt(path)
-
 
 def _numbers(text: str) -> np.ndarray:
     """The numbers of a line; infinite or missing ones, and what is none, make it nan."""

@@ -13,13 +13,13 @@ Letters: N images, D detections and G boxes of a label, K bars of overlap, R res
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from headwise.evaluate.bootstrap import Floats, check_paired, interval
 from headwise.evaluate.score import Score
-from headwise.vision.boxes import Boxes, area, common, iou
+from headwise.vision.boxes import Boxes, Found, area, common, iou
 
 BARS = np.linspace(0.5, 0.95, 10)
 SHARES = np.linspace(0, 1, 101)  # of found boxes, at which precision is read
@@ -36,25 +36,6 @@ SCORES = {
     "AP medium": (EVERY, 1, 2),
     "AP large": (EVERY, 2, 3),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What was detected in one image."""
-
-    corners: np.ndarray  # (n, 4): x0 y0 x1 y1
-    labels: tuple[str, ...]
-    scores: np.ndarray  # (n,)
-    slots: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # (n,) which of a model's slots said it
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def surer(self, than: float) -> Found:
-        """What has at least this score."""
-        which = np.flatnonzero(self.scores >= than)
-        labels = tuple(self.labels[number] for number in which)
-        return Found(self.corners[which], labels, self.scores[which], self.slots[which] if len(self.slots) else which)
 
 
 @dataclass(frozen=True, eq=False)

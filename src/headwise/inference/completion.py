@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from headwise.blocks.evaluation import eval_mode
 from headwise.decode.config import DecodeConfig
-from headwise.decode.driver import eval_mode
 from headwise.decode.generator import Generator, Request, Stepper
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser
-from headwise.text.subword import Subword
+from headwise.text.subword import BYTES, Subword
 from headwise.text.vocabulary import Bytes, Words
 
 LAST_WORD = re.compile(r"[\w'’-]*$")
@@ -162,9 +162,3 @@ def pieces(tokeniser: Tokeniser) -> list[bytes]:
     else:
         found = [name.encode() for name in named]
     return [b""] * (UNK + 1) + found
-
-
-# Byte-level vocabularies write bytes as characters (Radford et al. 2019): visible ones as themselves, others from 256.
-_VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_OTHERS = sorted(set(range(256)) - set(_VISIBLE))
-BYTES = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + place): byte for place, byte in enumerate(_OTHERS)}

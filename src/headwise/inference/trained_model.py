@@ -10,32 +10,30 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from headwise.blocks.evaluation import get_device
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment, resolved
 from headwise.data.read import Pair
 from headwise.data.word_pieces import words
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
-from headwise.decode.ensemble import Ensemble
 from headwise.decode.text import decode_continuation
 from headwise.decode.unk_replacement import replace_unknown
 from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, few_shot
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, check_finite, restore, save, unique, weights
-from headwise.tasks import task_class
-from headwise.tasks.base import Evaluation, Task, get_device
+from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
+from headwise.tasks.base import Evaluation, ImageDescription, Task
 from headwise.text.tokenisers import Tokenisers
-from headwise.tuning.config import TuningConfig
-from headwise.tuning.lora import adapt, merge
+from headwise.vision.pixels import Pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from headwise.evaluate.precision import Found
+    from headwise.experiment.config import Experiment
     from headwise.inference.completion import Completion
-    from headwise.inspect.maps import Maps
+    from headwise.inference.maps import Maps
     from headwise.tasks.mask_filling import FilledMask
+    from headwise.vision.boxes import Found
 
 
 @dataclass(frozen=True)
@@ -69,13 +67,23 @@ class TrainedModel:
         return run
 
     @property
-    def task(self) -> Task:
-        return create_task(self.experiment, self.tokenisers)
+    def task(self) -> Task[Any]:
+        return self.experiment.create_task(self.tokenisers)
 
     def check_task(self, *kinds: str) -> Any:
         """The task, where it is of one of these kinds; another one is refused in a sentence."""
         if self.task.kind not in kinds:
             raise UserError(f"this run was trained to {self.task.kind}, not to {' or '.join(kinds)}; name another run")
+        return self.task
+
+    def check_command(self, command: str) -> Any:
+        """The task, where `headwise COMMAND` uses its runs; another one is refused in a sentence."""
+        if self.experiment.task.command != command:
+            own = self.experiment.task.command
+            instead = f"use `headwise {own}`, or name another run" if own else "name another run"
+            raise UserError(
+                f"this run was trained to {self.task.kind}, which `headwise {command}` does not do; {instead}"
+            )
         return self.task
 
     def translate(self, texts: Iterable[str], **settings: Any) -> list[str]:
@@ -85,7 +93,7 @@ class TrainedModel:
     def candidates(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
         """The `nbest` outputs of each text, best first."""
         self.check_task("transduce")
-        texts = [self.experiment.data.prefix + text for text in texts]
+        texts = [self.experiment.data.prefixed(text) for text in texts]
         config, device = self.decoding(**settings), get_device(self.model)
         sides = self.tokenisers.source, self.tokenisers.target
         found = decode(self.model, sides[0].encode_batch(texts), config, device)
@@ -156,7 +164,7 @@ class TrainedModel:
 
     def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Found]:
         """What is in each image and where, in its own pixels: what has at least the score `above`, the surest first."""
-        from headwise.vision.draw import shown
+        from headwise.vision.decode import shown
 
         return self.check_task("detect").located(self.model, [shown(image) for image in images], above)
 
@@ -166,6 +174,13 @@ class TrainedModel:
         read = [task.pixels.read(image) for image in images]
         return task.captions(self.model, torch.stack(read), self.decoding(**settings)) if read else []
 
+    def describe_image(self, image: str | Path | Image, **settings: Any) -> ImageDescription:
+        """What the model says of an image, whatever its task: labels or a sentence."""
+        pixels = self.tokenisers.source
+        if not isinstance(pixels, Pixels):
+            raise UserError("this run reads texts; name one that reads images")
+        return self.task.describe_image(self.model, pixels.read(image)[None], self.decoding(**settings))
+
     def answer(self, questions: Sequence[tuple[str, str]]) -> list[str]:
         """What each question asks for, in the words of the text beside it."""
         from headwise.text.paired import BETWEEN
@@ -174,11 +189,11 @@ class TrainedModel:
 
     def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable words for each [MASK] of each text, best first; of a denoising run, any number of words."""
-        return self.check_task("masked", "denoise").fill(self.model, texts, count)
+        return self.check_command("fill-mask").fill(self.model, texts, count)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalised: bool = False) -> Tensor:
         """A vector for each text, (N, C): the mean of its tokens' last states, or another `pool` of them."""
-        from headwise.embeddings.sentences import embed
+        from headwise.inference.sentence_embeddings import embed
 
         return embed(self.model, self.tokenisers, texts, pool, normalised)
 
@@ -189,7 +204,7 @@ class TrainedModel:
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
-        given = [(self.experiment.data.prefix + source, target) for source, target in pairs]
+        given = [(self.experiment.data.prefixed(source), target) for source, target in pairs]
         return self.task.evaluate(self.model, given or self.held_out(), self.decoding(**settings), language)
 
     def held_out(self) -> Any:
@@ -198,50 +213,6 @@ class TrainedModel:
 
     def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
         """The attention of every layer and head while reading `text` and writing `target` (its own output if empty)."""
-        from headwise.inspect.attention_maps import collect_attention
+        from headwise.inference.attention_maps import collect_attention
 
         return collect_attention(self.model, self.tokenisers, text, target, self.decoding(**settings))
-
-
-def load(
-    source: str | Path | Sequence[str | Path], *, which: str = "best", device: str | torch.device = "cpu"
-) -> TrainedModel:
-    """A run folder, a Hugging Face folder, a GGUF file, or several runs as one ensemble.
-
-    `which` names the checkpoint: best, last, average (of the last few) or step-N.
-    """
-    if not isinstance(source, str | Path):
-        members = [load(each, which=which, device=device) for each in source]
-        first = members[0]
-        if len(members) == 1:
-            return first
-        if any(member.tokenisers.to_json() != first.tokenisers.to_json() for member in members):
-            raise UserError("the runs of an ensemble must have the same tokenisers; train them from the same data")
-        return TrainedModel(Ensemble([member.model for member in members]), first.tokenisers, first.experiment)
-    path = Path(source)
-    if path.suffix == ".gguf":
-        from headwise.interop import from_gguf
-
-        return from_gguf(path).on(device)
-    if not path.is_dir():
-        raise UserError(f"{path}: there is no such folder; name a run (see `headwise runs`)")
-    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
-        from headwise.interop import from_hf
-
-        return from_hf(path).on(device)
-    run = Run.open(path)
-    experiment = resolved(run.config, str(path / "config.toml"))
-    tokenisers = Tokenisers.load(run.tokenizer)
-    model = create_task(experiment, tokenisers).build(experiment.model)
-    adapt(model, experiment.tuning.lora)
-    restore(model, weights(run, which), str(path))
-    if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
-        merge(model)
-        experiment = experiment.changed(tuning=TuningConfig())
-    return TrainedModel(model.to(device).eval(), tokenisers, experiment)
-
-
-def create_task(experiment: Experiment, tokenisers: Tokenisers) -> Task:
-    """The experiment's task with these vocabularies."""
-    config = experiment.task.for_model(experiment.model)
-    return task_class(config.kind)(config, tokenisers, experiment.train.label_smoothing)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.experts import ExpertLoad, Experts, added
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
@@ -15,7 +16,6 @@ from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.pictures import alignment
 from headwise.inspect.svg import Drawing
-from headwise.tasks.base import eval_mode, get_device
 
 MOST = 16  # experts whose shares a line has room for
 
@@ -29,10 +29,11 @@ def loads(loaded: TrainedModel, batches: int = 50) -> dict[str, ExpertLoad]:
     prepared = type(task).prepare(experiment.data, loaded.tokenisers)
     data, device = task.data(prepared.valid, experiment.seed, experiment.train), get_device(loaded.model)
     found: dict[LayerPath, ExpertLoad] = {}
-    with eval_mode(loaded.model):
+    state = task.init_state(loaded.model)
+    with inference_mode(loaded.model):
         for numbers in islice(data.plan(0), batches):
             with collect("load") as side:
-                task.loss(loaded.model, data.batch(numbers).to(device))
+                task.loss(loaded.model, data.batch(numbers).to(device), state)
             found = added(found, side.values["load"])
     return {named(path): load for path, load in found.items()}
 

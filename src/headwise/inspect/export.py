@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from headwise.errors import UserError, nearest
+from headwise.inference.maps import Maps
 from headwise.inspect.files import check_ending, save
-from headwise.inspect.maps import Maps
 from headwise.inspect.page import page
 from headwise.inspect.pictures import alignment, approximation, head_grid
 from headwise.utils.files import write

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from headwise.blocks.evaluation import eval_mode, get_device
 from headwise.data.corpora import references
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY
-from headwise.decode.driver import batches, eval_mode
+from headwise.decode.driver import batches
 from headwise.decode.generator import Generator, Request
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect import colour
 from headwise.inspect.files import check_ending, figure
-from headwise.tasks.base import get_device
 from headwise.text import BOS, EOS, PAD
 
 

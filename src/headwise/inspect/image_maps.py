@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.grid import WindowPartition
 from headwise.blocks.mixers.window_attention import WindowAttention
 from headwise.blocks.part import Part
 from headwise.blocks.record import OUTPUTS, record
 from headwise.blocks.stream import Context, LayerPath, Stream
 from headwise.errors import UserError
-from headwise.tasks.base import eval_mode, get_device
 
 Grid = tuple[int, int]
 Stood = dict[LayerPath, tuple[Part, Stream, Context]]
@@ -79,7 +79,7 @@ def assembled(cells: Tensor, tiling: WindowPartition) -> Tensor:
 
 def gazes(model: nn.Module, call: Callable[[], Any]) -> list[Gaze]:
     """Every attention at a grid while `call` calls the model, in the order in which they were computed."""
-    with stood(model) as known, eval_mode(model), record() as maps:
+    with stood(model) as known, inference_mode(model), record() as maps:
         call()
     found = (
         gaze(path, cells[-1], *known[path], maps.kinds[path] in ("cross", OUTPUTS))

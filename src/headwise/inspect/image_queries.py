@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headwise.blocks.evaluation import get_device
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, gazes
@@ -19,7 +20,6 @@ from headwise.models.detector import Detector
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.image_classifier import ImageClassifier
 from headwise.models.text_classifier import TextEncoder
-from headwise.tasks.base import get_device
 from headwise.text import EOS
 
 MOST = 48  # latents and words that are shown

@@ -12,13 +12,13 @@ import torch
 from headwise.errors import UserError, nearest
 from headwise.inspect import patches
 from headwise.inspect.distance import distances
+from headwise.inspect.frequency import by_frequency
 from headwise.inspect.image_queries import asked
 from headwise.inspect.panels import Heat
 from headwise.inspect.rollout import rollout
 from headwise.inspect.scene import Scene
 from headwise.models.detector import Detector
 from headwise.models.encoder_decoder import EncoderDecoder
-from headwise.vision.frequency import by_frequency
 
 
 class Shown(Protocol):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.inspect.maps import Maps
+from headwise.inference.maps import Maps
 from headwise.inspect.svg import visible
 
 UNITS = 10_000  # weights travel as integers: four decimals, half the bytes of floats

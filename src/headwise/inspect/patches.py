@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.grid import RelativePositionBias
 from headwise.blocks.images import PatchEmbedding
 from headwise.blocks.mixers.levit_attention import Offsets
@@ -25,7 +26,6 @@ from headwise.inspect import colour
 from headwise.inspect.colour import SIGNED, Scale
 from headwise.inspect.image_maps import Grid
 from headwise.inspect.panels import Sheet, Tile
-from headwise.tasks.base import eval_mode, get_device
 
 SHOWN = 28  # components, as in the paper
 ACROSS = 7
@@ -97,7 +97,7 @@ def places(model: Any, positions: nn.Module, pixels: Tensor) -> tuple[Tensor, Gr
     encoder, given = model.encoder, list[tuple[Tensor, Tensor, Grid]]()
     hook = positions.register_forward_pre_hook(lambda _, arguments: given.append(arguments))
     try:
-        with eval_mode(model):
+        with inference_mode(model):
             encoder(pixels.to(get_device(model)), Context())
             x, pos, grid = given[0]
             vectors = positions(torch.zeros_like(x[:1]), pos, grid)[0]  # (T, E)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import UserError
+from headwise.inference.maps import Maps
 from headwise.inspect import colour
 from headwise.inspect.colour import TINY, Scale
-from headwise.inspect.maps import Maps
 from headwise.inspect.svg import Drawing, Grid, Path, Rect, Shape, Text, text_width, visible
 
 Matrix = NDArray[np.floating]

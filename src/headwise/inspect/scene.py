@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from headwise.blocks.evaluation import get_device
 from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, Grid, of_encoder
 from headwise.inspect.panels import ACROSS, SIDE, Box, Heat, Sheet, Tile, canvas
-from headwise.tasks.base import get_device
 from headwise.tasks.classify_images import held_out
-from headwise.vision.decode import whole_pixels, window
-from headwise.vision.draw import shown
+from headwise.vision.decode import shown, whole_pixels, window
 from headwise.vision.pixels import Pixels
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headwise.blocks.evaluation import get_device
 from headwise.blocks.record import record
 from headwise.blocks.stream import Context
 from headwise.data.examples import Examples, tokenise
@@ -25,7 +26,6 @@ from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect import colour
 from headwise.inspect.files import check_ending, figure
-from headwise.tasks.base import get_device
 from headwise.text import EOS
 
 if TYPE_CHECKING:

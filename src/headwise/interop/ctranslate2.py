@@ -13,6 +13,7 @@ from headwise.decode.hypothesis import Hypothesis, rank_hypotheses, score_hypoth
 from headwise.errors import UserError
 from headwise.interop.ctranslate2_spec import can_express, specification
 from headwise.interop.folders import new_folder, read_json
+from headwise.models.config import ModelConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 from headwise.text.tokenisers import Tokenisers
@@ -27,13 +28,14 @@ __all__ = ["CTranslate2Engine", "can_express", "export_ctranslate2"]
 
 def export_ctranslate2(
     model: EncoderDecoder,
-    config: TransformerConfig,
+    config: ModelConfig,
     tokenisers: Tokenisers | None,
     folder: Path | str,
     int8: bool = False,
 ) -> None:
     """A folder that `ctranslate2.Translator` loads. Without tokenisers, tokens are named by their ids."""
     spec = specification(model, config)
+    assert isinstance(config, TransformerConfig)
     sides = _numbered(model.encoder.embed.table.num_embeddings), _numbered(model.vocab)
     if tokenisers:
         sides = tokenisers.source.vocabulary, tokenisers.target.vocabulary

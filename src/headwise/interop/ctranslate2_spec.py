@@ -11,6 +11,7 @@ from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.config.base import Config
 from headwise.errors import UserError
 from headwise.interop.plain import PlainStack, Side, plain_stack
+from headwise.models.config import ModelConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.utils.extras import needed_for
 
@@ -90,12 +91,13 @@ def can_express(config: Config) -> str:
     return ""
 
 
-def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
+def specification(model: EncoderDecoder, config: ModelConfig) -> Any:
     """The `TransformerSpec` with all weights set; vocabularies are still to be registered."""
     import torch
 
     if reason := can_express(config):
         raise UserError(f"{reason}; this model runs on the native engine only")
+    assert isinstance(config, TransformerConfig)
     with needed_for("CTranslate2"):
         from ctranslate2.specs import TransformerSpec, model_spec
         from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec

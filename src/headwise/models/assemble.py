@@ -15,8 +15,8 @@ from headwise.blocks.heads import MLMTransform, Pooler, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.pool import Pool
 from headwise.blocks.stack import Decoder, Encoder, Stack
-from headwise.config.model import PoolKind, Tie
 from headwise.errors import UserError
+from headwise.models.config import PoolKind, Tie
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.language_model import LanguageModel
 from headwise.models.layers import LayerFields

@@ -16,8 +16,8 @@ from headwise.blocks.activations import Activation
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition
-from headwise.config.model import ModelConfig
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
 from headwise.models.layers import TwoStackFields, build_stack

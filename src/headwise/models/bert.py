@@ -16,8 +16,8 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPosition
-from headwise.config.model import ModelConfig, PoolKind
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
 from headwise.models.layers import OneStackFields, build_stack

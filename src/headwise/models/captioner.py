@@ -18,8 +18,8 @@ from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Decoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.config.model import ModelConfig
 from headwise.errors import UserError
+from headwise.models.config import ModelConfig
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Check, Entry
 from headwise.models.image_fields import ImageFields

@@ -17,7 +17,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
-from headwise.config.model import ModelConfig, PoolKind
+from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields

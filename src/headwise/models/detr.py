@@ -10,6 +10,7 @@ dropout on the inputs of its encoder; the released code and we do neither.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -22,9 +23,9 @@ from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart, AnyPosition
 from headwise.config.base import Table, slot
-from headwise.config.model import ModelConfig
 from headwise.errors import UserError
 from headwise.models.cnn import CnnConfig
+from headwise.models.config import ModelConfig
 from headwise.models.detector import BackboneStem, Detector, PaddedEncoder
 from headwise.models.entry import Check, Entry
 from headwise.models.image_fields import ImageFields, Side
@@ -103,11 +104,12 @@ class DetrConfig(OneStackFields, ImageFields, ModelConfig):
         return model
 
     def _hold(self, backbone: Any) -> None:
-        """Let the backbone's lower stages stay as they are, and the others learn slowly."""
+        """Let the backbone's lower stages stay as they are."""
         for stage in (backbone.stem, *backbone.stack.layers)[: self.frozen_stages]:
             stage.requires_grad_(False)
-        for weight in backbone.parameters():
-            weight.pace = self.backbone_lr_scale
+
+    def lr_scales(self) -> Mapping[str, float]:
+        return {"encoder.stem.backbone": self.backbone_lr_scale}
 
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -17,8 +17,8 @@ from headwise.blocks.mixers.compressed import CompressedConfig
 from headwise.blocks.mixers.sparse import LocalMixerConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
-from headwise.config.model import ModelConfig, PoolKind
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_xavier
 from headwise.models.layers import OneStackFields, Parts, build_stack

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwise.config.base import merge
-from headwise.config.model import ModelConfig
+from headwise.models.config import ModelConfig
 
 
 @dataclass(frozen=True)

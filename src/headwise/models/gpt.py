@@ -22,8 +22,8 @@ from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition, AnyWiring
-from headwise.config.model import ModelConfig, PoolKind
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_gpt2, init_normal
 from headwise.models.layers import OneStackFields, Parts, build_stack

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from headwise.config.model import ModelConfig
 from headwise.hmm.model import HiddenMarkov
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 
 UNIVERSAL = 17 + 4  # the universal parts of speech, and the special ids

@@ -33,7 +33,7 @@ from headwise.blocks.pool import Pool
 from headwise.blocks.residual import PreNorm, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart
-from headwise.config.model import ModelConfig
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields

@@ -17,9 +17,9 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
-from headwise.config.model import ModelConfig, PoolKind
 from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.bert import SIZES as BERT_SIZES
+from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
 from headwise.models.layers import OneStackFields, build_stack

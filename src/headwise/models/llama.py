@@ -17,8 +17,8 @@ from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
-from headwise.config.model import ModelConfig, PoolKind, Tie
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig, PoolKind, Tie
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
 from headwise.models.layers import OneStackFields, build_stack

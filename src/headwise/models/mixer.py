@@ -20,7 +20,7 @@ from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stems import FixedPatches
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.config.model import ModelConfig, PoolKind
+from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields

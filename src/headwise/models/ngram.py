@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field
 
 from headwise.config.base import Config, Table, slot
-from headwise.config.model import ModelConfig
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.ngram.backoff import Backoff, NgramTable
 from headwise.ngram.model import Ngram

@@ -33,9 +33,9 @@ from headwise.blocks.positions.fourier import FourierPositionsConfig
 from headwise.blocks.residual import LayerScaleAdd, PreNormConfig, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyPart, AnyPosition, AnyWiring
-from headwise.config.model import ModelConfig
 from headwise.errors import UserError
 from headwise.models.assemble import ModelParts, TextFields, assemble, build_embedding
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields

@@ -18,9 +18,9 @@ from headwise.blocks.positions.base import NoPositions
 from headwise.blocks.residual import NoResidualConfig, ResidualAdd
 from headwise.blocks.stack import Encoder, Stack
 from headwise.blocks.tables import PARTS, AnyNorm, AnyWiring
-from headwise.config.model import ModelConfig, PoolKind, Tie
 from headwise.errors import UserError
 from headwise.models.assemble import ModelParts, assemble
+from headwise.models.config import ModelConfig, PoolKind, Tie
 from headwise.models.entry import Check, Entry
 
 

@@ -19,7 +19,7 @@ from headwise.blocks.convolution import ConvPatches, basic, bottleneck, residual
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.pool import Pool
 from headwise.blocks.stack import Stack
-from headwise.config.model import ModelConfig
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields

@@ -34,8 +34,8 @@ from headwise.blocks.positions.base import NoPositions
 from headwise.blocks.residual import NoResidual, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import PARTS, AnyScore, AnyScoreMod
-from headwise.config.model import ModelConfig, Tie
 from headwise.models.assemble import ModelParts, assemble
+from headwise.models.config import ModelConfig, Tie
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Check, Entry
 from headwise.models.recurrent import initialise

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from headwise.config.model import ModelConfig
 from headwise.embeddings.model import SkipGram
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 
 

@@ -30,7 +30,7 @@ from headwise.blocks.residual import PreNormConfig, ResidualAdd, ResPostNorm, Re
 from headwise.blocks.reversible import ReversibleConfig
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.config.model import ModelConfig
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields

@@ -20,8 +20,8 @@ from headwise.blocks.positions.relative import T5BiasConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.config.model import ModelConfig
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_t5
 from headwise.models.layers import Parts, TwoStackFields, build_stack

@@ -13,8 +13,8 @@ from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.synthesizer import RandomConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
-from headwise.config.model import ModelConfig
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_xavier
 from headwise.models.layers import TwoStackFields, build_stack

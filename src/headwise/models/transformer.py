@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from headwise.blocks.stack import Encoder
-from headwise.config.model import ModelConfig
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_xavier
 from headwise.models.layers import TwoStackFields, build_stack

@@ -20,8 +20,8 @@ from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.positions.relative import TransformerXLRelativeConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition
-from headwise.config.model import ModelConfig
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
 from headwise.models.layers import OneStackFields, Parts, build_stack

@@ -26,8 +26,8 @@ from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Stack
 from headwise.blocks.stems import ConvolvedPatches, Regrid
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.config.model import ModelConfig
 from headwise.models.cait import build_class_stage
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead, TokenLabelingClassifier
 from headwise.models.image_fields import ImageFields

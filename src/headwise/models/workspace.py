@@ -11,8 +11,8 @@ from pydantic import Field
 from headwise.blocks.mixers.workspace import WorkspaceConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
-from headwise.config.model import ModelConfig
 from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_xavier
 from headwise.models.layers import OneStackFields, build_stack

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from headwise.compare.config import ArmConfig, Budget, ComparisonConfig
 from headwise.config.base import Config, Count, FolderName, Positive, Problems, Rising, merge, validate
-from headwise.config.experiment import parse_changes, read_toml
+from headwise.experiment.config import parse_changes, read_toml
 
 FEWEST = 3  # points of a power law, which two would always fit
 

@@ -11,8 +11,8 @@ import numpy as np
 from headwise.compare.progress import Progress
 from headwise.compare.run import compare
 from headwise.compare.values import Arm
-from headwise.config.experiment import Experiment
 from headwise.errors import UserError
+from headwise.experiment.config import Experiment
 from headwise.runs import Run
 from headwise.scaling.config import ScalingConfig
 from headwise.scaling.fit import Floats

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.blocks.evaluation import eval_mode, get_device
 from headwise.blocks.record import AttentionRecord, record
 from headwise.decode.beam import Beams
-from headwise.decode.driver import eval_mode
 from headwise.decode.generator import Generator, Request
 from headwise.decode.hypothesis import length_penalty
 from headwise.errors import UserError
@@ -24,21 +24,20 @@ from headwise.inspect.svg import visible
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.studio.binary_response import Pack
 from headwise.studio.texts import fitting, reads, remark
-from headwise.tasks.base import get_device
 from headwise.text import BOS, PAD
 from headwise.text.base import Tokeniser
 
 SENT = 300  # logits that a page gets; of the others it gets sums
 TEMPERATURES = tuple(round(0.1 * n, 1) for n in range(1, 21))  # for which it gets them
-WRITERS = ("transduce", "denoise", "language-model")
 GREEDILY = {"beams": 1, "nbest": 1, "temperature": 0, "top_k": 0, "top_p": 1.0}
 
 
 def request_of(loaded: TrainedModel, text: str, **settings: Any) -> Request:
     """The text as the model is to read it, with its own way of decoding and some settings changed."""
-    loaded.check_task(*WRITERS)
+    if not loaded.experiment.task.writes or loaded.experiment.task.reads != "texts":
+        raise UserError(f"this run was trained to {loaded.task.kind}, which writes no texts; name another run")
     model = loaded.model
-    ids = fitting(reads(loaded), text if model.continues else loaded.experiment.data.prefix + text)
+    ids = fitting(reads(loaded), text if model.continues else loaded.experiment.data.prefixed(text))
     if not ids and not model.continues:
         raise UserError("there is no text to read; give one")
     return Request([ids], loaded.decoding(**GREEDILY | settings), get_device(model), loaded.tokenisers.target)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import UserError
-from headwise.inspect.maps import Maps
+from headwise.inference.maps import Maps
 from headwise.inspect.svg import visible
 from headwise.studio.binary_response import Pack
 from headwise.studio.texts import fitting, reads

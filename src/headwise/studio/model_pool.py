@@ -73,7 +73,7 @@ class Desk:
 
 
 def opened(item: Item) -> TrainedModel:
-    from headwise.inference.trained_model import load
+    from headwise.experiment.load import load
 
     try:
         return load(item.path)

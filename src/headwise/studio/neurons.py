@@ -15,7 +15,7 @@ from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.record import kind_of
 from headwise.blocks.stream import RECORDER, LayerPath, Recorder
 from headwise.errors import UserError
-from headwise.inspect.maps import Maps
+from headwise.inference.maps import Maps
 from headwise.inspect.svg import visible
 from headwise.studio.binary_response import Pack
 from headwise.studio.map_cache import collect_maps

@@ -18,8 +18,7 @@ from headwise.inspect.panels import borders
 from headwise.inspect.scene import Scene
 from headwise.inspect.svg import visible
 from headwise.studio.binary_response import Pack
-from headwise.vision.decode import decoding, opened
-from headwise.vision.draw import shown
+from headwise.vision.decode import decoding, opened, shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -104,13 +103,12 @@ def staged(loaded: TrainedModel, content: bytes) -> Scene:
 
 def said(loaded: TrainedModel, image: Image, those: Asked) -> dict[str, Any]:
     """What the model makes of the image: labels with probabilities, what it found, or a sentence."""
-    kind = loaded.task.kind
-    if kind == "classify-images":
-        (probabilities,) = loaded.classify_images([image])
-        best = sorted(probabilities.items(), key=lambda item: -item[1])[:SURE]
-        return {"labels": [[visible(label), round(value, 6)] for label, value in best], "of": len(probabilities)}
-    text = loaded.caption([image])[0] if kind == "caption" else ", ".join(those.names.values())
-    return {"labels": [], "of": 0, "sentence": visible(text)}
+    about = loaded.describe_image(image)
+    best = sorted(about.probabilities.items(), key=lambda item: -item[1])[:SURE]
+    told = {"labels": [[visible(label), round(value, 6)] for label, value in best], "of": len(about.probabilities)}
+    if best:
+        return told
+    return {**told, "sentence": visible(about.sentence or ", ".join(those.names.values()))}
 
 
 def rolled_weights(scene: Scene) -> NDArray[np.floating]:

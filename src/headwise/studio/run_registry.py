@@ -10,9 +10,9 @@ from typing import Any
 
 from headwise.errors import UserError, nearest
 from headwise.runs import Run, find
+from headwise.tasks.tables import TASKS, task_config
 
 LONGEST = 100  # characters of a kind
-PICTURED = ("classify-images", "detect", "caption")  # tasks whose models read images
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,24 @@ class Item:
         """What a list says of it."""
         if self.run is None:
             reads = "images" if (self.path / "preprocessor_config.json").is_file() else "texts"
-            return {"name": self.name, "kind": "folder", "task": "", "model": "", "reads": reads, "ready": True}
+            about = {"name": self.name, "kind": "folder", "task": "", "model": "", "ready": True}
+            return {**about, **declared(""), "reads": reads}
         try:
             config = self.run.config
             task, model = (kind(config.get(key, "")) for key in ("task", "model"))
             told = {"name": self.name, "kind": "run", "task": task, "model": model, "ready": bool(self.run.steps())}
-            return {**told, "reads": "images" if task in PICTURED else "texts"}
+            return {**told, **declared(task)}
         except UserError as error:
             return {"name": self.name, "kind": "run", "task": "", "model": "", "ready": False, "problem": str(error)}
+
+
+def declared(task: str) -> dict[str, Any]:
+    """What pages need to know of a task: what it reads, what it writes, and whether it has targets to follow. Where the
+    task of a folder is not known yet, all of it may be."""
+    if task not in TASKS:
+        return {"reads": "texts", "writes": "" if task else "unknown", "transduces": not task}
+    config = task_config(task)(kind=task)
+    return {"reads": config.reads, "writes": config.writes, "transduces": config.transduces}
 
 
 def kind(part: Any) -> str:

@@ -18,11 +18,12 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from headwise.blocks.heads import Loss
 from headwise.blocks.stream import NO_SIDE, SIDE
-from headwise.config.augment import AdversarialConfig
+from headwise.config.base import Config
 
 Taught = Callable[[Any, Tensor, Tensor], Loss]  # of a model, images (B, C, H, W) in 0..1 and soft labels (B, L)
 
@@ -94,3 +95,19 @@ def unreported() -> Iterator[None]:
         yield
     finally:
         SIDE.reset(token)
+
+
+class AdversarialConfig(Config):
+    """Images made harder by the model's own gradient before it learns from them (HAT: Bai et al. 2022): `steps` looks
+    at each image, the first as it is, each later one at pixels that were moved further against the model."""
+
+    steps: int = Field(1, ge=1)  # 1: images as they are; the paper has 3
+    radius: float = Field(2 / 255, gt=0)  # the max_distance that a pixel moves
+    step: float = Field(1 / 255, gt=0)
+    share: float = Field(2 / 3, gt=0, le=1)  # of the budget; after it, images as they are
+    weight: float = Field(3.0, gt=0)  # of the loss on moved pixels
+    agreement: float = Field(0.01, ge=0)  # how much it counts that what is said of them is what is said of the image
+
+    def looks(self, progress: float) -> int:
+        """How often an image is looked at when this share of the budget is spent."""
+        return self.steps if progress < self.share else 1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.data.collate import PairBatch
-from headwise.data.config import DataConfig, TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.corpora import references
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
@@ -18,22 +19,21 @@ from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.answers import exact_match, overlap
-from headwise.tasks.base import Evaluation, Task, eval_mode, get_device
+from headwise.tasks.base import Evaluation, Task, TaskConfig
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD
+from headwise.text.config import TokeniserConfig
 from headwise.text.paired import BETWEEN
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
 
 
-class Answer(Task):
+class Answer(Task["AnswerConfig"]):
     """Sources are a question and a text with a tab between them, targets are words of the text.
 
     Where the answer stands is found by its tokens, so that every tokeniser will do; a pair whose text does not contain
     them counts for nothing in training.
     """
-
-    kind = "answer"
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
@@ -42,13 +42,13 @@ class Answer(Task):
         return prepare(data, tokeniser.paired())
 
     def build(self, model: Any) -> nn.Module:
-        return model.build(self.tokenisers.source.size, 0, self.kind)
+        return model.build(self.tokenisers.source.size, 0, self.config.shape)
 
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric("f1", lower=False)
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
         return model(batch.source, labels=spans(batch.source, batch.target_out), label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -75,7 +75,7 @@ class Answer(Task):
         found = [""] * len(sources)
         device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(sources)]
-        with eval_mode(model):
+        with inference_mode(model):
             for numbers, ids in batches(rows, tokens):
                 for number, (first, last) in zip(numbers, best(model(ids.to(device)), longest).tolist(), strict=True):
                     found[number] = self.tokenisers.target.decode(rows[number][first : last + 1]).strip()
@@ -105,3 +105,11 @@ def best(logits: Tensor, longest: int) -> Tensor:
     allowed = torch.ones_like(pairs[0], dtype=torch.bool).triu().tril(longest - 1)
     flat = pairs.masked_fill(~allowed, -torch.inf).flatten(1).argmax(1)
     return torch.stack((flat // logits.shape[1], flat % logits.shape[1]), dim=1)
+
+
+class AnswerConfig(TaskConfig):
+    """Learn where in a text the answer to a question stands."""
+
+    task_class = Answer
+    command = "answer"
+    kind: Literal["answer"] = "answer"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Any, ClassVar, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -18,20 +16,23 @@ from headwise.blocks.attention.hard import HardAttention, others, reinforce_loss
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.config.base import Config
-from headwise.config.model import ModelConfig
 from headwise.data.batches import Batches
 from headwise.data.collate import PairBatch, collate
-from headwise.data.config import TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.decode.driver import eval_mode as unmoved
 from headwise.evaluate.score import Score
+from headwise.models.config import ModelConfig
 from headwise.text import PAD
+from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
+
+if TYPE_CHECKING:
+    from headwise.data.sniff import Facts
 
 
 class PairData:
@@ -53,6 +54,14 @@ class PairData:
 
     def batch(self, numbers: np.ndarray) -> PairBatch:
         return collate(self.examples, numbers)
+
+
+@dataclass(frozen=True)
+class ImageDescription:
+    """What a model says of an image: the probability of each label, or a sentence; nothing where it says neither."""
+
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,25 +91,70 @@ class Sample(NamedTuple):
         return {name: text[:most] + "…" * (len(text) > most) for name, text in self._asdict().items()}
 
 
-class Task(ABC):
+class TaskConfig(Config):
+    """The `[task]` table of an experiment: a `kind`, settings of its own, and the declaration of the task: all that
+    commands, studio, fine-tuning and auto-fit need to know of it, so that a new task changes none of them."""
+
+    kind: str
+    task_class: ClassVar[type[Task[Any]]]  # what the config builds
+    needs: ClassVar[str] = ""  # the kind of model that it is learnt by; empty: one of its own kind
+    reads: ClassVar[Literal["texts", "images"]] = "texts"  # the kind of data that it is learnt from
+    unpaired: ClassVar[bool] = False  # learnt from texts alone, which have no sources
+    one_to_one: ClassVar[bool] = False  # a target has one word for each word of its source
+    labelled: ClassVar[bool] = False  # targets are labels, which come from the data and not from a pretrained model
+    confusion: ClassVar[bool] = False  # an evaluation counts which label was taken for which
+    writes: ClassVar[Literal["", "target", "continuation"]] = ""  # what its model generates token by token
+    command: ClassVar[str] = ""  # `headwise COMMAND RUN` uses its runs; empty: none does
+
+    @property
+    def shape(self) -> str:
+        """What a model must be able to do, of `ModelConfig.tasks`."""
+        return self.needs or self.kind
+
+    @property
+    def transduces(self) -> bool:
+        """Whether it turns source texts into target texts."""
+        return self.writes == "target" and self.reads == "texts" and not self.unpaired
+
+    @classmethod
+    def suits(cls, facts: Facts) -> bool:
+        """Whether `headwise fit` chooses it for such pairs."""
+        return False
+
+    def for_model(self, model: ModelConfig) -> Self:
+        """The same with what it leaves to the model filled in."""
+        return self
+
+    def build(self, tokenisers: Tokenisers, label_smoothing: float = 0.0) -> Task[Any]:
+        """The task for these vocabularies."""
+        return self.task_class(self, tokenisers, label_smoothing)
+
+
+Settings = TypeVar("Settings", bound=TaskConfig)
+
+
+class Task(ABC, Generic[Settings]):
     """Knows data and scores, not what kind of model learns them. What its data, examples and pairs are is its own
     matter: pairs of texts, or images."""
 
-    kind: ClassVar[str]
+    config: Settings
 
-    def __init__(self, config: Config, tokenisers: Tokenisers, label_smoothing: float = 0.0):
-        self.config: Any = config
-        self.tokenisers, self.label_smoothing = tokenisers, label_smoothing
+    def __init__(self, config: Settings, tokenisers: Tokenisers, label_smoothing: float = 0.0):
+        self.config, self.tokenisers, self.label_smoothing = config, tokenisers, label_smoothing
+
+    @property
+    def kind(self) -> str:
+        return self.config.kind
 
     @classmethod
-    def prepare(cls, data: Any, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         """Read and tokenise the data; tokenisers that exist already are kept."""
         return prepare(data, tokeniser)
 
     def build(self, model: ModelConfig) -> nn.Module:
         """The model for this task and these vocabularies."""
         outputs = 0 if self.tokenisers.shared else self.tokenisers.target.size
-        return model.build(self.tokenisers.source.size, outputs, self.kind)
+        return model.build(self.tokenisers.source.size, outputs, self.config.shape)
 
     def data(self, examples: Any, seed: int, config: TrainConfig) -> Any:
         """Batches for the training loop."""
@@ -117,7 +171,7 @@ class Task(ABC):
         """Channels, rows and columns of what it reads, where that is images."""
         return ()
 
-    def held_out(self, data: Any) -> Any:
+    def held_out(self, data: DataConfig) -> Any:
         """The data's test part, or their validation part where there is none."""
         corpus = load_corpus(data)
         return list(corpus.test or corpus.valid)
@@ -131,8 +185,21 @@ class Task(ABC):
     def checkpoint_metric(self) -> Metric:
         """The score that decides which checkpoint is best."""
 
+    @property
+    def teacher_run(self) -> str:
+        """The run or folder of the teacher whose outputs count in the loss; empty where there is none."""
+        return ""
+
+    def set_teacher(self, task: Task[Any], model: nn.Module) -> None:
+        """Give it the model that `teacher_run` names, with that model's own task."""
+        raise TypeError(f"{self.kind} learns without a teacher")
+
+    def init_state(self, model: nn.Module) -> LossState:
+        """What its losses depend on beside model and batch, before the first step."""
+        return LossState()
+
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Any) -> Loss:
+    def loss(self, model: nn.Module, batch: Any, state: LossState) -> Loss:
         """Sums over the tokens of a batch."""
 
     @abstractmethod
@@ -145,6 +212,10 @@ class Task(ABC):
         return [
             Sample(*each) for each in zip(made.sources, made.outputs, map(" / ".join, made.references), strict=True)
         ]
+
+    def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
+        """What a model that reads images says of one (1, C, H, W) of bytes."""
+        return ImageDescription()
 
     def max_context(self, model: nn.Module) -> int:
         """How many tokens a model has in sight while it goes on with a text; 0: all."""
@@ -160,21 +231,6 @@ def first(pairs: Any, count: int) -> Any:
     return pairs.take(range(min(count, len(pairs)))) if hasattr(pairs, "take") else list(islice(pairs, count))
 
 
-def get_device(model: Any) -> torch.device:
-    """Where a model's weights are; engines without weights in torch run on the CPU."""
-    if isinstance(model, nn.Module):
-        for tensor in chain(model.parameters(), model.buffers()):
-            return tensor.device
-    return torch.device("cpu")
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards the model is as it was."""
-    with unmoved(model), torch.inference_mode():
-        yield
-
-
 def per_token(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """The negative log-likelihood of each label, (B, T); 0 where the label is the padding."""
     flat, given = logits.flatten(0, 1).float(), labels.flatten()  # (B, T, V) -> (B * T, V)
@@ -182,9 +238,22 @@ def per_token(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> T
     return each.view_as(labels)
 
 
-def learn(model: nn.Module, *inputs: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
+@dataclass
+class GenerationState(LossState):
+    """Whether a model that writes makes hard choices; decided once, as a walk over all modules takes its time."""
+
+    reinforce: bool = False
+
+    @classmethod
+    def of(cls, model: nn.Module) -> GenerationState:
+        return cls(reinforce=any(isinstance(module, HardAttention) for module in model.modules()))
+
+
+def generation_loss(
+    model: nn.Module, *inputs: Tensor, labels: Tensor, label_smoothing: float, state: LossState
+) -> Loss:
     """The model's loss. Where it makes hard choices, with REINFORCE's gradient for them (blocks/attention/hard.py)."""
-    if not (model.training and any(isinstance(module, HardAttention) for module in model.modules())):
+    if not (model.training and isinstance(state, GenerationState) and state.reinforce):
         return model(*inputs, labels=labels, label_smoothing=label_smoothing)
     with collect("hard") as side:
         logits = model(*inputs)

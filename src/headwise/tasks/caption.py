@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device
 from headwise.blocks.heads import Loss
 from headwise.data.collate import PairBatch
-from headwise.data.config import TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
@@ -23,14 +24,15 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.score import Score
-from headwise.tasks.base import PairData, get_device
-from headwise.tasks.classify_images import Augment, held_out, prepared
-from headwise.tasks.transduce import Transduce
+from headwise.tasks.base import ImageDescription, PairData
+from headwise.tasks.classify_images import Augment, InPlace, held_out, prepared
+from headwise.tasks.transduce import Transduce, TransduceConfig
 from headwise.text.base import Tokeniser
+from headwise.text.config import TokeniserConfig
 from headwise.text.normalise import PLAIN
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
-from headwise.vision.config import ImagesConfig
+from headwise.train.state import LossState
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
 
@@ -62,10 +64,10 @@ class CaptionData(PairData):
 class Caption(Transduce):
     """Images and sentences about them, any of which is right."""
 
-    kind = "caption"
+    config: CaptionConfig
 
     @classmethod
-    def prepare(cls, data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         found = prepared(data, tokeniser, words)
         return replace(found, valid_pairs=pairs_of(found.valid), test_pairs=pairs_of(found.test_pairs))
 
@@ -80,7 +82,7 @@ class Caption(Transduce):
 
     def build(self, model: Any) -> nn.Module:
         sized = model.with_image_size(self.pixels.height, self.pixels.width, self.pixels.channels)
-        built: nn.Module = sized.build(0, self.tokenisers.target.size, self.kind)
+        built: nn.Module = sized.build(0, self.tokenisers.target.size, self.config.shape)
         return built
 
     def data(self, examples: Images, seed: int, config: TrainConfig) -> CaptionData:
@@ -90,18 +92,18 @@ class Caption(Transduce):
         """Their captions; a source is an image, which has no tokens."""
         return Examples.of(((), ids) for ids in self.tokenisers.target.encode_batch(images.targets))
 
-    def held_out(self, data: ImagesConfig) -> list[Pair]:
+    def held_out(self, data: DataConfig) -> list[Pair]:
         return pairs_of(held_out(data, self.pixels))
 
     @cached_property
     def augmentations(self) -> list[Augment]:
         return [config.build() for config in self.config.augment]
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
         images = self.pixels.scaled(batch.source)
         for augment in self.augmentations if model.training else ():
             images, _ = augment(images, images.new_zeros(len(images), 0))
-        return super().loss(model, replace(batch, source=self.pixels.normalised(images)))
+        return super().loss(model, replace(batch, source=self.pixels.normalised(images)), state)
 
     def examples(self, pairs: Sequence[Any]) -> Images:
         pictures, captions = zip(*pairs, strict=True)
@@ -112,6 +114,9 @@ class Caption(Transduce):
 
     def outputs(self, model: Any, sources: Sequence[Any], config: DecodeConfig) -> list[str]:
         return self.captions(model, np.stack([picture.pixels for picture in sources]), config)
+
+    def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
+        return ImageDescription(sentence=self.captions(model, image, config)[0])
 
     def captions(self, model: Any, images: np.ndarray | Tensor, config: DecodeConfig) -> list[str]:
         """A sentence for each image (N, C, H, W) of bytes."""
@@ -141,3 +146,15 @@ def pairs_of(images: Images) -> list[Pair]:
     """Each image with its caption, as sources and targets."""
     rows = zip(images.names, images.pixels, images.targets, strict=True)
     return [(Picture(name, pixels), caption) for name, pixels, caption in rows]
+
+
+class CaptionConfig(TransduceConfig):
+    """Learn a sentence for each image. It is scored as other texts are, and by how many are right to the word."""
+
+    task_class = Caption
+    command = "caption"
+    reads = "images"
+    kind: Literal["caption"] = "caption"  # type: ignore[assignment]
+    score: Literal["bleu", "ser", "wer", "rouge"] = "bleu"
+    prefix_lm: Literal[False] = False  # an image is no part of a text
+    augment: InPlace = ()

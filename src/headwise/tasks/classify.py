@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.data.collate import PairBatch
-from headwise.data.config import DataConfig, LabelsConfig, TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
@@ -18,12 +19,13 @@ from headwise.errors import UserError, nearest
 from headwise.evaluate.agreement import f1_of, matthews
 from headwise.evaluate.labels import Labels, accuracy_by_text, confusion, macro_f1
 from headwise.evaluate.score import Score
-from headwise.tasks.base import Evaluation, Task, eval_mode, get_device
+from headwise.tasks.base import Evaluation, Task, TaskConfig
 from headwise.tasks.tag import batches
 from headwise.text import EOS, UNK
+from headwise.text.config import LabelsConfig, TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
 
 Scorer = Callable[[Labels, Labels, int], Score]  # outputs, references, resamples
 
@@ -53,10 +55,8 @@ SCORES: dict[str, Scorer] = {
 }
 
 
-class Classify(Task):
+class Classify(Task["ClassifyConfig"]):
     """Texts and their labels."""
-
-    kind = "classify"
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
@@ -74,13 +74,13 @@ class Classify(Task):
 
     def _check_single(self, done: str) -> None:
         """Refuse a model that gives each label a probability of its own, where a text has exactly one label."""
-        if getattr(self.config, "function", "softmax") != "softmax":
+        if self.config.function != "softmax":
             raise UserError(
                 f"task.function: labels that do not exclude each other cannot be {done} here, where each text has one; "
                 "`classify` gives their probabilities"
             )
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
         return model(batch.source, labels=batch.target_out[:, 0], label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -109,7 +109,7 @@ class Classify(Task):
         found: list[dict[str, float]] = [{} for _ in texts]
         device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
-        with eval_mode(model):
+        with inference_mode(model):
             for numbers, ids in batches(rows, tokens):
                 logits = model(ids.to(device))[:, UNK + 1 :].float()  # special tokens are no labels
                 probabilities = logits.sigmoid() if self.config.function == "sigmoid" else logits.softmax(-1)
@@ -120,3 +120,18 @@ class Classify(Task):
 
 def best(found: dict[str, float]) -> str:
     return max(found, key=found.__getitem__)
+
+
+class ClassifyConfig(TaskConfig):
+    """Learn a label for each text, or for each two. `scores` says what is told of it; the first one chooses the best
+    checkpoint, `f1-of` is F1 of one label: f1-of:1."""
+
+    task_class = Classify
+    labelled = True
+    confusion = True
+    command = "classify"
+    kind: Literal["classify"] = "classify"
+    scores: tuple[str, ...] = ("accuracy", "f1")
+    # From logits to probabilities. sigmoid: each label by itself, so that a text has any number of them (multi-label);
+    # only models from elsewhere have it.
+    function: Literal["softmax", "sigmoid"] = "softmax"

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
-from headwise.data.config import TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.labels import confusion
-from headwise.tasks.adversarial import hardened
-from headwise.tasks.base import Evaluation, Task, eval_mode, get_device
+from headwise.tasks.adversarial import AdversarialConfig, hardened
+from headwise.tasks.base import Evaluation, ImageDescription, Settings, Task, TaskConfig
 from headwise.tasks.classify import best, scorer
 from headwise.tasks.distillation import Distillation, Teacher
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
+from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.train.config import TrainConfig
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
+from headwise.vision.augment.tables import AnyAugmentation
 from headwise.vision.batches import ImageBatch, ImageData
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
@@ -37,15 +41,8 @@ Augment = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 AT_ONCE = 256  # images that are looked at together in evaluation
 
 
-class ClassifyImages(Task):
-    """Images and their labels."""
-
-    kind = "classify-images"
-    progress = 0.0  # how much of the budget is spent; the loop keeps it
-
-    @classmethod
-    def prepare(cls, data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
-        return prepared(data, tokeniser, labels)
+class LabelledImages(Task[Settings]):
+    """What tasks share whose labels, of images or of what is in them, are classes."""
 
     @property
     def pixels(self) -> Pixels:
@@ -67,20 +64,10 @@ class ClassifyImages(Task):
     def build(self, model: Any) -> nn.Module:
         pixels = self.pixels
         return model.with_image_size(pixels.height, pixels.width, pixels.channels).build(
-            0, len(self.classes), self.kind
+            0, len(self.classes), self.config.shape
         )
 
-    def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
-        if self.config.teacher:
-            _ = self.distillation  # now, so that a teacher that does not fit is told before a run is begun
-        labels = self.numbers(examples.targets)
-        return ImageData(examples, lambda n: labels[torch.from_numpy(n)], seed, config.batch_size or 128, self.repeats)
-
-    @property
-    def repeats(self) -> int:
-        return self.config.repeats
-
-    def held_out(self, data: ImagesConfig) -> Images:
+    def held_out(self, data: DataConfig) -> Images:
         return held_out(data, self.pixels)
 
     def numbers(self, labels: Sequence[str]) -> Tensor:
@@ -90,32 +77,50 @@ class ClassifyImages(Task):
             raise UserError(f"data: the label '{strange[0]}' is none of those that were learnt: {', '.join(known)}")
         return torch.tensor([known[label] for label in labels])
 
+
+class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
+    """Images and their labels."""
+
+    distillation: Distillation | None = None  # where it has a teacher
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        return prepared(data, tokeniser, labels)
+
+    def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
+        labels, repeats = self.numbers(examples.targets), self.config.repeats
+        return ImageData(examples, lambda n: labels[torch.from_numpy(n)], seed, config.batch_size or 128, repeats)
+
     @cached_property
     def augmentations(self) -> list[Augment]:
         return [config.build() for config in self.config.augment]
 
-    @cached_property
-    def distillation(self) -> Distillation:
+    @property
+    def teacher_run(self) -> str:
+        return self.config.teacher
+
+    def set_teacher(self, task: Task[Any], model: nn.Module) -> None:
+        assert isinstance(task, ClassifyImages)
+        teacher = Teacher(model, task.pixels, task.classes, self.classes, self.pixels.channels)
         config = self.config
-        teacher = Teacher(config.teacher, self.classes, self.pixels.channels)
-        return Distillation(teacher, config.distillation, config.temperature, config.distillation_weight)
+        self.distillation = Distillation(teacher, config.distillation, config.temperature, config.distillation_weight)
 
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric(self.config.scores[0], lower=False)
 
-    def loss(self, model: Any, batch: ImageBatch) -> Loss:
+    def loss(self, model: Any, batch: ImageBatch, state: LossState) -> Loss:
         images, targets = self.pixels.scaled(batch.images), F.one_hot(batch.targets, len(self.classes)).float()
         for augment in self.augmentations if model.training else ():
             images, targets = augment(images, targets)
-        looks = self.config.adversarial.looks(self.progress) if model.training else 1
+        looks = self.config.adversarial.looks(state.progress) if model.training else 1
         return hardened(self.taught, model, images, targets, self.config.adversarial, looks)
 
     def taught(self, model: Any, images: Tensor, targets: Tensor) -> Loss:
         """The loss of images (B, C, H, W) in 0..1 and how much they are of each class, (B, L)."""
         voices = model.head_logits(self.pixels.normalised(images))
         losses = [cross_entropy(logits, targets, self.label_smoothing) for logits in voices]
-        rows = self.distillation(voices, losses, images) if self.config.teacher else torch.stack(losses).mean(0)
+        rows = self.distillation(voices, losses, images) if self.distillation else torch.stack(losses).mean(0)
         nll = cross_entropy(model.ensemble(voices).detach(), targets).sum()
         return Loss(rows.sum(), nll, torch.tensor(len(images), device=images.device))
 
@@ -132,11 +137,14 @@ class ClassifyImages(Task):
         scores = [scorer(name)(outputs, references, 1000) for name in self.config.scores]
         return Evaluation(list(pairs.names), [label for (label,) in outputs], references, scores, names, counts)
 
+    def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
+        return ImageDescription(self.probabilities(model, image)[0])
+
     def probabilities(self, model: Any, images: np.ndarray | Tensor) -> list[dict[str, float]]:
         """The probability of each label, for each image (N, C, H, W) of bytes."""
         device = get_device(model)
         found: list[dict[str, float]] = []
-        with eval_mode(model):
+        with inference_mode(model):
             for part in batches(images):
                 logits = model(self.pixels.normalised(part.to(device)))
                 found += [dict(zip(self.classes, row, strict=True)) for row in logits.float().softmax(-1).tolist()]
@@ -144,10 +152,11 @@ class ClassifyImages(Task):
 
 
 def prepared(
-    data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers, outputs: Callable[[Sequence[Any], Any], Tokeniser]
+    data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, outputs: Callable[[Sequence[Any], Any], Tokeniser]
 ) -> Prepared:
     """Decoded images, and what a run knows already: the size of its pixels, unless `data.size` says another, their
     scale, and its outputs; else `outputs` learns those from the targets and the config."""
+    assert isinstance(data, ImagesConfig)
     known = tokeniser if isinstance(tokeniser, Tokenisers) else None
     pixels = known.source if known is not None and isinstance(known.source, Pixels) else None
     corpus = load_images(for_pixels(data, pixels))
@@ -180,8 +189,9 @@ def for_pixels(data: ImagesConfig, pixels: Pixels | None) -> ImagesConfig:
     return data.changed(size=data.size or (pixels.height, pixels.width), channels=data.channels or pixels.channels)
 
 
-def held_out(data: ImagesConfig, pixels: Pixels) -> Images:
+def held_out(data: DataConfig, pixels: Pixels) -> Images:
     """The test part of what a model reads, or its validation part where there is none."""
+    assert isinstance(data, ImagesConfig)
     corpus = load_images(for_pixels(data, pixels))
     return corpus.test if len(corpus.test) else corpus.valid
 
@@ -195,3 +205,37 @@ def measured(images: Images, data: ImagesConfig, pixels: Pixels | None) -> Pixel
     if len(scale[0]) != found.channels:
         raise UserError(f"data.mean: has {len(scale[0])} channels and the images have {found.channels}")
     return Pixels(found.height, found.width, found.channels, *scale)
+
+
+class ClassifyImagesConfig(TaskConfig):
+    """Learn a label for each image. `augment` changes images in training, in this order. A `teacher` is a run that was
+    trained before; what it says counts beside the labels (Touvron et al. 2021)."""
+
+    task_class = ClassifyImages
+    labelled = True
+    confusion = True
+    command = "classify"
+    reads = "images"
+    kind: Literal["classify-images"] = "classify-images"
+    scores: tuple[str, ...] = ("accuracy",)
+    augment: tuple[AnyAugmentation, ...] = ()
+    adversarial: AdversarialConfig = AdversarialConfig()
+    repeats: int = Field(1, ge=1)  # how often an epoch has an image; as many images as before (Berman et al. 2019)
+    teacher: str = ""  # RUN, RUN@step-N or a Hugging Face folder
+    distillation: Literal["hard", "soft"] = "hard"  # learn the teacher's labels, or its probabilities
+    temperature: float = Field(3.0, gt=0)  # of the probabilities
+    # of the teacher in the loss; 0: a half if hard, a tenth if soft
+    distillation_weight: float = Field(0.0, ge=0, lt=1)
+
+
+def _in_place(augment: tuple[Any, ...]) -> tuple[Any, ...]:
+    for each in augment:
+        if each.kind not in IN_PLACE:
+            raise ValueError(f"'{each.kind}' would not leave everything in its place; use {' or '.join(IN_PLACE)}")
+    return augment
+
+
+IN_PLACE = ("colour", "grey")
+
+
+InPlace = Annotated[tuple[AnyAugmentation, ...], AfterValidator(_in_place)]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 from torch import nn
 
+from headwise.blocks.evaluation import get_device
 from headwise.blocks.heads import Loss
-from headwise.config.model import ModelConfig
 from headwise.data.collate import PairBatch
-from headwise.data.config import DataConfig, TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
@@ -22,19 +23,19 @@ from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import perplexity
-from headwise.tasks.base import Evaluation, PairData, Sample, Task, first, get_device, learn
+from headwise.models.config import ModelConfig
+from headwise.tasks.base import Evaluation, GenerationState, PairData, Sample, Task, TaskConfig, first, generation_loss
 from headwise.tasks.language_model import LanguageModelTask, beginnings
 from headwise.tasks.mask_filling import MASK, FilledMask, fill_masks, masked_ids
 from headwise.tasks.transduce import AT_ONCE, likelihoods
+from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
 
 
-class Denoise(Task):
+class Denoise(Task["DenoiseConfig"]):
     """Texts on the target side, as for a language model. The last rows of the vocabulary are the sentinels."""
-
-    kind = "denoise"
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
@@ -67,9 +68,13 @@ class Denoise(Task):
     def checkpoint_metric(self) -> Metric:
         return Metric("nll", lower=True)
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        return learn(
-            model, batch.source, batch.target_in, labels=batch.target_out, label_smoothing=self.label_smoothing
+    def init_state(self, model: nn.Module) -> LossState:
+        return GenerationState.of(model)
+
+    def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
+        smoothing = self.label_smoothing
+        return generation_loss(
+            model, batch.source, batch.target_in, labels=batch.target_out, label_smoothing=smoothing, state=state
         )
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -116,3 +121,17 @@ class Denoise(Task):
             span = self.tokenisers.target.decode(spans(each.ids, self.vocab).get(sentinel, []))
             ways[span] = ways.get(span, 0.0) + exp(each.log_prob)
         return sorted((FilledMask(*way) for way in ways.items()), key=lambda way: -way.probability)
+
+
+class DenoiseConfig(TaskConfig):
+    """Learn to write what is missing in a text, by an encoder and a decoder."""
+
+    task_class = Denoise
+    writes = "target"
+    command = "fill-mask"
+    needs = "transduce"
+    unpaired = True
+    kind: Literal["denoise"] = "denoise"
+    context: int = Field(512, ge=4)  # tokens that are read at once, the end mark included; longer texts are cut
+    noise_density: float = Field(0.15, gt=0, lt=1)  # of the tokens, missing
+    mean_span: float = Field(3.0, ge=1)  # tokens that are missing in a row, in the mean

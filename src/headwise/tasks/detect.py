@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect, record
-from headwise.data.config import TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
-from headwise.evaluate.precision import Found, precisions
-from headwise.tasks.base import Evaluation, eval_mode, get_device
-from headwise.tasks.classify_images import ClassifyImages, batches, prepared
+from headwise.evaluate.precision import precisions
+from headwise.tasks.base import Evaluation, TaskConfig
+from headwise.tasks.classify_images import Augment, InPlace, LabelledImages, batches, prepared
 from headwise.tasks.detection_loss import Objects, detection_loss
+from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
 from headwise.train.config import TrainConfig
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
 from headwise.utils.extras import needed_for
 from headwise.vision.batches import ImageBatch, ImageData
-from headwise.vision.boxes import Boxes, to_corners
-from headwise.vision.config import ImagesConfig
+from headwise.vision.boxes import Boxes, Found, to_corners
 from headwise.vision.decode import window
 from headwise.vision.images import Images
 
@@ -39,13 +42,11 @@ AT_ONCE = 32  # images that are looked at together
 SURE = 0.5  # what is told as found, where one has to decide
 
 
-class Detect(ClassifyImages):
+class Detect(LabelledImages["DetectConfig"]):
     """Images and the boxes of what is in them."""
 
-    kind = "detect"
-
     @classmethod
-    def prepare(cls, data: ImagesConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         return prepared(data, tokeniser, classes)
 
     def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
@@ -60,11 +61,15 @@ class Detect(ClassifyImages):
 
         return ImageData(examples, objects, seed, config.batch_size or AT_ONCE)
 
+    @cached_property
+    def augmentations(self) -> list[Augment]:
+        return [config.build() for config in self.config.augment]
+
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric("ap", lower=False)
 
-    def loss(self, model: Any, batch: ImageBatch) -> Loss:
+    def loss(self, model: Any, batch: ImageBatch, state: LossState) -> Loss:
         images, objects = self.pixels.scaled(batch.images), batch.targets
         if model.training:
             images, objects = flipped(images, objects, self.config.flip)
@@ -86,7 +91,7 @@ class Detect(ClassifyImages):
         """What each slot of the model says of each image (N, C, H, W) of bytes, the surest first."""
         device, every = get_device(model), list[Found]()
         size = torch.tensor([self.pixels.width, self.pixels.height] * 2, device=device)
-        with eval_mode(model):
+        with inference_mode(model):
             for part in batches(images, AT_ONCE):
                 detections = model(self.pixels.normalised(part.to(device)))
                 scores, numbers = detections.best()  # 2 x (B, Q)
@@ -114,7 +119,7 @@ class Detect(ClassifyImages):
 
     def attention(self, model: Any, image: Tensor) -> np.ndarray:
         """Where each slot looks in one image (C, H, W) of bytes: the last layer's mean over its heads, (Q, h, w)."""
-        with eval_mode(model), record() as maps, collect("layer") as side:
+        with inference_mode(model), record() as maps, collect("layer") as side:
             model(self.pixels.normalised(image[None].to(get_device(model))))
         grid = [stream.grid for stream in side.all("layer") if stream.grid][-1]  # slots stand on none
         weights = np.nanmean(maps.by_kind()["cross"][-1], axis=0)  # (layers, H, Q, T) -> (Q, T)
@@ -152,3 +157,16 @@ def describe_boxes(boxes: Boxes | Found) -> str:
     """
     rows: Iterable[tuple[str, np.ndarray]] = zip(boxes.labels, boxes.corners, strict=True)
     return "; ".join(f"{label} {' '.join(f'{side:.1f}' for side in corners)}" for label, corners in rows)
+
+
+class DetectConfig(TaskConfig):
+    """Learn what is in each image, and where: a box and a label for each object."""
+
+    task_class = Detect
+    labelled = True
+    command = "detect"
+    reads = "images"
+    kind: Literal["detect"] = "detect"
+    flip: float = Field(0.0, ge=0, le=1)  # how probable it is that an image and its boxes are mirrored in training
+    augment: InPlace = ()
+    sides: tuple[float, float] = (32.0, 96.0)  # roots of areas, in pixels, from which boxes are medium and large

@@ -18,10 +18,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.errors import UserError
-from headwise.tuning.config import folder_of
 from headwise.vision.pixels import Pixels
 
 Distance = Callable[[Tensor, Tensor, float], Tensor]
@@ -44,23 +43,16 @@ KINDS: dict[str, tuple[Distance, float]] = {"hard": (hard, 0.5), "soft": (soft, 
 class Teacher:
     """A trained model that sees what a student sees, never learns and is no part of the student's run."""
 
-    def __init__(self, run: str, classes: Sequence[str], channels: int):
-        from headwise.inference.trained_model import load
-
-        path, which = folder_of(run)
-        try:
-            loaded = load(path, which=which)
-            task = loaded.check_task("classify-images")
-        except UserError as error:
-            raise UserError(f"task.teacher: {error}") from None
-        if set(task.classes) != set(classes):
-            strange = ", ".join(sorted(set(task.classes) ^ set(classes)))
-            raise UserError(f"task.teacher: {run} and the data do not share the classes {strange}; name another run")
-        self.pixels: Pixels = task.pixels
-        if (own := self.pixels.channels) != channels:
-            raise UserError(f"task.teacher: {run} reads images of {own} channels; set data.channels = {own}")
-        self.model = loaded.model.requires_grad_(False)
-        self.order = [task.classes.index(label) for label in classes]
+    def __init__(self, model: nn.Module, pixels: Pixels, known: Sequence[str], classes: Sequence[str], channels: int):
+        """`pixels` and the classes `known` are the teacher's; `classes` and `channels` the student's."""
+        if set(known) != set(classes):
+            strange = ", ".join(sorted(set(known) ^ set(classes)))
+            raise UserError(f"task.teacher: it and the data do not share the classes {strange}; name another run")
+        if (own := pixels.channels) != channels:
+            raise UserError(f"task.teacher: it reads images of {own} channels; set data.channels = {own}")
+        self.pixels = pixels
+        self.model = model.requires_grad_(False)
+        self.order = [known.index(label) for label in classes]
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import nn
 
 from headwise.blocks.heads import Loss
-from headwise.data.config import DataConfig, TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
@@ -17,18 +17,17 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.score import Score
-from headwise.tasks.base import Evaluation, Task
+from headwise.tasks.base import Evaluation, Task, TaskConfig
 from headwise.tasks.language_model import LanguageModelTask
+from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
 
 OTHERS = 99  # random words that a held-out context competes with
 
 
-class Embed(Task):
+class Embed(Task["EmbedConfig"]):
     """Texts on the target side, as for a language model. Held-out words should prefer what stood near them."""
-
-    kind = "embed"
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
@@ -41,7 +40,7 @@ class Embed(Task):
     def checkpoint_metric(self) -> Metric:
         return Metric("accuracy", lower=False)
 
-    def loss(self, model: nn.Module, batch: Any) -> Loss:
+    def loss(self, model: nn.Module, batch: Any, state: LossState) -> Loss:
         raise TypeError("word vectors are learnt by the model's own `fit`, not by batches")
 
     def validate(self, model: Any, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -76,3 +75,12 @@ def contest(model: Any, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     if not counts.sum():
         raise UserError("the held-out text has no two known words near each other; give more text to validate on")
     return wins, counts
+
+
+class EmbedConfig(TaskConfig):
+    """Learn a vector for each word."""
+
+    task_class = Embed
+    command = "embed"
+    unpaired = True
+    kind: Literal["embed"] = "embed"

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from torch import nn
 
 from headwise.blocks.heads import Loss, Pooler
 from headwise.blocks.pool import Pool
-from headwise.data.config import DataConfig, TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.models.text_classifier import TextEncoder
-from headwise.tasks.base import Evaluation, Task
+from headwise.tasks.base import Evaluation, Task, TaskConfig
+from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
 
 
 def nothing_to_learn() -> NoReturn:
@@ -28,8 +29,8 @@ def nothing_to_learn() -> NoReturn:
     )
 
 
-class Encode(Task):
-    kind = "encode"
+class Encode(Task[TaskConfig]):
+    """An encoder of texts, of which nothing is asked but their vectors."""
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
@@ -39,7 +40,7 @@ class Encode(Task):
     def checkpoint_metric(self) -> Metric:
         nothing_to_learn()
 
-    def loss(self, model: nn.Module, batch: Any) -> Loss:
+    def loss(self, model: nn.Module, batch: Any, state: LossState) -> Loss:
         nothing_to_learn()
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -54,9 +55,7 @@ class Encode(Task):
 class EncodeImages(Encode):
     """The same of an encoder that reads images: a vector for each, by the model's `pool`."""
 
-    kind = "encode-images"
-
-    def held_out(self, data: Any) -> Any:
+    def held_out(self, data: DataConfig) -> Any:
         nothing_to_learn()
 
     def build(self, model: Any) -> TextEncoder:
@@ -65,3 +64,21 @@ class EncodeImages(Encode):
         pooler = own.pooling == "pooler"
         pool = nn.Sequential(Pool("first"), Pooler(own.outer)) if pooler else Pool(own.pooling)
         return TextEncoder(own.encoder(), pool)
+
+
+class EncodeConfig(TaskConfig):
+    """Read texts, by an encoder that comes from elsewhere; nothing is learnt."""
+
+    task_class = Encode
+    command = "embed"
+    kind: Literal["encode"] = "encode"
+
+
+class EncodeImagesConfig(TaskConfig):
+    """Read images, by an encoder that comes from elsewhere; nothing is learnt."""
+
+    task_class = EncodeImages
+    command = "inspect"
+    needs = "classify-images"
+    reads = "images"
+    kind: Literal["encode-images"] = "encode-images"

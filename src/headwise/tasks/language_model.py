@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.blocks.mixers.recurrent import Recurrent
 from headwise.blocks.segment_memory import SegmentMemory
-from headwise.config.model import ModelConfig
 from headwise.data.blocks import Blocks, TextBatch
-from headwise.data.config import DataConfig, TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.packing import Packed
 from headwise.data.prepare import Prepared, prepare
@@ -23,12 +24,14 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
+from headwise.models.config import ModelConfig
 from headwise.ngram.backoff import Backoff
-from headwise.tasks.base import Evaluation, Sample, Task, eval_mode, first, get_device, per_token
+from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first, per_token
 from headwise.text import PAD
+from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
 
 OPENING = 24  # tokens of a text that a sample goes on with
 FOLLOWING = 72  # tokens of a sample
@@ -36,11 +39,8 @@ LONG = 2000  # characters that hold these tokens
 UNLIMITED = 2**62  # tokens: documents are cut into blocks, not left out
 
 
-class LanguageModelTask(Task):
+class LanguageModelTask(Task["LanguageModelConfig"]):
     """Texts on the target side; there is no source."""
-
-    kind = "language-model"
-    carried: Mapping[str, Tensor] = {}  # what a model that recalls takes from batch to batch
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
@@ -67,15 +67,15 @@ class LanguageModelTask(Task):
     def checkpoint_metric(self) -> Metric:
         return Metric("nll", lower=True)
 
-    def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: TextBatch, state: LossState) -> Loss:
         given: dict[str, Any] = {"labels": batch.labels, "label_smoothing": self.label_smoothing}
         if batch.segment is not None:
             given |= {"segment": batch.segment, "pos": batch.pos}
         if batch.fresh is None or not recall_of(model):
             return model(batch.ids, **given)
-        carried = SegmentMemory(recall_of(model), self.carried, batch.fresh)
+        carried = SegmentMemory(recall_of(model), state.carried, batch.fresh)
         loss = model(batch.ids, carried=carried, **given)
-        self.carried = carried.leaves
+        state.carried = carried.leaves
         return loss
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -122,7 +122,7 @@ class LanguageModelTask(Task):
         nll, counts = np.zeros(len(starts)), np.zeros(len(starts))
         # A batch's logits have about 64 MB, whatever the vocabulary.
         rows = max(1, 2**24 // (self.tokenisers.target.size * self.config.context))
-        with eval_mode(model):
+        with inference_mode(model):
             for first in range(0, len(starts), rows):
                 here = slice(first, first + rows)
                 batch = blocks.batch(starts[here])
@@ -140,7 +140,7 @@ class LanguageModelTask(Task):
         longest_first = np.argsort(-sizes, kind="stable")
         rows = max(1, 2**24 // (self.tokenisers.target.size * context))
         nll, counts = [], []
-        with eval_mode(model):
+        with inference_mode(model):
             for first in range(0, len(sizes), rows):
                 texts = longest_first[first : first + rows]
                 left: Mapping[str, Tensor] = {}
@@ -180,3 +180,29 @@ def losses(model: Any, batch: TextBatch) -> Tensor:
         found = -model.score(model.contexts(batch.ids), batch.labels)
         return found.masked_fill(batch.labels == PAD, 0.0)
     return per_token(model(batch.ids), batch.labels)
+
+
+class LanguageModelConfig(TaskConfig):
+    """Learn to go on with a text."""
+
+    task_class = LanguageModelTask
+    writes = "continuation"
+    command = "generate"
+    unpaired = True
+    kind: Literal["language-model"] = "language-model"
+    context: int = Field(256, ge=1)  # tokens that are read at once; longer texts are cut
+    packing: bool = False  # short texts share rows
+    # stream: each row of a batch goes on with that of the last one; auto: where the model recalls what it read
+    order: Literal["auto", "shuffled", "stream"] = "auto"
+
+    @model_validator(mode="after")
+    def _either(self) -> LanguageModelConfig:
+        if self.packing and self.order == "stream":
+            raise ValueError("a stream has no padding that packing could save; leave out `packing`")
+        return self
+
+    def for_model(self, model: ModelConfig) -> LanguageModelConfig:
+        if self.order != "auto":
+            return self
+        recalls = getattr(model, "memory_length", 0) and not self.packing
+        return self.changed(order="stream" if recalls else "shuffled")

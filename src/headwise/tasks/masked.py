@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.blocks.stream import Context, Stream
-from headwise.config.model import ModelConfig
-from headwise.data.config import DataConfig, TokeniserConfig
+from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.masking import MaskedBatch, Masking
 from headwise.data.prepare import Prepared
@@ -26,15 +27,17 @@ from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
+from headwise.models.config import ModelConfig
 from headwise.models.masked_lm import MaskedLanguageModel
-from headwise.tasks.base import Evaluation, Sample, Task, eval_mode, first, get_device
+from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first
 from headwise.tasks.language_model import LanguageModelTask, beginnings
 from headwise.tasks.mask_filling import FilledMask, fill_masks, masked_ids
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD, UNK
+from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
 
 
 @dataclass(frozen=True)
@@ -47,17 +50,15 @@ class Guesses:
     follows: np.ndarray  # (N, 2) whether the second text is apart from the first: guessed, true; or (0, 2)
 
 
-class Masked(Task):
+class Masked(Task["MaskedConfig"]):
     """Texts on the target side, as for a language model."""
-
-    kind = "masked"
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         return LanguageModelTask.prepare(data, tokeniser)
 
     def build(self, model: ModelConfig) -> nn.Module:
-        built = model.build(self.tokenisers.target.size + 1, 0, self.kind)  # the last row is the mask
+        built = model.build(self.tokenisers.target.size + 1, 0, self.config.shape)  # the last row is the mask
         if self.config.next_sentence is True and isinstance(built.order, nn.Identity):
             raise UserError(
                 f"task.next_sentence: '{model.kind}' cannot tell two texts apart; set model.token_types = 2"
@@ -76,7 +77,7 @@ class Masked(Task):
     def checkpoint_metric(self) -> Metric:
         return Metric("nll", lower=True)
 
-    def loss(self, model: nn.Module, batch: MaskedBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: MaskedBatch, state: LossState) -> Loss:
         return model(batch.ids, labels=batch.labels, label_smoothing=self.label_smoothing, apart=batch.apart)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -107,7 +108,7 @@ class Masked(Task):
         rows = max(1, tokens // self.config.context)
         device = get_device(model)
         parts, follows = [], []
-        with eval_mode(model):
+        with inference_mode(model):
             for first in range(0, len(starts), rows):
                 batch = data.batch(starts[first : first + rows]).to(device)
                 stream = model.encoder(batch.ids, Context())
@@ -131,7 +132,7 @@ class Masked(Task):
         rows = [[*masked_ids(text, tokeniser, repeat(model.mask_id)), EOS] for text in texts]
         found: list[list[list[FilledMask]]] = [[] for _ in texts]
         device = get_device(model)
-        with eval_mode(model):
+        with inference_mode(model):
             for numbers, ids in batches(rows, tokens=8192):
                 masks = ids == model.mask_id
                 stream = model.encoder(ids.to(device), Context())
@@ -166,3 +167,21 @@ def _accuracy(found: Guesses) -> Score:
 
     value = float(share(statistics.sum(axis=0, keepdims=True))[0])
     return Score("accuracy", value, *interval(statistics, share), f"{int(found.counts.sum())} hidden words", "%")
+
+
+class MaskedConfig(TaskConfig):
+    """Learn hidden words from those around them and, in pairs, whether the second text follows the first."""
+
+    task_class = Masked
+    command = "fill-mask"
+    unpaired = True
+    kind: Literal["masked"] = "masked"
+    context: int = Field(128, ge=4)  # tokens that are read at once, special tokens included; longer texts are cut
+    mask_rate: float = Field(0.15, gt=0, lt=1)  # of the words, to be guessed
+    next_sentence: bool | Literal["auto"] = "auto"  # auto: where the model can tell the texts of a pair apart
+
+    def for_model(self, model: ModelConfig) -> MaskedConfig:
+        if self.next_sentence != "auto":
+            return self
+        able = getattr(model, "token_types", 0) > 1 and getattr(model, "next_sentence_head", True)
+        return self.changed(next_sentence=able)

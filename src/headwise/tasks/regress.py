@@ -5,39 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.data.collate import PairBatch
+from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
+from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.agreement import pearson, spearman
 from headwise.evaluate.score import Score
-from headwise.tasks.base import Evaluation, eval_mode, get_device
+from headwise.tasks.base import Evaluation, Task, TaskConfig
 from headwise.tasks.classify import Classify
 from headwise.tasks.tag import batches
 from headwise.text import EOS, UNK
-from headwise.train.state import Metric
+from headwise.text.config import TokeniserConfig
+from headwise.text.tokenisers import Tokenisers
+from headwise.train.state import LossState, Metric
 
 
-class Regress(Classify):
+class Regress(Task["RegressConfig"]):
     """Data as for a classifier, with labels that are numbers; a classifier of one output, by least squares."""
 
-    kind = "regress"
+    @classmethod
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        return Classify.prepare(data, tokeniser)
 
     def build(self, model: Any) -> nn.Module:
-        return model.build(self.tokenisers.source.size, 1, "classify")
+        return model.build(self.tokenisers.source.size, 1, self.config.shape)
 
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric("pearson", lower=False)
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
         wanted = self.values.to(batch.source.device)[batch.target_out[:, 0]]
         squares = (model(batch.source)[:, 0] - wanted).square()
         return Loss(squares.sum(), squares.detach().sum(), torch.tensor(len(squares), device=squares.device))
@@ -65,7 +72,7 @@ class Regress(Classify):
         found = [0.0] * len(texts)
         device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
-        with eval_mode(model):
+        with inference_mode(model):
             for numbers, ids in batches(rows, tokens):
                 for place, value in zip(numbers, model(ids.to(device))[:, 0].tolist(), strict=True):
                     found[place] = value
@@ -89,3 +96,13 @@ def number(text: str) -> float:
     if not isfinite(value):
         raise UserError(f"the label '{text}' is not a number, which a regression needs; choose the task classify")
     return value
+
+
+class RegressConfig(TaskConfig):
+    """Learn a number for each text, by a classifier with one output."""
+
+    task_class = Regress
+    labelled = True
+    command = "classify"
+    needs = "classify"
+    kind: Literal["regress"] = "regress"

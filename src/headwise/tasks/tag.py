@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.data.collate import PairBatch
-from headwise.data.config import DataConfig, TokeniserConfig, WordsConfig
+from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
@@ -21,23 +22,22 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import batches as by_length
 from headwise.errors import UserError
 from headwise.evaluate.labels import accuracy_by_text, confusion, macro_f1
-from headwise.tasks.base import Evaluation, Task, eval_mode, get_device
+from headwise.tasks.base import Evaluation, Task, TaskConfig
 from headwise.text import EOS, PAD, UNK
+from headwise.text.config import TokeniserConfig, WordsConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
 
 
-class Tag(Task):
+class Tag(Task["TagConfig"]):
     """Words and their tags, both separated by spaces."""
-
-    kind = "tag"
 
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
             tokeniser = tokeniser.changed(shared=False, target=WordsConfig(size=0))
-        return prepare(data.changed(one_to_one=True), tokeniser, tokenise_tagged)
+        return prepare(data.changed(one_to_one=TagConfig.one_to_one), tokeniser, tokenise_tagged)
 
     def prepare_model(self, model: Any, examples: Examples) -> None:
         if not isinstance(self.tokenisers.source, Words):
@@ -48,7 +48,7 @@ class Tag(Task):
     def checkpoint_metric(self) -> Metric:
         return Metric("accuracy", lower=False)
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
+    def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
         return model(batch.source[:, :-1], labels=labels(batch), label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -88,7 +88,7 @@ class Tag(Task):
         found: list[list[str]] = [[] for _ in texts]
         device = get_device(model)
         cut = split_words(source, texts)
-        with eval_mode(model):
+        with inference_mode(model):
             for numbers, ids in batches([[number for piece in each for number in piece] for each in cut], tokens):
                 own = [words(source, texts[number]) for number in numbers]
                 for number, row in zip(numbers, chosen(model, ids.to(device), own).tolist(), strict=True):
@@ -125,3 +125,14 @@ def batches(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[tuple[list[i
     for numbers in by_length([max(len(row), 1) for row in rows], tokens):
         ids = [torch.tensor(rows[number] or [PAD]) for number in numbers]
         yield numbers, pad_sequence(ids, batch_first=True, padding_value=PAD)
+
+
+class TagConfig(TaskConfig):
+    """Learn a tag for each word."""
+
+    task_class = Tag
+    one_to_one = True
+    labelled = True
+    confusion = True
+    command = "tag"
+    kind: Literal["tag"] = "tag"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import Field
 from torch import nn
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
-from headwise.config.model import ModelConfig
-from headwise.config.tasks import TransduceConfig
 from headwise.data.collate import PairBatch
 from headwise.data.corpora import references
 from headwise.data.examples import Examples, tokenise
@@ -23,17 +23,22 @@ from headwise.evaluate.error_rates import character_error_rate, phoneme_error_ra
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.rouge import rouge_l, rouge_n
 from headwise.evaluate.score import Score
-from headwise.interop.marian_text import MarianTokeniser
+from headwise.models.config import ModelConfig
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.language_model import LanguageModel, PrefixLM
 from headwise.tasks import scheduled_sampling
-from headwise.tasks.base import Evaluation, PairData, Task, eval_mode, get_device, learn, per_token
+from headwise.tasks.base import Evaluation, GenerationState, PairData, Task, TaskConfig, generation_loss, per_token
+from headwise.tasks.scheduled_sampling import AnyOwnInputs, Never
 from headwise.text import PAD
 from headwise.text.hf import HfTokeniser
+from headwise.text.marian import MarianTokeniser
 from headwise.text.subword import Bpe, Unigram
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Bytes, Characters
-from headwise.train.state import Metric
+from headwise.train.state import LossState, Metric
+
+if TYPE_CHECKING:
+    from headwise.data.sniff import Facts
 
 WATCHES = {
     "bleu": Metric("bleu", lower=False),
@@ -44,11 +49,8 @@ WATCHES = {
 AT_ONCE = 4096  # tokens of texts whose likelihood is asked for
 
 
-class Transduce(Task):
+class Transduce(Task["TransduceConfig"]):
     """Pairs of sequences, scored by how far the decoded outputs are from the references."""
-
-    kind = "transduce"
-    progress = 0.0  # how much of the training budget is spent
 
     def __init__(self, config: TransduceConfig, tokenisers: Tokenisers, label_smoothing: float = 0.0):
         super().__init__(config, tokenisers, label_smoothing)
@@ -72,9 +74,15 @@ class Transduce(Task):
             return Metric("nll", lower=True)
         return WATCHES[self.score]
 
-    def loss(self, model: nn.Module, batch: PairBatch) -> Loss:
-        target_in = scheduled_sampling.sample_inputs(model, batch, self.config.scheduled_sampling, self.progress)
-        return learn(model, batch.source, target_in, labels=batch.target_out, label_smoothing=self.label_smoothing)
+    def init_state(self, model: nn.Module) -> LossState:
+        return GenerationState.of(model)
+
+    def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
+        target_in = scheduled_sampling.sample_inputs(model, batch, self.config.scheduled_sampling, state.progress)
+        smoothing = self.label_smoothing
+        return generation_loss(
+            model, batch.source, target_in, labels=batch.target_out, label_smoothing=smoothing, state=state
+        )
 
     def validate(self, model: nn.Module, examples: Any, pairs: Sequence[Any]) -> dict[str, float]:
         """Loss per token on all examples, and the score of a greedy decoding of some of them."""
@@ -140,10 +148,34 @@ class Transduce(Task):
 def likelihoods(model: nn.Module, data: PairData) -> tuple[np.ndarray, np.ndarray]:
     device, count = get_device(model), len(data.examples)
     nll, counts = np.zeros(count), np.zeros(count)
-    with eval_mode(model):
+    with inference_mode(model):
         for numbers in data.plan(0):
             batch = data.batch(numbers).to(device)
             each = per_token(model(batch.source, batch.target_in), batch.target_out)
             nll[numbers] = each.sum(1).cpu().numpy()
             counts[numbers] = (batch.target_out != PAD).sum(1).cpu().numpy()
     return nll, counts
+
+
+class TransduceConfig(TaskConfig):
+    """Learn to turn one sequence into another. `auto` scores sub-word outputs with BLEU, others with the sequence error
+    rate (`ser`: the share of outputs that are not exactly right) and PER or CER. `wer` is the word error rate."""
+
+    task_class = Transduce
+    writes = "target"
+    command = "translate"
+    kind: Literal["transduce"] = "transduce"
+    score: Literal["auto", "bleu", "ser", "wer", "rouge"] = "auto"
+    sample: int = Field(500, ge=0)  # how many validation pairs are decoded at each validation; 0: only the loss
+    scheduled_sampling: AnyOwnInputs = (
+        Never()
+    )  # scheduled sampling: how often the decoder reads its own tokens in training
+    prefix_lm: bool = False  # by a language model, which reads source and target as one text
+
+    @property
+    def shape(self) -> str:
+        return "language-model" if self.prefix_lm else self.kind
+
+    @classmethod
+    def suits(cls, facts: Facts) -> bool:
+        return cls is TransduceConfig

@@ -62,9 +62,9 @@ class Paired(Tokeniser):
 
     @classmethod
     def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> Paired:
-        from headwise.text.tokenisers import KINDS
+        from headwise.text.tokenisers import tokeniser_class
 
-        return cls(KINDS[data["of"]].from_json(data, normalise))
+        return cls(tokeniser_class(data["of"]).from_json(data, normalise))
 
 
 def joined(parts: Iterable[list[int]]) -> list[int]:

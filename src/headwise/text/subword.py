@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwise.config.base import Config
-from headwise.data.config import BpeConfig, UnigramConfig
 from headwise.text import SPECIALS, UNK
 from headwise.text.base import Tokeniser
+from headwise.text.config import BpeConfig, UnigramConfig
 from headwise.text.normalise import Normaliser
 
 if TYPE_CHECKING:
@@ -125,3 +125,9 @@ def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
     unseen = lowest + 256 * 1e-4
     settled = [(piece, lowest if len(piece) == 1 and score <= unseen else round(score, 6)) for piece, score in pieces]
     return sorted(settled, key=lambda item: (-item[1], item[0]))
+
+
+# Byte-level vocabularies write bytes as characters (Radford et al. 2019): visible ones as themselves, others from 256.
+_VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = sorted(set(range(256)) - set(_VISIBLE))
+BYTES = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + place): byte for place, byte in enumerate(_OTHERS)}

@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from headwise.data.config import TokeniserConfig
 from headwise.errors import UserError, nearest
-from headwise.interop.marian_text import MarianTokeniser
 from headwise.text.base import Tokeniser
-from headwise.text.hf import HfTokeniser
+from headwise.text.config import TokeniserConfig
 from headwise.text.normalise import Normaliser
 from headwise.text.paired import BETWEEN, Paired
-from headwise.text.parsed import Parsed
-from headwise.text.subword import Bpe, Unigram
-from headwise.text.vocabulary import Bytes, Characters, Labels, Words
 from headwise.utils.files import read_json, write
-from headwise.vision.pixels import Pixels
 
-CLASSES = (Characters, Words, Parsed, Labels, Bytes, Bpe, Unigram, Paired, HfTokeniser, MarianTokeniser, Pixels)
-KINDS: dict[str, type[Tokeniser]] = {cls.kind: cls for cls in CLASSES}
+# kind -> "module:Class"; one that reads something else than texts may live in a package above this one
+HOMES = {
+    "characters": "headwise.text.vocabulary:Characters",
+    "words": "headwise.text.vocabulary:Words",
+    "parsed": "headwise.text.parsed:Parsed",
+    "labels": "headwise.text.vocabulary:Labels",
+    "bytes": "headwise.text.vocabulary:Bytes",
+    "bpe": "headwise.text.subword:Bpe",
+    "unigram": "headwise.text.subword:Unigram",
+    "paired": "headwise.text.paired:Paired",
+    "hf": "headwise.text.hf:HfTokeniser",
+    "marian": "headwise.text.marian:MarianTokeniser",
+    "pixels": "headwise.vision.pixels:Pixels",
+}
 FORMAT, VERSION = "headwise-tokenisers", 1
 
 
@@ -30,6 +37,7 @@ FORMAT, VERSION = "headwise-tokenisers", 1
 class Tokenisers:
     """The tokenisers of the source and the target side, which are one object when shared.
 
+    >>> from headwise.text.vocabulary import Characters
     >>> letters = Characters("abc")
     >>> Tokenisers(letters, letters).shared
     True
@@ -51,13 +59,14 @@ class Tokenisers:
 
         if config.shared:
             every = (text for pair in pairs for side in pair for text in units(side))
-            both = KINDS[config.kind].train(every, config, normalise)
+            both = tokeniser_class(config.kind).train(every, config, normalise)
             found = cls(both, both)
         else:
             side = config.target_side
+            sources = (text for source, _ in pairs for text in units(source))
             found = cls(
-                KINDS[config.kind].train((text for source, _ in pairs for text in units(source)), config, normalise),
-                KINDS[side.kind].train((target for _, target in pairs), side, normalise),
+                tokeniser_class(config.kind).train(sources, config, normalise),
+                tokeniser_class(side.kind).train((target for _, target in pairs), side, normalise),
             )
         return found.paired() if config.pairs else found
 
@@ -98,7 +107,14 @@ class Tokenisers:
             raise UserError(f"{path}: is damaged ({error}); copy it from the run again") from None
 
 
+def tokeniser_class(kind: str) -> type[Tokeniser]:
+    """The class of a tokeniser by its kind."""
+    if kind not in HOMES:
+        raise UserError(f"no tokeniser is called '{kind}'; {nearest(kind, HOMES)}")
+    module, _, name = HOMES[kind].partition(":")
+    cls: type[Tokeniser] = getattr(import_module(module), name)
+    return cls
+
+
 def _side(data: dict[str, Any]) -> Tokeniser:
-    if data["kind"] not in KINDS:
-        raise UserError(f"no tokeniser is called '{data['kind']}'; {nearest(data['kind'], KINDS)}")
-    return KINDS[data["kind"]].from_json(data, Normaliser(**data["normalise"]))
+    return tokeniser_class(data["kind"]).from_json(data, Normaliser(**data["normalise"]))

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, cast
 
 from headwise.config.base import Config
-from headwise.data.config import CharactersConfig, LabelsConfig, WordsConfig
 from headwise.text import EOS, SPECIALS, UNK
 from headwise.text.base import Tokeniser
+from headwise.text.config import CharactersConfig, LabelsConfig, WordsConfig
 from headwise.text.normalise import PLAIN, Normaliser
 
 

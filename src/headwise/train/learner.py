@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from headwise.runs.checkpoint import Checkpoint, restore, unique
 from headwise.train import hardware, optim
 from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
-from headwise.train.state import CarriesState, Paced, State, Task
+from headwise.train.optim import NO_SCALES
+from headwise.train.state import State, Task
 
 
 class Learner:
@@ -25,13 +27,22 @@ class Learner:
 
     loads: dict[LayerPath, ExpertLoad]  # of experts, by their places
 
-    def __init__(self, model: nn.Module, task: Task, config: TrainConfig, seed: int):
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        config: TrainConfig,
+        seed: int,
+        lr_scales: Mapping[str, float] = NO_SCALES,
+    ):
         self.task, self.seed, self.clip = task, seed, config.clip_norm
         self.device = hardware.prepare(config)
         self.autocast = hardware.autocast(config.precision, self.device)
         self.schedule = config.schedule.build()
         self.model = model.to(self.device)
-        self.optimizer = config.optimizer.build(model)
+        self.optimizer = config.optimizer.build(model, lr_scales)
+        self.state = task.init_state(model)
+        self.before = self.state.carried  # of the last group of batches, in case this one is broken off
         self.ema = Ema(model, config.ema)
         self.rate = 0.0
         if config.compile:
@@ -46,12 +57,11 @@ class Learner:
         reseed(self.seed, step, self.device)
         sums = torch.zeros(3, device=self.device)
         tokens, loads = 0, self.loads
-        if isinstance(self.task, Paced):
-            self.task.progress = progress
-        self.carried = recurrent_state(self.task)
+        self.state.progress = progress
+        self.before = self.state.carried
         for batch in batches:
             with self.autocast, collect("aux", "load") as side:
-                loss = self.task.loss(self.model, batch.to(self.device))
+                loss = self.task.loss(self.model, batch.to(self.device), self.state)
             # What parts ask for beside the task counts as often as its tokens do, so that their mean has it once.
             total = sum((loss.count * aux for aux in side.all("aux")), start=loss.total)
             total.backward()
@@ -69,8 +79,7 @@ class Learner:
     def forget(self) -> None:
         """Drop the gradient of a group that was broken off, and what its batches left for the next."""
         self.optimizer.zero_grad(set_to_none=True)
-        if isinstance(self.task, CarriesState):
-            self.task.carried = self.carried
+        self.state.carried = self.before
 
     def reset(self) -> None:
         self.sums = torch.zeros(3, device=self.device)  # loss, nll, count: read only when logged
@@ -84,15 +93,12 @@ class Learner:
 
     def has_finite_loss(self, batch: Any) -> bool:
         """Whether the loss of a batch is finite with the weights of now; nothing else changes."""
-        before = recurrent_state(self.task)
         self.model.eval()
         try:
             with torch.no_grad(), self.autocast:
-                loss = self.task.loss(self.model, batch.to(self.device))
+                loss = self.task.loss(self.model, batch.to(self.device), replace(self.state))
         finally:
             self.model.train()
-            if isinstance(self.task, CarriesState):
-                self.task.carried = before
         return bool(loss.total.isfinite())
 
     @contextmanager
@@ -108,20 +114,14 @@ class Learner:
     def checkpoint(self, state: dict[str, Any]) -> Checkpoint:
         weights = unique(self.model)
         dump = optim.dump(self.optimizer, self.model)
-        return Checkpoint(state, weights, dump, self.ema.dump(weights), recurrent_state(self.task))
+        return Checkpoint(state, weights, dump, self.ema.dump(weights), self.state.carried)
 
     def load(self, checkpoint: Checkpoint, where: str) -> State:
         restore(self.model, checkpoint.model, where)
         optim.load(self.optimizer, self.model, checkpoint.optimizer)
         self.ema.load(checkpoint.ema)
-        if isinstance(self.task, CarriesState):
-            self.task.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
+        self.state.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
         return State(**checkpoint.state)
-
-
-def recurrent_state(task: Task) -> Mapping[str, Tensor]:
-    """What a task takes from batch to batch, if anything."""
-    return task.carried if isinstance(task, CarriesState) else {}
 
 
 def reseed(seed: int, step: int, device: torch.device) -> None:

@@ -23,6 +23,7 @@ from headwise.runs.checkpoint import NonFinite, latest, save, settle
 from headwise.runs.run import Run
 from headwise.train.config import TrainConfig
 from headwise.train.learner import Learner
+from headwise.train.optim import NO_SCALES
 from headwise.train.progress import Progress, make_progress
 from headwise.train.signals import Interrupted, Signals
 from headwise.train.state import Counted, Data, Metric, Observer, Result, Row, Samples, State, Task, Validate
@@ -42,18 +43,20 @@ def train(
     validate: Validate | None = None,
     samples: Samples | None = None,
     watch: Metric = Metric(),  # noqa: B008  (a frozen value)
+    lr_scales: Mapping[str, float] = NO_SCALES,
     observers: Sequence[Observer] = (),
     show: Progress | None = None,
 ) -> Result:
     """Train `model` in `run` until the budget is spent, from its newest checkpoint where there is one.
 
     So resuming is calling it again. `validate(model)` returns scores, of which `watch` names the
-    decisive one, and `samples(model)` outputs to be kept beside them; `observers` hear each row of metrics.jsonl.
+    decisive one, and `samples(model)` outputs to be kept beside them; `lr_scales` are shares of the learning rate by
+    names of parameters; `observers` hear each row of metrics.jsonl.
     """
     with ExitStack() as stack:
         stack.enter_context(run.lock())
         signals = stack.enter_context(Signals())
-        loop = Loop(run, Learner(model, task, config, seed), data, config, signals)
+        loop = Loop(run, Learner(model, task, config, seed, lr_scales), data, config, signals)
         loop.validate, loop.samples, loop.watch = validate, samples, watch
         shown = stack.enter_context(show or make_progress())
         loop.observers = [run.metrics.append, shown.log, *observers]

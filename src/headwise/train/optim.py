@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim import AdamW, Optimizer
 
 from headwise.config.base import Amount, Config, Rising, Share
 
+NO_SCALES: Mapping[str, float] = MappingProxyType({})  # every parameter learns with the whole rate
 JSON = ":json"  # marks state entries that are no tensors
 
 
@@ -23,9 +25,12 @@ def adam(
     eps: float,
     weight_decay: float = 0.0,
     decay_embeddings: bool = False,
+    lr_scales: Mapping[str, float] = NO_SCALES,
 ) -> Optimizer:
     """Fused Adam with decoupled weight decay (Loshchilov & Hutter 2019) of matrices; biases and norms have none."""
-    return AdamW(group_parameters(model, weight_decay, decay_embeddings), lr=0.0, betas=betas, eps=eps, fused=True)
+    return AdamW(
+        group_parameters(model, weight_decay, decay_embeddings, lr_scales), lr=0.0, betas=betas, eps=eps, fused=True
+    )
 
 
 def adafactor(
@@ -37,9 +42,10 @@ def adafactor(
     scale_parameter: bool = True,
     weight_decay: float = 0.0,
     decay_embeddings: bool = False,
+    lr_scales: Mapping[str, float] = NO_SCALES,
 ) -> Optimizer:
     """Adafactor with decoupled weight decay of matrices; biases and norms have none."""
-    groups = group_parameters(model, weight_decay, decay_embeddings)
+    groups = group_parameters(model, weight_decay, decay_embeddings, lr_scales)
     return Adafactor(groups, eps, clip_threshold, decay_rate, beta1, scale_parameter)
 
 
@@ -116,25 +122,26 @@ def _rms(tensor: Tensor) -> Tensor:
     return tensor.norm() / tensor.numel() ** 0.5
 
 
-def group_parameters(model: nn.Module, weight_decay: float, decay_embeddings: bool) -> list[dict[str, Any]]:
-    """Parameter groups by weight decay (matrices only; embeddings if asked) and pace."""
+def group_parameters(
+    model: nn.Module, weight_decay: float, decay_embeddings: bool, lr_scales: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Parameter groups by weight decay (matrices only; embeddings if asked) and by their share of the learning rate."""
     embeddings = {
         id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding) and not decay_embeddings
     }
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    decayed = [weight for weight in trained if weight.ndim >= 2 and id(weight) not in embeddings]
-    chosen = {id(weight) for weight in decayed}
-    others = [weight for weight in trained if id(weight) not in chosen]
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    decayed = {name for name, weight in trained.items() if weight.ndim >= 2 and id(weight) not in embeddings}
+    scales = {name: lr_scales.get(name, 1.0) for name in trained}
+    groups = ((weight_decay, decayed), (0.0, trained.keys() - decayed))
     return [
-        {"params": [weight for weight in weights if scale_lr(weight) == share], "weight_decay": decay, "pace": share}
-        for weights, decay in ((decayed, weight_decay), (others, 0.0))
-        for share in dict.fromkeys(map(scale_lr, weights))
+        {
+            "params": [weight for name, weight in trained.items() if name in names and scales[name] == scale],
+            "weight_decay": decay,
+            "lr_scale": scale,
+        }
+        for decay, names in groups
+        for scale in dict.fromkeys(scales[name] for name in trained if name in names)
     ]
-
-
-def scale_lr(weight: Tensor) -> float:
-    """How fast a weight learns, as a share of the rate; fine-tuning lets lower layers learn more slowly."""
-    return getattr(weight, "pace", 1.0)
 
 
 def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Tensor:
@@ -150,7 +157,7 @@ def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Ten
     excess = (norm / clip).clamp(min=1.0) if clip else torch.ones_like(norm)
     scale = (count * excess).float()
     for group in optimizer.param_groups:
-        group["lr"] = rate * group.get("pace", 1.0)
+        group["lr"] = rate * group.get("lr_scale", 1.0)
     if getattr(optimizer, "_step_supports_amp_scaling", False):  # torch's name, which its GradScaler asks for too
         optimizer.grad_scale, optimizer.found_inf = scale, (~norm.isfinite()).float()  # type: ignore[attr-defined]
         optimizer.step()
@@ -195,11 +202,11 @@ def load(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) 
 
 
 class OptimizerConfig(Config):
-    """An optimiser: `build(model)`."""
+    """An optimiser: `build(model, lr_scales)`, with shares of the learning rate by names of parameters."""
 
     kind: str
 
-    def build(self, model: nn.Module) -> Optimizer:
+    def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
         raise TypeError(f"{type(self).__name__} has no build method")
 
 
@@ -210,8 +217,8 @@ class AdamConfig(OptimizerConfig):
     betas: tuple[Share, Share] = (0.9, 0.98)
     eps: Rising = 1e-9
 
-    def build(self, model: nn.Module) -> Optimizer:
-        return adam(model, self.betas, self.eps)
+    def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
+        return adam(model, self.betas, self.eps, lr_scales=lr_scales)
 
 
 class AdamWConfig(OptimizerConfig):
@@ -223,8 +230,8 @@ class AdamWConfig(OptimizerConfig):
     weight_decay: Amount = 0.01
     decay_embeddings: bool = False
 
-    def build(self, model: nn.Module) -> Optimizer:
-        return adam(model, self.betas, self.eps, self.weight_decay, self.decay_embeddings)
+    def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
+        return adam(model, self.betas, self.eps, self.weight_decay, self.decay_embeddings, lr_scales)
 
 
 class AdafactorConfig(OptimizerConfig):
@@ -243,5 +250,5 @@ class AdafactorConfig(OptimizerConfig):
     weight_decay: Amount = 0.0
     decay_embeddings: bool = False
 
-    def build(self, model: nn.Module) -> Optimizer:
-        return adafactor(model, **self.model_dump(exclude={"kind"}))
+    def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
+        return adafactor(model, **self.model_dump(exclude={"kind"}), lr_scales=lr_scales)

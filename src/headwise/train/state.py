@@ -29,25 +29,31 @@ class Counted(Protocol):
     unit: str
 
 
+@dataclass
+class LossState:
+    """What a loss depends on beside model and batch. The learner owns it, and a checkpoint keeps what is `carried`."""
+
+    progress: float = 0.0  # the share of the training budget that is spent
+    # What a model takes from batch to batch. A loss puts other tensors there and leaves the old ones as they were.
+    carried: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Losses(Protocol):
+    """Sums over tokens: `total` to differentiate, plain `nll`, and their `count`."""
+
+    @property
+    def total(self) -> Tensor: ...
+    @property
+    def nll(self) -> Tensor: ...
+    @property
+    def count(self) -> Tensor: ...
+
+
 class Task(Protocol):
-    """`loss` returns sums over tokens: `total` to differentiate, `nll`, and their `count`."""
+    """What is learnt, as far as the loop needs to know it."""
 
-    def loss(self, model: nn.Module, batch: Any) -> Any: ...
-
-
-@runtime_checkable
-class Paced(Protocol):
-    """A task whose loss changes while the budget is spent: `progress`, from 0 to 1, is kept by the loop."""
-
-    progress: float
-
-
-@runtime_checkable
-class CarriesState(Protocol):
-    """A task whose model takes something from batch to batch: `carried`, which is kept with a checkpoint. A loss puts
-    other tensors there and leaves the old ones as they were."""
-
-    carried: Mapping[str, Tensor]
+    def init_state(self, model: nn.Module) -> LossState: ...
+    def loss(self, model: nn.Module, batch: Any, state: LossState) -> Losses: ...
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,9 @@ def described(init_from: str) -> dict[str, Any]:
         if (path / "config.toml").is_file():
             found = Run.open(path).config
         elif (path / "config.json").is_file():
-            from headwise.inference.trained_model import load
+            from headwise.interop.hf.read import read_folder
 
-            found = load(path).experiment.model_dump(mode="json")
+            found = {"model": read_folder(path).config.model_dump(mode="json")}
         else:
             return {}
     except UserError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from torch import nn
 
@@ -16,7 +17,7 @@ STACKS = ("encoder", "decoder")  # with low-rank maps these stay; heads and pool
 
 
 def tune(model: nn.Module, config: TuningConfig) -> None:
-    """Freeze, adapt and slow down what `[tuning]` says."""
+    """Freeze and adapt what `[tuning]` says."""
     named = dict(model.named_parameters(remove_duplicate=False))  # a tied tensor can be chosen by each of its names
     stays = match_names(config.freeze, named, "tuning.freeze")
     if config.lora.rank:
@@ -27,22 +28,30 @@ def tune(model: nn.Module, config: TuningConfig) -> None:
     adapt(model, config.lora)
     if named and not any(weight.requires_grad for weight in model.parameters()):
         raise UserError("tuning.freeze: nothing is left that learns; freeze less, or name some of it in unfreeze")
-    if config.layer_lr_decay < 1:
-        scale_lr_by_layer(model, config.layer_lr_decay)
 
 
-def scale_lr_by_layer(model: nn.Module, decay: float) -> None:
+def lr_scales(model: nn.Module, declared: Mapping[str, float], decay: float) -> dict[str, float]:
+    """How fast each parameter learns, as a share of the learning rate: by layer where `decay` is below 1, else as the
+    model declares it for parts of it."""
+    if decay < 1:
+        return scale_lr_by_layer(model, decay)
+    names = [name for name, _ in model.named_parameters()]
+    return {name: scale for part, scale in declared.items() for name in names if name.startswith(f"{part}.")}
+
+
+def scale_lr_by_layer(model: nn.Module, decay: float) -> dict[str, float]:
     """Layer-wise learning-rate decay: layer-wise decay of the learning rate (Howard and Ruder 2018, 3.2): each layer
-    learns `decay` times as fast as the one above it, the embedding slowest, the head with the whole rate. The optimiser
-    reads a weight's `pace`."""
+    learns `decay` times as fast as the one above it, the embedding slowest, the head with the whole rate."""
     layer = re.compile(r"(.*\bstack)\.layers\.(\d+)\.")
     names = [name for name, _ in model.named_parameters()]
     found = {name: (match[1], int(match[2])) for name in names if (match := layer.match(name))}
     depths = {stack: 1 + max(n for s, n in found.values() if s == stack) for stack, _ in found.values()}
-    for name, weight in model.named_parameters():
+    scales = {}
+    for name in names:
         stack, number = found.get(name, (re.sub(r"\bembed\..*", "stack", name), -1))
         below = depths[stack] - number if stack in depths else 0
-        weight.pace = decay**below  # type: ignore[attr-defined]
+        scales[name] = decay**below
+    return scales
 
 
 def size(model: nn.Module) -> str:

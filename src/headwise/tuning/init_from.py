@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from headwise.config.experiment import Experiment
 from headwise.data.prepare import Prepared
 from headwise.errors import UserError
-from headwise.inference.trained_model import TrainedModel, load
-from headwise.tasks import task_class
+from headwise.inference.trained_model import TrainedModel
 from headwise.text.base import Tokeniser
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
@@ -23,12 +21,12 @@ from headwise.tuning.names import summarize_names
 from headwise.tuning.transfer import resize_weights
 
 if TYPE_CHECKING:
-    from headwise.data.config import TokeniserConfig
+    from headwise.experiment.config import Experiment
+    from headwise.text.config import TokeniserConfig
 
 # What a part of the new model begins with where the old one has no part of that name, and the new one none of this:
 # a reader with a writer's stack (Radford et al. 2018), a pooler with the one that judged pairs (Devlin et al. 2019).
 INSTEAD = {"encoder": "decoder", "pool": "order"}
-LABELLED = ("tag", "classify", "regress", "classify-images", "detect")  # targets are labels, which come from the data
 HEADS = ("head", "heads")  # parts with a row for each label
 VOCABULARY = re.compile(r".*embed\.table\.weight|decoder\.head\.(table\.weight|bias)")  # one row a token
 
@@ -58,35 +56,34 @@ class Pretrained:
             )
 
 
-def pretrained(experiment: Experiment) -> tuple[TrainedModel, Prepared]:
-    """The model that `init_from` names, and the experiment's data in its units.
+def prepare_for(experiment: Experiment, source: TrainedModel) -> Prepared:
+    """The experiment's data in the units of the model that it begins with.
 
     The texts are read as it learnt to read them. A [tokeniser] that says otherwise is a mistake; labels are new.
     """
-    path, which = folder_of(experiment.init_from)
-    if not path.is_dir():
-        raise UserError(f"init_from: {path}: there is no such folder; name a run or a Hugging Face folder")
-    source = load(path, which=which)
     own, theirs = (units(each.tokeniser) for each in (experiment, source.experiment))
     if own != theirs:
         told, asked = (
             ", ".join(f"{key} = {value}" for key, value in sorted(some)) for some in (theirs - own, own - theirs)
         )
+        path, _ = folder_of(experiment.init_from)
         raise UserError(f"tokeniser: {path} learnt with {told} and the experiment says {asked}; leave [tokeniser] out")
-    task = task_class(experiment.task.kind)
+    task = experiment.task.task_class
     read, written = text_sides(source)
-    if task.kind in LABELLED:
+    if experiment.task.labelled:
         sides = read, task.prepare(experiment.data, experiment.tokeniser).tokenisers.target
+    elif experiment.task.writes == "continuation":
+        sides = written, written
     else:
-        sides = {"transduce": (read, written), "language-model": (written, written)}.get(task.kind, (read, read))
-    return source, task.prepare(experiment.data, Tokenisers(*sides))
+        sides = read, written if experiment.task.transduces else read
+    return task.prepare(experiment.data, Tokenisers(*sides))
 
 
 def text_sides(source: TrainedModel) -> tuple[Tokeniser, Tokeniser]:
     """The units of what the old model reads and of what it writes, which are the same where it writes labels."""
     sides = source.tokenisers.source, source.tokenisers.target
     read, written = (side.inner if isinstance(side, Paired) else side for side in sides)
-    return read, read if source.task.kind in LABELLED else written
+    return read, read if source.experiment.task.labelled else written
 
 
 def units(config: TokeniserConfig) -> set[tuple[str, object]]:

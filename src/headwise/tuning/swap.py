@@ -71,7 +71,7 @@ def swap(
         raise UserError("swap: an ensemble or an engine has no attention of its own; load a single run")
     names = self_attentions(model.model, layers)
     told = rewritten(model.experiment.model, model.model, names, config)
-    defaults = {"key_value_heads": model.experiment.model.key_value_heads}
+    defaults = {"key_value_heads": told.key_value_heads}
     other = exchanged(model.model, config, names, announce, **defaults)
     return replace(model, model=other, experiment=model.experiment.changed(model=told))
 

@@ -6,7 +6,7 @@ and tensors of torch alike and broadcast: `iou(a, b)` is of pairs, `iou(a[:, Non
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -131,3 +131,22 @@ def _joined(*parts: Any) -> Any:
     import torch
 
     return torch.cat(parts, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What was detected in one image."""
+
+    corners: np.ndarray  # (n, 4): x0 y0 x1 y1
+    labels: tuple[str, ...]
+    scores: np.ndarray  # (n,)
+    slots: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # (n,) which of a model's slots said it
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def surer(self, than: float) -> Found:
+        """What has at least this score."""
+        which = np.flatnonzero(self.scores >= than)
+        labels = tuple(self.labels[number] for number in which)
+        return Found(self.corners[which], labels, self.scores[which], self.slots[which] if len(self.slots) else which)

@@ -6,40 +6,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headwise.config.base import Config
-from headwise.data.config import DATA
+from headwise.data.config import DataConfig
 
 Pixels = Annotated[int, Field(ge=1)]
 Format = Literal["folders", "idx", "cifar", "rows", "npz", "coco", "captions", "digits"]
 
 
-@DATA.add
-class ImagesConfig(Config):
+class ImagesConfig(DataConfig):
     """Images: a set by `name`, or files. Where `valid` is not given, it is held out of `train`."""
 
     kind: Literal["images"] = "images"
-    name: str = ""
-    train: tuple[str, ...] = ()
-    valid: tuple[str, ...] = ()
-    test: tuple[str, ...] = ()
-    root: str = ""  # where names and relative files are looked for
-    cache: str = ""  # where decoded images are kept; empty: the user's cache folder
     format: Format = "folders"
     size: tuple[Pixels, Pixels] | tuple[()] = ()  # rows and columns, or one side; empty: as the files are
     channels: Literal[0, 1, 3] = 0  # 0: as the files have them
     classes: tuple[str, ...] = ()  # what numbered labels are called, from 0; empty: by their numbers
     damaged: Literal["refuse", "skip"] = "refuse"  # what to do with an image that cannot be decoded
     max_images: int = Field(0, ge=0)  # how many images to train on; 0: all
-    valid_fraction: float = Field(0.05, gt=0, lt=1)
     valid_size: int = Field(5000, gt=0)  # a held-out validation part has at most about this many images
-    test_fraction: float = Field(0.0, ge=0, lt=1)
     mean: tuple[float, ...] = ()  # of each channel, in 0..1; empty: measured on the training images
     std: tuple[float, ...] = ()
-
-    @field_validator("train", "valid", "test", mode="before")
-    @classmethod
-    def _files(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) and value else value or ()
 
     @field_validator("size", mode="before")
     @classmethod

@@ -189,3 +189,11 @@ def decoding(source: str | Path) -> Iterator[None]:
 
 def _times(size: tuple[int, int]) -> str:
     return f"{size[0]} x {size[1]}"
+
+
+def shown(source: str | Path | Image.Image) -> Image.Image:
+    """An image as people see it: turned as its EXIF data say."""
+    if isinstance(source, Image.Image):
+        return ImageOps.exif_transpose(source)
+    with decoding(source):
+        return ImageOps.exif_transpose(opened(read(Path(source))))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import headwise
 from headwise import UserError
 from headwise.blocks.positions.tree import Apart, Fusion, ancestors, depths, relations
-from headwise.config.experiment import resolved
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 from headwise.text.parsed import Parsed
-from headwise.train.experiment import train_experiment
 
 #          the  old  dog barks at   me
 HEADS = [[3, 3, 4, 0, 6, 4]]

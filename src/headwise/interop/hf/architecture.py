@@ -13,11 +13,11 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from headwise.config.base import Config, Problems, validate
-from headwise.config.model import ModelConfig
 from headwise.errors import UserError
 from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import Texts
 from headwise.interop.hf.unread import UNREAD
+from headwise.models.config import ModelConfig
 from headwise.models.layers import LayerFields
 from headwise.text.tokenisers import Tokenisers
 

@@ -5,7 +5,7 @@ Its folders have SentencePiece models and `vocab.json` instead of `tokenizer.jso
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,14 +15,16 @@ from pydantic import Field, model_validator
 
 from headwise.config.base import Problems
 from headwise.errors import UserError
+from headwise.interop.folders import read_json
 from headwise.interop.hf.architecture import OURS, Architecture, Id, Plain, Theirs, activation_of
 from headwise.interop.hf.bart import ALIASES, BART, TIED
 from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import SETTINGS, Texts, Vocabularies, write_json
-from headwise.interop.marian_text import MarianTokeniser, arranged_names, read_ids
 from headwise.interop.plain import ATTENTION, CROSS, MLP, plain_stack
 from headwise.models.transformer import TransformerConfig
+from headwise.text import SPECIALS
 from headwise.text.hf import Rows
+from headwise.text.marian import MarianTokeniser
 from headwise.text.tokenisers import Tokenisers
 
 Ids = dict[str, int]
@@ -209,3 +211,20 @@ MARIAN = Architecture(
     texts=MarianTexts.of,
     write_texts=write_texts,
 )
+
+
+def read_ids(path: Path) -> dict[str, int]:
+    """`vocab.json`: piece -> Marian's id."""
+    ids = read_json(path)
+    if any(type(number) is not int for number in ids.values()):
+        raise UserError(f"{path}: must map pieces to ids; fetch it again")
+    missing = [mark for mark in ("</s>", "<unk>") if mark not in ids]
+    if missing:
+        raise UserError(f"{path}: has no {missing[0]}; it is no vocabulary of Marian")
+    return ids
+
+
+def arranged_names(ids: dict[str, int], order: Sequence[int]) -> list[str]:
+    """Marian's pieces by our ids. A row without a usable piece is named by its number."""
+    pieces = {number: piece for piece, number in ids.items() if piece not in SPECIALS}
+    return [*SPECIALS, *(pieces.get(row, f"<{row}>") for row in order[len(SPECIALS) :])]

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from headwise.config.base import validate
-from headwise.config.model import ModelConfig
-from headwise.config.tasks import TASKS
 from headwise.errors import UserError
 from headwise.interop.folders import read_json
 from headwise.interop.hf import architecture_of
@@ -22,7 +20,9 @@ from headwise.interop.hf.images import Processor, TheirImages, read_pixels
 from headwise.interop.hf.text import LABELLERS, NO_WORDS, Texts, Vocabularies, distinct
 from headwise.interop.hf.ties import TABLES, tie_of, untie
 from headwise.interop.hf.weights import fill
-from headwise.tasks import task_class
+from headwise.models.config import ModelConfig
+from headwise.tasks.base import TaskConfig
+from headwise.tasks.tables import TASKS
 from headwise.text.hf import Rows
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
@@ -93,8 +93,10 @@ def assemble_images(kind: Architecture, data: Mapping[str, Any], weights: Weight
     pixels = read_pixels(folder, config.image, config.channels)
     any_scale = Processor().pixels(config.image, config.channels)
     tokenisers = Tokenisers(pixels or any_scale, Labels(distinct(labels)))
+    task_config = TASKS.parse(task)
+    assert isinstance(task_config, TaskConfig)
     with Unfilled():
-        model = task_class(task)(TASKS.parse(task), tokenisers).build(config)
+        model = task_config.build(tokenisers).build(config)
     fill(model, kind.for_class(name), NO_WORDS, weights.under(kind.stem))
     return Imported(config, model.eval(), task, NO_WORDS, 0, {}, tokenisers if pixels else None)
 

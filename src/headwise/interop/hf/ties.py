@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from headwise.config.model import Tie
 from headwise.interop.hf.architecture import Architecture, Key
 from headwise.interop.hf.files import Weights
+from headwise.models.config import Tie
 
 # Our tables of words, by task; others have only one.
 TABLES = {

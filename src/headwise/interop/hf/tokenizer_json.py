@@ -9,10 +9,9 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwise.inference.completion import BYTES
 from headwise.text import BOS, EOS, SPECIALS, UNK
 from headwise.text.base import Tokeniser
-from headwise.text.subword import Bpe, Subword, Unigram
+from headwise.text.subword import BYTES, Bpe, Subword, Unigram
 from headwise.text.vocabulary import Bytes, Characters, Words
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from headwise.inspect.maps import Maps
+from headwise.inference.maps import Maps
 from headwise.studio.map_cache import Looks, collect_maps, layer, overview, size_of
 from headwise.studio.model_pool import Desk
 from headwise.studio.routes.values import BINARY, Name, Request, Text

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
+from pydantic import AfterValidator, Field
 from torch import Tensor
+
+from headwise.config.base import Config
 
 ATTEMPTS = 10  # how often a box is drawn that does not fit, as everybody does
 
@@ -65,3 +68,30 @@ def inside(images: Tensor, top: Tensor, left: Tensor, bottom: Tensor, right: Ten
     down = (rows >= top[:, None]) & (rows < bottom[:, None])  # (B, H)
     across = (columns >= left[:, None]) & (columns < right[:, None])  # (B, W)
     return (down[:, :, None] & across[:, None, :]).unsqueeze(1)  # (B, H, 1), (B, 1, W) -> (B, 1, H, W)
+
+
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise ValueError(f"the least comes before the most: [{pair[1]}, {pair[0]}]")
+    return pair
+
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Change = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Area = Annotated[tuple[Share, Share], AfterValidator(_ascending)]
+Ratio = Annotated[float, Field(gt=0)]
+Aspect = Annotated[tuple[Ratio, Ratio], AfterValidator(_ascending)]  # width / height
+
+
+class AugmentationConfig(Config):
+    """A `kind`, and settings of its own, under the names of what it builds."""
+
+    kind: str
+
+    def build(self) -> Augmentation:
+        raise TypeError(f"{type(self).__name__} builds nothing")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {name: value for name, value in self if name != "kind"}

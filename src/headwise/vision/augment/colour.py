@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from headwise.vision.augment import tones
-from headwise.vision.augment.base import OnImages, sometimes, uniform
+from headwise.vision.augment.base import (
+    Augmentation,
+    AugmentationConfig,
+    Change,
+    OnImages,
+    Probability,
+    sometimes,
+    uniform,
+)
 
 
 @dataclass(frozen=True)
@@ -45,3 +55,26 @@ class Grey(OnImages):
 
     def change(self, images: Tensor) -> Tensor:
         return sometimes(images, tones.grey(images).expand_as(images), self.probability)
+
+
+class ColourConfig(AugmentationConfig):
+    """Other brightness, contrast, saturation and hue: the most that each may change."""
+
+    kind: Literal["colour"] = "colour"
+    brightness: Change = 0.3
+    contrast: Change = 0.3
+    saturation: Change = 0.3
+    hue: float = Field(0.0, ge=0, le=0.5)  # of the circle of hues
+
+    def build(self) -> Augmentation:
+        return ColourJitter(**self.settings)
+
+
+class GreyConfig(AugmentationConfig):
+    """No colour at all."""
+
+    kind: Literal["grey"] = "grey"
+    probability: Probability = 0.2
+
+    def build(self) -> Augmentation:
+        return Grey(**self.settings)

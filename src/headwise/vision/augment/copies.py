@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from pydantic import Field
 from torch import Tensor
+
+from headwise.vision.augment.base import Augmentation, AugmentationConfig
 
 
 @dataclass(frozen=True)
@@ -17,3 +21,13 @@ class Copies:
     def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         # (B, C, H, W) -> (B * times, C, H, W)
         return images.repeat_interleave(self.times, 0), targets.repeat_interleave(self.times, 0)
+
+
+class CopiesConfig(AugmentationConfig):
+    """Several copies of each image in a batch, which what comes after tells apart: batch augmentation."""
+
+    kind: Literal["copies"] = "copies"
+    times: int = Field(2, ge=2)
+
+    def build(self) -> Augmentation:
+        return Copies(self.times)

@@ -7,9 +7,20 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
-from headwise.vision.augment.base import OnImages, rectangles, sometimes, uniform
+from headwise.vision.augment.base import (
+    Area,
+    Aspect,
+    Augmentation,
+    AugmentationConfig,
+    OnImages,
+    Probability,
+    rectangles,
+    sometimes,
+    uniform,
+)
 from headwise.vision.augment.geometry import Interpolation, maps, warp
 
 
@@ -68,3 +79,37 @@ class Flip(OnImages):
             if probability:
                 images = sometimes(images, images.flip(dim), probability)
         return images
+
+
+class CropConfig(AugmentationConfig):
+    """A part of the image, enlarged to its size: random resized cropping."""
+
+    kind: Literal["crop"] = "crop"
+    area: Area = (0.08, 1.0)
+    aspect: Aspect = (3 / 4, 4 / 3)
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+
+    def build(self) -> Augmentation:
+        return ResizedCrop(**self.settings)
+
+
+class ShiftConfig(AugmentationConfig):
+    """The image moved by some pixels, with padding where it was."""
+
+    kind: Literal["shift"] = "shift"
+    by: int = Field(4, ge=1)
+    padding: Literal["constant", "reflect", "replicate"] = "constant"
+
+    def build(self) -> Augmentation:
+        return Shift(**self.settings)
+
+
+class FlipConfig(AugmentationConfig):
+    """Mirror images."""
+
+    kind: Literal["flip"] = "flip"
+    horizontal: Probability = 0.5
+    vertical: Probability = 0.0
+
+    def build(self) -> Augmentation:
+        return Flip(**self.settings)

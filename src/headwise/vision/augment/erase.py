@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from headwise.vision.augment.base import OnImages, inside, rectangles, uniform
+from headwise.vision.augment.base import (
+    Area,
+    Aspect,
+    Augmentation,
+    AugmentationConfig,
+    OnImages,
+    Probability,
+    inside,
+    rectangles,
+    uniform,
+)
 
 
 @dataclass(frozen=True)
@@ -46,3 +58,25 @@ class Cutout(OnImages):
         top = (uniform(images) * height).floor() - self.size // 2
         left = (uniform(images) * width).floor() - self.size // 2
         return images.masked_fill(inside(images, top, left, top + self.size, left + self.size), 0.0)
+
+
+class EraseConfig(AugmentationConfig):
+    """A box of noise: random erasing."""
+
+    kind: Literal["erase"] = "erase"
+    probability: Probability = 0.25
+    area: Area = (0.02, 0.33)
+    aspect: Aspect = (0.3, 1 / 0.3)
+
+    def build(self) -> Augmentation:
+        return Erase(**self.settings)
+
+
+class CutoutConfig(AugmentationConfig):
+    """A black square."""
+
+    kind: Literal["cutout"] = "cutout"
+    size: int = Field(16, ge=1)  # pixels
+
+    def build(self) -> Augmentation:
+        return Cutout(self.size)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.distributions import Beta
 
-from headwise.vision.augment.base import each, inside, uniform
+from headwise.vision.augment.base import Augmentation, AugmentationConfig, Probability, each, inside, uniform
 
 
 class Mixing(ABC):
@@ -78,3 +80,35 @@ class Switch(Mixing):
     def mask(self, images: Tensor) -> Tensor:
         second = each(uniform(images) < self.probability)
         return torch.where(second, self.second.mask(images), self.first.mask(images))
+
+
+class MixupConfig(AugmentationConfig):
+    """Two images laid over each other, and their labels; alpha 1 draws all shares alike, less keeps near 0 and 1."""
+
+    kind: Literal["mixup"] = "mixup"
+    alpha: float = Field(0.8, gt=0)
+
+    def build(self) -> Augmentation:
+        return Mixup(self.alpha)
+
+
+class CutmixConfig(AugmentationConfig):
+    """A box of another image, and its share of the label."""
+
+    kind: Literal["cutmix"] = "cutmix"
+    alpha: float = Field(1.0, gt=0)
+
+    def build(self) -> Augmentation:
+        return Cutmix(self.alpha)
+
+
+class MixConfig(AugmentationConfig):
+    """Mixup for some images, CutMix for the others."""
+
+    kind: Literal["mix"] = "mix"
+    mixup: float = Field(0.8, gt=0)  # their alphas
+    cutmix: float = Field(1.0, gt=0)
+    switch: Probability = 0.5  # how often it is CutMix
+
+    def build(self) -> Augmentation:
+        return Switch(Mixup(self.mixup), Cutmix(self.cutmix), self.switch)

@@ -14,13 +14,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from headwise.config.augment import PAPER
 from headwise.vision.augment import geometry, tones
-from headwise.vision.augment.base import OnImages, uniform
+from headwise.vision.augment.base import Augmentation, AugmentationConfig, OnImages, Probability, uniform
+
+# the paper's 14 operations, and two that timm has beside them
+Paper = Literal[
+    "identity", "autocontrast", "equalise", "rotate", "solarise", "colour", "posterise", "contrast", "brightness",
+    "sharpness", "shear-x", "shear-y", "translate-x", "translate-y",
+]  # fmt: skip
+OperationName = Literal[Paper, "invert", "solarise-add"]
+PAPER: tuple[OperationName, ...] = get_args(Paper)
 
 Operation = Callable[[Tensor, Tensor], Tensor]  # images (n, C, H, W) and amounts (n,) from -1 to 1
 HIGHEST = 10.0  # magnitude
@@ -74,3 +83,17 @@ class RandAugment(OnImages):
         noise = torch.randn(len(images), dtype=images.dtype, device=images.device)
         size = (self.magnitude + self.noise * noise).clamp(0, HIGHEST) / HIGHEST
         return size.where(uniform(images) < 0.5, -size)
+
+
+class RandConfig(AugmentationConfig):
+    """RandAugment: `count` of the operations for each image, of one magnitude from 0 to 10 with some noise."""
+
+    kind: Literal["rand"] = "rand"
+    count: int = Field(2, ge=1)
+    magnitude: float = Field(9.0, ge=0, le=10)
+    noise: float = Field(0.5, ge=0)
+    probability: Probability = 1.0  # of each operation
+    operations: tuple[OperationName, ...] = Field(PAPER, min_length=1)
+
+    def build(self) -> Augmentation:
+        return RandAugment(**self.settings)

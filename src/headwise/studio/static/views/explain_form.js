@@ -32,8 +32,7 @@ export async function asking(state, topic, ask) {
   return { form, asked, wrong };
 
   function named() {
-    const task = runs.find((each) => each.name === run.value)?.task ?? "";
-    targetField.hidden = task !== "" && task !== "transduce";
+    targetField.hidden = !(runs.find((each) => each.name === run.value)?.transduces ?? true);
     tries.show(run.value);
   }
 }

@@ -14,7 +14,7 @@ import { fill, runsFor } from "./run_list.js";
 import { saver } from "./saving.js";
 
 const VIEWS = [["heads", "Lines"], ["matrix", "Matrix"], ["model", "All heads"]];
-const READS = { transduce: "Text to read", "language-model": "Text to go through" };
+const LABELS = { target: "Text to read", continuation: "Text to go through" }; // by what the run writes
 const LEAD = "Which tokens does each head look at? Lines and shades are the weights of softmax(q·k\u2060/\u2060√d), recomputed exactly where a fused kernel never formed them.";
 const THUMBNAILS = "Of long texts a thumbnail shows the heaviest of the weights that fall together. Click one to enlarge it.";
 
@@ -50,12 +50,12 @@ export async function look(view, state, keep) {
   }
 
   function named() {
-    const task = runs.find((each) => each.name === run.value)?.task ?? "";
-    textField.firstChild.textContent = READS[task] ?? "Text";
+    const one = runs.find((each) => each.name === run.value);
+    textField.firstChild.textContent = LABELS[one?.writes] ?? "Text";
     const seeing = reads() === "images";
     textField.hidden = seeing;
     pictures.field.hidden = !seeing;
-    targetField.hidden = seeing || (task !== "" && task !== "transduce");
+    targetField.hidden = seeing || !(one?.transduces ?? true);
     tries.show(seeing ? "" : run.value);
   }
 

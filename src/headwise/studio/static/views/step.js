@@ -22,7 +22,7 @@ export async function step(view, state, keep) {
   const soFar = el("section", { class: "panel", "aria-label": "Written so far" });
   const next = el("div", { class: "canvas" }), nextNote = el("p", { class: "note" });
   const seen = el("section", { class: "panel", "aria-label": "Attention of this step" });
-  const beams = beamPanel(state, () => ({ ...given, longest: asking.task(given.run) === "language-model" ? 12 : 64 }), follow, remember);
+  const beams = beamPanel(state, () => ({ ...given, longest: asking.writes(given.run) === "continuation" ? 12 : 64 }), follow, remember);
   const move = (key) => (value) => { chosen[key] = value; remember(); drawNext(); };
   const choices = el("section", { class: "panel", "aria-label": "Next token" }, el("h2", {}, "What comes next"),
     el("div", { class: "sliders" },

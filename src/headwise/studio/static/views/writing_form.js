@@ -2,7 +2,7 @@
 import { el, field } from "../dom.js";
 import { fill, runsFor } from "./run_list.js";
 
-const WRITERS = { transduce: "Text to read", denoise: "Text to read", "language-model": "Text to go on with", "": "Text" };
+const LABELS = { target: "Text to read", continuation: "Text to go on with" }; // by what the run writes
 
 const LACKING = "No run here writes texts yet; train one with `headwise demo`, and it shows up here.";
 
@@ -16,17 +16,17 @@ export function writingForm(state, verb, ask, extra = []) {
     field("Run", run), textField, ...extra, button, remark, problem);
   let runs = [];
   text.value = state.text ?? "";
-  const task = (name = run.value) => runs.find((each) => each.name === name)?.task ?? "";
-  return { form, problem, remark, button, task, ready: listed(), asked: () => ({ run: run.value, text: text.value }) };
+  const writes = (name = run.value) => runs.find((each) => each.name === name)?.writes ?? "";
+  return { form, problem, remark, button, writes, ready: listed(), asked: () => ({ run: run.value, text: text.value }) };
 
   async function listed() {
-    const found = await runsFor(form, (each) => each.task in WRITERS, LACKING).catch((error) => ({ runs: [], problem: error.message }));
+    const found = await runsFor(form, (each) => each.reads !== "images" && each.writes, LACKING).catch((error) => ({ runs: [], problem: error.message }));
     runs = found.runs;
     problem.textContent = found.problem || fill(run, runs, state.run);
     named();
   }
 
   function named() {
-    textField.firstChild.textContent = WRITERS[task()];
+    textField.firstChild.textContent = LABELS[writes()] ?? "Text";
   }
 }

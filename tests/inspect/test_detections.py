@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from headwise.evaluate.precision import Found
+from headwise.inspect.detections import draw, draw_attention, plain
 from headwise.inspect.panels import canvas, covered
-from headwise.vision.draw import draw, draw_attention, plain
+from headwise.vision.boxes import Found
 
 WEIGHTS = np.array([[0.0, 0.1], [0.2, 0.7]])
 

@@ -12,11 +12,11 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.cli.extrapolate import extrapolate as command
-from headwise.config.experiment import resolved
 from headwise.data.examples import Examples, tokenise
-from headwise.evaluate.extrapolate import extrapolate, plot
+from headwise.experiment.config import resolved
+from headwise.experiment.run import train_experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.train.experiment import train_experiment
+from headwise.inspect.extrapolate import extrapolate, plot
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 40
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Pooler
 from headwise.blocks.pool import POOLS
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
 from headwise.models.language_model import LanguageModel
 from headwise.models.text_classifier import TokenClassifier
-from headwise.tasks.base import eval_mode, get_device
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD
 from headwise.text.tokenisers import Tokenisers
@@ -38,7 +38,7 @@ def embed(
     rows = read(model, tokenisers, texts)
     device = get_device(model)
     found: list[Tensor] = [torch.empty(0)] * len(rows)
-    with eval_mode(model):
+    with inference_mode(model):
         for numbers, ids in batches(rows, tokens):
             vectors = pooled(model, states(model, ids.to(device)), pool)
             for number, vector in zip(numbers, vectors.float(), strict=True):

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.errors import UserError
 from headwise.inspect import colour
 from headwise.inspect.files import figure
-from headwise.tasks.base import eval_mode, get_device
 
 if TYPE_CHECKING:
     from headwise.tasks.classify_images import ClassifyImages
@@ -90,7 +90,7 @@ def by_frequency(task: ClassifyImages, model: Any, images: Images, radii: Sequen
     radii = tuple(radii) or tuple(float(periods(height, width).max()) / 2 ** (power / 2) for power in range(7, -1, -1))
     labels, device = task.numbers(list(images.targets)), get_device(model)
     right = torch.zeros(2 * len(radii) + 1, dtype=torch.int64, device=device)
-    with eval_mode(model):
+    with inference_mode(model):
         for part, wanted in zip(batches(images.pixels), batches(labels), strict=True):
             pixels, wanted = task.pixels.scaled(part.to(device)), wanted.to(device)
             seen = [pixels, *(passed(pixels, r) for passed in (low_pass, high_pass) for r in radii)]

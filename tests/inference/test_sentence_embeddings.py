@@ -5,8 +5,8 @@ import torch
 
 import headwise
 from headwise.blocks.stream import Context
-from headwise.embeddings.sentences import embed
 from headwise.errors import UserError
+from headwise.inference.sentence_embeddings import embed
 from headwise.text import BOS, EOS
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters

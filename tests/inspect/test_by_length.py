@@ -8,9 +8,9 @@ import pytest
 
 from headwise.errors import UserError
 from headwise.evaluate.bleu import bleu
-from headwise.evaluate.by_length import by_length, plot_by_length
 from headwise.evaluate.error_rates import sequence_error_rate
 from headwise.evaluate.score import Score
+from headwise.inspect.by_length import by_length, plot_by_length
 from headwise.tasks.base import Evaluation
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from headwise.blocks.evaluation import get_device
 from headwise.blocks.record import record
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
-from headwise.inspect.maps import Maps
+from headwise.inference.maps import Maps
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.language_model import LanguageModel
-from headwise.tasks.base import get_device
 from headwise.text import EOS
 from headwise.text.tokenisers import Tokenisers
 

@@ -10,21 +10,22 @@ from typing import Any
 import torch
 
 from headwise.blocks.admin import profile
-from headwise.config.experiment import Experiment, resolved
 from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
-from headwise.inference.trained_model import create_task
+from headwise.experiment.config import Experiment, resolved
+from headwise.experiment.load import load, load_vectors
+from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
-from headwise.tasks import task_class
 from headwise.tasks.base import Task
 from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
 from headwise.train.fit_once import fit_once
 from headwise.train.loop import Result, train
-from headwise.tuning.freezing import size, tune
-from headwise.tuning.init_from import init_from, pretrained
+from headwise.tuning.config import folder_of
+from headwise.tuning.freezing import lr_scales, size, tune
+from headwise.tuning.init_from import init_from, prepare_for
 from headwise.utils.extras import needed_for
 
 Announce = Callable[[str], None]
@@ -61,7 +62,7 @@ def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tup
     if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
         raise UserError(f"{run.path} ended before training began; train it anew")
     hardware.prepare(experiment.train)
-    prepared = task_class(experiment.task.kind).prepare(experiment.data, Tokenisers.load(run.tokenizer))
+    prepared = experiment.task.task_class.prepare(experiment.data, Tokenisers.load(run.tokenizer))
     model = _build_model(experiment, prepared.tokenisers, announce, first=not run.steps())
     tune(model, experiment.tuning)
     lessons = _load_data(experiment, prepared, model)
@@ -71,33 +72,55 @@ def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tup
 def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, Any]:
     """The data, and the model as it is before the first step."""
     if experiment.init_from:
-        source, prepared = pretrained(experiment)
+        source = load_pretrained(experiment.init_from)
+        prepared = prepare_for(experiment, source)
         model = _build_model(experiment, prepared.tokenisers, announce, first=False)
         found = init_from(model, experiment, source, prepared.tokenisers)
         tune(model, experiment.tuning)
         found.check(model)
         announce(str(found))
     else:
-        prepared = task_class(experiment.task.kind).prepare(experiment.data, experiment.tokeniser)
+        prepared = experiment.task.task_class.prepare(experiment.data, experiment.tokeniser)
         model = _build_model(experiment, prepared.tokenisers, announce)
         tune(model, experiment.tuning)
     return prepared, model
 
 
+def load_pretrained(init_from: str) -> TrainedModel:
+    """The model that `init_from` names."""
+    path, which = folder_of(init_from)
+    if not path.is_dir():
+        raise UserError(f"init_from: {path}: there is no such folder; name a run or a Hugging Face folder")
+    return load(path, which=which)
+
+
 def _build_model(experiment: Experiment, tokenisers: Tokenisers, announce: Announce, first: bool = True) -> Any:
     """The model with the weights of its seed; `first`: with the word vectors of a file, as no other weights follow."""
     torch.manual_seed(experiment.seed)
-    model = create_task(experiment, tokenisers).build(experiment.model)
+    model = experiment.create_task(tokenisers).build(experiment.model)
     if first and (vectors := getattr(experiment.model, "embeddings", "")):
-        initialise(model, tokenisers, vectors, announce)
+        initialise(model, tokenisers, load_vectors(vectors), announce)
     return model
 
 
-def _load_data(experiment: Experiment, prepared: Prepared, model: Any) -> tuple[Task, Any]:
+def _load_data(experiment: Experiment, prepared: Prepared, model: Any) -> tuple[Task[Any], Any]:
     """The task, and its batches; none for a model without parameters, which counts in one pass."""
-    task = create_task(experiment, prepared.tokenisers)
+    task = experiment.create_task(prepared.tokenisers)
+    if task.teacher_run:
+        load_teacher(task)
     learns = any(True for _ in model.parameters())
     return task, task.data(prepared.train, experiment.seed, experiment.train) if learns else None
+
+
+def load_teacher(task: Task[Any]) -> None:
+    """Give a task the trained model that it learns from; one that does not fit is refused before a run is begun."""
+    path, which = folder_of(task.teacher_run)
+    try:
+        loaded = load(path, which=which)
+        teacher = loaded.check_task(task.kind)
+    except UserError as error:
+        raise UserError(f"task.teacher: {error}") from None
+    task.set_teacher(teacher, loaded.model)
 
 
 def _train(
@@ -105,7 +128,7 @@ def _train(
     experiment: Experiment,
     prepared: Prepared,
     model: Any,
-    lessons: tuple[Task, Any],
+    lessons: tuple[Task[Any], Any],
     announce: Announce,
     **options: Any,
 ) -> Result:
@@ -129,6 +152,9 @@ def _train(
         )
     announce(f"{data.summary}; {about}; {size(model)}")
     if not run.steps():
-        profile(model, lambda: [task.loss(model, data.batch(first)) for first in data.plan(0)[:1]])
+        profile(
+            model, lambda: [task.loss(model, data.batch(first), task.init_state(model)) for first in data.plan(0)[:1]]
+        )
     options |= {"validate": judge, "samples": show if config.samples else None, "watch": task.checkpoint_metric}
-    return train(run, model, task, data, config, experiment.seed, **options)
+    scales = lr_scales(model, experiment.model.lr_scales(), experiment.tuning.layer_lr_decay)
+    return train(run, model, task, data, config, experiment.seed, lr_scales=scales, **options)

@@ -6,11 +6,11 @@ import torch
 from PIL import Image
 
 from headwise.cli.main import main
-from headwise.config.augment import AUGMENTATIONS
+from headwise.inspect.augment_sheet import assorted, sheet
 from headwise.inspect.svg import Grid, Text
 from headwise.vision.augment import Flip, Mixup
+from headwise.vision.augment.tables import AUGMENTATIONS
 from headwise.vision.images import Images
-from headwise.vision.sheet import assorted, sheet
 
 
 def images(count=4):
@@ -37,7 +37,8 @@ def test_a_sheet_shows_each_label_before_it_shows_one_twice():
 
 NEGATIVE = """
 from typing import Literal
-from headwise.config.augment import AUGMENTATIONS, AugmentationConfig
+from headwise.vision.augment.base import AugmentationConfig
+from headwise.vision.augment.tables import AUGMENTATIONS
 
 @AUGMENTATIONS.add
 class NegativeConfig(AugmentationConfig):

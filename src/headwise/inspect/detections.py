@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
-from headwise.evaluate.precision import Found
 from headwise.inspect.files import figure
 from headwise.inspect.panels import Box, canvas, covered
-from headwise.vision.decode import decoding, opened, read, whole_pixels
+from headwise.vision.boxes import Found
+from headwise.vision.decode import whole_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,14 +22,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 ACROSS = 4  # panels in a row
 INCHES = 2.6  # of a panel
 LONGEST = 8  # times as long as wide, or as wide as long, a panel may be; other images have margins
-
-
-def shown(source: str | Path | Image.Image) -> Image.Image:
-    """An image as people see it: turned as its EXIF data say."""
-    if isinstance(source, Image.Image):
-        return ImageOps.exif_transpose(source)
-    with decoding(source):
-        return ImageOps.exif_transpose(opened(read(Path(source))))
 
 
 def draw(

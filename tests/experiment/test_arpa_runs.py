@@ -4,7 +4,7 @@ import pytest
 
 import headwise
 from headwise.cli.main import main
-from headwise.config.experiment import resolved
+from headwise.experiment.config import resolved
 
 
 @pytest.fixture(scope="module")

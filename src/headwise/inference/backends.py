@@ -9,11 +9,11 @@ from typing import Literal
 import torch
 from torch import nn
 
+from headwise.blocks.evaluation import get_device
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.models.encoder_decoder import EncoderDecoder
-from headwise.tasks.base import get_device
 from headwise.utils.extras import is_missing
 
 Engine = Literal["auto", "native", "ctranslate2"]

@@ -12,12 +12,13 @@ import torch
 
 from headwise.blocks.stack import count_parameters
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment
-from headwise.data.config import DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.data.sniff import Facts, sniff
+from headwise.experiment.config import Experiment
+from headwise.experiment.run import train_experiment
 from headwise.models.transformer import TransformerConfig
 from headwise.runs import Run
-from headwise.train.experiment import train_experiment
+from headwise.tasks.tables import TASKS, task_config
 
 # width, heads, encoder depth, decoder depth: each step up costs about three times as much
 LADDER = ((64, 4, 2, 2), (128, 4, 3, 2), (192, 6, 4, 3), (256, 4, 4, 4), (512, 8, 6, 6))
@@ -41,7 +42,7 @@ def fit(*files: str | Path, minutes: float = 10.0, runs: str | Path = "runs", na
 
 def plan(files: Sequence[str | Path], minutes: float, name: str = "") -> Plan:
     """Choose task, tokeniser, size and schedule for these pairs and this time."""
-    data = validate(DataConfig, {"train": [str(file) for file in files]}, "fit")
+    data = validate(TextDataConfig, {"train": [str(file) for file in files]}, "fit")
     facts = sniff(data)
     tokens = _tokens(facts)
     epochs, size = _size(facts, tokens, minutes)
@@ -52,6 +53,7 @@ def plan(files: Sequence[str | Path], minutes: float, name: str = "") -> Plan:
         Experiment,
         {
             "name": name or Path(files[0]).name.split(".")[0],
+            "task": next(name for name in TASKS.names if task_config(name).suits(facts)),
             "data": data,
             "tokeniser": facts.tokeniser,
             "model": {

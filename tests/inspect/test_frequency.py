@@ -6,11 +6,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from headwise.config.tasks import ClassifyImagesConfig
-from headwise.tasks.classify_images import ClassifyImages
+from headwise.inspect.frequency import by_frequency, energy_above, high_pass, low_pass, plot
+from headwise.tasks.classify_images import ClassifyImages, ClassifyImagesConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
-from headwise.vision.frequency import by_frequency, energy_above, high_pass, low_pass, plot
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.data.blocks import Blocks
 from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
 from headwise.inference.trained_model import TrainedModel
-from headwise.tasks.base import eval_mode, get_device
 from headwise.tasks.language_model import losses
 
 STEPS = 4  # bins to each length of training
@@ -49,7 +49,7 @@ def extrapolate(loaded: TrainedModel, examples: Examples, times: int = 4, most: 
     by_window, device = [], get_device(loaded.model)
     rows = max(1, 2**24 // (loaded.tokenisers.target.size * length))
     reach = _reach(loaded, length)
-    with eval_mode(loaded.model):
+    with inference_mode(loaded.model):
         for first in range(0, len(starts), rows):
             batch = blocks.batch(starts[first : first + rows]).to(device)
             nll = losses(loaded.model, type(batch)(batch.ids[:, :reach], batch.labels[:, :reach]))  # (B, T)

@@ -5,8 +5,8 @@ import pytest
 from headwise import catalog
 from headwise.compare.config import ComparisonConfig
 from headwise.config.base import validate
-from headwise.config.experiment import Experiment, resolved
 from headwise.errors import UserError
+from headwise.experiment.config import Experiment, resolved
 from headwise.models.build import build
 from headwise.models.layers import LayerFields, StackConfig
 from headwise.models.transformer import TransformerConfig

@@ -8,7 +8,7 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.inspect.attention_maps import collect_attention
+from headwise.inference.attention_maps import collect_attention
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 

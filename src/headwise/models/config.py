@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from headwise.config.base import Config
@@ -21,6 +22,10 @@ class ModelConfig(Config):
         """An nn.Module of the task's shape (models/encoder_decoder.py, models/language_model.py, ...), for `vocab`
         input tokens and `outputs` target tokens or labels; 0 outputs: the same vocabulary."""
         raise TypeError(f"{type(self).__name__} has no build method")
+
+    def lr_scales(self) -> Mapping[str, float]:
+        """Parts of the model, by name, that learn more slowly: their shares of the learning rate."""
+        return {}
 
     def resolve_task(self, task: str) -> str:
         """The task asked for, if the architecture can do it; without one, what it was made for."""

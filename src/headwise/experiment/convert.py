@@ -1,4 +1,4 @@
-"""Imported models, ready to use, and used ones to be written."""
+"""Trained models from and to the formats of other programs: Hugging Face folders, GGUF and ARPA files."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from typing import Any
 
 from torch import nn
 
-from headwise.config.experiment import Experiment
-from headwise.data.config import DataConfig
+from headwise.data.config import TextDataConfig
 from headwise.decode.config import DecodeConfig
 from headwise.decode.ensemble import Ensemble
 from headwise.errors import UserError
+from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
+from headwise.interop.gguf_llama import read_gguf
 from headwise.interop.hf.images import PROCESSOR
-from headwise.interop.hf.read import Imported
+from headwise.interop.hf.read import Imported, read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.models.image_fields import ImageFields
+from headwise.models.ngram import BackoffConfig
+from headwise.ngram.arpa import from_arpa as read_arpa
+from headwise.tasks.language_model import LanguageModelConfig
+from headwise.text import SPECIALS
 from headwise.text.hf import HfTokeniser
+from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters, Words
 from headwise.train.config import TrainConfig
 from headwise.vision.config import ImagesConfig
 from headwise.vision.named_sets import UNKNOWN
@@ -27,6 +34,32 @@ LACKING = {
     False: ("tokenizer.json (nor source.spm, target.spm and vocab.json, if it is Marian), so texts", "AutoTokenizer"),
     True: (f"{PROCESSOR}, so images", "AutoImageProcessor"),
 }
+
+
+def from_hf(folder: Path | str) -> TrainedModel:
+    """The model and the tokenisers of a folder: `headwise.from_hf("gpt2").generate(["Once upon a time"])`."""
+    return ready(read_folder(folder), Path(folder))
+
+
+def from_gguf(file: Path | str) -> TrainedModel:
+    """The model and the tokeniser of a GGUF file."""
+    return ready(read_gguf(Path(file)), Path(file))
+
+
+def from_arpa(file: Path | str) -> TrainedModel:
+    """The n-grams of an ARPA file, with a tokeniser of its words; of characters, where all words are single ones."""
+    path = Path(file)
+    model, vocabulary = read_arpa(path)
+    units = vocabulary[len(SPECIALS) :]
+    tokeniser = (Characters if all(len(unit) == 1 for unit in units) else Words)(units)
+    experiment = Experiment(
+        name=path.stem,
+        task=LanguageModelConfig(),
+        data=TextDataConfig(),
+        model=BackoffConfig(order=model.order),
+        train=TrainConfig(epochs=1),
+    )
+    return TrainedModel(model, Tokenisers(tokeniser, tokeniser), experiment)
 
 
 def ready(imported: Imported, source: Path) -> TrainedModel:
@@ -47,7 +80,7 @@ def ready(imported: Imported, source: Path) -> TrainedModel:
     experiment = Experiment(
         name=source.stem,
         task=task,
-        data=ImagesConfig(name=UNKNOWN) if pictures else DataConfig(),
+        data=ImagesConfig(name=UNKNOWN) if pictures else TextDataConfig(),
         model=imported.config,
         train=TrainConfig(epochs=1),
         decode=decode,
@@ -55,8 +88,8 @@ def ready(imported: Imported, source: Path) -> TrainedModel:
     return TrainedModel(imported.model, imported.tokenisers, experiment)
 
 
-def write(loaded: TrainedModel, folder: Path | str) -> None:
-    """A used model as a folder."""
+def to_hf(loaded: TrainedModel, folder: Path | str) -> None:
+    """Write a folder that `transformers` loads; what no architecture there can say is refused."""
     if isinstance(loaded.model, Ensemble) or not isinstance(loaded.model, nn.Module):
         raise UserError("only a single model can become a folder, not an ensemble or an engine; name one run")
     function = getattr(loaded.task.config, "function", "")

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, cast
 
 import tomli_w
 from pydantic import Field, model_validator
 
 from headwise.blocks.tables import PARTS, POSITIONS, WIRINGS
-from headwise.catalog import MODELS
+from headwise.catalog import MODELS, AnyModel
 from headwise.config import suggestions
-from headwise.config.base import Config, FolderName, Problems, Table, merge, slot, validate
-from headwise.config.tasks import TASKS, TransduceConfig
-from headwise.data.config import DATA, TOKENISERS, CharactersConfig
+from headwise.config.base import Config, FolderName, Problems, Table, merge, validate
+from headwise.data.config import DATA, AnyData
 from headwise.decode.config import DecodeConfig
 from headwise.errors import UserError, nearest
+from headwise.tasks.tables import TASKS, AnyTask
+from headwise.text.config import TOKENISERS, AnyTokeniser, CharactersConfig
 from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.schedules import SCHEDULES
 from headwise.tuning.config import TuningConfig, inherited
 from headwise.utils.files import parse_toml
-from headwise.vision.config import ImagesConfig  # noqa: F401  (enters itself in the table of data)
 
 if TYPE_CHECKING:
-    AnyTask: TypeAlias = Any
-    AnyData: TypeAlias = Any
-    AnyTokeniser: TypeAlias = Any
-    AnyModel: TypeAlias = Any
-else:
-    AnyTask, AnyData, AnyTokeniser, AnyModel = slot(TASKS), slot(DATA), slot(TOKENISERS), slot(MODELS)
-
+    from headwise.tasks.base import Task
+    from headwise.text.tokenisers import Tokenisers
 
 KINDS = {"task": TASKS, "data": DATA, "tokeniser": TOKENISERS, "model": MODELS}
 PART_KINDS = {  # of tables below, by their keys
@@ -90,19 +85,31 @@ class Experiment(Config):
 
     name: FolderName = ""  # of the run; empty: the file's name
     seed: int = Field(1, ge=0)
-    task: AnyTask = TransduceConfig()
+    task: AnyTask = Field(default_factory=lambda: cast("AnyTask", TASKS.parse("transduce")))
     data: AnyData
     tokeniser: AnyTokeniser = CharactersConfig()
-    model: AnyModel = Field(default_factory=lambda: MODELS.parse("transformer"))
+    model: AnyModel = Field(default_factory=lambda: cast("AnyModel", MODELS.parse("transformer")))
     train: TrainConfig
     decode: DecodeConfig = DecodeConfig()
     init_from: str = ""  # a run, RUN@step-N or a Hugging Face folder, whose weights and tokeniser it begins with
     tuning: TuningConfig = TuningConfig()
 
+    # pydantic calls the last of these validators first
     @model_validator(mode="before")
     @classmethod
     def _inherit(cls, data: Any) -> Any:
         return inherited(data) if isinstance(data, Mapping) and data.get("init_from") else data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_task(cls, data: Any) -> Any:
+        """Data are of the kind that the task reads, unless they say otherwise."""
+        if not isinstance(data, Mapping) or any(key not in cls.model_fields for key in data):
+            return data  # the unknown key is told without importing a task
+        if not isinstance(data.get("data"), Mapping) or "kind" in data["data"]:
+            return data
+        task = chosen(TASKS, data.get("task", {}))  # of one that does not exist is told with its key, later on
+        return {**data, "data": {"kind": task.reads, **data["data"]}} if task else data
 
     @model_validator(mode="before")
     @classmethod
@@ -113,22 +120,13 @@ class Experiment(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_the_task(cls, data: Any) -> Any:
-        """Data are of the kind that the task reads, unless they say otherwise."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("data"), Mapping) or "kind" in data["data"]:
-            return data
-        task = chosen(TASKS, data.get("task", {}))  # of one that does not exist is told with its key, later on
-        return {**data, "data": {"kind": task.reads, **data["data"]}} if task else data
-
-    @model_validator(mode="before")
-    @classmethod
     def _complete(cls, data: Any) -> Any:
         """There is something to learn from, and an end to it."""
         if not isinstance(data, Mapping) or any(key not in cls.model_fields for key in data):
             return data  # what the unknown key was meant to be comes first
         lacking: list[tuple[tuple[str, ...], str]] = []
         if "data" not in data:
-            task = chosen(TASKS, data.get("task", {})) or TransduceConfig
+            task = chosen(TASKS, data.get("task", {})) or TASKS["transduce"]
             lacking.append((("data",), f"there is nothing to learn from; write {_data_for(task)}"))
         if "train" not in data:
             text = "training needs an end; write [train] with minutes = 10 (or steps, epochs, tokens), or add"
@@ -160,6 +158,10 @@ class Experiment(Config):
         if self.tuning.lora.rank and not self.init_from:
             raise Problems([(("tuning", "lora"), "it adapts a model that exists; name one with init_from")])
         return self
+
+    def create_task(self, tokenisers: Tokenisers) -> Task[Any]:
+        """The experiment's task with these vocabularies."""
+        return self.task.for_model(self.model).build(tokenisers, self.train.label_smoothing)
 
     @classmethod
     def read(cls, file: str | Path, changes: Iterable[str] = ()) -> Experiment:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from headwise.config.base import Config
 from headwise.errors import UserError
-from headwise.interop.folders import read_json
-from headwise.text import EOS, SPECIALS, UNK
+from headwise.text import EOS, UNK
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN, Normaliser
 from headwise.utils.extras import needed_for
@@ -66,20 +64,3 @@ class MarianTokeniser(Tokeniser):
     @classmethod
     def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> MarianTokeniser:
         return cls(b64decode(data["model"], validate=True), list(map(str, data["vocabulary"])), normalise)
-
-
-def read_ids(path: Path) -> dict[str, int]:
-    """`vocab.json`: piece -> Marian's id."""
-    ids = read_json(path)
-    if any(type(number) is not int for number in ids.values()):
-        raise UserError(f"{path}: must map pieces to ids; fetch it again")
-    missing = [mark for mark in ("</s>", "<unk>") if mark not in ids]
-    if missing:
-        raise UserError(f"{path}: has no {missing[0]}; it is no vocabulary of Marian")
-    return ids
-
-
-def arranged_names(ids: dict[str, int], order: Sequence[int]) -> list[str]:
-    """Marian's pieces by our ids. A row without a usable piece is named by its number."""
-    pieces = {number: piece for piece, number in ids.items() if piece not in SPECIALS}
-    return [*SPECIALS, *(pieces.get(row, f"<{row}>") for row in order[len(SPECIALS) :])]

@@ -1,0 +1,39 @@
+"""Models in evaluation: on which device they are, without dropout, without gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def get_device(model: Any) -> torch.device:
+    """Where a model's weights are; engines without weights in torch run on the CPU."""
+    if isinstance(model, nn.Module):
+        for tensor in chain(model.parameters(), model.buffers()):
+            return tensor.device
+    return torch.device("cpu")
+
+
+@contextmanager
+def eval_mode(model: Any) -> Iterator[None]:
+    """Evaluation mode, without dropout; afterwards the model is as it was."""
+    if not (isinstance(model, nn.Module) and model.training):
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
+
+
+@contextmanager
+def inference_mode(model: Any) -> Iterator[None]:
+    """Evaluation mode without gradients; afterwards the model is as it was."""
+    with eval_mode(model), torch.inference_mode():
+        yield

@@ -1,0 +1,68 @@
+"""Trained models from run folders, from folders of other programs, and several as an ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from headwise.decode.ensemble import Ensemble
+from headwise.embeddings.tables import tables
+from headwise.embeddings.vectors import Vectors
+from headwise.errors import UserError
+from headwise.experiment.config import resolved
+from headwise.experiment.convert import from_gguf, from_hf
+from headwise.inference.trained_model import TrainedModel
+from headwise.runs import Run
+from headwise.runs.checkpoint import restore, weights
+from headwise.text import UNK
+from headwise.text.tokenisers import Tokenisers
+from headwise.tuning.config import TuningConfig
+from headwise.tuning.lora import adapt, merge
+
+
+def load(
+    source: str | Path | Sequence[str | Path], *, which: str = "best", device: str | torch.device = "cpu"
+) -> TrainedModel:
+    """A run folder, a Hugging Face folder, a GGUF file, or several runs as one ensemble.
+
+    `which` names the checkpoint: best, last, average (of the last few) or step-N.
+    """
+    if not isinstance(source, str | Path):
+        members = [load(each, which=which, device=device) for each in source]
+        first = members[0]
+        if len(members) == 1:
+            return first
+        if any(member.tokenisers.to_json() != first.tokenisers.to_json() for member in members):
+            raise UserError("the runs of an ensemble must have the same tokenisers; train them from the same data")
+        return TrainedModel(Ensemble([member.model for member in members]), first.tokenisers, first.experiment)
+    path = Path(source)
+    if path.suffix == ".gguf":
+        return from_gguf(path).on(device)
+    if not path.is_dir():
+        raise UserError(f"{path}: there is no such folder; name a run (see `headwise runs`)")
+    if (path / "config.json").is_file() and not (path / "config.toml").is_file():
+        return from_hf(path).on(device)
+    run = Run.open(path)
+    experiment = resolved(run.config, str(path / "config.toml"))
+    tokenisers = Tokenisers.load(run.tokenizer)
+    model = experiment.create_task(tokenisers).build(experiment.model)
+    adapt(model, experiment.tuning.lora)
+    restore(model, weights(run, which), str(path))
+    if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
+        merge(model)
+        experiment = experiment.changed(tuning=TuningConfig())
+    return TrainedModel(model.to(device).eval(), tokenisers, experiment)
+
+
+def load_vectors(source: str | Path) -> Vectors:
+    """The word vectors of a run (those of its source where it has two sides), or of a word2vec text file."""
+    path = Path(source).expanduser()
+    if not path.is_dir():
+        return Vectors.read(path)
+    loaded = load(path)
+    table, tokeniser = next(tables(loaded.model, loaded.tokenisers), (None, None))
+    if table is None or tokeniser is None:
+        raise UserError(f"{path}: this run has no word vectors; name one that was trained to embed")
+    return Vectors(tuple(tokeniser.vocabulary[UNK + 1 :]), table.detach().cpu().numpy()[UNK + 1 :], str(path))

@@ -1,0 +1,48 @@
+"""The table of tasks: what an experiment may name in `[task]`, and where each config lives.
+
+A new task is one file, which holds its config, its data, loss and scores, and one line here. No torch is imported until
+a kind is looked up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from headwise.config.base import Table, slot
+
+if TYPE_CHECKING:
+    from headwise.tasks.base import TaskConfig
+
+_HERE = "headwise.tasks"
+
+TASKS = Table(
+    "task",
+    default="transduce",
+    place="task",
+    homes={
+        "transduce": f"{_HERE}.transduce:TransduceConfig",
+        "language-model": f"{_HERE}.language_model:LanguageModelConfig",
+        "masked": f"{_HERE}.masked:MaskedConfig",
+        "denoise": f"{_HERE}.denoise:DenoiseConfig",
+        "tag": f"{_HERE}.tag:TagConfig",
+        "classify": f"{_HERE}.classify:ClassifyConfig",
+        "classify-images": f"{_HERE}.classify_images:ClassifyImagesConfig",
+        "detect": f"{_HERE}.detect:DetectConfig",
+        "caption": f"{_HERE}.caption:CaptionConfig",
+        "regress": f"{_HERE}.regress:RegressConfig",
+        "answer": f"{_HERE}.answer:AnswerConfig",
+        "encode": f"{_HERE}.encode:EncodeConfig",
+        "encode-images": f"{_HERE}.encode:EncodeImagesConfig",
+        "embed": f"{_HERE}.embed:EmbedConfig",
+    },
+)
+
+if TYPE_CHECKING:  # to a type checker, the config of what a slot holds
+    AnyTask: TypeAlias = TaskConfig
+else:
+    AnyTask = slot(TASKS)
+
+
+def task_config(kind: str) -> type[TaskConfig]:
+    """The config class of a task, which declares what is to be known of it."""
+    return cast("type[TaskConfig]", TASKS[kind])

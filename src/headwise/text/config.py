@@ -1,0 +1,118 @@
+"""In which units texts are read (`[tokeniser]`): the tokenisers' configs. No torch here.
+
+>>> TOKENISERS.parse({"kind": "characters", "target": {"kind": "words"}}).target.kind
+'words'
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from headwise.config.base import Config, Table, slot
+
+TOKENISERS = Table("tokeniser", default="characters", place="tokeniser")
+TARGETS = Table("target tokeniser", default="same")
+
+
+@TARGETS.add
+class SameTokeniser(Config):
+    """The target side is treated like the source side."""
+
+    kind: Literal["same"] = "same"
+
+
+class TokeniserConfig(Config):
+    """The units of the source side, and of the target side unless `target` says otherwise.
+
+    Each side has a vocabulary of its own; with `shared` there is one over both.
+    """
+
+    kind: str
+    shared: bool = False
+    pairs: bool = False  # a source may be two texts with a tab between them; the classifying task sets it
+    target: slot(TARGETS) = SameTokeniser()  # type: ignore[valid-type]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TokeniserConfig:
+        if self.shared and self.target.kind != "same":
+            raise ValueError("a shared vocabulary needs the same kind on both sides; leave out `target`")
+        if isinstance(self.target, TokeniserConfig) and (self.target.shared or self.target.target.kind != "same"):
+            raise ValueError("`target` is one side: it has no `shared` and no `target` of its own")
+        return self
+
+    @property
+    def target_side(self) -> TokeniserConfig:
+        """The config of the target side."""
+        return self.target if isinstance(self.target, TokeniserConfig) else self
+
+
+if TYPE_CHECKING:  # to a type checker, the config of what a slot holds
+    AnyTokeniser: TypeAlias = TokeniserConfig
+else:
+    AnyTokeniser = slot(TOKENISERS)
+
+
+@TARGETS.add
+@TOKENISERS.add
+class CharactersConfig(TokeniserConfig):
+    """One token a character seen `min_count` times; the most frequent, `size` tokens in all (0: no limit)."""
+
+    kind: Literal["characters"] = "characters"
+    size: int = Field(0, ge=0)
+    min_count: int = Field(1, ge=1)
+
+
+@TARGETS.add
+@TOKENISERS.add
+class WordsConfig(TokeniserConfig):
+    """One token a word between spaces, otherwise as characters."""
+
+    kind: Literal["words"] = "words"
+    size: int = Field(32_000, ge=0)
+    min_count: int = Field(1, ge=1)
+    classes: bool = False  # rare words are not all alike: they are classed by capitals, digits and their last letters
+
+
+@TOKENISERS.add
+class ParsedConfig(WordsConfig):
+    """Words with their heads in a dependency tree, `dogs|2 bark|0`: what the format conllu-trees gives."""
+
+    kind: Literal["parsed"] = "parsed"  # type: ignore[assignment]
+
+
+@TARGETS.add
+class LabelsConfig(TokeniserConfig):
+    """One token a text: the targets are labels. The classifying task sets it."""
+
+    kind: Literal["labels"] = "labels"
+    size: int = Field(0, ge=0)
+    min_count: int = Field(1, ge=1)
+
+
+@TARGETS.add
+@TOKENISERS.add
+class BytesConfig(TokeniserConfig):
+    """One token a UTF-8 byte: 260 of them for any language."""
+
+    kind: Literal["bytes"] = "bytes"
+
+
+@TARGETS.add
+@TOKENISERS.add
+class BpeConfig(TokeniserConfig):
+    """Byte-level pair encoding (Sennrich et al. 2016; Radford et al. 2019), `size` tokens in all."""
+
+    kind: Literal["bpe"] = "bpe"
+    size: int = Field(8000, ge=260)
+    min_count: int = Field(2, ge=1)
+
+
+@TARGETS.add
+@TOKENISERS.add
+class UnigramConfig(TokeniserConfig):
+    """A byte-level unigram language model of pieces (Kudo 2018), `size` tokens in all."""
+
+    kind: Literal["unigram"] = "unigram"
+    size: int = Field(8000, ge=260)

@@ -1,0 +1,50 @@
+"""What tasks declare of themselves, on which commands, studio, fine-tuning and auto-fit rely."""
+
+import re
+from importlib import resources
+
+import pytest
+
+from headwise.cli.main import COMMANDS
+from headwise.data.config import TextDataConfig
+from headwise.data.sniff import sniff
+from headwise.studio.run_registry import declared
+from headwise.tasks.tables import TASKS, task_config
+
+KINDS = TASKS.names
+KNOWN = {name for group in COMMANDS.values() for name in group}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_of_a_task_exists(kind):
+    assert task_config(kind).command in KNOWN
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_declarations_agree_with_each_other(kind):
+    config = task_config(kind)
+    assert not (config.confusion and not config.labelled)
+    assert not (config.labelled and config.unpaired)
+    assert not (config.one_to_one and not config.labelled)
+    assert config().transduces == (kind == "transduce")
+
+
+def test_fit_finds_one_task_for_pairs(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(f"word{n}\tdrow{n}\n" for n in range(40)))
+    facts = sniff(TextDataConfig(train=str(tmp_path / "pairs.tsv")))
+    assert [kind for kind in KINDS if task_config(kind).suits(facts)] == ["transduce"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "", "of a plug-in"])
+def test_the_studio_takes_a_page_from_the_declaration(kind):
+    told = declared(kind)
+    if kind in TASKS:
+        assert (told["reads"], told["writes"]) == (task_config(kind).reads, task_config(kind).writes)
+    else:
+        assert told["reads"] == "texts" and bool(told["writes"]) == told["transduces"] == (kind == "")
+
+
+def test_no_page_of_the_studio_lists_tasks():
+    pages = resources.files("headwise.studio").joinpath("static", "views")
+    quoted = re.compile("|".join(f"[\"']{kind}[\"']" for kind in ("transduce", "language-model", "denoise", "masked")))
+    assert not [page.name for page in pages.iterdir() if quoted.search(page.read_text("utf-8"))]
