@@ -11,7 +11,6 @@ from headwise.blocks.cache import DecodingCache
 from headwise.blocks.part import Part, Properties
 from headwise.blocks.record import record
 from headwise.blocks.residual import PreNorm
-from headwise.blocks.step_decoder import GAPS
 from headwise.catalog import CATALOG
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode, decode_batches, threads
@@ -148,8 +147,8 @@ def test_plan_and_modules_may_take_turns_over_padding(family):
 @torch.no_grad()
 def test_prompts_of_one_length_cost_no_mask(positions):
     state = made(str(positions)).start(torch.tensor([[1, 5, 6], [1, 8, 9]]))
-    assert isinstance(state.cache, DecodingCache) and GAPS not in state.cache.states
-    assert not any("keep" in place for place in state.cache.growing)
+    assert isinstance(state.cache, DecodingCache) and state.gaps is None
+    assert state.cache.growing and not state.cache.keep
 
 
 def test_an_ensemble_reads_what_its_members_read():

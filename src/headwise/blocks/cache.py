@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headwise.blocks.stream import Cache, LayerPath, Made
+from headwise.blocks.stream import Cache, LayerPath, Made, Stream
+from headwise.errors import UserError
 
 
 class GrowingBuffer:
@@ -43,6 +44,11 @@ class GrowingBuffer:
             buffer.narrow(self.dim, 0, kept).copy_(old.narrow(self.dim, self.length - kept, kept))
         self.buffers, self.length = fresh, kept
 
+    def contents(self, limit: int = 0) -> tuple[Tensor, ...]:
+        """The last `limit` of what is there (0: all of it)."""
+        kept = min(self.length, limit or self.length)
+        return tuple(buffer.narrow(self.dim, self.length - kept, kept) for buffer in self.buffers)
+
     def select(self, rows: Tensor) -> None:
         if self.dim == 0:
             return  # shared by all rows
@@ -63,31 +69,69 @@ class DecodingCache(Cache):
         self.capacity = capacity
         self.limit = limit
         self.growing: dict[LayerPath, GrowingBuffer] = {}
+        self.keep: dict[LayerPath, GrowingBuffer] = {}  # padding masks (R, T) of what grows, where there is padding
+        self.positions: dict[LayerPath, GrowingBuffer] = {}  # (T,), or (R, T) where rows have different lengths
         self.states: dict[LayerPath, Tensor] = {}
+        self.fresh: dict[LayerPath, Tensor] = {}  # (R,) rows that joined before they had a state
         self.made: dict[LayerPath, Any] = {}
+        self.source_dims: dict[LayerPath, int] = {}  # of what is made once, where it can be padded
 
     def extend(self, path: LayerPath, dim: int, *new: Tensor) -> tuple[Tensor, ...]:
         entry = self.growing.get(path)
         if entry is None:
             entry = self.growing[path] = GrowingBuffer(dim)
-        return entry.extend(new, self.capacity, self.limit)
+        return entry.extend(new, self.capacity, self._limit(path))
 
-    def once(self, path: LayerPath, make: Callable[[], Made]) -> Made:
+    def extend_keep(self, path: LayerPath, stream: Stream) -> Tensor | None:
+        entry = self.keep.get(path)
+        if entry is None and stream.keep is None:
+            return None
+        rows, new, _ = stream.x.shape
+        keep = stream.keep if stream.keep is not None else stream.pos.new_ones((rows, new), dtype=torch.bool)
+        columns = None  # of what `extend` has just returned: all
+        if entry is None:  # the first padding: all tokens before were real
+            before = self.growing[path].length - new if path in self.growing else 0
+            columns = min(before, self.limit) + new if self.limit else None
+            entry = self.keep[path] = self._buffer(1, keep.new_ones(rows, before))
+        (keep,) = entry.extend((keep,), self.capacity)
+        if self.limit:  # of each row the last tokens, its padding not counted
+            keep &= keep.flip(1).cumsum(1).flip(1) <= self.limit + new
+        return keep if columns is None else keep[:, -columns:]
+
+    def extend_positions(self, path: LayerPath, pos: Tensor) -> Tensor:
+        entry = self.positions.get(path)
+        if entry is None:
+            entry = self.positions[path] = GrowingBuffer(pos.dim() - 1)
+        return entry.extend((pos,), self.capacity, self._limit(path))[0]
+
+    def _limit(self, path: LayerPath) -> int:
+        """How many columns are kept; where rows have padding, the mask says which tokens are seen."""
+        return 0 if not self.limit or path in self.keep else self.limit
+
+    def once(self, path: LayerPath, make: Callable[[], Made], dim: int | None = None) -> Made:
         if path not in self.made:
             self.made[path] = make()
+            if dim is not None:
+                self.source_dims[path] = dim
         return self.made[path]
 
     def state(self, path: LayerPath, initial: Callable[[], Tensor]) -> Tensor:
-        return self.states[path] if path in self.states else initial()
+        if path not in self.states:
+            return initial()
+        if path not in self.fresh:
+            return self.states[path]
+        state, fresh = self.states[path], self.fresh.pop(path)
+        return torch.where(fresh.view(-1, *(1,) * (state.dim() - 1)), initial(), state)
 
     def put(self, path: LayerPath, value: Tensor) -> None:
         self.states[path] = value
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order. What is kept once per source changes only when sources go."""
-        for entry in self.growing.values():
+        for entry in (*self.growing.values(), *self.keep.values(), *self.positions.values()):
             entry.select(rows)
         self.states = {path: value.index_select(0, rows) for path, value in self.states.items()}
+        self.fresh = {path: value.index_select(0, rows) for path, value in self.fresh.items()}
         if self.moves_sources(rows):
             sources = self.sources(rows)
             self.made.update({path: select_rows(value, sources) for path, value in self.made.items()})
@@ -100,6 +144,140 @@ class DecodingCache(Cache):
     def sources(self, rows: Tensor) -> Tensor:
         """The numbers of the sources that these rows belong to."""
         return torch.div(rows[:: self.beams], self.beams, rounding_mode="floor")
+
+    def compact(self) -> None:
+        """Move the real tokens of each row to the left, and drop the columns that no row needs any more. Where rows
+        turn out to have one length, they need no mask and share their positions."""
+        for path, entry in list(self.keep.items()):
+            keep, order = entry.contents()[0].sort(dim=1, descending=True, stable=True)  # (R, T)
+            width = int(keep.sum(1).max())
+            keep, order = keep[:, :width], order[:, :width]
+            self.growing[path] = self._gathered(self.growing[path], order)
+            ragged = not bool(keep.all())
+            if path in self.positions:
+                positions = self._gathered(self.positions[path], order)
+                self.positions[path] = positions if ragged else self._buffer(0, positions.contents()[0][0])
+            if ragged:
+                self.keep[path] = self._buffer(1, keep)
+            else:
+                del self.keep[path]
+
+    def join(self, other: DecodingCache, ragged: bool) -> None:
+        """Append the rows of another cache. Where some are shorter (`ragged`), they are padded on the right."""
+        both = (self, other)
+        for path in {**self.growing, **other.growing}:
+            like = (self.growing.get(path) or other.growing[path]).contents()
+            dim = (self.growing.get(path) or other.growing[path]).dim
+            tensors = [cache._tokens(path, like, dim) for cache in both]
+            if path in self.positions or path in other.positions:
+                self._join_positions(path, other, ragged)
+            if ragged:
+                masks = [cache._mask(path, pair[0], dim) for cache, pair in zip(both, tensors, strict=True)]
+                self.keep[path] = self._buffer(1, join_padded(masks, 1))
+            self.growing[path] = self._buffer(dim, *(join_padded(pair, dim) for pair in zip(*tensors, strict=True)))
+        for path in {**self.states, **other.states}:
+            self._join_state(path, other)
+        for path in list(self.made):
+            mine, theirs = self.made.pop(path), other.made.get(path)
+            if path in self.source_dims and theirs is not None:  # the rest is made again
+                pairs = zip(mine, theirs, strict=True)
+                self.made[path] = tuple(join_padded(pair, self.source_dims[path]) for pair in pairs)
+        self.rows += other.rows
+
+    def _gathered(self, entry: GrowingBuffer, order: Tensor) -> GrowingBuffer:
+        """The columns of an entry in another order for each row, (R, T)."""
+        shape = [len(order), *(1,) * (entry.buffers[0].dim() - 1)]
+        shape[entry.dim] = order.shape[1]
+        tensors = (tensor.take_along_dim(order.view(shape), entry.dim) for tensor in entry.contents())
+        return self._buffer(entry.dim, *tensors)
+
+    def _buffer(self, dim: int, *tensors: Tensor) -> GrowingBuffer:
+        entry = GrowingBuffer(dim)
+        entry.extend(tensors, self.capacity)
+        return entry
+
+    def _tokens(self, path: LayerPath, like: tuple[Tensor, ...], dim: int) -> tuple[Tensor, ...]:
+        """What is stored at `path`; where there is nothing yet, no tokens of the shape that others have."""
+        if path in self.growing:
+            return self.growing[path].contents(self._limit(path))
+        none = (tensor.narrow(dim, 0, 0)[:1] for tensor in like)
+        return tuple(tensor.expand(self.rows, *tensor.shape[1:]) for tensor in none)
+
+    def _mask(self, path: LayerPath, tokens: Tensor, dim: int) -> Tensor:
+        """Which of the tokens at `path` are real, (R, T)."""
+        if path in self.keep:
+            return self.keep[path].contents()[0]
+        return tokens.new_ones((self.rows, tokens.shape[dim]), dtype=torch.bool)
+
+    def _join_positions(self, path: LayerPath, other: DecodingCache, ragged: bool) -> None:
+        if not ragged and path in self.positions:
+            return  # those of all rows are the same
+        pos = []
+        for cache in (self, other):
+            stored = (
+                cache.positions[path].contents(cache._limit(path))[0] if path in cache.positions else torch.empty(0)
+            )
+            pos.append(stored if stored.dim() == 2 else stored.expand(cache.rows, -1))
+        like = next(stored for stored in pos if stored.shape[1])
+        self.positions[path] = self._buffer(1, join_padded([stored.to(like) for stored in pos], 1))
+
+    def _join_state(self, path: LayerPath, other: DecodingCache) -> None:
+        """States of all rows; those that have none yet get it when it is asked for."""
+        like = self.states.get(path, other.states.get(path))
+        assert like is not None
+        states, fresh = [], []
+        for cache in (self, other):
+            state = cache.states.get(path)
+            begun = torch.full((cache.rows,), state is None, device=like.device)
+            states.append(like.new_zeros(cache.rows, *like.shape[1:]) if state is None else state)
+            fresh.append(cache.fresh.get(path, begun))
+        self.states[path] = torch.cat(states)
+        if any(bool(rows.any()) for rows in fresh):
+            self.fresh[path] = torch.cat(fresh)
+
+
+def join_padded(tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """Rows of several tensors, the shorter ones padded with zeros at the end of `dim`."""
+    longest = max(tensor.shape[dim] for tensor in tensors)
+    padded = []
+    for tensor in tensors:
+        shape = list(tensor.shape)
+        shape[dim] = longest - shape[dim]
+        padded.append(torch.cat((tensor, tensor.new_zeros(shape)), dim) if shape[dim] else tensor)
+    return torch.cat(padded)
+
+
+def join_streams(streams: Sequence[Stream]) -> Stream:
+    """Memories of several states as one: columns in which no row has a real token go, shorter ones are padded."""
+    if len({stream.grid for stream in streams}) > 1:
+        raise UserError("join: images on different grids cannot share a state; start them in separate ones")
+    streams = [trim(stream) for stream in streams]
+    lengths = [stream.x.shape[1] for stream in streams]
+    keeps = [stream.keep for stream in streams]
+    keep = None
+    if len(set(lengths)) > 1 or any(mask is not None for mask in keeps):
+        masks = zip(streams, keeps, strict=True)
+        keep = join_padded(
+            [torch.ones_like(stream.x[..., 0], dtype=torch.bool) if mask is None else mask for stream, mask in masks], 1
+        )
+    longest = max(streams, key=lambda stream: stream.x.shape[1])
+    pos = longest.pos
+    if any(stream.pos.dim() > 1 or not torch.equal(stream.pos, pos[: len(stream.pos)]) for stream in streams):
+        pos = join_padded([stream.pos.expand(len(stream.x), -1) for stream in streams], 1)
+    segment, tree = (
+        join_padded([getattr(stream, name) for stream in streams], 1) if getattr(longest, name) is not None else None
+        for name in ("segment", "tree")
+    )
+    return Stream(join_padded([stream.x for stream in streams], 1), pos, keep, longest.grid, segment, tree)
+
+
+def trim(stream: Stream) -> Stream:
+    """The stream without the columns at its end that are padding in every row."""
+    if stream.keep is None:
+        return stream
+    real = stream.keep.any(0).nonzero()[:, 0]
+    length = int(real[-1]) + 1 if len(real) else 1
+    return replace(stream.take_first(length), grid=stream.grid)
 
 
 def select_rows(value: Any, rows: Tensor) -> Any:

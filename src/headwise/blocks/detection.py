@@ -89,6 +89,8 @@ class ObjectQueries(ImagePositions):
 class PositionedSelfProjection(SelfProjection):
     """q = W_q (x + p), k = W_k (x + p), v = W_v x."""
 
+    joins = False  # places are those of the columns
+
     def __init__(self, width: int, heads: int, head_width: int, bias: bool, places: ImagePositions):
         super().__init__(width, heads, head_width, bias)
         self.places = places

@@ -6,10 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.blocks.step import Function, FunctionStep, identity
+
 STEPS = 2**16
 
 
-class Dropout(nn.Module):
+class Dropout(nn.Module, FunctionStep):
     """Dropout: zero each value with probability p and divide the others by 1 - p, in training alone.
 
     On CPUs torch draws one Bernoulli variable a value, the slowest part of a layer. Here one 64-bit draw serves four
@@ -31,6 +33,9 @@ class Dropout(nn.Module):
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
         return x * (bits >= self.threshold).to(x.dtype).mul_(self.scale)
+
+    def stepper(self) -> Function:
+        return identity
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -6,17 +6,21 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
+from headwise.blocks.step import EmbeddingStep, EmbedTokens, Function, FunctionStep, PositionStep, inline
 from headwise.blocks.stream import Stream
 
 
-class NoTokenTypes(nn.Module):
+class NoTokenTypes(nn.Module, FunctionStep):
     """Adds nothing: one text is like another."""
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         return x
 
+    def stepper(self) -> Function:
+        return lambda x, tokens: x
 
-class TokenTypes(nn.Module):
+
+class TokenTypes(nn.Module, FunctionStep):
     """Token type embedding: x + table[which of the texts a token belongs to] (Devlin et al. 2019: segment A or B). A
     text ends with the mark `end`, which still belongs to it; texts beyond the last type are of that type."""
 
@@ -30,8 +34,18 @@ class TokenTypes(nn.Module):
         before = ends.cumsum(1) - ends.long()
         return x + self.table(before.clamp(max=self.table.num_embeddings - 1))
 
+    def stepper(self) -> Function:
+        return lambda x, tokens: self(x.unsqueeze(1), tokens.unsqueeze(1)).squeeze(1)  # (R, C) -> (R, 1, C) and back
 
-class Embedding(nn.Module):
+
+class Positions(nn.Module, PositionStep):
+    """Positions that act on embeddings, `positions(x, pos, start)`: `start` >= 0 says that `pos` is start, start + 1,
+    ...; -1 that it is anything."""
+
+    max_length: int = 0  # how many positions there are; 0: any number
+
+
+class Embedding(nn.Module, EmbeddingStep):
     """The token embedding: widen(dropout(norm(table[ids] * scale + position + type))).
 
     The table may be shared with another embedding and with the head. `widen` goes from vectors narrower than the
@@ -41,7 +55,7 @@ class Embedding(nn.Module):
     def __init__(
         self,
         table: nn.Embedding,
-        positions: nn.Module,
+        positions: Positions,
         scale: float = 1.0,
         dropout: float = 0.0,
         types: nn.Module | None = None,
@@ -68,3 +82,20 @@ class Embedding(nn.Module):
             x = x * self.scale
         x = self.types(self.positions(x, pos, start), ids)
         return Stream(self.widen(self.drop(self.norm(x))), pos, keep)
+
+    def stepper(self) -> EmbedTokens:
+        table, scale, add_position, add_type = (
+            inline(self.table),
+            self.scale,
+            self.positions.stepper(),
+            inline(self.types),
+        )
+        norm, drop, widen = inline(self.norm), inline(self.drop), inline(self.widen)
+
+        def step(tokens: Tensor, length: int, gaps: Tensor | None) -> Stream:
+            pos = None if gaps is None else length - gaps  # (R, 1)
+            x = add_type(add_position(table(tokens), scale, length, pos), tokens)  # (R,) -> (R, C)
+            pos = torch.arange(length, length + 1, device=tokens.device) if pos is None else pos
+            return Stream(widen(drop(norm(x))).unsqueeze(1), pos)
+
+        return step

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from headwise.blocks.activations import GATED, PLAIN, Activation
 from headwise.blocks.dropout import make_dropout
 from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
-from headwise.blocks.stream import REAL, Context, LayerPath, Stream
+from headwise.blocks.stream import Context, LayerPath, Stream
 
 SCALE = 0.1  # of the first weights' variance, against the usual 1 / inputs: Fedus et al., section 2.4
 ROUND = 16  # of rows: a later claim seldom changes the shape of a product, and with it an earlier one's last bit
@@ -215,11 +215,18 @@ class Experts(Part):
     def properties(self) -> Properties:
         """A row meets others only in queues that may be too long."""
         open_to_all = self.capacity is None or self.capacity[1] >= self.count
-        return Properties(causal=True, steppable=open_to_all, batch_independent=open_to_all)
+        return Properties(
+            causal=True,
+            steppable=open_to_all,
+            batch_independent=open_to_all,
+            joins=True,
+            ragged=open_to_all,
+            packed=True,
+        )
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         tokens = stream.x.flatten(0, 1)  # (B, T, C) -> (N, C)
-        keep = stream.keep if stream.keep is not None else ctx.shared.get(REAL)
+        keep = stream.real
         routes = self.router(tokens, None if keep is None else keep.flatten())
         chosen = routes.chosen.view(*stream.x.shape[:2], -1)  # (N, J) -> (B, T, J)
         number, queues = lined_up(chosen, keep, self.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from headwise.blocks.activations import GATED, PLAIN, Activation
 from headwise.blocks.dropout import make_dropout
 from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
+from headwise.blocks.step import Function, Step, calls, inline
 from headwise.blocks.stream import Context, Stream
 
 
@@ -44,22 +46,30 @@ class FeedForward(Part):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=True, steppable=True)
+        return Properties(causal=True, steppable=True, joins=True, ragged=True, packed=True)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        layers = (self.inner, self.drop, self.outer)
         if not self.chunk:
-            return self.work(stream.x)
+            return self.feed_forward(stream.x, *layers)
         parts = stream.x.split(self.chunk, dim=1)  # (B, T, C) -> (B, chunk, C) each
         if torch.is_grad_enabled():
-            return torch.cat([checkpoint(self.work, part, use_reentrant=False) for part in parts], dim=1)
-        return torch.cat([self.work(part) for part in parts], dim=1)
+            run = partial(checkpoint, self.feed_forward, use_reentrant=False)
+            return torch.cat([run(part, *layers) for part in parts], dim=1)
+        return torch.cat([self.feed_forward(part, *layers) for part in parts], dim=1)
 
-    def work(self, x: Tensor) -> Tensor:
-        hidden = self.inner(x)
+    @calls("feed_forward")
+    def stepper(self, ctx: Context) -> Step:
+        inner, drop, outer = inline(self.inner), inline(self.drop), inline(self.outer)
+        return lambda x, at: self.feed_forward(x, inner, drop, outer)
+
+    def feed_forward(self, x: Tensor, inner: Function, drop: Function, outer: Function) -> Tensor:
+        """(..., C) -> (..., C)."""
+        hidden = inner(x)
         if self.gated:
             gate, value = hidden.chunk(2, dim=-1)
-            return self.outer(self.drop(self.activation(gate) * value))
-        return self.outer(self.drop(self.activation(hidden)))
+            return outer(drop(self.activation(gate) * value))
+        return outer(drop(self.activation(hidden)))
 
 
 class MlpConfig(PartConfig):

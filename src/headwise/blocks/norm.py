@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headwise.blocks.step import Function, FunctionStep
 from headwise.config.base import Config
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(nn.Module, FunctionStep):
     """Layer normalisation: (x - mean) / sqrt(variance + eps) * weight + bias, over the width (Ba et al. 2016)."""
 
     def __init__(self, width: int, eps: float = 1e-5):
@@ -24,8 +25,12 @@ class LayerNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
 
+    def stepper(self) -> Function:
+        shape, weight, bias, eps = self.shape, self.weight, self.bias, self.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
-class RMSNorm(nn.Module):
+
+class RMSNorm(nn.Module, FunctionStep):
     """RMSNorm: x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019)."""
 
     def __init__(self, width: int, eps: float = 1e-6):
@@ -36,6 +41,10 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.shape, self.weight, self.eps)
+
+    def stepper(self) -> Function:
+        shape, weight, eps = self.shape, self.weight, self.eps
+        return lambda x: torch.rms_norm(x, shape, weight, eps)
 
 
 class NormConfig(Config):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from torch import Tensor, nn
 
 from headwise.blocks.activations import Activation
+from headwise.blocks.step import LayerStep
 from headwise.blocks.stream import Context, Stream
 from headwise.config.base import Config
 from headwise.errors import UserError
@@ -25,6 +26,11 @@ class Properties:
     batch_independent  a row's outputs do not depend on the other rows
     padding            padding on the right changes no real output
     exact              the same inputs give the same outputs in evaluation mode
+    joins              rows of different lengths may share a decoding state: what grows along the tokens is stored with
+                       `cache.extend` and masked by `cache.extend_keep`, the rest has a fixed size for each row
+    ragged             joins, and a row with padding on the right leaves the state that it leaves without it
+    packed             documents that share a row (`stream.segment`) do not mix
+    unbounded          its state forgets by itself: it reads on where a text outgrows those of training
     """
 
     causal: bool = False
@@ -33,11 +39,15 @@ class Properties:
     batch_independent: bool = True
     padding: bool = True
     exact: bool = True
+    joins: bool = False
+    ragged: bool = False
+    packed: bool = False
+    unbounded: bool = False
 
 
-class Part(nn.Module, ABC):
-    """`part(stream, ctx) -> x` of the same length; outputs after the first `ctx.asked` may be left out. Used alone it
-    takes a plain tensor, too."""
+class Part(nn.Module, LayerStep, ABC):
+    """`part(stream, ctx) -> x` of the same length; outputs after the first `ctx.outputs_needed` may be left out. Used
+    alone it takes a plain tensor, too."""
 
     by_token: ClassVar[bool] = False  # whether a token's output depends on that token alone
 

@@ -5,6 +5,7 @@ A wiring is a layer, `layer(stream, ctx) -> stream`, that owns a tuple of parts 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.dropout import make_dropout
+from headwise.blocks.step import Function, FunctionStep, LayerStep, Step, calls, identity, inline, make_step
 from headwise.blocks.stream import Context, Stream
 from headwise.config.base import Config
 
 
-class DropPath(nn.Module):
+class DropPath(nn.Module, FunctionStep):
     """Leave out the whole branch of some rows, and divide that of the others by the share that stays: stochastic depth
     (Huang et al. 2016)."""
 
@@ -30,11 +32,14 @@ class DropPath(nn.Module):
         shape = (len(branch), *(1,) * (branch.dim() - 1))  # one draw a row
         return branch * branch.new_empty(shape).bernoulli_(1 - self.p).div_(1 - self.p)
 
+    def stepper(self) -> Function:
+        return identity
+
     def extra_repr(self) -> str:
         return f"p={self.p}"
 
 
-class ResidualAdd(nn.Module):
+class ResidualAdd(nn.Module, FunctionStep):
     """The residual add: x + dropout(f(x)) (He et al. 2016), of some rows x alone in training."""
 
     def __init__(self, dropout: float = 0.0, drop_path: float = 0.0):
@@ -45,6 +50,10 @@ class ResidualAdd(nn.Module):
 
     def forward(self, x: Tensor, branch: Tensor) -> Tensor:
         return x + self.drop(branch)
+
+    def stepper(self) -> Function:
+        drop = inline(self.drop)
+        return operator.add if drop is identity else lambda x, branch: x + drop(branch)
 
 
 class LayerScaleAdd(ResidualAdd):
@@ -58,7 +67,7 @@ class LayerScaleAdd(ResidualAdd):
         return x + self.drop(self.gain * branch)
 
 
-class Wiring(nn.Module):
+class Wiring(nn.Module, LayerStep):
     """Parts in a row, each with a norm and an add of its own."""
 
     closes = False  # whether a stack of such layers ends with one more norm
@@ -83,17 +92,30 @@ class Wiring(nn.Module):
         cut = self._last_mixer() if ctx.outputs_needed is not None else None
         for index, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
             asked = ctx.outputs_needed if index == cut else None
-            branch = part(self.normalize_input(stream, norm), ctx.at(index, asked))
+            branch = part(stream.with_x(self.normalize_input(stream.x, norm)), ctx.at(index, asked))
             if asked is not None:
                 stream, branch = stream.take_first(asked), branch[:, :asked]
             stream = stream.with_x(self.add_residual(stream.x, branch, norm, add))
         return stream
 
-    def normalize_input(self, stream: Stream, norm: nn.Module) -> Stream:
-        """What a part reads."""
-        return stream
+    @calls("normalize_input", "add_residual")
+    def stepper(self, ctx: Context) -> Step:
+        triples = zip(self.parts, self.norms, self.adds, strict=True)
+        steps = [(make_step(part, ctx.at(n)), inline(norm), inline(add)) for n, (part, norm, add) in enumerate(triples)]
+        normalize_input, add_residual = self.normalize_input, self.add_residual
 
-    def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+        def step(x: Tensor, at: Stream) -> Tensor:
+            for part, norm, add in steps:
+                x = add_residual(x, part(normalize_input(x, norm), at), norm, add)
+            return x
+
+        return step
+
+    def normalize_input(self, x: Tensor, norm: Function) -> Tensor:
+        """What a part reads."""
+        return x
+
+    def add_residual(self, x: Tensor, branch: Tensor, norm: Function, add: Function) -> Tensor:
         """What went before a part and what it gave, together."""
         return add(x, branch)
 
@@ -106,7 +128,7 @@ class Wiring(nn.Module):
 class PostNorm(Wiring):
     """Post-norm: norm(x + f(x)): the 2017 form."""
 
-    def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+    def add_residual(self, x: Tensor, branch: Tensor, norm: Function, add: Function) -> Tensor:
         return norm(add(x, branch))
 
 
@@ -116,8 +138,8 @@ class PreNorm(Wiring):
 
     closes = True
 
-    def normalize_input(self, stream: Stream, norm: nn.Module) -> Stream:
-        return stream.with_x(norm(stream.x))
+    def normalize_input(self, x: Tensor, norm: Function) -> Tensor:
+        return norm(x)
 
 
 class ResPostNorm(Wiring):
@@ -125,7 +147,7 @@ class ResPostNorm(Wiring):
 
     closes = True
 
-    def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+    def add_residual(self, x: Tensor, branch: Tensor, norm: Function, add: Function) -> Tensor:
         return add(x, norm(branch))
 
 
@@ -140,7 +162,7 @@ class NoResidual(Wiring):
     ):
         super().__init__(parts, nn.Identity, lambda: add().drop)
 
-    def add_residual(self, x: Tensor, branch: Tensor, norm: nn.Module, add: nn.Module) -> Tensor:
+    def add_residual(self, x: Tensor, branch: Tensor, norm: Function, add: Function) -> Tensor:
         return add(branch)
 
 

@@ -27,7 +27,7 @@ from torch.func import functional_call
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from headwise.blocks.residual import ResidualAdd, Wiring, WiringConfig
-from headwise.blocks.stream import NO_CACHE, NO_RECORD, NO_SIDE, REAL, Context, LayerPath, SideOutputs, Stream
+from headwise.blocks.stream import NO_CACHE, NO_RECORD, NO_SIDE, Context, LayerPath, SideOutputs, Stream
 
 NOTES = "notes"  # where in `Context.shared` a part finds what it chose when it was computed before, by place
 LOSS = "aux"  # side outputs that are learnt from
@@ -139,7 +139,7 @@ class Run:
     def first(self, b: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The branch and its side losses."""
         side, shared = Losses(self.ctx.side), self.journey.shared
-        shared[NOTES], shared[REAL] = self.notes, self.ctx.shared.get(REAL)
+        shared[NOTES] = self.notes
         ctx = Context(self.ctx.memory, NO_CACHE, side, self.ctx.record, self.ctx.path, shared)
         return self.branch(self.places.with_x(b), ctx), side.found
 
@@ -155,7 +155,7 @@ class Run:
             NO_RECORD,
             self.ctx.path,
             # Shared with nobody: what others computed has no gradient here.
-            {NOTES: self.notes, REAL: self.ctx.shared.get(REAL)},
+            {NOTES: self.notes},
         )
         with self.replay():
             return functional_call(self.branch, weights, (self.places.with_x(b), ctx)), side.found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from headwise.blocks.embed import Embedding
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.part import Part
-from headwise.blocks.stream import NO_RECORD, REAL, Context, Stream
+from headwise.blocks.step import LayerStep, Step, inline, make_step
+from headwise.blocks.stream import NO_RECORD, Context, Stream
 from headwise.errors import UserError
 from headwise.text import PAD
 
 
-class Stack(nn.Module):
+class Stack(nn.Module, LayerStep):
     """Layers one after the other. `order` may name a layer twice: its weights are shared, its cache is not. Of the last
     layer only what `ctx` asks for need be computed."""
 
@@ -36,6 +37,31 @@ class Stack(nn.Module):
             stream = self.layers[number](stream, here)
             ctx.side.add("layer", here.path, stream)
         return stream.with_x(self.final(stream.x))
+
+    def stepper(self, ctx: Context) -> Step:
+        steps = [make_step(self.layers[number], ctx.at(index)) for index, number in enumerate(self.order)]
+        final = inline(self.final)
+
+        def step(x: Tensor, at: Stream) -> Tensor:
+            for layer in steps:
+                x = layer(x, at)
+            return final(x)
+
+        return step
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        """The parts of all layers, each once."""
+        return [part for layer in self.layers for part in getattr(layer, "parts", (layer,))]
+
+    def find_denying(self, name: str) -> list[str]:
+        """The kinds of parts that do not declare a property."""
+        return sorted({type(part).__name__ for part in self.parts if not declares(part, name)})
+
+
+def declares(part: nn.Module, name: str) -> bool:
+    """Whether a part declares a property; what is no `Part` declares nothing."""
+    return isinstance(part, Part) and getattr(part.properties, name)
 
 
 class Encoder(nn.Module):
@@ -77,7 +103,7 @@ class Decoder(nn.Module):
     def __init__(self, embed: Embedding, stack: Stack, head: VocabularyHead, opening: int | None = None):
         super().__init__()
         self.embed, self.stack, self.head, self.opening = embed, stack, head, opening
-        for part in (part for layer in stack.layers for part in getattr(layer, "parts", ())):
+        for part in stack.parts:
             if isinstance(part, Part) and not part.properties.causal:
                 raise UserError(f"decoder: {type(part).__name__} is not causal and would see the future; use another")
 
@@ -91,10 +117,27 @@ class Decoder(nn.Module):
     ) -> Stream:
         if self.opening is not None:
             ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
-        ctx.shared[REAL] = real(ids, PAD, first=True)
         stream = self.embed(ids, start=start, pos=pos)
-        found = self.stack(stream if segment is None else replace(stream, segment=segment), ctx.at("decoder"))
-        return found if self.opening is None else replace(found, x=found.x[:, 1:], pos=found.pos[1:])
+        stream = replace(stream, segment=segment, hidden_keep=real(ids, PAD, first=True))
+        stream = self.stack(stream, ctx.at("decoder"))
+        return stream if self.opening is None else replace(stream, x=stream.x[:, 1:], pos=stream.pos[1:])
+
+    def forward_next(self, tokens: Tensor, length: int, gaps: Tensor | None, ctx: Context) -> Tensor:
+        """The output (R, C) for a token (R,) of each row after `length` others, of which `gaps` (R, 1) were padding."""
+        ids = tokens.unsqueeze(1)  # (R,) -> (R, 1)
+        stream = self.embed(ids, start=length) if gaps is None else self.embed(ids, pos=length - gaps)
+        return self.stack(stream, ctx.at("decoder")).x[:, 0]  # (R, 1, C) -> (R, C)
+
+    def stepper(self, ctx: Context) -> Callable[[Tensor, int, Tensor | None], Tensor]:
+        """The step form of `forward_next`."""
+        embed, step, shared = self.embed.stepper(), make_step(self.stack, ctx.at("decoder")), ctx.shared
+
+        def run(tokens: Tensor, length: int, gaps: Tensor | None) -> Tensor:
+            shared.clear()  # layers of one step share masks, steps do not
+            stream = embed(tokens, length, gaps)
+            return step(stream.x.squeeze(1), stream)  # (R, 1, C) -> (R, C)
+
+        return run
 
 
 def count_parameters(model: nn.Module) -> int:

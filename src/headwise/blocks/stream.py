@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 LayerPath = tuple[int | str, ...]
-REAL = "real"  # key of `Context.shared` under which a decoder's padding mask is: its streams have none
 Made = TypeVar("Made")
 
 
@@ -31,6 +30,7 @@ class Stream:
     grid: tuple[int, int] | None = None  # rows and columns of an image
     segment: Tensor | None = None  # (B, T) number of the packed document
     tree: Tensor | None = None  # (B, T) heads of the words in a dependency tree, from 1; 0: the root
+    hidden_keep: Tensor | None = None  # (B, T) as `keep`, which is None where a causal mask hides the padding anyway
 
     @classmethod
     def of(cls, x: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:
@@ -39,12 +39,19 @@ class Stream:
 
     def with_x(self, x: Tensor) -> Stream:
         """The same stream with other vectors."""
-        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree)
+        return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree, self.hidden_keep)
+
+    @property
+    def real(self) -> Tensor | None:
+        """(B, T) True = real token, whether attention needs the mask or not; None: all are real."""
+        return self.keep if self.keep is not None else self.hidden_keep
 
     def take_first(self, count: int) -> Stream:
         """The first `count` tokens, without a grid."""
-        keep, segment, tree = (None if of is None else of[:, :count] for of in (self.keep, self.segment, self.tree))
-        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree)
+        keep, segment, tree, hidden_keep = (
+            None if of is None else of[:, :count] for of in (self.keep, self.segment, self.tree, self.hidden_keep)
+        )
+        return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree, hidden_keep)
 
 
 class Cache:
@@ -57,13 +64,23 @@ class Cache:
         """Append keys and values along `dim`: what earlier calls stored at `path`, then `new`."""
         return new
 
+    def extend_keep(self, path: LayerPath, stream: Stream) -> Tensor | None:
+        """The padding mask (B, T) of all that `extend` stored at `path`, this stream last; None: all tokens are real.
+        Call it after `extend`."""
+        return stream.keep
+
+    def extend_positions(self, path: LayerPath, pos: Tensor) -> Tensor:
+        """The positions (T,) or (B, T) of all that `extend` stored at `path`, `pos` last."""
+        return pos
+
     def carry(self, path: LayerPath, stream: Stream) -> Stream:
         """Segment-level recurrence: prepend what earlier segments stored at `path`, and store `stream` for the next."""
         return stream
 
-    def once(self, path: LayerPath, make: Callable[[], Made]) -> Made:
+    def once(self, path: LayerPath, make: Callable[[], Made], dim: int | None = None) -> Made:
         """Compute once per source, at the first call (keys and values of cross-attention); one row for each source,
-        whatever the number of beams."""
+        whatever the number of beams. When sources join it is computed again, unless `dim` says which dimension of its
+        tensors runs over the source's tokens: then sources of different lengths are padded along it."""
         return make()
 
     def state(self, path: LayerPath, initial: Callable[[], Tensor]) -> Tensor:

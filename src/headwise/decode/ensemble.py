@@ -21,6 +21,9 @@ class EnsembleState:
     def select(self, rows: Tensor) -> EnsembleState:
         return EnsembleState(tuple(state.select(rows) for state in self.states))
 
+    def join(self, other: EnsembleState) -> EnsembleState:
+        return EnsembleState(tuple(mine.join(theirs) for mine, theirs in zip(self.states, other.states, strict=True)))
+
 
 class Ensemble(nn.Module):
     """An ensemble: P(y) = mean over the models of P_m(y); itself a generator."""

@@ -37,6 +37,11 @@ class State(Protocol):
         """The state of `rows`, in that order; a source that stays keeps all its K rows."""
         ...
 
+    def join(self, other: Any) -> State:
+        """The state of these rows and, after them, those of another state of the same model: each goes on as it would
+        alone. Neither of the two is used any more."""
+        ...
+
 
 class Generator(Protocol):
     """A model that can be decoded step by step: Transformer, recurrent network, n-gram, ensemble."""

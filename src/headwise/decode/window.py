@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from headwise.decode.config import DecodeConfig
 from headwise.decode.generator import Generator, Source, length
+from headwise.errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,9 @@ class WindowState:
 
     def select(self, rows: Tensor) -> WindowState:
         return WindowState(self.inner.select(rows), self.past[rows])
+
+    def join(self, other: WindowState) -> WindowState:
+        raise UserError("join: a window begins anew for all its rows at once; decode with a context that fits the text")
 
 
 class SlidingWindow(nn.Module):

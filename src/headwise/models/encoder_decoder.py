@@ -9,8 +9,7 @@ from torch import Tensor
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.heads import Loss
 from headwise.blocks.stack import Decoder
-from headwise.blocks.step_decoder import Plan
-from headwise.blocks.stream import NO_RECORD, Context
+from headwise.blocks.stream import Context
 from headwise.models.generative import DecodingState, GenerativeModel
 
 
@@ -40,9 +39,8 @@ class EncoderDecoder(GenerativeModel):
 
     def start(self, source: Tensor, beams: int = 1) -> DecodingState:
         """Read the sources (B, S); the state has `beams` rows for each."""
-        memory = self.encoder.read(source)
         cache = DecodingCache(len(source) * beams, beams)
-        state = DecodingState(memory, cache, Plan(self.decoder, Context(memory, cache, record=NO_RECORD)))
+        state = DecodingState.begin(self.decoder, self.encoder.read(source), cache)
         if self.decoder.opening is not None:
             self.step(source.new_full((len(source) * beams,), self.decoder.opening), state)
         return state

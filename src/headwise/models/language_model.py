@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.blocks.attention.multihead import SegmentRecurrenceProjection
+from headwise.blocks.attention.multihead import QKVProjection
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.heads import Loss
 from headwise.blocks.stack import Decoder
-from headwise.blocks.step_decoder import GAPS, Plan
-from headwise.blocks.stream import NO_CACHE, NO_RECORD, Cache, Context, Stream
+from headwise.blocks.stream import NO_CACHE, Cache, Context
+from headwise.errors import UserError
 from headwise.models.generative import DecodingState, GenerativeModel
 from headwise.text import PAD
 
@@ -27,7 +27,7 @@ class LanguageModel(GenerativeModel):
         self.decoder = decoder
         self.start_id, self.end_id = start_id, end_id
         self.memory_length = max(
-            (part.memory_length for part in decoder.modules() if isinstance(part, SegmentRecurrenceProjection)),
+            (part.memory_length for part in decoder.modules() if isinstance(part, QKVProjection)),
             default=0,
         )
 
@@ -49,21 +49,32 @@ class LanguageModel(GenerativeModel):
         """Read the prompts (B, P), which may be empty; where the model is `ragged`, shorter ones may be padded on
         either side. The state has `beams` rows for each."""
         ids = prompt.repeat_interleave(beams, 0)  # (B, P) -> (R, P)
-        cache = DecodingCache(len(ids), beams, limit=self.memory_length)
+        state = DecodingState.begin(self.decoder, {}, DecodingCache(len(ids), beams, limit=self.memory_length))
         if ids.shape[1]:
-            self.decoder.stack(self._embedded(ids, cache), Context(cache=cache).at("decoder"))
-        return DecodingState({}, cache, Plan(self.decoder, Context(cache=cache, record=NO_RECORD)), ids.shape[1])
+            self._prefill(ids, state)
+        return state
 
-    def _embedded(self, ids: Tensor, cache: DecodingCache) -> Stream:
-        """Prompts as a stream. Where there is padding it goes to the right, and the gaps that it leaves in the cache
-        are counted, so that positions go on without them."""
+    def _prefill(self, ids: Tensor, state: DecodingState) -> None:
+        """Read the prompts (R, P) into the cache. Where there is padding it goes to the right, and the gaps that it
+        leaves in the cache are counted, so that positions go on without them."""
         keep = ids != PAD
         if ids.is_meta or bool(keep.all()):  # what has no contents has no padding
-            return self.decoder.embed(ids)
-        keep, order = keep.sort(dim=1, descending=True, stable=True)
-        cache.put(GAPS, (~keep).sum(1, keepdim=True))
-        pos = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)  # a row for each: those to come differ
-        return self.decoder.embed(ids.gather(1, order), keep, pos=pos)
+            stream = self.decoder.embed(ids)
+        else:
+            self._check_ragged()
+            keep, order = keep.sort(dim=1, descending=True, stable=True)
+            state.gaps = (~keep).sum(1, keepdim=True)
+            pos = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)  # a row for each: those to come differ
+            stream = self.decoder.embed(ids.gather(1, order), keep, pos=pos)
+        self.decoder.stack(stream, Context(cache=state.cache).at("decoder"))
+        state.length = ids.shape[1]
+
+    def _check_ragged(self) -> None:
+        if denying := self.decoder.stack.find_denying("ragged"):
+            raise UserError(
+                f"prompts: {', '.join(denying)} would take padding for tokens; start with prompts of one length, and "
+                "without padding"
+            )
 
 
 class PrefixLM(LanguageModel):

@@ -91,6 +91,9 @@ class Reading:
     def select(self, rows: Tensor) -> Reading:
         return Reading(self.contexts[rows])
 
+    def join(self, other: Reading) -> Reading:
+        return Reading(torch.cat((self.contexts, other.contexts)))
+
 
 class Backoff(nn.Module):
     """A generator over back-off tables, by order from 1. It gives log-probabilities where others give logits."""

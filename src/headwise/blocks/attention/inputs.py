@@ -66,11 +66,16 @@ class ScoreMod(nn.Module):
     needs_key_count: ClassVar[bool] = False  # whether it needs the number of all keys, later ones included
     may_mask_all: ClassVar[bool] = True  # whether its mask may mask every key of a query
     reads: ClassVar[frozenset[str]] = frozenset()  # of "queries" and "keys", whose contents it reads
+    causal: bool = False  # whether its mask masks all later keys
+    masks_past: ClassVar[bool] = False  # whether its mask may mask earlier real keys of the same text
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         hooks = ("rotate", "mask", "bias", "edit_scores", "add_values", "edit_weights")
         cls.hooks = frozenset(hook for hook in hooks if getattr(cls, hook) is not getattr(ScoreMod, hook))
+        if "mask" in vars(cls):  # another mask than the base's: nothing is known of it but what the class itself says
+            cls.causal = vars(cls).get("causal", False)
+            cls.masks_past = vars(cls).get("masks_past", True)
 
     def key(self) -> Any:
         """Mods with equal keys give equal masks and biases, which the layers of one call then share."""

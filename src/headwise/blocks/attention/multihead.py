@@ -5,27 +5,48 @@ Letters: B rows, T length, C width, H heads, D head_width, K beams of one source
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.attention.kernels import get_kernel
+from headwise.blocks.attention.kernels import auto, get_kernel
 from headwise.blocks.attention.score_mods import ALWAYS, Causal
 from headwise.blocks.attention.scores import BOTH, Scaled, ScaledConfig, Score
 from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
+from headwise.blocks.step import Step, StepForm, calls, inline
 from headwise.blocks.stream import Context, Stream
 from headwise.blocks.tables import AnyScore, AnyScoreMod
 from headwise.errors import UserError
 
 QKV = tuple[Tensor, Tensor, Tensor, AttentionLayout]
+# (R, C) and the stream of the new tokens -> q, k, v and the mask of a fused kernel. Queries are (R, H, 1, D), or
+# (B, H, K, D) where the beams of a source share its keys.
+QKVStep = Callable[[Tensor, Stream], tuple[Tensor, Tensor, Tensor, Tensor | None]]
 
 
-class SelfProjection(nn.Module):
+class QKVProjection(nn.Module, StepForm):
+    """The QKV projection of an attention: `qkv(stream, ctx, score_mods, score)`, with all keys and values so far."""
+
+    is_cross: ClassVar[bool] = False  # whether keys and values are those of a memory
+    joins: ClassVar[bool] = True  # whether rows of different lengths may share its keys and values
+    memory_length: int = 0  # tokens of earlier segments that it recalls
+
+    @calls("forward")
+    def stepper(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
+        def step(x: Tensor, at: Stream) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+            q, k, v, layout = self(at.with_x(x.unsqueeze(1)), ctx, score_mods, score)  # (R, C) -> (R, 1, C)
+            return q, k, v, None if layout.keep is None else layout.keep[:, None, None]
+
+        return step
+
+
+class SelfProjection(QKVProjection):
     """The QKV projection of self-attention: queries, keys and values in one fused product."""
 
     roles: tuple[str, ...] = ("queries", "keys", "values")  # what the rows of the product are
@@ -50,6 +71,38 @@ class SelfProjection(nn.Module):
         layout = self._layout(stream, ctx, k.shape[2], any(mod.needs_positions for mod in score_mods))
         return q, self.repeat_kv(k), self.repeat_kv(v), layout
 
+    def stepper(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
+        shape = (-1, 3, self.heads, 1, self.head_width)
+        # (R, 3HD) -> 3 x (R, H, 1, D): views that need no transposition
+        return self._stepper(lambda fused: fused.view(shape).unbind(1), ctx, score_mods, score)
+
+    def _stepper(
+        self,
+        split: Callable[[Tensor], tuple[Tensor, ...]],
+        ctx: Context,
+        score_mods: Sequence[ScoreMod],
+        score: Score,
+        group: int = 1,
+    ) -> QKVStep:
+        """The step form with a short form of `split`; `group` query heads share a key-value head."""
+        project, cache, path = inline(self.project), ctx.cache, ctx.path
+        rotations = [mod.rotate for mod in score_mods if "rotate" in mod.hooks]
+        positions = any(mod.needs_positions for mod in score_mods)
+
+        def step(x: Tensor, at: Stream) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+            q, k, v = split(project(x))
+            for rotate in rotations:
+                q, k = rotate(q, at.pos), rotate(k, at.pos)
+            k, v = cache.extend(path, 2, score.project_key(k), v)
+            if positions:
+                cache.extend_positions(path, at.pos)
+            if group > 1:  # heads that share keys are further queries of theirs: (R, H, 1, D) -> (R, G, H/G, D)
+                q = q.unflatten(1, (-1, group)).squeeze(3)
+            keep = cache.extend_keep(path, at)
+            return q, k, v, None if keep is None else keep[:, None, None]  # (R, T) -> (R, 1, 1, T)
+
+        return step
+
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values, each (B, H, T, D)."""
         # (B, T, 3HD) -> (B, T, 3, H, D) -> 3 x (B, H, T, D); unbound first, their gradients are joined in one copy
@@ -62,11 +115,10 @@ class SelfProjection(nn.Module):
 
     def _layout(self, stream: Stream, ctx: Context, keys: int, positions: bool) -> AttentionLayout:
         """The layout of all keys so far; positions and masks are cached only where something needs them."""
-        pos, keep, segment = stream.pos, stream.keep, stream.segment
+        pos, segment = stream.pos, stream.segment
         if positions:
-            (pos,) = ctx.cache.extend((*ctx.path, "pos"), pos.dim() - 1, pos)
-        if keep is not None:
-            (keep,) = ctx.cache.extend((*ctx.path, "keep"), 1, keep)
+            pos = ctx.cache.extend_positions(ctx.path, pos)
+        keep = ctx.cache.extend_keep(ctx.path, stream)
         if segment is not None:
             (segment,) = ctx.cache.extend((*ctx.path, "segment"), segment.dim() - 1, segment)
         return AttentionLayout(stream.x.shape[1], keys, stream.pos, pos, keep, stream.segment, segment, stream.tree)
@@ -88,6 +140,11 @@ class GroupedQueryProjection(SelfProjection):
     def rows(self) -> tuple[int, ...]:
         heads = {"queries": self.heads, "keys": self.key_value_heads, "values": self.key_value_heads}
         return tuple(heads[role] * self.head_width for role in self.roles)
+
+    def stepper(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
+        group = self.heads // self.key_value_heads
+        # (R, (H + 2G)D) -> (R, H, 1, D) and 2 x (R, G, 1, D)
+        return self._stepper(lambda fused: self.split(fused.unsqueeze(1)), ctx, score_mods, score, group)
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
         # (B, T, (H + 2G)D) -> (B, T, HD) and 2 x (B, T, GD) -> (B, H, T, D) and 2 x (B, G, T, D)
@@ -151,9 +208,11 @@ class SegmentRecurrenceProjection(SelfProjection):
         return q[:, :, -length:], k, v, replace(layout, queries=length, query_pos=stream.pos)
 
 
-class CrossProjection(nn.Module):
+class CrossProjection(QKVProjection):
     """The projections of cross-attention: queries from the stream, keys and values from a stream in the context's
     memory, projected once per source."""
+
+    is_cross = True
 
     def __init__(
         self,
@@ -173,7 +232,7 @@ class CrossProjection(nn.Module):
 
     def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         memory = ctx.memory[self.name]
-        k, v = ctx.cache.once(ctx.path, lambda: self.keys_values(memory, score_mods, score))
+        k, v = ctx.cache.once(ctx.path, lambda: self.keys_values(memory, score_mods, score), dim=2)
         # Beams of one source are contiguous rows: folded into the queries, they share its keys and values.
         # (B*K, T, C) -> (B, K*T, H, D) -> (B, H, K*T, D)
         q = self.query(stream.x).view(len(k), -1, self.heads, self.head_width).transpose(1, 2)
@@ -183,6 +242,33 @@ class CrossProjection(nn.Module):
         # None where no mod needs positions, so that all layers of a step share one mask.
         pos = fold_beams(stream.pos, q.shape[2]) if any(mod.needs_positions for mod in score_mods) else None
         return q, k, v, AttentionLayout(q.shape[2], k.shape[2], pos, memory.pos, memory.keep)
+
+    @calls("keys_values")
+    def stepper(self, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKVStep:
+        query, heads, head_width, cache, path = inline(self.query), self.heads, self.head_width, ctx.cache, ctx.path
+        rotations = [mod.rotate for mod in score_mods if "rotate" in mod.hooks]
+        mask_path = ("mask", self.name)  # one mask for all layers, additive as the kernel wants it
+
+        def make() -> tuple[Tensor, Tensor]:
+            return self.keys_values(ctx.memory[self.name], score_mods, score)
+
+        def make_mask() -> Tensor | None:
+            return additive_mask(ctx.memory[self.name])
+
+        cache.once(path, make, dim=2)
+
+        def step(x: Tensor, at: Stream) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+            k, v = cache.once(path, make, 2)  # others after sources have joined
+            q = query(x)
+            if k.shape[0] == x.shape[0]:  # one row for each source
+                q = q.view(-1, heads, 1, head_width)
+            else:
+                q = q.view(k.shape[0], -1, heads, head_width).transpose(1, 2)  # (R, HD) -> (B, K, H, D) -> (B, H, K, D)
+            for rotate in rotations:
+                q = rotate(q, fold_beams(at.pos, q.shape[2]))
+            return q, k, v, cache.once(mask_path, make_mask)
+
+        return step
 
     def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
         """Keys, as the score projects them, and values: 2 x (B, H, S, D)."""
@@ -195,6 +281,13 @@ class CrossProjection(nn.Module):
             if "rotate" in mod.hooks and keys:
                 k = mod.rotate(k, memory.pos)
         return score.project_key(k), v
+
+
+def additive_mask(memory: Stream) -> Tensor | None:
+    """The padding mask of a memory as scores to add, (B, 1, 1, S); None where there is no padding."""
+    if memory.keep is None:
+        return None
+    return torch.zeros_like(memory.keep, dtype=memory.x.dtype).masked_fill_(~memory.keep, -torch.inf)[:, None, None]
 
 
 def fold_beams(pos: Tensor, queries: int) -> Tensor:
@@ -218,7 +311,7 @@ class Attention(Part):
         width: int,
         heads: int = 8,
         *,
-        qkv: nn.Module | None = None,
+        qkv: QKVProjection | None = None,
         head_width: int = 0,
         score: Score | None = None,
         score_mods: Sequence[ScoreMod] = (),
@@ -242,18 +335,25 @@ class Attention(Part):
 
     @property
     def properties(self) -> Properties:
-        masked = any(isinstance(mod, Causal) for mod in self.score_mods)
-        causal = isinstance(self.qkv, CrossProjection) or (
-            masked and not any(mod.needs_key_count for mod in self.all_score_mods)
+        cross, mods, length_free = self.qkv.is_cross, self.all_score_mods, self.score.length_free
+        causal = cross or (any(mod.causal for mod in mods) and not any(mod.needs_key_count for mod in mods))
+        # A score of limited length knows keys by their columns, and columns of padding count.
+        joins = causal and self.qkv.joins and (cross or length_free)
+        return Properties(
+            causal=causal,
+            steppable=causal,
+            length_free=length_free,
+            joins=joins,
+            ragged=joins,
+            packed=True,
+            unbounded=self.qkv.memory_length > 0,
         )
-        return Properties(causal=causal, steppable=causal, length_free=self.score.length_free)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         q, k, v, layout = self.qkv(stream, ctx, self.all_score_mods, self.score)
         if ctx.outputs_needed is not None and self._queries_are_independent():
             q, layout = q[:, :, : ctx.outputs_needed], layout.take_first(ctx.outputs_needed)
         dropout = self.dropout if self.training else 0.0
-        is_cross = isinstance(self.qkv, CrossProjection)
         inputs = AttentionInputs(
             q,
             k,
@@ -263,7 +363,7 @@ class Attention(Part):
             self.all_score_mods,
             dropout,
             ctx.shared,
-            is_cross,
+            self.qkv.is_cross,
             self.score,
             ctx.side,
             ctx.path,
@@ -276,9 +376,24 @@ class Attention(Part):
     def _queries_are_independent(self) -> bool:
         """Whether a query's output does not depend on the other queries: so it is with padding masks and rotary
         positions alone."""
-        return isinstance(self.qkv, SelfProjection) and all(
-            mod in ALWAYS or mod.hooks <= {"rotate"} for mod in self.all_score_mods
-        )
+        return not self.qkv.is_cross and all(mod in ALWAYS or mod.hooks <= {"rotate"} for mod in self.all_score_mods)
+
+    def stepper(self, ctx: Context) -> Step:
+        """The step form where the newest token attends to all real keys, with the kernel left to us."""
+        sees_all = all(mod.hooks <= {"rotate", "mask"} and not mod.masks_past for mod in self.all_score_mods)
+        if self.kernel is not auto or not sees_all or not self.score.fused or self.score.by_head:
+            return super().stepper(ctx)
+        project_query, out, scale = self.score.project_query, inline(self.out), self.scale
+        project = self.qkv.stepper(ctx, self.all_score_mods, self.score)
+
+        def step(x: Tensor, at: Stream) -> Tensor:
+            q, k, v, mask = project(x, at)
+            mixed = F.scaled_dot_product_attention(project_query(q), k, v, mask, scale=scale)
+            if mixed.shape[0] == x.shape[0]:
+                return out(mixed.flatten(1))  # (R, H, 1, D) or (R, G, H/G, D) -> (R, HD)
+            return out(mixed.transpose(1, 2).reshape(x.shape[0], -1))  # (B, H, K, D) -> (B, K, H, D) -> (R, HD)
+
+        return step
 
 
 class AttentionConfig(PartConfig):
@@ -305,7 +420,7 @@ class AttentionConfig(PartConfig):
             raise UserError(f"heads: a width of {site.width} cannot be divided among {heads} heads; choose a divisor")
         head_width = head_width or site.width // heads
         chosen = tuple(mod.build(replace(site, heads=heads), head_width) for mod in self.score_mods)
-        qkv: nn.Module
+        qkv: QKVProjection
         if self.attend_to == "memory":
             if not site.memory_width:
                 raise UserError("attend_to: there is no memory in this stack; use attend_to = 'self'")
@@ -329,7 +444,7 @@ class AttentionConfig(PartConfig):
             bias=output_bias,
         )
 
-    def _selected(self, site: BuildContext, heads: int, head_width: int, reads: frozenset[str]) -> nn.Module:
+    def _selected(self, site: BuildContext, heads: int, head_width: int, reads: frozenset[str]) -> QKVProjection:
         """Projections for a score that does not compare queries with keys."""
         shape, bias = (site.width, heads, head_width), site.attention_bias
         if self.attend_to == "memory":
@@ -338,7 +453,7 @@ class AttentionConfig(PartConfig):
             raise UserError("memory_length and score: one attention cannot have both; leave one out")
         return SelectedProjections(*shape, bias, self.key_value_heads or site.key_value_heads or heads, reads)
 
-    def _itself(self, site: BuildContext, heads: int, head_width: int) -> nn.Module:
+    def _itself(self, site: BuildContext, heads: int, head_width: int) -> QKVProjection:
         shape, bias = (site.width, heads, head_width), site.attention_bias
         fewer = self.key_value_heads or site.key_value_heads or heads
         makers = {

@@ -21,6 +21,8 @@ from headwise.blocks.positions.base import ScoreModConfig
 class Causal(ScoreMod):
     """The causal mask: masks later keys, j > i; a token always attends to itself."""
 
+    causal = True
+    masks_past = False
     may_mask_all = False
 
     def key(self) -> Any:
@@ -55,6 +57,8 @@ class Window(ScoreMod):
 class Padding(ScoreMod):
     """The padding mask: masks keys that are no real tokens."""
 
+    masks_past = False
+
     def key(self) -> Any:
         return "padding"
 
@@ -65,6 +69,7 @@ class Padding(ScoreMod):
 class Segments(ScoreMod):
     """The document mask of packed sequences: masks keys of other documents in the same row."""
 
+    masks_past = False
     may_mask_all = False
 
     def key(self) -> Any:

@@ -77,7 +77,8 @@ class LinearAttention(QKVMixer):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=self.causal, steppable=self.causal)
+        causal = self.causal
+        return Properties(causal=causal, steppable=causal, joins=causal, ragged=causal, packed=causal)
 
     def phi(self) -> FeatureMap:
         """The feature map of one call."""

@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.attention.multihead import QKV, Attention
+from headwise.blocks.attention.multihead import QKV, Attention, QKVProjection
 from headwise.blocks.attention.scores import Dot, Score, head_by_head, matrices
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.images import count_class_tokens
@@ -66,7 +66,7 @@ class Mean(ScoreMod):
         return scores.masked_fill(hidden, 0.0) / (~hidden).sum(-1, keepdim=True).clamp(min=1)
 
 
-class BottleneckProjection(nn.Module):
+class BottleneckProjection(QKVProjection):
     """Queries theta(x), keys phi(x) and values g(x); without `embedded`, queries and keys are x itself. Keys and values
     are the largest of `pool` x `pool` places; class_tokens before the grid stay as they are."""
 

@@ -163,7 +163,8 @@ class Recurrent(Part):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=self.back is None, steppable=self.back is None)
+        ahead = self.back is None
+        return Properties(causal=ahead, steppable=ahead, joins=ahead, ragged=ahead, unbounded=ahead)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, lengths = stream.x, None if stream.keep is None else stream.keep.sum(1)

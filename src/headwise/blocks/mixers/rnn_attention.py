@@ -41,7 +41,8 @@ class SourceAttention(nn.Module):
 
     def keys(self, ctx: Context) -> Tensor:
         """What queries are compared with, once per source: (B, S, C) -> (B, 1, S, C')."""
-        return ctx.cache.once(ctx.path, lambda: self.score.project_key(ctx.memory[self.name].x.unsqueeze(1)))
+        memory = ctx.memory[self.name]
+        return ctx.cache.once(ctx.path, lambda: (self.score.project_key(memory.x.unsqueeze(1)),), dim=2)[0]
 
     def look(self, q: Tensor, keys: Tensor, pos: Tensor, ctx: Context) -> AttentionInputs:
         """Queries (R, T, H) at `pos`, beams of one source as further queries."""
@@ -71,7 +72,7 @@ class AttentionDecoder(Part):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=True, steppable=True, length_free=self.length_free)
+        return Properties(causal=True, steppable=True, length_free=self.length_free, joins=True)
 
 
 class LuongDecoder(AttentionDecoder):
@@ -110,7 +111,7 @@ class InputFeedingDecoder(AttentionDecoder):
         tops, outs = [], []
         for t in range(stream.x.shape[1]):
             top = climb.advance(t, fed).unsqueeze(1)  # (R, H) -> (R, 1, H)
-            seen = glimpse.seen(glimpse.look(top, keys, stream.pos[t : t + 1], ctx), ctx)
+            seen = glimpse.seen(glimpse.look(top, keys, stream.pos[..., t : t + 1], ctx), ctx)
             out = self.attend.joined(top, seen)
             fed = out.squeeze(1)
             tops.append(top)
@@ -138,7 +139,7 @@ class BahdanauDecoder(AttentionDecoder):
         climb = StackedStep(self.tower, x, ctx)
         states, contexts = [climb.top], []
         for t in range(x.shape[1]):
-            look = self.glimpse.look(climb.top.unsqueeze(1), keys, stream.pos[t : t + 1], ctx)
+            look = self.glimpse.look(climb.top.unsqueeze(1), keys, stream.pos[..., t : t + 1], ctx)
             contexts.append(self.glimpse.seen(look, ctx).reshape(len(x), -1))  # (B, 1, K, C) -> (R, C)
             states.append(climb.advance(t, contexts[-1]))
         climb.leave(ctx)

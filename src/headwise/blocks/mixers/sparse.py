@@ -37,7 +37,7 @@ class BlockSparseAttention(QKVMixer):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=self.causal, steppable=self.causal)
+        return Properties(causal=self.causal, steppable=self.causal, packed=True)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         k, v = ctx.cache.extend(ctx.path, 2, k, v)
@@ -50,9 +50,7 @@ class BlockSparseAttention(QKVMixer):
 
     def _look(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> AttentionInputs:
         """All keys so far, at their places in the row."""
-        keys, keep, segment = k.shape[2], stream.keep, stream.segment
-        if keep is not None:
-            (keep,) = ctx.cache.extend((*ctx.path, "keep"), 1, keep)
+        keys, keep, segment = k.shape[2], ctx.cache.extend_keep(ctx.path, stream), stream.segment
         if segment is not None:
             (segment,) = ctx.cache.extend((*ctx.path, "segment"), 1, segment)
         places = shared(ctx, ("places", keys), lambda: torch.arange(keys, device=q.device))

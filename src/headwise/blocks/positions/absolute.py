@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.embed import Positions
 from headwise.blocks.positions.base import PositionConfig
+from headwise.blocks.step import Function
 from headwise.errors import UserError
 
 
@@ -28,7 +30,18 @@ def build_sinusoids(pos: Tensor, width: int, halves: bool = False) -> Tensor:
     return table
 
 
-class SinusoidalPositions(nn.Module):
+def look_up(table: Tensor, rows: int, beyond: Function) -> Function:
+    """The step form of positions in a table; `beyond` its rows another step form takes over."""
+
+    def step(x: Tensor, scale: float, length: int, pos: Tensor | None) -> Tensor:
+        if length >= rows:
+            return beyond(x, scale, length, pos)
+        return torch.add(table[length] if pos is None else F.embedding(pos[:, 0], table), x, alpha=scale)
+
+    return step
+
+
+class SinusoidalPositions(Positions):
     """Sinusoidal positions: x + PE(pos): nothing to learn, any length (Vaswani et al. 2017, 3.5)."""
 
     def __init__(self, width: int, halves: bool = False, ready: int = 512):
@@ -39,13 +52,15 @@ class SinusoidalPositions(nn.Module):
         self.table: Tensor
 
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
-        """`start` >= 0 says that `pos` is start, start + 1, ...; -1 that it is anything."""
         if start >= 0 and start + x.shape[1] <= len(self.table):
             return x + self.table[start : start + x.shape[1]]
         return x + build_sinusoids(pos, self.width, self.halves).to(x.dtype)
 
+    def stepper(self) -> Function:
+        return look_up(self.table, len(self.table), super().stepper())
 
-class LearnedPositions(nn.Module):
+
+class LearnedPositions(Positions):
     """Learned position embedding: x + table[offset + pos]; cannot go beyond the table's length. fairseq numbers
     positions from the padding's id on, so that its tables begin with rows that nobody uses."""
 
@@ -64,6 +79,9 @@ class LearnedPositions(nn.Module):
                 f"set positions.{self.setting} higher and train again, or use sinusoid"
             )
         return x + self.vectors(pos, start, end)
+
+    def stepper(self) -> Function:
+        return look_up(self.table[self.offset :], self.max_length, super().stepper())
 
     def vectors(self, pos: Tensor, start: int, end: int) -> Tensor:
         """The rows of start ... end - 1 or, where `start` is -1, of `pos`."""
@@ -102,7 +120,7 @@ class SinusoidalPositionsConfig(PositionConfig):
     kind: Literal["sinusoid"] = "sinusoid"
     halves: bool = False
 
-    def embedding(self, width: int) -> nn.Module:
+    def embedding(self, width: int) -> Positions:
         return SinusoidalPositions(width, self.halves)
 
 
@@ -111,7 +129,7 @@ class LearnedPositionsConfig(PositionConfig):
     max_length: int = Field(512, ge=1)
     offset: int = Field(0, ge=0)  # rows that stand before the first position's; BART has two
 
-    def embedding(self, width: int) -> nn.Module:
+    def embedding(self, width: int) -> Positions:
         return LearnedPositions(width, self.max_length, self.offset)
 
 
@@ -123,7 +141,7 @@ class AxialPositionsConfig(PositionConfig):
     shape: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (64, 64)
     widths: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
 
-    def embedding(self, width: int) -> nn.Module:
+    def embedding(self, width: int) -> Positions:
         first, second = self.widths if any(self.widths) else (width // 4, width - width // 4)
         if first + second != width:
             raise UserError(f"positions.widths: {first} and {second} channels do not make the width of {width}")

@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.blocks.attention.inputs import ScoreMod
-from headwise.blocks.embed import Embedding
+from headwise.blocks.embed import Embedding, Positions
 from headwise.blocks.part import BuildContext, ScoreMods, no_score_mods
+from headwise.blocks.step import Function
 from headwise.config.base import Config
 
 
@@ -18,7 +19,7 @@ class PositionConfig(Config):
 
     kind: str
 
-    def embedding(self, width: int) -> nn.Module:
+    def embedding(self, width: int) -> Positions:
         return NoPositions()
 
     def embed(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
@@ -44,11 +45,14 @@ class ScoreModConfig(PositionConfig):
         return lambda heads, head_width: (self.build(replace(site, heads=heads), head_width),)
 
 
-class NoPositions(nn.Module):
+class NoPositions(Positions):
     """Adds nothing: for models whose positions are score mods, or which need none."""
 
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
         return x
+
+    def stepper(self) -> Function:
+        return lambda x, scale, length, pos: x if scale == 1.0 else x * scale
 
 
 class SequencePositions(nn.Module):

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.embed import Positions
 from headwise.blocks.positions.base import PositionConfig
 from headwise.errors import UserError
 
@@ -46,7 +47,7 @@ class FourierPositionsConfig(PositionConfig):
     def width(self) -> int:
         return 2 * (2 * self.bands + 1)
 
-    def embedding(self, width: int) -> nn.Module:
+    def embedding(self, width: int) -> Positions:
         raise UserError("positions: 'fourier' is for images; texts have learned, sinusoid, rotary and others")
 
     def on_grid(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.embed import Positions
 from headwise.blocks.positions.base import PositionConfig
 from headwise.errors import UserError
 
@@ -43,7 +44,7 @@ class LearnedGridPositionsConfig(PositionConfig):
     kind: Literal["grid"] = "grid"
     std: float = Field(0.0, ge=0)  # what the vectors begin with; 0: what all weights do, 0.02 or little more
 
-    def embedding(self, width: int) -> nn.Module:
+    def embedding(self, width: int) -> Positions:
         raise UserError("positions: 'grid' is of images; texts have learned, sinusoid, rotary and others")
 
     def on_grid(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from headwise.blocks.cache import DecodingCache
 from headwise.blocks.record import record
-from headwise.blocks.step_decoder import vectors
+from headwise.blocks.stream import Context
 from headwise.models.transformer import TransformerConfig
 
 SHORT = [  # models whose every part has a short form
@@ -58,11 +59,11 @@ def test_plan_and_modules_give_the_same_and_may_take_turns(settings, beams):
 @torch.no_grad()
 def test_sinusoids_go_on_beyond_those_that_are_stored():
     embed = built({}).decoder.embed
-    short, stored, tokens = vectors(embed), len(embed.positions.table), torch.tensor([7, 8])
-    found, asked = short(tokens, stored - 1), embed(tokens[:, None], start=stored - 1)
-    torch.testing.assert_close(found.x, asked.x)
-    assert torch.equal(found.pos, asked.pos)
-    assert short(tokens, stored) is None  # the module computes them
+    step, stored, tokens = embed.stepper(), len(embed.positions.table), torch.tensor([7, 8])
+    for position in (stored - 1, stored):
+        stream, expected = step(tokens, position, None), embed(tokens[:, None], start=position)
+        torch.testing.assert_close(stream.x, expected.x)
+        assert torch.equal(stream.pos, expected.pos)
 
 
 @pytest.mark.parametrize("settings", SHORT + WHOLE, ids=str)
@@ -80,9 +81,9 @@ def test_modules_are_called_only_where_a_part_has_no_short_form(settings):
 @torch.no_grad()
 def test_masks_of_one_step_do_not_outlive_it():
     model = built({"positions": "t5"})
-    state = model.start(SOURCE)
-    sizes = set()
-    for _ in range(4):
-        _, state = model.step(torch.tensor([1, 1, 1]), state)
-        sizes.add(len(state.plan.shared))
-    assert len(sizes) == 1
+    ctx = Context(model.encoder.read(SOURCE), DecodingCache(len(SOURCE)))
+    step, sizes = model.decoder.stepper(ctx), set()
+    for length in range(4):
+        step(torch.tensor([1, 1, 1]), length, None)
+        sizes.add(len(ctx.shared))
+    assert len(sizes) == 1 and sizes != {0}
