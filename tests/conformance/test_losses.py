@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import ready
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
@@ -24,6 +23,7 @@ from headwise.inference.trained_model import create_task
 from headwise.models.init_weights import list_projection_sizes
 from headwise.tasks import caption, classify_images, detect, task_class
 from headwise.tasks.base import Task
+from headwise.testing import perturb_parameters
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
@@ -124,7 +124,7 @@ def lesson_of(
     tokenisers, examples = corpus_of(task, experiment)
     learnt = create_task(experiment, tokenisers)
     torch.manual_seed(0)
-    model = ready(learnt.build(experiment.model)).float()
+    model = perturb_parameters(learnt.build(experiment.model)).float()
     data = learnt.data(examples, 0, experiment.train)
     return learnt, model, [data.batch(numbers) for numbers in data.plan(0)[:2]]
 

@@ -215,7 +215,7 @@ class Experts(Part):
     def properties(self) -> Properties:
         """A row meets others only in queues that may be too long."""
         open_to_all = self.capacity is None or self.capacity[1] >= self.count
-        return Properties(causal=True, steppable=open_to_all, batch_independent=open_to_all)
+        return Properties(causal=True, steppable=open_to_all, batch_independent=open_to_all, packing=True)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         tokens = stream.x.flatten(0, 1)  # (B, T, C) -> (N, C)

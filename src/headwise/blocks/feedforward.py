@@ -44,7 +44,7 @@ class FeedForward(Part):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=True, steppable=True)
+        return Properties(causal=True, steppable=True, packing=True)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         if not self.chunk:

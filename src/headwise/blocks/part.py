@@ -17,13 +17,14 @@ from headwise.errors import UserError
 
 @dataclass(frozen=True)
 class Properties:
-    """What a part promises. The conformance suite checks each claim, and that each denial is true.
+    """What a part promises. `headwise.testing.check_part` checks each claim, and that each denial is true.
 
     causal             an output never depends on later inputs
     steppable          fed one by one through a cache it gives the same outputs as fed at once
     length_free        takes any length
     batch_independent  a row's outputs do not depend on the other rows
     padding            padding on the right changes no real output
+    packing            documents packed into one row (`Stream.segment`) do not depend on one another
     exact              the same inputs give the same outputs in evaluation mode
     """
 
@@ -32,6 +33,7 @@ class Properties:
     length_free: bool = True
     batch_independent: bool = True
     padding: bool = True
+    packing: bool = False
     exact: bool = True
 
 

@@ -246,7 +246,7 @@ class Attention(Part):
         causal = isinstance(self.qkv, CrossProjection) or (
             masked and not any(mod.needs_key_count for mod in self.all_score_mods)
         )
-        return Properties(causal=causal, steppable=causal, length_free=self.score.length_free)
+        return Properties(causal=causal, steppable=causal, length_free=self.score.length_free, packing=True)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         q, k, v, layout = self.qkv(stream, ctx, self.all_score_mods, self.score)
@@ -276,8 +276,10 @@ class Attention(Part):
     def _queries_are_independent(self) -> bool:
         """Whether a query's output does not depend on the other queries: so it is with padding masks and rotary
         positions alone."""
-        return isinstance(self.qkv, SelfProjection) and all(
-            mod in ALWAYS or mod.hooks <= {"rotate"} for mod in self.all_score_mods
+        return (
+            isinstance(self.qkv, SelfProjection)
+            and not self.score.needs_all_queries
+            and all(mod in ALWAYS or mod.hooks <= {"rotate"} for mod in self.all_score_mods)
         )
 
 

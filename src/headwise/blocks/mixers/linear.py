@@ -77,7 +77,7 @@ class LinearAttention(QKVMixer):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=self.causal, steppable=self.causal)
+        return Properties(causal=self.causal, steppable=self.causal, packing=self.causal)
 
     def phi(self) -> FeatureMap:
         """The feature map of one call."""
