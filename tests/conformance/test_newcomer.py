@@ -247,15 +247,17 @@ def test_a_config_that_can_be_built_nowhere_says_why() -> None:
         check_part(Refuses())
 
 
-def test_the_example_for_contributors_does_what_it_declares() -> None:
+def test_the_example_for_contributors_does_what_it_declares(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
     code, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {"__name__": "decay"}
-    exec(code, names)
-    check_part(names["FadingMeanConfig"]())
-    claims = code.replace("steppable=True", "steppable=True, packing=True")
-    exec(claims, names)
+    (tmp_path / "decay.py").write_text(code)
+    add_parts([tmp_path / "decay.py"])
+    check_part(PARTS.parse("fading_mean"))
+    (tmp_path / "claims.py").write_text(
+        code.replace("fading_mean", "claims").replace("steppable=True", "steppable=True, packing=True")
+    )
+    add_parts([tmp_path / "claims.py"])
     message = re.search(r"FadingMean in an encoder: packing .* gradient of 0\.\d", page)
     assert message
     with pytest.raises(AssertionError, match=re.escape(message[0])):
-        check_part(names["FadingMeanConfig"]())
+        check_part(PARTS.parse("claims"))
