@@ -9,12 +9,11 @@ import torch
 
 from headwise.blocks.attention.multihead import Attention, CrossProjection
 from headwise.blocks.attention.score_mods import Causal, Window
-from headwise.blocks.cache import DecodingCache
 from headwise.blocks.embed import Embedding
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.part import Part
+from headwise.blocks.part import BuildContext, Part
 from headwise.blocks.positions.alibi import Alibi
 from headwise.blocks.positions.base import NoPositions
 from headwise.blocks.positions.relative import ShawRelative, T5Bias
@@ -23,7 +22,7 @@ from headwise.blocks.residual import PostNorm
 from headwise.blocks.stack import Decoder, Stack
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
-from headwise.testing import assert_causal
+from headwise.testing import check_part
 
 WIDTH, LENGTH = 8, 6
 PARTS: dict[str, Callable[[], Part]] = {
@@ -40,48 +39,11 @@ PARTS: dict[str, Callable[[], Part]] = {
 }
 
 
-class Setting:
-    """A part with an input and something to attend to."""
-
-    def __init__(self, name: str):
-        self.part = PARTS[name]().double().eval()
-        self.x = torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
-        self.memory = {"encoder": Stream.of(torch.randn(2, 4, WIDTH, dtype=torch.float64))}
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self.part(Stream.of(x), Context(self.memory))
-
-    def stepped(self) -> torch.Tensor:
-        ctx = Context(self.memory, DecodingCache(rows=2))
-        outs = [self.part(Stream.of(self.x[:, t : t + 1], start=t), ctx) for t in range(LENGTH)]
-        return torch.cat(outs, dim=1)
-
-
-@pytest.fixture(params=PARTS)
-def setting(request: pytest.FixtureRequest) -> Setting:
-    return Setting(request.param)
-
-
-def test_causal_or_seen_to_leak(setting: Setting) -> None:
-    if setting.part.properties.causal:
-        assert_causal(setting, setting.x)
-    else:
-        with pytest.raises(AssertionError, match="gradient"):
-            assert_causal(setting, setting.x)
-
-
-def test_steppable_or_seen_to_differ(setting: Setting) -> None:
-    same = torch.allclose(setting.stepped(), setting(setting.x))
-    assert same == setting.part.properties.steppable
-
-
-def test_batch_independent_and_exact(setting: Setting) -> None:
-    properties = setting.part.properties
-    assert properties.batch_independent and properties.exact and properties.length_free
-    first = {name: Stream.of(stream.x[:1]) for name, stream in setting.memory.items()}
-    alone = setting.part(Stream.of(setting.x[:1]), Context(first))
-    torch.testing.assert_close(alone, setting(setting.x)[:1])
-    assert torch.equal(setting(setting.x), setting(setting.x))
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_do_what_they_declare(name: str) -> None:
+    part = PARTS[name]()
+    assert part.properties.batch_independent and part.properties.exact and part.properties.length_free
+    check_part(part, BuildContext(width=WIDTH, heads=2, hidden=12))
 
 
 @pytest.mark.parametrize("name", sorted(PARTS.keys() - {"memory"}))

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from checks import CHECKS, check_overfit, check_round_trip, ready
 from pairwise import covering, pairs
 
 import headwise
 from headwise import UserError
+from headwise.testing import check_model, perturb_parameters
+from headwise.testing.generative import check_overfit, check_round_trip
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "positions": ("none", "sinusoid", "learned", "rotary", "alibi", "t5", "shaw", "deberta", "transformer_xl"),
@@ -84,10 +85,8 @@ def test_the_selection_covers_every_pair() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
 def test_keeps_all_promises(row: dict[str, Any], tmp_path: Path) -> None:
-    model = ready(build(row))
-    for check in CHECKS:
-        check(model)
-    check_round_trip(model, build(row).double().eval(), tmp_path / "model.safetensors")
+    check_model(build(row))
+    check_round_trip(perturb_parameters(build(row)), build(row).double().eval(), tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize("row", covering({key: CHOICES[key] for key in ("positions", "wiring")}), ids=name)
@@ -124,10 +123,12 @@ def chained(kind: str, width: int) -> Any:
 
 @pytest.mark.parametrize("kind", [kind for kind in CHOICES["recurrent"] if kind])
 def test_a_recurrent_chain_keeps_all_promises_and_learns(kind: str, tmp_path: Path) -> None:
-    model = ready(chained(kind, width=8))
-    for check in CHECKS:
-        check(model)
-    check_round_trip(model, chained(kind, width=8).double().eval(), tmp_path / "model.safetensors")
+    check_model(chained(kind, width=8))
+    check_round_trip(
+        perturb_parameters(chained(kind, width=8)),
+        chained(kind, width=8).double().eval(),
+        tmp_path / "model.safetensors",
+    )
     check_overfit(chained(kind, width=16))
 
 

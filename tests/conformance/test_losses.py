@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import ready
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
@@ -23,6 +22,7 @@ from headwise.models.init_weights import list_projection_sizes
 from headwise.tasks import caption, classify_images, detect
 from headwise.tasks.base import Task
 from headwise.tasks.tables import TASKS
+from headwise.testing import perturb_parameters
 from headwise.text.config import WordsConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.images import Images
@@ -124,7 +124,7 @@ def lesson_of(
     tokenisers, examples = corpus_of(task, experiment)
     learnt = experiment.create_task(tokenisers)
     torch.manual_seed(0)
-    model = ready(learnt.build(experiment.model)).float()
+    model = perturb_parameters(learnt.build(experiment.model)).float()
     data = learnt.data(examples, 0, experiment.train)
     return learnt, model, [data.batch(numbers) for numbers in data.plan(0)[:2]]
 

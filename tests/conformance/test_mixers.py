@@ -1,19 +1,19 @@
-"""Every mixer in the place of attention keeps what it promises, and what it denies is seen to fail."""
+"""Every part alone, and every mixer in the place of attention: what it claims holds, what it denies is seen to fail."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import checks
 import pytest
-import readers
 import torch
-from adapters import Deaf
 
 import headwise
 from headwise import UserError
 from headwise.blocks.part import Part, Properties
+from headwise.blocks.tables import PARTS
+from headwise.testing import check_model, check_part, perturb_parameters, text_classifier
+from headwise.testing.generative import IgnoreSource, check_round_trip
 
 # Settings under which a mixer has something to approximate or to cut at the few tokens of these checks.
 MIXERS: dict[str, dict[str, Any]] = {
@@ -62,6 +62,44 @@ ROWS = {
 }
 
 
+# Those that stand beside a mixer, or that read a memory.
+OTHERS: dict[str, dict[str, Any]] = {
+    "attention-memory": {"attend_to": "memory"},
+    "attention-window": {"score_mods": [{"kind": "window", "left": 1, "right": 1}]},
+    "attention-hard": {"score_mods": ["hard"]},
+    "bare": {},
+    "rnn": {},
+    "lstm": {},
+    "lstm-both-ways": {"bidirectional": True},
+    "gru": {},
+    "gru_cho": {},
+}
+ON_GRIDS: dict[str, dict[str, Any]] = {
+    "windows": {"window": 2},
+    "windows-shifted": {"window": 2, "shift": 1},
+    "outlook": {},
+    "nonlocal-pooled": {"pool": 2},
+    "placed": {},
+    "placed-memory": {"attend_to": "memory"},
+}
+
+
+def test_all_kinds_are_checked() -> None:
+    checked = {name.split("-")[0] for name in {**MIXERS, **FEEDFORWARDS, **OTHERS, **ON_GRIDS}}
+    assert checked == set(PARTS.homes)
+
+
+@pytest.mark.parametrize("name", [*MIXERS, *FEEDFORWARDS, *OTHERS])
+def test_a_part_does_what_it_declares(name: str) -> None:
+    settings = {**MIXERS, **FEEDFORWARDS, **OTHERS}[name]
+    check_part(PARTS.parse({"kind": name.split("-")[0], **settings}))
+
+
+@pytest.mark.parametrize("name", ON_GRIDS)
+def test_a_part_of_images_does_what_it_declares(name: str) -> None:
+    check_part(PARTS.parse({"kind": name.split("-")[0], **ON_GRIDS[name]}), grid=(4, 4))
+
+
 def build(row: str, task: str, width: int = 8) -> Any:
     torch.manual_seed(0)
     common = {"vocab": 12, "width": width, "heads": 2, "hidden": width, "dropout": 0.0, "positions": "sinusoid"}
@@ -83,56 +121,19 @@ def decodes(row: str) -> bool:
     return True
 
 
-def fails(check: Any, model: Any) -> bool:
-    try:
-        check(model)
-    except (AssertionError, UserError):
-        return True
-    return False
-
-
 @pytest.mark.parametrize("row", ROWS)
-def test_in_an_encoder(row: str, tmp_path: Path) -> None:
-    model, promised = checks.ready(build(row, "masked")), properties(row)
-    denied = {
-        readers.check_padding: promised.padding,
-        readers.check_batch: promised.padding and promised.batch_independent,
-    }
-    for check in readers.CHECKS:
-        if check is readers.check_sees_everything:
-            continue  # some see few tokens by design
-        if denied.get(check, True):
-            check(model)
-        else:
-            assert fails(check, model), f"{check.__name__} holds, though it is denied"
-    ids = readers.texts()
-    assert torch.equal(model(ids), model(ids)) == promised.exact
-    readers.check_overfit(build(row, "masked", width=16), steps=200, lr=0.01)
+def test_in_an_encoder(row: str) -> None:
+    check_model(build(row, "masked"))
+    text_classifier.check_overfit(build(row, "masked", width=16), steps=200, lr=0.01)
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_in_a_decoder(row: str, tmp_path: Path) -> None:
     if not decodes(row):
         return
-    part = build(row, "language-model").decoder.stack.layers[0].parts[1 if "feedforward" in ROWS[row] else 0]
-    assert part.properties.causal
-    model = checks.ready(Deaf(build(row, "language-model")))
-    denied = {
-        checks.check_cached: part.properties.steppable,
-        checks.check_beams: part.properties.steppable,
-        checks.check_select: part.properties.steppable,
-        checks.check_sources_move: part.properties.steppable,
-        checks.check_recording: part.properties.steppable,
-        checks.check_batch: part.properties.batch_independent,
-        # A decoder's parts take padding for tokens of a row.
-        checks.check_padding: part.properties.padding and part.properties.batch_independent,
-    }
-    for check in checks.CHECKS:
-        if denied.get(check, True):
-            check(model)
-    if not part.properties.steppable:
-        assert fails(checks.check_cached, model), "steps give what all at once give, though that is denied"
-    checks.check_round_trip(model, Deaf(build(row, "language-model")).double().eval(), tmp_path / "model.safetensors")
+    check_model(build(row, "language-model"))
+    model, fresh = perturb_parameters(build(row, "language-model")), build(row, "language-model").double().eval()
+    check_round_trip(IgnoreSource(model), IgnoreSource(fresh), tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -1,7 +1,8 @@
-"""A user's own mixer, written in one short file, in a stack beside the built-in parts."""
+"""A user's own mixer in one short file: checked by `headwise.testing`, and in a stack beside the built-in parts."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,21 @@ from typing import Any
 
 import pytest
 import torch
-from checks import CHECKS, Model, check_overfit, check_round_trip, ready
+from headwise.config.tasks import LanguageModelConfig
+from torch import Tensor
 
 import headwise
 from headwise import UserError
-from headwise.blocks.part import PartConfig
+from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
+from headwise.blocks.stream import Context, Stream
 from headwise.blocks.tables import PARTS
+from headwise.catalog import MODELS
 from headwise.config.base import Config
+from headwise.tasks.language_model import LanguageModelTask
+from headwise.testing import check_model, check_part, perturb_parameters
+from headwise.testing.generative import check_overfit, check_round_trip
+from headwise.text.tokenisers import Tokenisers
+from headwise.text.vocabulary import Characters
 from headwise.utils.plugins import add_parts
 
 FILE = Path(__file__).with_name("moving_average.py")
@@ -30,7 +39,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     del sys.modules[next(name for name in sys.modules if name.startswith("headwise_user_moving_average"))]
 
 
-def hybrid(width: int = 8, **settings: Any) -> Model:
+def hybrid(width: int = 8, **settings: Any) -> Any:
     """Layers that average and layers that attend, in turn."""
     torch.manual_seed(0)
     average, mlp, cross = "moving-average", "mlp", {"kind": "attention", "attend_to": "memory"}
@@ -50,15 +59,25 @@ def test_the_file_is_short() -> None:
     assert len(FILE.read_text(encoding="utf-8").splitlines()) < 80
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_keeps_all_promises(check: Any) -> None:
-    check(ready(hybrid()))
+def test_the_part_does_what_it_declares() -> None:
+    check_part(PARTS.parse("moving-average"))
+
+
+def test_models_with_it_keep_all_promises() -> None:
+    check_model(hybrid())
+
+
+def test_documents_are_not_packed_where_it_would_mix_them() -> None:
+    letters = Characters(list("abc"))
+    task = LanguageModelTask(LanguageModelConfig(packing=True), Tokenisers(letters, letters))
+    with pytest.raises(UserError, match=r"task\.packing: MovingAverage of 'transformer' would mix the texts"):
+        task.build(MODELS.parse({"kind": "transformer-tiny", "decoder": {"layers": [["moving-average", "mlp"]]}}))
 
 
 @pytest.mark.parametrize("wiring", ["post", "pre"])
 def test_survives_a_file_and_learns(wiring: str, tmp_path: Path) -> None:
     fresh = hybrid(wiring=wiring).double().eval()
-    check_round_trip(ready(hybrid(wiring=wiring)), fresh, tmp_path / "model.safetensors")
+    check_round_trip(perturb_parameters(hybrid(wiring=wiring)), fresh, tmp_path / "model.safetensors")
     check_overfit(hybrid(width=16, wiring=wiring))
 
 
@@ -66,8 +85,7 @@ def test_a_shared_layer_has_a_state_for_each_of_its_places() -> None:
     layers = [["moving-average", {"kind": "attention", "attend_to": "memory"}]]
     torch.manual_seed(0)
     model = headwise.build("transformer-tiny", vocab=11, decoder={"depth": 3, "layers": layers, "shared": True})
-    for check in CHECKS:
-        check(ready(model))
+    check_model(model)
 
 
 def test_a_part_without_build_says_so() -> None:
@@ -85,3 +103,161 @@ def test_a_misspelt_part_is_put_right() -> None:
         UserError, match=r"encoder\.layers.*no part is called 'moving-averag'; did you mean moving-average"
     ):
         headwise.build("transformer-tiny", vocab=11, encoder={"layers": [["moving-averag"]]})
+
+
+class Mean(Part):
+    """The part under test: the mean of the tokens so far, of the token's document, without padding."""
+
+    declares = Properties(causal=True, steppable=True, packing=True)
+
+    @property
+    def properties(self) -> Properties:
+        return self.declares
+
+    def sees(self, stream: Stream) -> Tensor:
+        """(B, T, T) True where the token of the row sees the token of the column."""
+        count = stream.x.shape[1]
+        sees = torch.ones(count, count, dtype=torch.bool).tril().expand(len(stream.x), -1, -1)
+        if stream.segment is not None:
+            sees = sees & (stream.segment.unsqueeze(2) == stream.segment.unsqueeze(1))
+        return sees
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        count = stream.x.shape[1]
+        (x,) = ctx.cache.extend(ctx.path, 1, stream.x)
+        # In steps what went before is not in the stream; documents are packed in training alone.
+        weights = self.sees(stream if x.shape[1] == count else Stream.of(x)).to(x.dtype)
+        return (weights @ x / weights.sum(2, keepdim=True))[:, -count:]
+
+
+def test_the_part_that_mutants_are_made_of_is_sound() -> None:
+    check_part(Mean())
+
+
+class Leaks(Mean):
+    """Adds a share of the last token to all: below what a test of outputs in float32 sees."""
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        return super().transform(stream, ctx) + 1e-9 * stream.x[:, -1:]
+
+
+class LeaksByChoice(Mean):
+    """Flips the sign by a later token: no gradient goes through the choice."""
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        return super().transform(stream, ctx) * stream.x.detach()[:, -1:, :1].sign()
+
+
+class MixesDocuments(Mean):
+    def sees(self, stream: Stream) -> Tensor:
+        return super().sees(Stream.of(stream.x))
+
+
+class StepsDiffer(Mean):
+    """Forgets what it saw before the prompt's last token."""
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        return super().transform(stream, Context())
+
+
+class LetsPaddingIn(Mean):
+    """The mean of all tokens, padding included."""
+
+    declares = Properties(packing=True)
+
+    def sees(self, stream: Stream) -> Tensor:
+        sees = torch.ones_like(super().sees(stream))
+        return sees if stream.segment is None else sees & (stream.segment.unsqueeze(2) == stream.segment.unsqueeze(1))
+
+
+class HearsOtherRows(Mean):
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        return super().transform(stream, ctx) + 0.01 * stream.x.mean(0)
+
+
+class Counts(Mean):
+    """Has a state of its own between calls."""
+
+    calls = 0
+
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        self.calls += 1
+        return super().transform(stream, ctx) * self.calls
+
+
+class RunsOut(Mean):
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        if stream.x.shape[1] > 20:
+            raise UserError("runs-out: takes 20 tokens")
+        return super().transform(stream, ctx)
+
+
+class Drops(Mean):
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        return super().transform(stream, ctx)[:, 1:]
+
+
+class IsTooModest(Mean):
+    declares = Properties(causal=True, steppable=True, packing=False)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "message"),
+    [
+        (Leaks, r"causal is claimed, but outputs before token 1 depend on later tokens: .* gradient of \d"),
+        (LeaksByChoice, r"causal is claimed, but .* with other values of these inputs an output differs by \d"),
+        (MixesDocuments, r"packing is claimed, but documents of 2 and 5 tokens mix: .* gradient of \d"),
+        (StepsDiffer, r"steppable is claimed, but step by step, 1 at first, outputs differ: differs by \d"),
+        (LetsPaddingIn, r"padding is claimed, but behind padding, real outputs differ: differs by \d"),
+        (HearsOtherRows, r"batch_independent is claimed, but outputs have a gradient of \d"),
+        (Counts, r"exact is claimed, but the second time, the same inputs' outputs differ: differs by \d"),
+        (RunsOut, r"length_free is claimed, but 56 tokens are refused: runs-out: takes 20 tokens"),
+        (Drops, r"inputs of \(2, 7, 8\) give outputs of \(2, 6, 8\)"),
+        (IsTooModest, r"packing is denied, but holds; declare packing=True"),
+    ],
+)
+def test_a_part_that_does_not_do_what_it_declares_is_caught(mutant: type[Part], message: str) -> None:
+    with pytest.raises(AssertionError, match=message) as caught:
+        check_part(mutant())
+    assert mutant.__name__ in str(caught.value)
+
+
+class MixesConfig(PartConfig):
+    kind: str = "mixes"
+
+    def build(self, site: BuildContext) -> Part:
+        return MixesDocuments()
+
+
+def test_a_model_with_a_part_that_mixes_documents_is_caught() -> None:
+    PARTS.add(MixesConfig)
+    model = headwise.build("transformer-tiny", vocab=11, task="language-model", decoder={"layers": [["mixes", "mlp"]]})
+    with pytest.raises(AssertionError, match=r"packing: document \d has a gradient of \d"):
+        check_model(model)
+
+
+def test_a_config_that_can_be_built_nowhere_says_why() -> None:
+    class Refuses(PartConfig):
+        kind: str = "refuses"
+
+        def build(self, site: BuildContext) -> Part:
+            raise UserError("refuses: has no place here")
+
+    with pytest.raises(AssertionError, match="Refuses cannot be built: refuses: has no place here"):
+        check_part(Refuses())
+
+
+def test_the_example_for_contributors_does_what_it_declares(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+    code, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "decay.py").write_text(code)
+    add_parts([tmp_path / "decay.py"])
+    check_part(PARTS.parse("fading_mean"))
+    (tmp_path / "claims.py").write_text(
+        code.replace("fading_mean", "claims").replace("steppable=True", "steppable=True, packing=True")
+    )
+    add_parts([tmp_path / "claims.py"])
+    message = re.search(r"FadingMean in an encoder: packing .* gradient of 0\.\d", page)
+    assert message
+    with pytest.raises(AssertionError, match=re.escape(message[0])):
+        check_part(PARTS.parse("claims"))

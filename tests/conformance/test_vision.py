@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from checks import ready
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import headwise
 from headwise.catalog import CATALOG
 from headwise.errors import UserError
+from headwise.testing import check_model, perturb_parameters
+from headwise.testing.image_classifier import draw_images
 
 LABELS = 5
 NAMES = sorted(name for name, entry in CATALOG.items() if "classify-images" in entry.config.tasks)
@@ -22,31 +23,20 @@ def tiny(name: str, **settings: Any) -> Any:
     return headwise.build(f"{name}-tiny", outputs=LABELS, **settings)
 
 
-def pictures(name: str, rows: int = 4, dtype: torch.dtype = torch.float64) -> Tensor:
+def shape(name: str) -> tuple[int, int, int]:
     config = CATALOG[name].configure("tiny")
-    shape = (rows, config.channels, *config.image)
-    return torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=dtype)
+    return config.channels, *config.image
+
+
+def pictures(name: str, rows: int = 4, dtype: torch.dtype = torch.float64) -> Tensor:
+    return draw_images(shape(name), rows, dtype)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@torch.no_grad()
-def test_an_image_gives_the_same_alone_as_among_others(name: str) -> None:
-    model, images = ready(tiny(name)), pictures(name)
-    together = model(images)
-    assert together.shape == (4, LABELS)
-    torch.testing.assert_close(torch.cat([model(image[None]) for image in images]), together)
-    assert torch.equal(model(images), together), "evaluation is not repeatable"
-
-
-@pytest.mark.parametrize("name", NAMES)
-@torch.no_grad()
-def test_every_corner_counts(name: str) -> None:
-    model, images = ready(tiny(name)), pictures(name, rows=1)
-    before = model(images)
-    for row, column in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
-        edited = images.clone()
-        edited[..., row, column] += 1
-        assert ((model(edited) - before).abs() > 0).all(), f"the pixel at {row}, {column} did not count"
+def test_models_do_what_their_parts_declare(name: str) -> None:
+    """An image gives the same alone as among others and again, and every corner counts."""
+    assert tiny(name)(pictures(name, dtype=torch.float32)).shape == (4, LABELS)
+    check_model(tiny(name), image=shape(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,7 +56,7 @@ def test_a_batch_is_learnt_by_heart(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_weights_survive_a_file(name: str, tmp_path: Path) -> None:
-    model, images = ready(tiny(name)), pictures(name)
+    model, images = perturb_parameters(tiny(name)), pictures(name)
     save_file(model.state_dict(), tmp_path / "model.safetensors")
     other = tiny(name).double().eval()
     other.load_state_dict(load_file(tmp_path / "model.safetensors"))
@@ -77,7 +67,7 @@ def test_weights_survive_a_file(name: str, tmp_path: Path) -> None:
 @torch.no_grad()
 def test_images_of_another_shape_work_or_are_refused_in_a_sentence(name: str) -> None:
     """Larger ones and oblong ones by the same weights, or a sentence that says why not; other channels never."""
-    model, images = ready(tiny(name)), pictures(name, rows=2)
+    model, images = perturb_parameters(tiny(name)), pictures(name, rows=2)
     height, width = images.shape[2:]
     for shape in ((2 * height, 2 * width), (height, 2 * width), (height + 1, width)):
         found, problem = torch.zeros(0), ""
@@ -103,7 +93,7 @@ def test_settings_of_words_are_refused_or_unknown(name: str) -> None:
 
 def test_without_marks_a_vision_transformer_pools_its_patches() -> None:
     images = pictures("vit")
-    means, largest = (ready(tiny("vit", class_tokens=0, pool=pool))(images) for pool in ("mean", "max"))
+    means, largest = (perturb_parameters(tiny("vit", class_tokens=0, pool=pool))(images) for pool in ("mean", "max"))
     assert not torch.allclose(means, largest)
 
 

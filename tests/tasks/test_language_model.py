@@ -113,7 +113,7 @@ def test_it_learns_from_packed_rows_and_streams(learn, tmp_path, table):
 
 def test_packing_needs_attention_and_no_stream():
     packing = LanguageModelTask(LanguageModelConfig(packing=True), task("abc", 16).tokenisers)
-    with pytest.raises(UserError, match=r"task.packing: 'lstm' would carry its state from text to text"):
+    with pytest.raises(UserError, match=r"task.packing: Recurrent of 'lstm' would mix the texts that share a row"):
         packing.build(MODELS.parse({"kind": "lstm", "width": 8}))
     with pytest.raises(UserError, match="a stream has no padding"):
         validate(LanguageModelConfig, {"packing": True, "order": "stream"})

@@ -221,7 +221,7 @@ class Experts(Part):
             batch_independent=open_to_all,
             joins=True,
             ragged=open_to_all,
-            packed=True,
+            packing=True,
         )
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:

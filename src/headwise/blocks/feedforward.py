@@ -46,7 +46,7 @@ class FeedForward(Part):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=True, steppable=True, joins=True, ragged=True, packed=True)
+        return Properties(causal=True, steppable=True, joins=True, ragged=True, packing=True)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         layers = (self.inner, self.drop, self.outer)

@@ -18,18 +18,18 @@ from headwise.errors import UserError
 
 @dataclass(frozen=True)
 class Properties:
-    """What a part promises. The conformance suite checks each claim, and that each denial is true.
+    """What a part promises. `headwise.testing.check_part` checks each claim, and that each denial is true.
 
     causal             an output never depends on later inputs
     steppable          fed one by one through a cache it gives the same outputs as fed at once
     length_free        takes any length
     batch_independent  a row's outputs do not depend on the other rows
     padding            padding on the right changes no real output
+    packing            documents packed into one row (`Stream.segment`) do not depend on one another
     exact              the same inputs give the same outputs in evaluation mode
     joins              rows of different lengths may share a decoding state: what grows along the tokens is stored with
                        `cache.extend` and masked by `cache.extend_keep`, the rest has a fixed size for each row
     ragged             joins, and a row with padding on the right leaves the state that it leaves without it
-    packed             documents that share a row (`stream.segment`) do not mix
     unbounded          its state forgets by itself: it reads on where a text outgrows those of training
     """
 
@@ -38,10 +38,10 @@ class Properties:
     length_free: bool = True
     batch_independent: bool = True
     padding: bool = True
+    packing: bool = False
     exact: bool = True
     joins: bool = False
     ragged: bool = False
-    packed: bool = False
     unbounded: bool = False
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.blocks.mixers.recurrent import Recurrent
+from headwise.blocks.part import Part
 from headwise.blocks.segment_memory import SegmentMemory
 from headwise.data.blocks import Blocks, TextBatch
 from headwise.data.config import DataConfig
@@ -52,8 +53,13 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
 
     def build(self, model: ModelConfig) -> nn.Module:
         built = super().build(model)
-        if self.config.packing and any(isinstance(part, Recurrent) for part in built.modules()):
-            raise UserError(f"task.packing: '{model.kind}' would carry its state from text to text; leave it out")
+        if self.config.packing:
+            for part in built.modules():
+                if isinstance(part, Part) and not part.properties.packing:
+                    raise UserError(
+                        f"task.packing: {type(part).__name__} of '{model.kind}' would mix the texts that share a row; "
+                        "leave it out"
+                    )
         return built
 
     def data(self, examples: Examples, seed: int, config: TrainConfig) -> Blocks:

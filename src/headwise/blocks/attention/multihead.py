@@ -345,7 +345,7 @@ class Attention(Part):
             length_free=length_free,
             joins=joins,
             ragged=joins,
-            packed=True,
+            packing=True,
             unbounded=self.qkv.memory_length > 0,
         )
 
@@ -376,7 +376,11 @@ class Attention(Part):
     def _queries_are_independent(self) -> bool:
         """Whether a query's output does not depend on the other queries: so it is with padding masks and rotary
         positions alone."""
-        return not self.qkv.is_cross and all(mod in ALWAYS or mod.hooks <= {"rotate"} for mod in self.all_score_mods)
+        return (
+            not self.qkv.is_cross
+            and not self.score.needs_all_queries
+            and all(mod in ALWAYS or mod.hooks <= {"rotate"} for mod in self.all_score_mods)
+        )
 
     def stepper(self, ctx: Context) -> Step:
         """The step form where the newest token attends to all real keys, with the kernel left to us."""

@@ -31,6 +31,7 @@ class Score(nn.Module):
 
     scale: float = 1.0  # apart from `project_query`, because fused kernels scale for free
     length_free: bool = True
+    needs_all_queries: bool = False  # whether queries are known by their number, so that none may be left out
     by_head: ClassVar[bool] = False  # whether each head projects keys in a way of its own
     reads: frozenset[str] = BOTH  # what nobody reads is not projected
 

@@ -63,6 +63,7 @@ class Random(Score):
     self-attention, where the last query stands at the last key."""
 
     length_free = False
+    needs_all_queries = True
     kind: ClassVar[str] = "random"
     reads = frozenset()
 
@@ -111,6 +112,7 @@ class Mixture(Score):
         super().__init__()
         self.scores = nn.ModuleList(scores)
         self.length_free = all(score.length_free for score in scores)
+        self.needs_all_queries = any(score.needs_all_queries for score in scores)
         self.reads = frozenset[str]().union(*(score.reads for score in scores))
 
     def match(self, asked: Tensor, keys: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class CompressedAttention(QKVMixer):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=self.causal, steppable=self.causal, packed=True)
+        return Properties(causal=self.causal, steppable=self.causal, packing=self.causal)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         both = torch.stack((k, v), 1)  # (B, 2, H, T, D)

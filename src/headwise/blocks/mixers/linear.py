@@ -78,7 +78,7 @@ class LinearAttention(QKVMixer):
     @property
     def properties(self) -> Properties:
         causal = self.causal
-        return Properties(causal=causal, steppable=causal, joins=causal, ragged=causal, packed=causal)
+        return Properties(causal=causal, steppable=causal, joins=causal, ragged=causal, packing=causal)
 
     def phi(self) -> FeatureMap:
         """The feature map of one call."""

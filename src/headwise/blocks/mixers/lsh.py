@@ -118,7 +118,7 @@ class LSHAttention(QKVMixer):
         """A decoder is not told what of its text is padding, nor how long it will become."""
         causal, known = self.causal and not self.shortcuts, self.power is not None
         padding = not self.shortcuts and (known or not self.causal)
-        return Properties(causal=causal, steppable=causal and known, padding=padding, packed=True)
+        return Properties(causal=causal, steppable=causal and known, padding=padding, packing=not self.shortcuts)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         new = q.shape[2]

@@ -17,6 +17,7 @@ Letters: B images, T tokens, h x w grid, D inner width, C width.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -29,7 +30,7 @@ from headwise.blocks.attention.multihead import QKV, Attention, QKVProjection
 from headwise.blocks.attention.scores import Dot, Score, head_by_head, matrices
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.part import BuildContext, PartConfig, Properties
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError, nearest
 
@@ -114,6 +115,10 @@ class NonLocal(Attention):
             bias=False,
         )
         self.out = LinearNorm(inner, width, gain=0.0)  # type: ignore[assignment]
+
+    @property
+    def properties(self) -> Properties:
+        return replace(super().properties, packing=False)
 
 
 class NonLocalConfig(PartConfig):

@@ -37,7 +37,7 @@ class BlockSparseAttention(QKVMixer):
 
     @property
     def properties(self) -> Properties:
-        return Properties(causal=self.causal, steppable=self.causal, packed=True)
+        return Properties(causal=self.causal, steppable=self.causal, packing=True)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         k, v = ctx.cache.extend(ctx.path, 2, k, v)
@@ -132,7 +132,7 @@ class BigBirdAttention(QKVMixer):
 
     @property
     def properties(self) -> Properties:
-        return Properties(padding=not self.graph.released)
+        return Properties(padding=not self.graph.released, packing=True)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         graph, extra, length = self.graph, self.extra, q.shape[2] - self.extra

@@ -10,7 +10,7 @@ Letters: B images, W windows, T tokens of a window, C width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -34,7 +34,7 @@ from headwise.blocks.grid import (
     bare_grid,
 )
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
-from headwise.blocks.part import BuildContext
+from headwise.blocks.part import BuildContext, Properties
 from headwise.blocks.stream import Context, Stream
 from headwise.blocks.tables import AnyScore
 from headwise.errors import UserError
@@ -57,6 +57,11 @@ class WindowAttention(Attention):
     def __init__(self, width: int, heads: int = 8, *, window: int, shift: int = 0, **settings: Any):
         super().__init__(width, heads, **settings)
         self.window, self.shift = window, shift
+
+    @property
+    def properties(self) -> Properties:
+        """Its segments are regions of an image."""
+        return replace(super().properties, packing=False)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         tiling = WindowPartition.of(bare_grid(stream, "windows"), self.window, self.shift)

@@ -1,25 +1,29 @@
-"""Assertions for tests of parts and models that hold on every CPU.
+"""Assertions for tests of parts and models, which hold on every CPU.
 
 Libraries round differently with the instruction set, the number of threads and the shape of a product, so equality to
 the last bit is no test of the maths. What must not depend on something is tested by its gradient, which is exactly zero
 whatever the rounding, and by edits, up to rounding; what is computed in another way is tested up to a bound that scales
 with the values.
 
-    assert_parity       two ways to compute the same tensor
-    assert_independent  some outputs of a function do not depend on some of its inputs
-    assert_causal       outputs do not depend on later inputs
+    assert_parity                two ways to compute the same tensor
+    assert_independent           some outputs of a function do not depend on some of its inputs
+    assert_causal                outputs do not depend on later inputs
+    assert_causal_in_embeddings  the same of a model, by the embeddings of its tokens
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import EllipsisType
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-Index = Any  # what stands between the brackets of a tensor
+Indexer: TypeAlias = int | slice | Tensor | EllipsisType
+Index: TypeAlias = Indexer | tuple[Indexer, ...]  # what stands between the brackets of a tensor
+Module = TypeVar("Module", bound=nn.Module)
 ROUNDING = 2.0**12  # times the dtype's epsilon: some thousand roundings that all go the same way
 
 
@@ -32,29 +36,53 @@ def assert_parity(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> 
     if not finite.any():
         return
     largest, error = expected[finite].abs().max().item(), (actual - expected)[finite].abs().max().item()
-    assert error <= tolerance * largest, f"differs by {error:.3g} where the largest value is {largest:.3g}"
+    assert error <= tolerance * largest, (
+        f"differs by {error:.3g} where the largest value is {largest:.3g} and {tolerance * largest:.3g} is allowed"
+    )
 
 
-def assert_independent(function: Callable[[Tensor], Tensor], x: Tensor, outputs: Index, inputs: Index) -> None:
-    """`function(x)[outputs]` does not depend on `x[inputs]`: the gradient is exactly zero, and other values there make
-    no difference beyond rounding."""
+def assert_independent(
+    function: Callable[[Tensor], Tensor], x: Tensor, outputs: Index, inputs: Index, edits: bool = True
+) -> None:
+    """`function(x)[outputs]` does not depend on `x[inputs]`: the gradient is exactly zero, and, with `edits`, other
+    values there make no difference beyond rounding."""
     x = x.detach().clone().requires_grad_()
     before = function(x)
     (gradient,) = torch.autograd.grad(_project(before[outputs]), x, allow_unused=True)
-    assert gradient is None or not gradient[inputs].any(), "outputs have a gradient with respect to these inputs"
+    slope = 0.0 if gradient is None else gradient[inputs].abs().amax().item()
+    assert not slope, f"outputs have a gradient of {slope:.3g} with respect to these inputs"
+    if not edits:
+        return
     edited = x.detach().clone()
     edited[inputs] = torch.randn(edited[inputs].shape, dtype=x.dtype, generator=torch.Generator().manual_seed(1))
-    assert_parity(function(edited)[outputs], before[outputs], rounding(x.dtype))
+    try:
+        assert_parity(function(edited)[outputs], before[outputs], rounding(x.dtype))
+    except AssertionError as error:
+        raise AssertionError(f"with other values of these inputs an output {error}") from None
 
 
 def assert_causal(function: Callable[[Tensor], Tensor], x: Tensor, step: int = 1) -> None:
     """For (B, T, C) inputs, no output depends on a later input, tested at every `step`-th token; and each does depend
     on its own, so that a function that ignores its inputs fails."""
     for token in range(step, x.shape[1], step):
-        assert_independent(function, x, (slice(None), slice(None, token)), (slice(None), slice(token, None)))
+        try:
+            assert_independent(function, x, (slice(None), slice(None, token)), (slice(None), slice(token, None)))
+        except AssertionError as error:
+            raise AssertionError(f"outputs before token {token} depend on later tokens: {error}") from None
     x = x.detach().clone().requires_grad_()
     (gradient,) = torch.autograd.grad(_project(function(x)), x)
     assert gradient.any(), "no output depends on any input"
+
+
+def perturb_parameters(module: Module, scale: float = 0.1, seed: int = 1) -> Module:
+    """The module in float64 and evaluation mode, each parameter away from its initial value: zeros and ones hide
+    errors."""
+    generator = torch.Generator().manual_seed(seed)
+    module = module.double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return module
 
 
 @contextmanager
@@ -75,7 +103,8 @@ def probe_embeddings(model: nn.Module, ids: Tensor) -> Iterator[list[Tensor]]:
                 return vectors + nn.functional.pad(probe, (0, 0, start, given.shape[1] - length - start))
         return vectors
 
-    handles = [each.register_forward_hook(add_probe) for each in model.modules() if isinstance(each, nn.Embedding)]
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    handles = [table.register_forward_hook(add_probe) for table in tables]
     try:
         yield probes
     finally:
@@ -88,16 +117,36 @@ def assert_causal_in_embeddings(model: nn.Module, forward: Callable[[], Tensor],
     tokens, and others with respect to some earlier ones. A model without parameters, which counts, has no gradients."""
     if not any(True for _ in model.parameters()):
         return
-    some = False
+    depends = False
     for token in range(1, ids.shape[1] + 1):
         with probe_embeddings(model, ids) as probes:
             outputs = forward()  # anew each time: reversible layers go back once
         assert probes, "the model looks up no vectors of these tokens"
-        found = torch.autograd.grad(_project(outputs[:, :token]), probes, allow_unused=True)
-        gradients = [each for each in found if each is not None]
-        assert not any(each[:, token:].any() for each in gradients), f"an output before token {token} looks ahead"
-        some = some or any(bool(each[:, :token].any()) for each in gradients)
-    assert some, "no output depends on any token"
+        gradients = _gradients(outputs[:, :token], probes)
+        slope = max(
+            (gradient[:, token:].abs().amax().item() for gradient in gradients if token < ids.shape[1]), default=0.0
+        )
+        assert not slope, f"an output before token {token} looks ahead: it has a gradient of {slope:.3g}"
+        depends = depends or any(bool(gradient[:, :token].any()) for gradient in gradients)
+    assert depends, "no output depends on any token"
+
+
+def assert_documents_apart(model: nn.Module, forward: Callable[[], Tensor], ids: Tensor, segment: Tensor) -> None:
+    """The outputs (B, T, ...) of `forward()` have gradients that are exactly zero with respect to the vectors of tokens
+    of other documents in the row; `segment` (B, T) numbers the documents."""
+    for number in segment.unique().tolist():
+        with probe_embeddings(model, ids) as probes:
+            outputs = forward()
+        assert probes, "the model looks up no vectors of these tokens"
+        inside = segment == number
+        gradients = _gradients(outputs[inside], probes)
+        slope = max((gradient[~inside].abs().amax().item() for gradient in gradients), default=0.0)
+        assert not slope, f"document {number} has a gradient of {slope:.3g} with respect to others in its row"
+
+
+def _gradients(outputs: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    found = torch.autograd.grad(_project(outputs), inputs, allow_unused=True)
+    return [gradient for gradient in found if gradient is not None]
 
 
 def rounding(dtype: torch.dtype) -> float:

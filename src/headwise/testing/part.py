@@ -1,0 +1,308 @@
+"""Check a part against the `Properties` that it declares.
+
+Each property has one check, which finds a violation or none. A claim that is violated fails, and so does a denial
+without a violation: the part can do more than it says, and models that could use it refuse it.
+
+The part is tested in float64, with weights away from their initial values, on a handful of tokens. Claims about
+dependence are tested twice: gradients are exactly zero, which sees leaks below rounding, and edits of the inputs change
+nothing, which sees choices that gradients do not go through (a hash, a queue, a top-k).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from headwise.blocks.cache import DecodingCache
+from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
+from headwise.blocks.stream import NO_CACHE, Cache, Context, Stream
+from headwise.errors import UserError
+from headwise.testing.assertions import assert_causal, assert_independent, assert_parity, perturb_parameters
+
+SITE = BuildContext(width=8, heads=2, hidden=12, memory_width=8)
+TOLERANCE = 1e-7  # of what is computed in another way, in float64
+MEMORY = 4  # vectors that a cross-attention may attend to
+PADDING = 2  # vectors of padding behind each row
+LONGEST = 8192  # a part that takes fewer tokens must refuse more by then
+Check = Callable[["Trial"], None]  # raises AssertionError where the property does not hold
+
+
+def check_part(
+    part: Part | PartConfig,
+    site: BuildContext = SITE,
+    *,
+    length: int = 7,
+    grid: tuple[int, int] | None = None,
+) -> None:
+    """Check each property that a part declares, both ways: a claim must hold, a denial must be seen to fail.
+
+    A config is built and checked at this `site` as in an encoder and as in a decoder, or in one of them where it
+    refuses the other with a `UserError`. A built part is checked as it is; `site.width` is then its width. `length` is
+    the number of tokens of most checks. With `grid`, (rows, columns), the tokens are patches of an image: there is no
+    padding, no packing and no other length. Of a part that denies to be `exact`, no outputs can be compared: that
+    denial alone is checked.
+
+    Raises an AssertionError that names every violated property, whether it was claimed or denied, and by how much.
+    """
+    torch.manual_seed(0)
+    trials = list(_trials(part, site, length if grid is None else grid[0] * grid[1], grid))
+    problems = [problem for trial in trials for problem in trial.problems()]
+    if problems:
+        raise AssertionError("\n  ".join(("the part does not do what it declares:", *dict.fromkeys(problems))))
+
+
+def _trials(part: Part | PartConfig, site: BuildContext, length: int, grid: tuple[int, int] | None) -> Iterator[Trial]:
+    """The part wherever it can stand: in an encoder, where its stream has a padding mask, and in a decoder."""
+    if isinstance(part, Part):
+        for decodes in (False, True) if part.properties.causal and grid is None else (False,):
+            yield Trial(perturb_parameters(deepcopy(part)), decodes, site, length, grid)
+        return
+    refusals: list[str] = []
+    for decodes in (False, True) if grid is None else (False,):
+        here = replace(site, causal=decodes, shared={})
+        try:
+            built = part.build(here)
+        except UserError as refusal:
+            refusals.append(str(refusal))
+            continue
+        if not isinstance(built, Part):
+            raise AssertionError(f"{type(part).__name__}.build gives {type(built).__name__}, which is no Part")
+        yield Trial(perturb_parameters(built), decodes, here, length, grid)
+    if len(refusals) == 2 or (grid is not None and refusals):
+        raise AssertionError(f"{type(part).__name__} cannot be built: {'; '.join(refusals)}")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One part under test: where it stands, and what it is fed with."""
+
+    part: Part
+    in_decoder: bool
+    site: BuildContext
+    length: int
+    grid: tuple[int, int] | None = None
+
+    @property
+    def declared(self) -> Properties:
+        return self.part.properties
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch for checks of other properties than batch independence."""
+        return 2 if self.declared.batch_independent else 1
+
+    def draw(self, rows: int, length: int = 0, seed: int = 0) -> Tensor:
+        """Random inputs, (rows, length, C)."""
+        return _normal(rows, length or self.length, self.site.width, seed)
+
+    def memory(self, rows: int) -> Stream:
+        """What a cross-attention attends to: a row for each row of the batch."""
+        stream = Stream.of(_normal(rows, MEMORY, self.site.memory_width or self.site.width, seed=7))
+        return stream if self.grid is None else replace(stream, grid=(1, MEMORY))
+
+    def run(
+        self,
+        x: Tensor,
+        *,
+        start: int = 0,
+        cache: Cache = NO_CACHE,
+        keep: Tensor | None = None,
+        segment: Tensor | None = None,
+        pos: Tensor | None = None,
+        memory: Stream | None = None,
+        outputs_needed: int | None = None,
+    ) -> Tensor:
+        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.hidden_keep`)."""
+        shown, hidden = (None, keep) if self.in_decoder else (keep, None)
+        stream = Stream.of(x, shown, start)
+        pos = stream.pos if pos is None else pos
+        stream = replace(stream, pos=pos, segment=segment, grid=self.grid, hidden_keep=hidden)
+        memories = {"encoder": memory if memory is not None else self.memory(len(x))}
+        ctx = Context(memories, cache, outputs_needed=outputs_needed)
+        return self.part(stream, ctx)
+
+    def problems(self) -> Iterator[str]:
+        """A line for each declared property that is not what it is said to be."""
+        name = f"{type(self.part).__name__} in {'a decoder' if self.in_decoder else 'an encoder'}"
+        if violation := find_violation(check_interface, self):
+            yield f"{name}: {violation}"
+            return
+        for declared, check in CHECKS.items():
+            if (self.grid is not None and check not in OF_GRIDS) or not (self.declared.exact or check is check_exact):
+                continue
+            violation = find_violation(check, self)
+            if getattr(self.declared, declared):
+                if violation:
+                    yield f"{name}: {declared} is claimed, but {violation}"
+            elif not violation:
+                yield f"{name}: {declared} is denied, but holds; declare {declared}=True"
+        if self.part.by_token and (violation := find_violation(check_by_token, self)):
+            yield f"{name}: by_token is claimed, but {violation}"
+        if self.declared.exact and (violation := find_violation(check_outputs_needed, self)):
+            yield f"{name}: {violation}"
+
+
+def find_violation(check: Check, trial: Trial) -> str:
+    """What a check says against the part; empty where the property holds."""
+    try:
+        check(trial)
+    except AssertionError as violation:
+        return str(violation)
+    except UserError as refusal:
+        return f"it refuses: {refusal}"
+    return ""
+
+
+def check_interface(trial: Trial) -> None:
+    """Outputs have the shape of the inputs, are finite, and depend on the inputs."""
+    x = trial.draw(trial.rows).requires_grad_()
+    outputs = trial.run(x)
+    assert outputs.shape == x.shape, f"inputs of {tuple(x.shape)} give outputs of {tuple(outputs.shape)}"
+    assert outputs.isfinite().all(), "some outputs are not finite"
+    (gradient,) = torch.autograd.grad((outputs * trial.draw(trial.rows, seed=1)).sum(), x)
+    assert gradient.any(), "no output depends on any input"
+
+
+@torch.no_grad()
+def check_outputs_needed(trial: Trial) -> None:
+    """Where only the first outputs are needed, these are the same."""
+    x = trial.draw(trial.rows)
+    _compare(trial.run(x, outputs_needed=2)[:, :2], trial.run(x)[:, :2], "with `outputs_needed` of 2 these")
+
+
+def check_causal(trial: Trial) -> None:
+    """Outputs do not depend on later inputs."""
+    assert_causal(trial.run, trial.draw(trial.rows))
+
+
+@torch.no_grad()
+def check_steppable(trial: Trial) -> None:
+    """Fed one by one through a cache, and after a prompt that was fed at once, tokens give what they give at once."""
+    x = trial.draw(trial.rows)
+    at_once = trial.run(x)
+    for prompt in (1, 3):
+        cache, start, outputs = DecodingCache(len(x)), 0, []
+        for end in range(prompt, x.shape[1] + 1):
+            outputs.append(trial.run(x[:, start:end], start=start, cache=cache))
+            start = end
+        _compare(torch.cat(outputs, 1), at_once, f"step by step, {prompt} at first, outputs")
+
+
+@torch.no_grad()
+def check_length_free(trial: Trial) -> None:
+    """Rows of any length are taken; a part for which there is a longest must refuse more with a `UserError`."""
+    lengths = [1, 2, 8 * trial.length]
+    if not trial.declared.length_free:
+        lengths += [length for length in (2**power for power in range(7, 14)) if length <= LONGEST]
+    for length in lengths:
+        x = trial.draw(1, length)
+        try:
+            outputs = trial.run(x)
+        except UserError as refusal:
+            raise AssertionError(f"{length} tokens are refused: {refusal}") from None
+        assert outputs.shape == x.shape, f"{length} tokens give {outputs.shape[1]}"
+        assert outputs.isfinite().all(), f"{length} tokens give outputs that are not finite"
+
+
+def check_batch_independent(trial: Trial) -> None:
+    """A row's outputs do not depend on the other rows."""
+    assert_independent(trial.run, trial.draw(3), 0, slice(1, None))
+    with torch.no_grad():
+        for seed in range(4):  # a queue is not too long for every draw
+            x = trial.draw(4, seed=seed)
+            memory, together = trial.memory(4), trial.run(x)
+            for row in range(4):
+                one = slice(row, row + 1)
+                alone = trial.run(x[one], memory=replace(memory, x=memory.x[one]))
+                _compare(alone, together[one], "alone, a row's outputs")
+
+
+def check_padding(trial: Trial) -> None:
+    """Padding on the right, of the row or of the memory, changes no real output; a row of padding gives no NaN."""
+    x = trial.draw(trial.rows, trial.length + PADDING)
+    real = slice(None), slice(trial.length)
+    keep = torch.ones(x.shape[:2], dtype=torch.bool)
+    keep[:, trial.length :] = False
+    plain = trial.run(x[real])
+    _compare(trial.run(x, keep=keep)[real], plain, "behind padding, real outputs")
+    assert_independent(lambda x: trial.run(x, keep=keep), x, real, (slice(None), slice(trial.length, None)))
+    if trial.declared.batch_independent:
+        keep[1, trial.length - 2 :] = False
+        shorter = trial.run(x, keep=keep)[1, : trial.length - 2]
+        memory = Stream.of(trial.memory(2).x[1:])
+        alone = trial.run(x[1:, : trial.length - 2], memory=memory)[0]
+        _compare(shorter, alone, "in a batch of longer rows, real outputs")
+    memory = trial.memory(len(x))
+    padded = Stream.of(
+        torch.cat((memory.x, memory.x[:, :2] + 1), 1), torch.arange(MEMORY + 2).expand(len(x), -1) < MEMORY
+    )
+    _compare(trial.run(x[real], memory=padded), plain, "with a padded memory, outputs")
+    empty = trial.run(
+        x, keep=torch.zeros_like(keep), memory=replace(padded, keep=torch.zeros(padded.x.shape[:2]).bool())
+    )
+    assert empty.isfinite().all(), "a row that is all padding gives outputs that are not finite"
+
+
+@torch.no_grad()
+def check_exact(trial: Trial) -> None:
+    """The same inputs give the same outputs, also after other inputs."""
+    x = trial.draw(trial.rows)
+    first, _, second = (trial.run(inputs) for inputs in (x, x + 1, x))
+    _compare(second, first, "the second time, the same inputs' outputs")
+
+
+def check_packing(trial: Trial) -> None:
+    """Documents that are packed into one row (`Stream.segment`) do not depend on one another; through queues they may,
+    as rows of a batch do, where batch independence is denied."""
+    x = trial.draw(trial.rows)
+    for first in (2, trial.length // 2, trial.length - 1):  # tokens of the first document
+        places = torch.arange(trial.length)
+        segment = (1 + (places >= first).long()).expand(len(x), -1)
+        pos = (places - first * (places >= first)).expand(len(x), -1)
+
+        def run(x: Tensor, pos: Tensor = pos, segment: Tensor = segment) -> Tensor:
+            return trial.run(x, pos=pos, segment=segment)
+
+        assert run(x).isfinite().all(), f"documents of {first} and {trial.length - first} tokens give NaN or infinity"
+        one, other = (slice(None), slice(first)), (slice(None), slice(first, None))
+        for outputs, inputs in ((one, other), (other, one)):
+            try:
+                assert_independent(run, x, outputs, inputs, edits=trial.declared.batch_independent)
+            except AssertionError as error:
+                raise AssertionError(f"documents of {first} and {trial.length - first} tokens mix: {error}") from None
+
+
+def check_by_token(trial: Trial) -> None:
+    """A token's output depends on that token alone."""
+    x = trial.draw(trial.rows)
+    others = torch.arange(trial.length) != 2
+    edits = trial.declared.batch_independent
+    assert_independent(trial.run, x, (slice(None), 2), (slice(None), others), edits=edits)
+
+
+CHECKS: dict[str, Check] = {
+    "causal": check_causal,
+    "steppable": check_steppable,
+    "length_free": check_length_free,
+    "batch_independent": check_batch_independent,
+    "padding": check_padding,
+    "packing": check_packing,
+    "exact": check_exact,
+}
+OF_GRIDS = (check_causal, check_batch_independent, check_exact)
+
+
+def _normal(rows: int, length: int, width: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, length, width, generator=generator, dtype=torch.float64)
+
+
+def _compare(actual: Tensor, expected: Tensor, what: str) -> None:
+    try:
+        assert_parity(actual, expected, TOLERANCE)
+    except AssertionError as error:
+        raise AssertionError(f"{what} differ: {error}") from None
