@@ -1,7 +1,7 @@
 """A griffe extension that turns the docstrings of Headwise into Markdown.
 
-They are plain text with indented examples, doctests and equations. Markdown reads `>>>` as a quotation, `<pad>` as HTML,
-`[a][b]` as a link and `2*a*b` as emphasis; here doctests become code blocks and such characters of prose are escaped.
+They are plain text with indented examples, doctests and equations. Markdown reads `>>>` as a quotation, `<pad>` as
+HTML, `[a][b]` as a link and `2*a*b` as emphasis; here doctests become code blocks and such characters are escaped.
 """
 
 from __future__ import annotations

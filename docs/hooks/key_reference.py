@@ -30,8 +30,9 @@ NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", type(N
 INTRODUCTION = """\
 # Experiment file keys
 
-Every key that an experiment file may have, read from the code when this page was built. [Experiment files](../../experiments.md) \
-shows them in use. A key whose type is a *kind* takes a name, or a table with `kind` and the keys of that kind:
+Every key that an experiment file may have, read from the code when this page was built.
+[Experiment files](../../experiments.md) shows them in use. A key whose type is a link to kinds takes a name, or a table
+with `kind` and the keys of that kind:
 
 ```toml
 [train]
@@ -98,11 +99,10 @@ class Reference:
         return " ".join([NAMES.get(kind, getattr(kind, "__name__", str(kind))), ", ".join(bounds)]).strip()
 
     def keys(self, config: type[Config]) -> list[Key]:
-        return [
-            Key(name, self.describe_type(found.annotation, tuple(found.metadata)), _default(found), _comment(config, name))
-            for name, found in config.model_fields.items()
-            if name != "kind"
-        ]
+        """The keys of a config, its `kind` left out."""
+        fields = {name: found for name, found in config.model_fields.items() if name != "kind"}
+        types = {name: self.describe_type(found.annotation, tuple(found.metadata)) for name, found in fields.items()}
+        return [Key(name, types[name], _default(found), _comment(config, name)) for name, found in fields.items()]
 
     def write_page(self, page: str, title: str, text: list[str]) -> None:
         """A page, with the tables without kinds that its keys hold."""
@@ -185,7 +185,7 @@ def _rows(keys: list[Key]) -> str:
 
 
 def _common(kinds: list[list[Key]]) -> dict[str, Key]:
-    """The keys that at least half of the kinds have, of one type and meaning, with the default that most of them have."""
+    """The keys that at least half of the kinds have, of one type and meaning, with the default that most have."""
     seen = Counter((key.name, key.type, key.comment) for keys in kinds for key in keys)
     common = {}
     for (name, kind, comment), count in seen.items():
@@ -199,8 +199,8 @@ def _differences(keys: list[Key], common: dict[str, Key]) -> Iterator[str]:
     """What a kind has besides the common keys, with other defaults, and what it lacks."""
     same = {key.name for key in keys if key.name in common and key.type == common[key.name].type}
     yield _rows([key for key in keys if key.name not in same]) or ("" if common else "It has no keys.")
-    other = [f"`{key.name} = {key.default}`" for key in keys if key.name in same and key.default != common[key.name].default]
-    if other:
+    changed = [key for key in keys if key.name in same and key.default != common[key.name].default]
+    if other := [f"`{key.name} = {key.default}`" for key in changed]:
         yield f"Other defaults: {', '.join(other)}."
     names = {key.name for key in keys}
     shared = [f"`{name}`" for name in common if name in names]
@@ -239,7 +239,7 @@ def _value(found: FieldInfo) -> Any:
 def _comment(config: type[Config], name: str) -> str:
     """The comment of a field in the class that declares it, or in the nearest class above that has one."""
     for owner in config.__mro__:
-        if name in owner.__dict__.get("__annotations__", {}) and (text := _comments(owner).get(name)):
+        if name in inspect.get_annotations(owner) and (text := _comments(owner).get(name)):
             return escape(text)
     return ""
 

@@ -30,7 +30,7 @@ SOURCES = {uri: path for path, uri in PAGES.items()}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
 LANGUAGES = {".py": "python", ".toml": "toml"}
 
-gc.set_threshold(200_000, 20, 100)  # the trees of the API are large and stay: a fifth of the time went into visiting them
+gc.set_threshold(200_000, 20, 100)  # the trees of the API are large and stay: visiting them took a fifth of the time
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
