@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/installed
 
-.PHONY: install demo test test-cpus lint types unit browser bench clean
+.PHONY: install demo test test-cpus lint types unit browser docs bench clean
 
 install: $(MARK)
 
@@ -49,10 +49,15 @@ browser:
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || \
 	  echo "*** NO BROWSER: chromium is missing and cannot be installed; the tests of pages are LEFT OUT ***"
 
+# The documentation site, without warnings and broken links. Its search works over HTTP alone.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "site/index.html is the home page; to search as well: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
+
 bench: install
 	$(BIN)/headwise bench train
 	$(BIN)/headwise bench decode
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The command line: a thin module for each command, over the Python API."""

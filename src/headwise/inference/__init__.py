@@ -1,0 +1,1 @@
+"""A trained model, ready to use: translate, generate, classify, tag, detect."""

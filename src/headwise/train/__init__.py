@@ -1,0 +1,1 @@
+"""The training loop, with optimisers, learning-rate schedules, validation and automatic setup."""

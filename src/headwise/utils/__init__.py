@@ -1,0 +1,1 @@
+"""Atomic files, CPU count, optional dependencies, plug-ins."""

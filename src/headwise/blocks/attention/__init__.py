@@ -1,0 +1,1 @@
+"""Multi-head attention: QKV projections, scores, score mods and kernels."""

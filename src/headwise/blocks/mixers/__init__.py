@@ -1,0 +1,1 @@
+"""What can stand in the place of attention: sparse, linear, recurrent, Fourier and other token mixers."""

@@ -1,0 +1,1 @@
+"""Position embeddings: absolute, rotary, relative, ALiBi, and those of grids and trees."""

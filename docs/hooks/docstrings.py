@@ -1,0 +1,77 @@
+"""A griffe extension that turns the docstrings of Headwise into Markdown.
+
+They are plain text with indented examples, doctests and equations. Markdown reads `>>>` as a quotation, `<pad>` as
+HTML, `[a][b]` as a link and `2*a*b` as emphasis; here doctests become code blocks and such characters are escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from griffe import Docstring, Extension, Object
+
+_CODE_SPAN = re.compile(r"(`[^`]+`)")
+_MARKUP = re.compile(r"([\[\]<*]|__)")
+_LIST_ITEM = re.compile(r"(\s*[*-] )(.*)", flags=re.S)
+
+
+def to_markdown(text: str) -> str:
+    """The Markdown of a docstring.
+
+    >>> print(to_markdown("Sum of a[i][j].\\n>>> 1 + 1\\n2"))
+    Sum of a\\[i\\]\\[j\\].
+    <BLANKLINE>
+    ```pycon
+    >>> 1 + 1
+    2
+    ```
+    <BLANKLINE>
+    """
+    lines: list[str] = []
+    blank, in_doctest, in_code = True, False, False
+    for line in text.splitlines():
+        if in_doctest and not line.strip():
+            lines += ["```", ""]
+            in_doctest = False
+        elif not in_doctest and line.startswith(">>> "):
+            lines += ["", "```pycon", line]
+            in_doctest = True
+        elif in_doctest:
+            lines.append(line)
+        else:
+            in_code = line.startswith("    ") and (blank or in_code)
+            lines.append(line if in_code or not line.strip() else escape(line))
+        blank = not line.strip()
+        in_code = in_code or (blank and in_code)
+    if in_doctest:
+        lines += ["```", ""]
+    return "\n".join(lines)
+
+
+def escape(line: str) -> str:
+    """A line of prose whose brackets, asterisks and double underscores mean themselves; code spans stay as they are.
+
+    >>> escape("* of `a[0]`, <pad> and 2*a")
+    '* of `a[0]`, &lt;pad> and 2\\\\*a'
+    """
+    item = _LIST_ITEM.fullmatch(line)
+    marker, rest = item.groups() if item else ("", line)
+    parts = _CODE_SPAN.split(rest)
+    parts[::2] = [_MARKUP.sub(_escaped, prose) for prose in parts[::2]]
+    return marker + "".join(parts)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return {"<": "&lt;", "__": r"\_\_"}.get(match[0], "\\" + match[0])
+
+
+class MarkdownDocstrings(Extension):
+    """Rewrites each docstring when griffe has read its object."""
+
+    def on_object(self, *, obj: Object, **kwargs: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring = Docstring(
+                to_markdown(obj.docstring.value), lineno=obj.docstring.lineno, endlineno=obj.docstring.endlineno,
+                parent=obj, parser=obj.docstring.parser, parser_options=obj.docstring.parser_options,
+            )  # fmt: skip
