@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from headwise.cli.main import application
-from headwise.config.experiment import Experiment
+from headwise.experiment.config import Experiment
 from headwise.train.config import TrainConfig
 
 ROOT = Path(__file__).parents[1]

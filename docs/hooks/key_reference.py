@@ -21,7 +21,7 @@ from pydantic import PlainValidator
 from pydantic.fields import FieldInfo
 
 from headwise.config.base import Config, Table
-from headwise.config.experiment import Experiment
+from headwise.experiment.config import Experiment
 
 FOLDER = "reference/keys"
 MANY = 12  # kinds of a table from which on the keys that most of them have are listed once

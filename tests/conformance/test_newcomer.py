@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from headwise.config.tasks import LanguageModelConfig
 from torch import Tensor
 
 import headwise
@@ -20,7 +19,7 @@ from headwise.blocks.stream import Context, Stream
 from headwise.blocks.tables import PARTS
 from headwise.catalog import MODELS
 from headwise.config.base import Config
-from headwise.tasks.language_model import LanguageModelTask
+from headwise.tasks.language_model import LanguageModelConfig, LanguageModelTask
 from headwise.testing import check_model, check_part, perturb_parameters
 from headwise.testing.generative import check_overfit, check_round_trip
 from headwise.text.tokenisers import Tokenisers
@@ -250,11 +249,11 @@ def test_a_config_that_can_be_built_nowhere_says_why() -> None:
 def test_the_example_for_contributors_does_what_it_declares(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
     code, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "decay.py").write_text(code)
-    add_parts([tmp_path / "decay.py"])
+    (tmp_path / "fading_mean.py").write_text(code)
+    add_parts([tmp_path / "fading_mean.py"])
     check_part(PARTS.parse("fading_mean"))
     (tmp_path / "claims.py").write_text(
-        code.replace("fading_mean", "claims").replace("steppable=True", "steppable=True, packing=True")
+        code.replace("fading_mean", "claims").replace("steppable=self.causal", "steppable=self.causal, packing=True")
     )
     add_parts([tmp_path / "claims.py"])
     message = re.search(r"FadingMean in an encoder: packing .* gradient of 0\.\d", page)
