@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from headwise.blocks.heads import Loss
-from headwise.blocks.mixers.recurrent import Recurrent
+from headwise.blocks.part import Part
 from headwise.blocks.segment_memory import SegmentMemory
 from headwise.config.model import ModelConfig
 from headwise.data.blocks import Blocks, TextBatch
@@ -23,7 +23,6 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
-from headwise.ngram.backoff import Backoff
 from headwise.tasks.base import Evaluation, Sample, Task, eval_mode, first, get_device, per_token
 from headwise.text import PAD
 from headwise.text.tokenisers import Tokenisers
@@ -52,7 +51,8 @@ class LanguageModelTask(Task):
 
     def build(self, model: ModelConfig) -> nn.Module:
         built = super().build(model)
-        if self.config.packing and any(isinstance(part, Recurrent) for part in built.modules()):
+        parts = [part for part in built.modules() if isinstance(part, Part)]
+        if self.config.packing and not all(part.properties.packed for part in parts):
             raise UserError(f"task.packing: '{model.kind}' would carry its state from text to text; leave it out")
         return built
 
@@ -109,8 +109,8 @@ class LanguageModelTask(Task):
 
     def max_context(self, model: nn.Module) -> int:
         """As many as in training; all of them where a state goes on from token to token, and where counts decide."""
-        unbound = any(recall_of(part) or isinstance(part, Recurrent | Backoff) for part in model.modules())
-        return 0 if unbound else self.config.context
+        unbounded = any(getattr(module, "unbounded", False) for module in model.modules())
+        return 0 if unbounded else self.config.context
 
     def likelihoods(self, model: nn.Module, examples: Examples, stride: int) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each block."""
