@@ -13,12 +13,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.func import functional_call
 
 import headwise
+from headwise.errors import UserError
 from headwise.testing import assert_causal_in_embeddings, assert_parity, rounding
 
 PAD, FIRST = 0, 4  # ids below FIRST are special
@@ -144,6 +146,34 @@ def check_sources_move(model: Model) -> None:
     close(after, model(source, target)[order, 2:])
 
 
+@torch.no_grad()
+def check_join(model: Model) -> None:
+    """Rows that join a running state go on as they do alone, and so do those that were there: rows that have read as
+    many tokens in any model, others where the model says so; elsewhere they are refused."""
+    sources, target = [ids(model, 1, length, seed=length) for length in (5, 3, 7)], ids(model, 3, 9, seed=1)
+    alone = [model(source, row.unsqueeze(0))[0] for source, row in zip(sources, target, strict=True)]
+
+    def started(row: int, length: int) -> Any:
+        state = model.start(sources[row])
+        if length:
+            stepped(model, state, target[row : row + 1, :length])
+        return state
+
+    state = started(0, 7).join(started(1, 7))
+    close(stepped(model, state, target[:2, 7:8]), torch.stack(alone[:2])[:, 7:8])
+    if not getattr(model, "model", model).joins:
+        with pytest.raises(UserError, match="join: rows of different lengths cannot share the state of"):
+            started(0, 7).join(started(1, 2))
+        return
+    state = started(0, 7).join(started(1, 2)).join(started(2, 0))  # the last one before its first token
+    tokens = torch.stack((target[0, 7:9], target[1, 2:4], target[2, :2]))
+    expected = torch.stack((alone[0][7:9], alone[1][2:4], alone[2][:2]))
+    close(stepped(model, state, tokens), expected)
+    state = state.select(torch.tensor([2, 1]))  # the longest leaves, and what it alone needed
+    tokens, expected = torch.stack((target[2, 2:5], target[1, 4:7])), torch.stack((alone[2][2:5], alone[1][4:7]))
+    close(stepped(model, state, tokens), expected)
+
+
 def check_gradients(model: Model) -> None:
     """The gradient of the loss in all parameters is what a central difference along a random direction says."""
     source, target, labels = ids(model, 2, 4), ids(model, 2, 3, seed=1), ids(model, 2, 3, seed=2)
@@ -187,6 +217,7 @@ CHECKS: tuple[Callable[[Model], None], ...] = (
     check_beams,
     check_select,
     check_sources_move,
+    check_join,
     check_loss,
     check_gradients,
 )

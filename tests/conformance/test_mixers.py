@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import readers
 import torch
 from adapters import Deaf
+from moving_average import MovingAverage
 
 import headwise
 from headwise import UserError
@@ -86,7 +88,7 @@ def decodes(row: str) -> bool:
 def fails(check: Any, model: Any) -> bool:
     try:
         check(model)
-    except (AssertionError, UserError):
+    except (AssertionError, UserError, RuntimeError):  # the last: states that do not even fit together
         return True
     return False
 
@@ -122,6 +124,7 @@ def test_in_a_decoder(row: str, tmp_path: Path) -> None:
         checks.check_beams: part.properties.steppable,
         checks.check_select: part.properties.steppable,
         checks.check_sources_move: part.properties.steppable,
+        checks.check_join: part.properties.steppable,
         checks.check_recording: part.properties.steppable,
         checks.check_batch: part.properties.batch_independent,
         # A decoder's parts take padding for tokens of a row.
@@ -133,6 +136,78 @@ def test_in_a_decoder(row: str, tmp_path: Path) -> None:
     if not part.properties.steppable:
         assert fails(checks.check_cached, model), "steps give what all at once give, though that is denied"
     checks.check_round_trip(model, Deaf(build(row, "language-model")).double().eval(), tmp_path / "model.safetensors")
+
+
+def claim(monkeypatch: pytest.MonkeyPatch, part: Part, **claims: bool) -> None:
+    """Let all parts of a class declare what they deny."""
+    declared: Any = vars(next(base for base in type(part).__mro__ if "properties" in vars(base)))["properties"]
+    monkeypatch.setattr(type(part), "properties", property(lambda self: replace(declared.fget(self), **claims)))
+
+
+@torch.no_grad()
+def check_ragged(model: Any) -> None:
+    """Prompts padded on the right leave the state that they leave alone, also after some steps."""
+    prompts, tokens = checks.ids(model, 3, 6), checks.ids(model, 3, 3, seed=1)
+    lengths = (6, 1, 4)
+    padded = prompts.clone()
+    for row, length in enumerate(lengths):
+        padded[row, length:] = checks.PAD
+    together = checks.stepped(model, model.start(padded), tokens)
+    for row, length in enumerate(lengths):
+        one = slice(row, row + 1)
+        checks.close(checks.stepped(model, model.start(prompts[one, :length]), tokens[one]), together[one])
+
+
+@torch.no_grad()
+def check_packed(model: Any) -> None:
+    """Other tokens in one document of a row change nothing in the others."""
+    texts, segment = checks.ids(model, 1, 8), torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2]])
+    pos = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0]])
+    edited = texts.clone()
+    edited[:, :3] = edited[:, :3].flip(1) ^ 1
+    assert not torch.equal(edited, texts)
+    before, after = (model(given, segment=segment, pos=pos) for given in (texts, edited))
+    checks.close(after[:, 3:], before[:, 3:])
+    assert not torch.allclose(after[:, :3], before[:, :3])
+
+
+@pytest.mark.parametrize("row", [*ROWS, "lstm", "moving-average"])
+def test_what_a_decoding_state_can_do(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`joins`, `ragged` and `packed`, both ways: what is denied fails as soon as it is claimed."""
+    if row in ROWS and not decodes(row):
+        return
+    model = checks.ready(language_model(row))
+    model.source_vocab = model.vocab
+    part = model.decoder.stack.layers[0].parts[1 if "feedforward" in ROWS.get(row, {}) else 0]
+    declared = part.properties
+    assert model.joins == declared.joins and model.ragged == declared.ragged
+    if declared.steppable:
+        if not declared.joins:
+            claim(monkeypatch, part, joins=True)
+            assert fails(checks.check_join, checks.ready(Deaf(model))), "rows join, though it is denied"
+        if declared.ragged:
+            check_ragged(model)
+        else:
+            with pytest.raises(UserError, match=f"prompts: .*{type(part).__name__}.* would take padding for tokens"):
+                check_ragged(model)
+            claim(monkeypatch, part, ragged=True)
+            assert fails(check_ragged, model), "padded prompts are read rightly, though it is denied"
+    if declared.packed and declared.batch_independent:  # elsewhere documents compete for places
+        check_packed(model)
+    elif not declared.packed:
+        assert fails(check_packed, model), "documents are kept apart, though it is denied"
+
+
+def language_model(row: str) -> Any:
+    if row in ROWS:
+        return build(row, "language-model")
+    torch.manual_seed(0)
+    if row == "lstm":
+        return headwise.build("lstm-tiny", vocab=12, task="language-model")
+    model = build("mixer-attention", "language-model")
+    for layer in model.decoder.stack.layers:
+        layer.parts[0] = MovingAverage(8)
+    return model
 
 
 @pytest.mark.parametrize("row", ROWS)
