@@ -67,7 +67,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "attention-memory": {"attend_to": "memory"},
     "attention-window": {"score_mods": [{"kind": "window", "left": 1, "right": 1}]},
     "attention-hard": {"score_mods": ["hard"]},
-    "bare": {},
+    "attention-no-bias": {"qkv_bias": False},
     "rnn": {},
     "lstm": {},
     "lstm-both-ways": {"bidirectional": True},
@@ -79,8 +79,8 @@ ON_GRIDS: dict[str, dict[str, Any]] = {
     "windows-shifted": {"window": 2, "shift": 1},
     "outlook": {},
     "nonlocal-pooled": {"pool": 2},
-    "placed": {},
-    "placed-memory": {"attend_to": "memory"},
+    "positioned": {},
+    "positioned-memory": {"attend_to": "memory"},
 }
 
 

@@ -80,7 +80,7 @@ class DecodingCache(Cache):
         entry = self.growing.get(path)
         if entry is None:
             entry = self.growing[path] = GrowingBuffer(dim)
-        return entry.extend(new, self.capacity, self._limit(path))
+        return entry.extend(new, self.capacity, 0 if path in self.keep else self.limit)
 
     def extend_keep(self, path: LayerPath, stream: Stream) -> Tensor | None:
         entry = self.keep.get(path)

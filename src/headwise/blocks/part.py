@@ -30,7 +30,7 @@ class Properties:
     joins              rows of different lengths may share a decoding state: what grows along the tokens is stored with
                        `cache.extend` and masked by `cache.extend_keep`, the rest has a fixed size for each row
     ragged             joins, and a row with padding on the right leaves the state that it leaves without it
-    unbounded          its state forgets by itself: it reads on where a text outgrows those of training
+    unbounded          its state has a fixed size and forgets: it reads on where a text outgrows those of training
     """
 
     causal: bool = False

@@ -99,7 +99,7 @@ class Backoff(nn.Module):
     """A generator over back-off tables, by order from 1. It gives log-probabilities where others give logits."""
 
     start_id, end_id, continues = BOS, EOS, True
-    ragged, max_length = True, 0
+    ragged, unbounded, max_length = True, True, 0
 
     def __init__(self, tables: list[NgramTable], vocab: int):
         super().__init__()

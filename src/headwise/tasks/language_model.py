@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
-from headwise.blocks.mixers.recurrent import Recurrent
 from headwise.blocks.part import Part
 from headwise.blocks.segment_memory import SegmentMemory
 from headwise.data.blocks import Blocks, TextBatch
@@ -26,7 +25,6 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.evaluate.perplexity import nats_per_character, perplexity
 from headwise.models.config import ModelConfig
-from headwise.ngram.backoff import Backoff
 from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first, per_token
 from headwise.text import PAD
 from headwise.text.config import TokeniserConfig
@@ -115,8 +113,8 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
 
     def max_context(self, model: nn.Module) -> int:
         """As many as in training; all of them where a state goes on from token to token, and where counts decide."""
-        unbound = any(recall_of(part) or isinstance(part, Recurrent | Backoff) for part in model.modules())
-        return 0 if unbound else self.config.context
+        unbounded = any(getattr(module, "unbounded", False) for module in model.modules())
+        return 0 if unbounded else self.config.context
 
     def likelihoods(self, model: nn.Module, examples: Examples, stride: int) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each block."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from headwise.blocks.record import record
+from headwise.errors import UserError
 from headwise.models.language_model import LanguageModel
 from headwise.testing.assertions import assert_causal_in_embeddings, assert_documents_apart, assert_parity, rounding
 from headwise.text import PAD
@@ -38,6 +39,10 @@ class ConditionalModel(Protocol):
 
     @property
     def source_vocab(self) -> int: ...
+
+    @property
+    def joins(self) -> bool:
+        """Whether rows of different lengths may share a state."""
 
     def __call__(self, source: Tensor, target: Tensor, **wanted: Any) -> Any:
         """Logits (B, T, V); with `labels`, and `label_smoothing`, a `Loss`."""
@@ -66,6 +71,10 @@ class IgnoreSource(nn.Module):
         super().__init__()
         self.model = model
         self.start_id, self.vocab, self.source_vocab = model.start_id, model.vocab, model.vocab
+
+    @property
+    def joins(self) -> bool:
+        return self.model.joins
 
     def forward(self, source: Tensor, target: Tensor, **wanted: Any) -> Any:
         return self.model(target, **wanted)
@@ -191,6 +200,52 @@ def check_sources_move(model: ConditionalModel) -> None:
     close(after, model(source, target)[order, 2:])
 
 
+@torch.no_grad()
+def check_join(model: ConditionalModel) -> None:
+    """Rows that join a running state go on as they do alone, and so do those that were there: rows that have read as
+    many tokens in any model, others where the model says so (`joins`); elsewhere they are refused."""
+    sources = [draw_ids(model, 1, length, seed=length) for length in (5, 3, 7)]
+    target = draw_ids(model, 3, 9, seed=1)
+    alone = [model(source, row.unsqueeze(0))[0] for source, row in zip(sources, target, strict=True)]
+
+    def start(row: int, length: int) -> Any:
+        state = model.start(sources[row])
+        if length:
+            step_through(model, state, target[row : row + 1, :length])
+        return state
+
+    state = start(0, 7).join(start(1, 7))
+    close(step_through(model, state, target[:2, 7:8]), torch.stack(alone[:2])[:, 7:8])
+    if not model.joins:
+        try:
+            start(0, 7).join(start(1, 2))
+        except UserError:
+            return
+        raise AssertionError("rows of different lengths join, though the model says that they cannot (`joins`)")
+    state = start(0, 7).join(start(1, 2)).join(start(2, 0))  # the last one before its first token
+    tokens = torch.stack((target[0, 7:9], target[1, 2:4], target[2, :2]))
+    expected = torch.stack((alone[0][7:9], alone[1][2:4], alone[2][:2]))
+    close(step_through(model, state, tokens), expected)
+    state = state.select(torch.tensor([2, 1]))  # the longest leaves, and what it alone needed
+    tokens, expected = torch.stack((target[2, 2:5], target[1, 4:7])), torch.stack((alone[2][2:5], alone[1][4:7]))
+    close(step_through(model, state, tokens), expected)
+
+
+@torch.no_grad()
+def check_ragged_prompts(model: LanguageModel) -> None:
+    """Prompts padded on the right leave the state that they leave alone, also after some steps."""
+    generator, lengths = torch.Generator().manual_seed(0), (6, 1, 4)
+    prompts, tokens = (torch.randint(FIRST, model.vocab, (3, n), generator=generator) for n in (6, 3))
+    padded = prompts.clone()
+    for row, length in enumerate(lengths):
+        padded[row, length:] = PAD
+    together = step_through(IgnoreSource(model), model.start(padded), tokens)
+    for row, length in enumerate(lengths):
+        one = slice(row, row + 1)
+        alone = step_through(IgnoreSource(model), model.start(prompts[one, :length]), tokens[one])
+        close(alone, together[one])
+
+
 def check_gradients(model: ConditionalModel) -> None:
     """The gradient of the loss in all parameters is what a central difference along a random direction says."""
     source, target, labels = draw_ids(model, 2, 4), draw_ids(model, 2, 3, seed=1), draw_ids(model, 2, 3, seed=2)
@@ -257,6 +312,7 @@ CHECKS: dict[Check, Iterable[str]] = {
     check_beams: ("steppable",),
     check_select: ("steppable",),
     check_sources_move: ("steppable",),
+    check_join: ("steppable",),
     check_loss: (),
     check_gradients: (),
 }

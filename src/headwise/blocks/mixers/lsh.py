@@ -118,16 +118,26 @@ class LSHAttention(QKVMixer):
         """A decoder is not told what of its text is padding, nor how long it will become."""
         causal, known = self.causal and not self.shortcuts, self.power is not None
         padding = not self.shortcuts and (known or not self.causal)
-        return Properties(causal=causal, steppable=causal and known, padding=padding, packing=not self.shortcuts)
+        steppable = causal and known
+        return Properties(
+            causal=causal,
+            steppable=steppable,
+            padding=padding,
+            joins=steppable,
+            ragged=steppable,
+            packing=not self.shortcuts,
+        )
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         new = q.shape[2]
-        k, v = ctx.cache.extend(ctx.path, 2, k, v)
-        layout = self.qkv.geometry(stream, ctx, k.shape[2])
         if self.power is None:
+            k, v = ctx.cache.extend(ctx.path, 2, k, v)
+            layout = self.qkv.geometry(stream, ctx, k.shape[2])
             buckets = self.hashed(k, layout, ctx)
         else:
-            (buckets,) = ctx.cache.extend((*ctx.path, "buckets"), 3, self.hashed(k[:, :, -new:], layout, ctx))
+            hashes = self.hashed(k, AttentionLayout(new, new), ctx).transpose(2, 3)  # (B, H, R, T) -> (B, H, T, R)
+            k, v, hashes = ctx.cache.extend(ctx.path, 2, k, v, hashes)
+            layout, buckets = self.qkv.geometry(stream, ctx, k.shape[2]), hashes.transpose(2, 3)
         going_on = self.power is not None and new < layout.keys
         out, implied = (self.glance if going_on else self.meet)(q, k, v, apart(buckets, layout), layout)
 
