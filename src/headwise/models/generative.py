@@ -1,4 +1,4 @@
-"""What encoder-decoders and language models share: decoding step by step with a KV cache."""
+"""Base of encoder-decoders and language models: step-by-step decoding with a KV cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwise.blocks.stream import NO_RECORD, RECORDER, Context, Stream
 
 @dataclass(slots=True)
 class DecodingState:
-    """What `step` carries on: the memory, the cache, the plan of a step and how many tokens went before."""
+    """State of step-by-step decoding: encoder memory, KV cache, step decoder and number of tokens so far."""
 
     memory: dict[str, Stream]
     cache: DecodingCache
@@ -23,7 +23,7 @@ class DecodingState:
     length: int = 0
 
     def select(self, rows: Tensor) -> DecodingState:
-        """Keep these rows, in this order."""
+        """Select and reorder rows, as beam search does."""
         if self.cache.moves_sources(rows):
             self.memory.update(select_rows(self.memory, self.cache.sources(rows)))
         self.cache.select(rows)
@@ -31,7 +31,7 @@ class DecodingState:
 
 
 class GenerativeModel(nn.Module):
-    """What has a decoder and writes token by token."""
+    """Base of models that generate token by token with a decoder."""
 
     decoder: Decoder
     start_id: int
@@ -44,7 +44,7 @@ class GenerativeModel(nn.Module):
 
     @property
     def max_length(self) -> int:
-        """How many positions there are for what it writes; 0: any number."""
+        """Maximum length of generated text, by the learned positions; 0: unlimited."""
         positions = self.decoder.embed.positions
         return (
             positions.max_length - (self.decoder.opening is not None) if isinstance(positions, LearnedPositions) else 0
@@ -52,12 +52,12 @@ class GenerativeModel(nn.Module):
 
     @property
     def ragged(self) -> bool:
-        """Whether `start` reads prompts of different lengths at once."""
+        """Whether `start` accepts a batch of prompts of different lengths, padded."""
         return heeds_padding(self.decoder.stack)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One token for each row, (B * beams,) -> logits of the next, (B * beams, V)."""
-        if self.training or RECORDER.get() is not NO_RECORD:  # a plan knows no dropout and shows nothing
+        if self.training or RECORDER.get() is not NO_RECORD:  # the step decoder has no dropout and records no maps
             ctx = Context(state.memory, state.cache)
             x = self.decoder.stack(state.plan.embedded(tokens, state.length), ctx.at("decoder")).x[:, 0]
         else:
