@@ -179,7 +179,7 @@ def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLangua
         bias=True,
         before=MLMTransform(width, parts.width, parts.activation, norm),
     )
-    order = nn.Identity()
+    order: nn.Module = nn.Identity()
     if parts.next_sentence_head:
         order = nn.Sequential(Pool("first"), Pooler(width), nn.Linear(width, 2))
     return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, order)

@@ -1,6 +1,6 @@
 """LeViT (Graham et al. 2021, "LeViT: a Vision Transformer in ConvNet's Clothing for Faster Inference"): a convolutional
 stem, then stages of attention that subsample the grid, with batch norm everywhere, which is fused into the linear
-layers for inference (`blocks.batchnorm.fused`).
+layers for inference (`blocks.batchnorm.fuse_batch_norms`).
 
 Two heads, one trained on the labels and one on a teacher; the prediction is the mean of their logits. Every layer is
 one residual branch, as in the released code. Reference: transformers' LevitForImageClassificationWithTeacher.
