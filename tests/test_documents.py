@@ -3,6 +3,8 @@
 import doctest
 import re
 import tomllib
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -70,3 +72,18 @@ def test_examples_name_keys_and_kinds_that_exist(page, tables):
 
 def test_examples_are_looked_for_where_they_are():
     assert len(experiment_blocks()) >= 15
+
+
+def imports(page: Path) -> list[tuple[str, str]]:
+    """Modules and names that the Python examples of a page import from Headwise."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S)
+    lines = [re.sub(r"^(>>>|\.\.\.) ", "", line) for block in blocks for line in block.splitlines()]
+    found = [re.fullmatch(r"from (headwise[\w.]*) import ([\w, ]+)", line) for line in lines]
+    return [(match[1], name.strip()) for match in found if match for name in match[2].split(",")]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if imports(page)], ids=lambda path: path.name)
+def test_examples_import_what_exists(page):
+    for module, name in imports(page):
+        home = import_module(module)
+        assert hasattr(home, name) or find_spec(f"{module}.{name}"), f"{module} has no {name}"

@@ -67,5 +67,5 @@ def test_its_parts_are_settings() -> None:
 
 
 def test_a_class_token_cannot_join_halves() -> None:
-    with pytest.raises(UserError, match="wiring: a class token cannot join layers that end in halves"):
+    with pytest.raises(UserError, match="wiring: class tokens cannot join the two halves of reversible layers"):
         headwise.build("cait-tiny", outputs=3, wiring="reversible")

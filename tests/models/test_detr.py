@@ -190,7 +190,7 @@ def test_learns_where_a_square_is() -> None:
 
 
 def test_what_cannot_be_is_said() -> None:
-    with pytest.raises(UserError, match="nothing tells the slots"):
+    with pytest.raises(UserError, match="no part of the decoder has the object queries"):
         tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})
     with pytest.raises(UserError, match="have places already"):
         tiny(positions="rotary")

@@ -77,5 +77,5 @@ def test_another_mixer_in_its_stages() -> None:
     assert tiny(mixer="fourier", position_bias=False)(torch.randn(2, 1, 16, 16)).shape == (2, 3)
     with pytest.raises(UserError, match="positions"):
         tiny(mixer="performer")
-    with pytest.raises(ValueError, match="as many stages"):
+    with pytest.raises(ValueError, match="different lengths"):
         LevitConfig(depths=(2, 2))

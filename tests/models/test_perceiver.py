@@ -88,12 +88,14 @@ def test_maps_of_latents_can_be_looked_at():
 
 @pytest.mark.parametrize("kind", ["rotary", "alibi", "t5"])
 def test_positions_that_compare_places_are_refused(kind):
-    with pytest.raises(UserError, match=f"latents have no places that '{kind}' could compare; use learned or sinusoid"):
+    with pytest.raises(
+        UserError, match=f"'{kind}' is relative, but latents have no positions; use learned or sinusoid"
+    ):
         tiny(positions=kind)
 
 
 def test_a_reversible_wiring_is_refused():
-    with pytest.raises(UserError, match="do not end in halves; use pre or post"):
+    with pytest.raises(UserError, match="two halves of reversible layers; use pre or post"):
         tiny(wiring="reversible")
 
 

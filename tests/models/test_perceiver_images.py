@@ -69,9 +69,11 @@ def test_other_parts_and_places_do() -> None:
         "perceiver-image-tiny", outputs=3, cross_attention=across, positions="grid", position_width=6
     )
     assert model(IMAGES).shape == (2, 3)
-    with pytest.raises(UserError, match="'rotary' could compare; use fourier, grid or sinusoid"):
+    with pytest.raises(
+        UserError, match="'rotary' is relative, but latents have no positions; use fourier, grid or sinusoid"
+    ):
         headwise.build("perceiver-image-tiny", positions="rotary")
-    with pytest.raises(UserError, match="do not end in halves"):
+    with pytest.raises(UserError, match="two halves of reversible layers"):
         headwise.build("perceiver-image-tiny", wiring="reversible")
     with pytest.raises(UserError, match="4 bands are 18 channels of each place"):
         headwise.build("vit-tiny", positions={"kind": "fourier", "bands": 4})

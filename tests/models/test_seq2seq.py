@@ -146,7 +146,7 @@ def test_ties() -> None:
     model = tiny("luong", tie="target", outputs=9)
     assert model.encoder.embed.table is not model.decoder.embed.table is model.decoder.head.table
     assert tiny("bahdanau", tie="target", embedding_width=20, maxout=20).decoder.head.table.embedding_dim == 20
-    with pytest.raises(UserError, match="tie: words of 24 channels cannot be outputs of 16; use tie = 'none'"):
+    with pytest.raises(UserError, match="tie: embeddings and outputs have widths 24 and 16; use tie = 'none'"):
         tiny("bahdanau", tie="target")
 
 

@@ -59,7 +59,7 @@ def test_ties(tie: str, target_vocab: int, tables: int) -> None:
 
 
 def test_one_table_for_two_vocabularies_is_refused() -> None:
-    with pytest.raises(UserError, match="tie: one table for source and target needs a shared vocabulary"):
+    with pytest.raises(UserError, match="tie: one embedding table for source and target needs a shared vocabulary"):
         tiny(tie="all", outputs=9)
 
 

@@ -138,7 +138,7 @@ def show(
         side = " x ".join(map(str, config.image))
         words, unit, each = f"{entry.outputs:,} outputs", f"image of {side} pixels", "image"
     else:
-        words, each = f"{vocab or entry.words(size):,} words", "pair of texts"
+        words, each = f"{vocab or entry.vocab_of(size):,} words", "pair of texts"
         unit = f"pair of tokens ({costs.length} a side)"
     console.print(
         f"\n{entry.paper} ({entry.year})\n"

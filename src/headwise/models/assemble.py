@@ -1,4 +1,4 @@
-"""From stacks to a whole text model with the head that a task needs, whatever the stacks are made of."""
+"""Text models: embeddings, encoder and decoder stacks, and the head that a task needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TextEncoder, TokenClassifier
 from headwise.text import BOS
 
-POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu"}  # with the activation of their layer
+POOLERS = {"pooler": "tanh", "pooler_gelu": "gelu"}  # activation of the dense layer
 
 
 class TextFields(LayerFields):
@@ -33,20 +33,20 @@ class TextFields(LayerFields):
     scale_embeddings: bool = True  # by sqrt(width)
     embedding_width: int = Field(0, ge=0)  # factorised embedding table; 0: as wide as the model
     embedding_norm: bool = False
-    token_types: int = Field(0, ge=0)  # embeddings that tell the texts of a pair apart
+    token_types: int = Field(0, ge=0)  # token type embeddings, one for each text of a pair; 0: none
     # with token types, a masked language model also predicts whether the second text follows
     next_sentence_head: bool = True
     # weight tying. auto: all where the vocabulary is shared, else target; none where outputs are wider than the table
     tie: Tie = "auto"
     output_bias: bool = False
-    suppress_ids: tuple[int, ...] = ()  # ids that are never generated: special tokens that another program lacks
+    suppress_ids: tuple[int, ...] = ()  # ids that are never generated: those without a token in an imported vocabulary
     pool: PoolKind = "mean"  # of a classifier
     embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
     start_id: int = BOS  # the decoder's first input; Marian starts from the padding
 
 
 def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
-    """Token embedding with positions, token types, norm, dropout and, of a factorised table, the projection."""
+    """Token embedding with positions, token types, norm, dropout and, if factorised, the projection to the width."""
     width = config.embedding_width or config.width
     return config.positions.embed(
         table,
@@ -60,7 +60,7 @@ def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
 
 
 def no_module() -> None:
-    """No module."""
+    """Default of optional parts."""
 
 
 def no_decoder(memory: bool) -> Stack:
@@ -75,8 +75,8 @@ class ModelParts:
     embed: Callable[[nn.Embedding], Embedding]
     encoder: Callable[[Embedding], Encoder]
     decoder: Callable[[bool], Stack] = no_decoder  # with or without a memory to attend to
-    inner: int = 0  # width of the encoder's outputs; 0: as wide as tables
-    head: int = 0  # width of what meets the output layer; 0: as wide as tables
+    encoder_width: int = 0  # width of the encoder's outputs; 0: that of the tables
+    head_input_width: int = 0  # width of the output layer's inputs; 0: that of the tables
     before: Callable[[], nn.Module | None] = no_module  # between the decoder's outputs and the output layer
     norm: Callable[[], nn.Module] | None = None  # of the masked language model's head
     activation: str = "gelu"
@@ -86,49 +86,49 @@ class ModelParts:
     suppress_ids: tuple[int, ...] = ()
     start_id: int = 1
     pool: str = "mean"
-    pairs: bool = False  # whether there is a next-sentence head
-    opening: int | None = None  # what a decoder reads before its first token
+    next_sentence_head: bool = False
+    opening: int | None = None  # token that the decoder reads before the start token
 
     def build_vocabulary_head(self, count: int, table: nn.Embedding | None) -> VocabularyHead:
-        """Build the output layer, with weight tying where a table is given: from the decoder's outputs to one of
-        `count` words; tied to a table where one is given that fits them."""
-        width = self.head or self.width
+        """Build the output layer for `count` tokens, with weight tying where a table is given. tie = "auto" leaves it
+        untied where the widths differ."""
+        width = self.head_input_width or self.width
         if table is not None and width != self.width:
             if self.tie == "auto":
                 return self.build_vocabulary_head(count, None)
-            raise UserError(f"tie: words of {self.width} channels cannot be outputs of {width}; use tie = 'none'")
+            raise UserError(f"tie: embeddings and outputs have widths {self.width} and {width}; use tie = 'none'")
         return VocabularyHead(
             width, count, table, self.output_bias, before=self.before(), suppress_ids=self.suppress_ids
         )
 
     def build_encoder(self, vocab: int) -> Encoder:
-        """An encoder with a table of its own."""
+        """An encoder with a new embedding table."""
         return self.encoder(self.embed(nn.Embedding(vocab, self.width)))
 
     def build_label_head(self, count: int) -> VocabularyHead:
-        """From the encoder's outputs to one of `count` labels."""
-        return VocabularyHead(self.inner or self.width, count, bias=True)
+        """Linear classification head: encoder outputs to logits of `count` labels."""
+        return VocabularyHead(self.encoder_width or self.width, count, bias=True)
 
     def build_pool(self) -> nn.Module:
-        """From a vector for each token to one for the text."""
+        """Pooling of token vectors to one vector per text."""
         if self.pool not in POOLERS:
             return Pool(self.pool)
-        pooler = Pooler(self.inner or self.width, POOLERS[self.pool])
+        pooler = Pooler(self.encoder_width or self.width, POOLERS[self.pool])
         return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
 
 
 def text_parts(
     config: TextFields, encoder: Callable[[Embedding], Encoder], decoder: Callable[[bool], Stack] = no_decoder
 ) -> ModelParts:
-    """The parts of a model of Transformer layers, with embedding and heads as its config says."""
+    """ModelParts of a Transformer with these stacks, and the embedding and heads of its config."""
     table_width = config.embedding_width or config.width
     return ModelParts(
         table_width,
         embed=lambda table: build_embedding(config, table),
         encoder=encoder,
         decoder=decoder,
-        inner=config.outer,
-        head=config.embedding_width or config.outer,
+        encoder_width=config.outer,
+        head_input_width=config.embedding_width or config.outer,
         before=lambda: nn.Linear(config.outer, config.embedding_width) if config.embedding_width else None,
         norm=lambda: config.norm.build(table_width),
         activation=config.activation,
@@ -138,19 +138,19 @@ def text_parts(
         suppress_ids=config.suppress_ids,
         start_id=config.start_id,
         pool=config.pool,
-        pairs=config.next_sentence_head and config.token_types > 1,
+        next_sentence_head=config.next_sentence_head and config.token_types > 1,
     )
 
 
 def assemble(task: str, parts: ModelParts, vocab: int, outputs: int = 0) -> Any:
-    """The parts as a model that does `task`."""
+    """Assemble the model for `task`."""
     return ASSEMBLIES[task](parts, vocab, outputs)
 
 
 def build_encoder_decoder(parts: ModelParts, vocab: int, outputs: int) -> EncoderDecoder:
     tie = parts.tie if parts.tie != "auto" else "target" if outputs else "all"
     if tie in ("all", "inputs") and outputs not in (0, vocab):
-        raise UserError("tie: one table for source and target needs a shared vocabulary; use tie = 'target'")
+        raise UserError("tie: one embedding table for source and target needs a shared vocabulary; use tie = 'target'")
     outputs = outputs or vocab
     target_table = nn.Embedding(outputs, parts.width)
     source_table = target_table if tie in ("all", "inputs") else nn.Embedding(vocab, parts.width)
@@ -169,7 +169,7 @@ def build_language_model(parts: ModelParts, vocab: int, outputs: int) -> Languag
 
 
 def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLanguageModel:
-    inner = parts.inner or parts.width
+    width = parts.encoder_width or parts.width
     table = nn.Embedding(vocab, parts.width)
     norm = parts.norm() if parts.norm else LayerNorm(parts.width)
     head = VocabularyHead(
@@ -177,9 +177,11 @@ def build_masked_lm(parts: ModelParts, vocab: int, outputs: int) -> MaskedLangua
         vocab,
         table if parts.tie in ("auto", "all", "target") else None,
         bias=True,
-        before=MLMTransform(inner, parts.width, parts.activation, norm),
+        before=MLMTransform(width, parts.width, parts.activation, norm),
     )
-    order = nn.Sequential(Pool("first"), Pooler(inner), nn.Linear(inner, 2)) if parts.pairs else nn.Identity()
+    order: nn.Module = nn.Identity()
+    if parts.next_sentence_head:
+        order = nn.Sequential(Pool("first"), Pooler(width), nn.Linear(width, 2))
     return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, order)
 
 
@@ -192,7 +194,7 @@ def build_sequence_classifier(parts: ModelParts, vocab: int, outputs: int) -> Se
 
 
 def build_span_classifier(parts: ModelParts, vocab: int, outputs: int) -> SpanClassifier:
-    return SpanClassifier(parts.build_encoder(vocab), nn.Linear(parts.inner or parts.width, 2))
+    return SpanClassifier(parts.build_encoder(vocab), nn.Linear(parts.encoder_width or parts.width, 2))
 
 
 ASSEMBLIES: dict[str, Callable[[ModelParts, int, int], nn.Module]] = {

@@ -1,8 +1,8 @@
 """BART (Lewis et al. 2020), "Denoising Sequence-to-Sequence Pre-training".
 
-The Transformer of 2017 with GELU, learned positions and a norm on the embeddings; the encoder reads BERT's way, with a
-mark before and one after the text. As in the released models the decoder reads the end mark before the start mark, and
-the tables of positions begin with two rows that nobody uses.
+The Transformer of 2017 with GELU, learned positions and LayerNorm on the embeddings. As in BERT, the encoder's input
+has a start token before and an end token after the text. As in the released models, the decoder's input starts with EOS
+and BOS, and the first two rows of the position tables are unused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Encoders that learn from hidden words: BERT (Devlin et al. 2019) and ALBERT (Lan et al. 2020).
+"""Masked language models: BERT (Devlin et al. 2019) and ALBERT (Lan et al. 2020).
 
-BERT: token + position + type, a norm, dropout; post-norm layers with GELU; the mask's guess goes through one more dense
-layer and norm before it meets the tied table; whether a second text follows the first is told from the first token.
-ALBERT: one layer's weights for all of them, and a table in two factors.
+BERT: token, position and token type embeddings, LayerNorm, dropout; post-norm layers with GELU; the masked language
+model's head has a dense layer and a norm before the tied output layer; next-sentence prediction uses the first token.
+ALBERT: all layers share their weights, and the embedding table is factorised.
 """
 
 from __future__ import annotations

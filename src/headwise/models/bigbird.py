@@ -1,11 +1,11 @@
 """BigBird (Zaheer et al. 2020), "Big Bird: Transformers for Longer Sequences".
 
-BERT for texts of 4,096 tokens: a block of 64 sees its neighbours, three random blocks, and the first and the last
-block, which see everything (ITC). With `extra`, further tokens that belong to no text do so (ETC): vectors of the
-model's own, which stand before the text inside the stack.
+BERT for texts of 4,096 tokens: a block of 64 tokens attends to its neighbours, three random blocks, and the first and
+the last block, which are global (ITC). With `extra`, additional global tokens are prepended inside the stack (ETC):
+learned vectors that belong to no text.
 
-DISCREPANCY: the paper's ETC models have global tokens that the task fills, such as one for each candidate answer; ours
-are learnt.
+DISCREPANCY: the paper's ETC models have global tokens with contents from the task, such as one for each candidate
+answer; ours are learned.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BigBirdConfig(OneStackFields, TextFields, ModelConfig):
     embedding_norm: bool = True
     token_types: int = Field(2, ge=0)
     pool: PoolKind = "pooler"
-    extra: int = Field(0, ge=0)  # global tokens of the model's own that see all and are seen by all
+    extra: int = Field(0, ge=0)  # learned global tokens before the text (ETC)
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         mixer = self.mixer

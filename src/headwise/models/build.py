@@ -1,4 +1,4 @@
-"""Models by name."""
+"""Build a model of the catalogue by name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headwise import catalog
 from headwise.config.base import merge, validate
 from headwise.models.entry import Entry
 
-DRAWS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
+INIT_FUNCTIONS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
 
 
 class SkipInitOnMeta(TorchFunctionMode):
-    """Lets weights without contents begin with nothing: most of the time that building them would take."""
+    """Skip parameter initialisation on the meta device, which takes most of the time of building a model there."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         weight = args[0] if args else kwargs.get("tensor")
-        if func in DRAWS and isinstance(weight, Tensor) and weight.is_meta:
+        if func in INIT_FUNCTIONS and isinstance(weight, Tensor) and weight.is_meta:
             return weight
         return func(*args, **kwargs)
 
@@ -38,9 +38,10 @@ def build(
 ) -> nn.Module:
     """A model of the catalogue with random weights.
 
-    `vocab` defaults to the published size; `outputs` are the target words or labels where they are others. `task` is
-    what it shall do, of what it can: transduce, language-model, tag or classify. Settings are the keys of the
-    experiment file's `[model]` table. On `device="meta"` nothing is allocated.
+    `vocab` defaults to the published size; `outputs` is the size of the target vocabulary or the number of labels,
+    where it differs from `vocab`. `task` is one of the model's tasks: transduce, language-model, masked, tag, classify,
+    answer or encode for texts. Settings are the keys of the experiment file's `[model]` table. On `device="meta"`
+    nothing is allocated.
 
     >>> sum(p.numel() for p in build("transformer-base", device="meta").parameters())
     63082496
@@ -61,8 +62,8 @@ def build_entry(
     device: str | torch.device = "cpu",
     **settings: Any,
 ) -> nn.Module:
-    """One size of a catalogue entry with random weights, as `build` makes it."""
+    """Build one size of a catalogue entry with random weights."""
     config = validate(entry.config, merge(entry.sizes[size], settings), f"{entry.name}-{size}")
     with torch.device(device), SkipInitOnMeta() if torch.device(device).type == "meta" else nullcontext():
-        model: nn.Module = config.build(vocab or entry.words(size), outputs or (0 if vocab else entry.outputs), task)
+        model: nn.Module = config.build(vocab or entry.vocab_of(size), outputs or (0 if vocab else entry.outputs), task)
     return model

@@ -1,8 +1,8 @@
-"""CaiT (Touvron et al. 2021, "Going deeper with Image Transformers"): patches through deep layers with small gains on
-their branches and talking heads; then a class token that looks at them, in two layers which change nothing else.
+"""CaiT (Touvron et al. 2021, "Going deeper with Image Transformers"): self-attention over patches with LayerScale and
+talking heads; then two class-attention layers, in which a class token attends to the patches and only it is updated.
 
-Reference: timm's cait_*, the code that the authors released. Branches are left out equally often at any depth, and
-never those of the class token.
+Reference: timm's cait_*, the code that the authors released. Stochastic depth has the same rate at every depth, and
+class-attention layers have none.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from headwise.models.layers import LayerFields, OneStackFields, build_context, b
 
 
 def build_class_stage(config: LayerFields, cross_attention: Any, class_tokens: int, depth: int) -> Stack:
-    """Class tokens join the patches; then, for `depth` layers, they attend to them, and the patches stay."""
+    """Class attention: prepend class tokens to the patches; in `depth` layers they attend to them, and only they
+    change."""
     if config.wiring.kind == "reversible":
-        raise UserError("wiring: a class token cannot join layers that end in halves; use pre or post")
+        raise UserError("wiring: class tokens cannot join the two halves of reversible layers; use pre or post")
     site, make_add = build_context(config, memory=True), residual_add(config)
 
     def norm() -> nn.Module:
@@ -46,7 +47,7 @@ def build_class_stage(config: LayerFields, cross_attention: Any, class_tokens: i
 
 
 class CaitConfig(OneStackFields, ImageFields, ModelConfig):
-    """Class tokens join the patches after `depth` layers and look at them with the part `cross_attention`."""
+    """Class tokens are added after `depth` layers and attend to the patches with the part `cross_attention`."""
 
     kind: Literal["cait"] = "cait"
     patch: int = Field(16, ge=1)
@@ -68,7 +69,7 @@ class CaitConfig(OneStackFields, ImageFields, ModelConfig):
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         positions = self.positions.on_grid(self.width, self.grid(self.patch), class_tokens=0)
         stem = ImageStem(patches, self.width, 0, positions, self.dropout)
-        # branches are dropped equally often at any depth: each layer counts as the last of two
+        # the same drop_path rate at every depth: each layer counts as the last of two
         stack = build_stack(self, self.stack, make_add=lambda number, depth: residual_add(self, 1, 2))
         class_stage = build_class_stage(self, self.cross_attention, self.class_tokens, self.class_depth)
         return ImageEncoder(stem, in_a_row(stack, class_stage))

@@ -1,5 +1,5 @@
-"""An image to a sentence: a Vision Transformer reads, a Transformer's decoder writes (Xu et al. 2015 with the encoder
-and decoder of Vaswani et al. 2017)."""
+"""Image captioning: a Vision Transformer as encoder, a Transformer decoder with cross-attention to its outputs (Xu et
+al. 2015 with the encoder and decoder of Vaswani et al. 2017)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headwise.models.layers import OneStackFields, Parts, StackConfig, build_sta
 
 
 class CaptionerConfig(OneStackFields, ImageFields, ModelConfig):
-    """`depth` layers read, `decoder` writes, with as many layers unless it says how many; both are as wide."""
+    """`depth` is that of the encoder, and of the decoder unless `decoder.depth` is set; both have the same width."""
 
     tasks = ("caption",)
     kind: Literal["captioner"] = "captioner"
@@ -39,7 +39,7 @@ class CaptionerConfig(OneStackFields, ImageFields, ModelConfig):
     depth: int = Field(12, ge=1)
     activation: Activation = "gelu"
     cross_attention: AnyPart = AttentionConfig(attend_to="memory")
-    # with the 0.02 of classifiers it learns what there is, but not where
+    # with the 0.02 of classifiers it learns which objects there are, but not where they are
     positions: AnyPosition = LearnedGridPositionsConfig(std=3.0)
     wiring: AnyWiring = PreNormConfig()
     norm: AnyNorm = LayerNormConfig(eps=1e-6)
@@ -65,11 +65,13 @@ class CaptionerConfig(OneStackFields, ImageFields, ModelConfig):
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> EncoderDecoder:
         self.resolve_task(task)
         if self.wiring.kind == "reversible":
-            raise UserError("wiring: the words of a caption are no halves of the layers' outputs; use pre or post")
+            raise UserError(
+                "wiring: a tied output layer cannot read the two halves of reversible layers; use pre or post"
+            )
         table = nn.Embedding(outputs, self.width)
-        words = self.word_positions.embed(table, self.width, scale=self.width**0.5, dropout=self.dropout)
+        embedding = self.word_positions.embed(table, self.width, scale=self.width**0.5, dropout=self.dropout)
         stack = build_stack(self, self.decoder, causal=True, memory=True)
-        decoder = Decoder(words, stack, VocabularyHead(self.width, outputs, table))
+        decoder = Decoder(embedding, stack, VocabularyHead(self.width, outputs, table))
         model = EncoderDecoder(self.encoder(), decoder)
         self.init_weights(model)
         nn.init.normal_(table.weight, std=self.width**-0.5)

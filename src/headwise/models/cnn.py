@@ -1,11 +1,11 @@
 """A small residual network for images of 28 x 28 or 32 x 32 pixels, as He et al. (2016, section 4.2) had for CIFAR-10:
-one convolution of 3 x 3, then stages of basic layers. The baseline that the others are held against, and a teacher for
+one convolution of 3 x 3, then stages of basic residual blocks. A baseline for the other image models, and a teacher for
 distillation.
 
 DISCREPANCY: wider and shallower than the paper's, with projections where a shortcut changes its shape (option B).
 
-`mixers` put parts between the stages: `mixers = ["nonlocal"]` makes a non-local network of it (Wang et al. 2018), and
-any other mixer stands there as well.
+`mixers` puts parts between the stages: `mixers = ["nonlocal"]` gives a non-local network (Wang et al. 2018); any other
+mixer can be used too.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class CnnConfig(ImageFields, ModelConfig):
     image: tuple[int, int] = (28, 28)
     channels: int = Field(1, ge=1)
     width: int = Field(32, ge=1)  # of the first stage; each stage is twice as wide as the one before
-    stride: int = Field(1, ge=1)  # of the first convolution; for larger images, or in less time
+    stride: int = Field(1, ge=1)  # of the first convolution; larger for large images or speed
     depths: tuple[int, ...] = Field((1, 1, 1), min_length=1)  # layers of each stage
-    mixers: tuple[AnyPart, ...] = ()  # what stands at the end of a stage, each with a residual add
+    mixers: tuple[AnyPart, ...] = ()  # parts at the end of a stage, each with a residual add
     mixer_stages: tuple[int, ...] = (2,)  # at the end of which stages, counted from 1
-    heads: int = Field(4, ge=1)  # of mixers that have some
+    heads: int = Field(4, ge=1)  # of mixers that have heads
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """How wide each stage is."""
+        """Width of each stage."""
         return tuple(self.width * 2**stage for stage in range(len(self.depths)))
 
     @property
@@ -55,7 +55,7 @@ class CnnConfig(ImageFields, ModelConfig):
         first = ConvNorm(self.channels, self.width, 3, self.stride, relu)
         stages = residual_stages(self.width, self.widths, self.depths, basic)
         for number in self.mixer_stages if self.mixers else ():
-            stages[number - 1] = Stack([*stages[number - 1].layers, *self._between(self.widths[number - 1])])
+            stages[number - 1] = Stack([*stages[number - 1].layers, *self._mixer_layers(self.widths[number - 1])])
         return ImageEncoder(ImageStem(ConvPatches(self.channels, first), self.width), Stack(stages))
 
     def init_weights(self, model: nn.Module) -> None:
@@ -67,8 +67,8 @@ class CnnConfig(ImageFields, ModelConfig):
         self.init_weights(model)
         return model
 
-    def _between(self, width: int) -> list[nn.Module]:
-        """Layers of one mixer each."""
+    def _mixer_layers(self, width: int) -> list[nn.Module]:
+        """One layer for each mixer."""
         site = BuildContext(width=width, heads=self.heads, hidden=4 * width)
         return [PreNorm([part.build(site)], nn.Identity) for part in self.mixers]
 

@@ -1,10 +1,11 @@
 """DeBERTa (He et al. 2021), "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", version 1.
 
-BERT's layers, but what a token is and where it stands are kept apart: no position is added to the embeddings, scores
-have a part for each way that content and distance can meet (blocks/positions/relative.py), and absolute positions come
-in only where hidden words are guessed (blocks/mask_decoder.py). Keys have no bias, texts no types.
+BERT's layers with disentangled attention: content and relative position have separate projections, and scores are the
+sum of content-to-content, content-to-position and position-to-content terms (blocks/positions/relative.py). No position
+is added to the embeddings; absolute positions enter only in the enhanced mask decoder (blocks/mask_decoder.py). Keys
+have no bias, and there are no token types.
 
-DISCREPANCY: `transformers` has no mask decoder and guesses from the last layer's outputs; `mask_decoder = 0` is that.
+DISCREPANCY: `transformers` has no mask decoder and predicts from the last layer's outputs, as `mask_decoder = 0` does.
 """
 
 from __future__ import annotations
@@ -42,25 +43,23 @@ class DebertaConfig(OneStackFields, TextFields, ModelConfig):
     scale_embeddings: bool = False
     embedding_norm: bool = True
     pool: PoolKind = "pooler_gelu"
-    mask_decoder: int = Field(2, ge=0)  # how often the last layer is asked for hidden words; 0: as any other layer
-    max_length: int = Field(512, ge=1)  # absolute positions that the mask decoder knows
+    mask_decoder: int = Field(2, ge=0)  # enhanced mask decoder: how often its layer, the last one, is applied; 0: none
+    max_length: int = Field(512, ge=1)  # absolute positions of the mask decoder
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         task = self.resolve_task(task)
-        decodes = self.mask_decoder and task == "masked"
-        if decodes and self.wiring.kind == "reversible":
-            raise UserError(
-                "wiring: the mask decoder asks a layer whose outputs are halves; use post, or mask_decoder = 0"
-            )
-        if decodes and self.positions.kind == "tree":
-            raise UserError("positions: the mask decoder asks for some words of a tree alone; use mask_decoder = 0")
+        use_mask_decoder = self.mask_decoder and task == "masked"
+        if use_mask_decoder and self.wiring.kind == "reversible":
+            raise UserError("wiring: the mask decoder cannot apply reversible layers; use post, or mask_decoder = 0")
+        if use_mask_decoder and self.positions.kind == "tree":
+            raise UserError("positions: the mask decoder cannot select masked tokens of a tree; use mask_decoder = 0")
         parts = text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
         )
         model = assemble(task, parts, vocab, outputs)
         init_normal(model)
-        if decodes:
+        if use_mask_decoder:
             positions = LearnedPositions(self.width, self.max_length)
             model.encoder.stack = MaskDecoder(model.encoder.stack, positions, self.mask_decoder)
         return model

@@ -1,7 +1,8 @@
-"""Data-efficient image Transformer (Touvron et al. 2021): a ViT whose second mark, the distillation token, learns what
-a teacher says (`task.teacher`). At test time both heads count equally (section 4).
+"""DeiT, the data-efficient image Transformer (Touvron et al. 2021): a ViT with a distillation token beside the class
+token, whose head is trained on a teacher's predictions (`task.teacher`). At inference the two heads' logits are
+averaged (section 4).
 
-Without the second mark it is a ViT, trained as the paper does (experiments/fashion-deit.toml).
+Without the distillation token it is a ViT with the paper's training recipe (experiments/fashion-deit.toml).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class DeiTConfig(OneStackFields, ImageFields, ModelConfig):
     kind: Literal["deit"] = "deit"
     patch: int = Field(16, ge=1)
     class_tokens: int = Field(2, ge=1)
-    class_heads: int = Field(0, ge=0)  # how many class tokens have a head, the first ones; 0: all
+    class_heads: int = Field(0, ge=0)  # number of class tokens with a head, counted from the first; 0: all
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     depth: int = Field(12, ge=1)

@@ -16,18 +16,18 @@ from headwise.blocks.stream import SIDE, Context, Stream
 
 @dataclass(frozen=True)
 class Detections:
-    """Q slots for each image, in no order: of what class each is, the last one being nothing, and where."""
+    """Predictions of Q object queries for each image, an unordered set; the last class is "no object"."""
 
     logits: Tensor  # (B, Q, K + 1)
-    boxes: Tensor  # (B, Q, 4): x, y, width and height as shares of the image, without its padding
+    boxes: Tensor  # (B, Q, 4): x, y, width and height relative to the image without its padding
 
     def best(self) -> tuple[Tensor, Tensor]:
-        """The probability of the likeliest class, and that class: 2 x (B, Q)."""
+        """Probability and index of the most probable class, "no object" excluded: 2 x (B, Q)."""
         return self.logits.float().softmax(-1)[..., :-1].max(-1)
 
 
 class BackboneStem(nn.Module):
-    """The last grid of features of another encoder, as tokens of the model's width."""
+    """The last feature map of a backbone, as tokens projected to the model's width."""
 
     def __init__(self, backbone: ImageEncoder, features: int, width: int):
         super().__init__()
@@ -40,19 +40,19 @@ class BackboneStem(nn.Module):
 
 
 class PaddedEncoder(ImageEncoder):
-    """Images of several sizes in one batch: `keep` (B, H, W) is True where an image has pixels."""
+    """Image encoder with a padding mask: `keep` (B, H, W) is True where an image has pixels."""
 
     def forward(self, pixels: Tensor, ctx: Context, keep: Tensor | None = None) -> Stream:
         stream: Stream = self.stem(pixels)
         if keep is not None:
-            shrunk = F.interpolate(keep.unsqueeze(1).float(), stream.grid).flatten(1)  # (B, H, W) -> (B, hw)
-            stream = replace(stream, keep=F.pad(shrunk, (count_class_tokens(stream), 0), value=1.0) > 0)
+            resized = F.interpolate(keep.unsqueeze(1).float(), stream.grid).flatten(1)  # (B, H, W) -> (B, hw)
+            stream = replace(stream, keep=F.pad(resized, (count_class_tokens(stream), 0), value=1.0) > 0)
         return self.stack(stream, ctx.at("encoder"))
 
 
 class Detector(nn.Module):
-    """Slots that begin as nothing but their places look at each other and at the image, layer after layer; what each
-    has become says a class and a box (Carion et al. 2020, figure 2)."""
+    """DETR: object queries attend to each other and to the image in every decoder layer; a linear head predicts the
+    class and an MLP the box of each (Carion et al. 2020, figure 2)."""
 
     def __init__(self, encoder: PaddedEncoder, decoder: Stack, queries: int, width: int, classes: int):
         super().__init__()
@@ -64,15 +64,14 @@ class Detector(nn.Module):
         )
 
     def forward(self, pixels: Tensor, keep: Tensor | None = None) -> Detections:
-        """What is in images (B, C, H, W) of normalised pixels, of which those where `keep` (B, H, W) is False are
-        padding."""
+        """Detections in images (B, C, H, W) of normalised pixels; `keep` (B, H, W) is False where there is padding."""
         return self.layers(pixels, keep)[-1]
 
     def layers(self, pixels: Tensor, keep: Tensor | None = None) -> tuple[Detections, ...]:
-        """What each layer of the decoder would say if it were the last, by the same norm and heads."""
+        """Detections from every decoder layer, with the same norm and heads, for auxiliary losses."""
         memory = {"encoder": self.encoder(pixels, Context(), keep)}
         side = Collector("layer", onward=SIDE.get())
-        blank = memory["encoder"].x.new_zeros(len(pixels), self.queries, self.width)
-        self.decoder(Stream.of(blank), Context(memory, side=side).at("decoder"))
+        target = memory["encoder"].x.new_zeros(len(pixels), self.queries, self.width)
+        self.decoder(Stream.of(target), Context(memory, side=side).at("decoder"))
         x = self.decoder.final(torch.stack([stream.x for stream in side.all("layer")]))  # (L, B, Q, C)
         return tuple(map(Detections, self.classes(x), self.boxes(x)))

@@ -1,7 +1,7 @@
-"""DETR (Carion et al. 2020, "End-to-End Object Detection with Transformers"): objects as a set.
+"""DETR (Carion et al. 2020, "End-to-End Object Detection with Transformers"): object detection as set prediction.
 
-A convolutional backbone's last grid is read by an encoder; a decoder that is not causal and has no words looks at it
-with one slot for each object that there may be. Places are added to queries and keys at every layer. Both stacks are
+An encoder reads the last feature map of a convolutional backbone; a decoder without causal mask and token embeddings
+attends to it with learned object queries. Positions are added to queries and keys in every layer. Both stacks are
 post-norm, with one more norm after the decoder's layers. Reference: transformers' DetrForObjectDetection.
 
 DISCREPANCY: with auxiliary losses, transformers feeds the final norm of each decoder layer to the next one, and it has
@@ -34,7 +34,7 @@ from headwise.models.layers import OneStackFields, Parts, StackConfig, build_con
 from headwise.models.resnet import ResNetConfig
 from headwise.models.vit import ViTConfig
 
-BACKBONES = Table("backbone", default="resnet")  # what reads images, without its head
+BACKBONES = Table("backbone", default="resnet")  # image encoders, without head
 for _config in (CnnConfig, ResNetConfig, ViTConfig):
     BACKBONES.add(_config)
 
@@ -45,16 +45,16 @@ else:
 
 
 class DetrConfig(OneStackFields, ImageFields, ModelConfig):
-    """`depth` layers read, `decoder` finds, with as many layers unless it says how many."""
+    """`depth` is that of the encoder, and of the decoder unless `decoder.depth` is set."""
 
     tasks = ("detect",)
     kind: Literal["detr"] = "detr"
     image: tuple[Side, Side] = (800, 1066)
     backbone: AnyBackbone = ResNetConfig(norm="frozen")
-    # how many of the backbone's stages do not learn, of which its stem is the first
+    # number of frozen stages of the backbone, of which its stem is the first
     frozen_stages: int = Field(2, ge=0)
-    backbone_lr_scale: float = Field(0.1, gt=0)  # how fast the others learn, as a share of the rate
-    queries: int = Field(100, ge=1)  # the most objects that can be found in an image
+    backbone_lr_scale: float = Field(0.1, gt=0)  # learning rate of its other stages, relative to train.lr
+    queries: int = Field(100, ge=1)  # object queries: the most objects that can be found in an image
     width: int = Field(256, ge=1)
     hidden: int = Field(2048, ge=0)
     depth: int = Field(6, ge=1)
@@ -74,37 +74,37 @@ class DetrConfig(OneStackFields, ImageFields, ModelConfig):
         stem = BackboneStem(features.encoder(), features.outer, self.width)
         return PaddedEncoder(stem, build_stack(self, self.stack, site=self._site(memory=False)))
 
-    def slots(self) -> Stack:
-        """The decoder, which ends with a norm whatever its wiring."""
+    def object_decoder(self) -> Stack:
+        """The decoder over object queries; it ends with a norm for every wiring."""
         if self.outer != self.width:
-            raise UserError("wiring: slots do not end in halves; use pre or post")
+            raise UserError("wiring: object queries cannot end in the two halves of reversible layers; use pre or post")
         stack = build_stack(self, self.decoder, memory=True, site=self._site(memory=True))
         stack.final = self.norm.build(self.width)
         if not any(isinstance(module, ObjectQueries) for module in stack.modules()):
-            raise UserError("cross_attention: nothing tells the slots of the decoder apart; use 'positioned' in it")
+            raise UserError("cross_attention: no part of the decoder has the object queries; use 'positioned'")
         return stack
 
     def _site(self, memory: bool) -> BuildContext:
         site = build_context(self, memory=memory)
-        own = ObjectQueries(self.queries, self.width) if memory else SinePositions(self.width)
-        return replace(site, shared={PLACES: own, MEMORY_PLACES: SinePositions(self.width)})
+        positions = ObjectQueries(self.queries, self.width) if memory else SinePositions(self.width)
+        return replace(site, shared={PLACES: positions, MEMORY_PLACES: SinePositions(self.width)})
 
     def init_weights(self, model: nn.Module) -> None:
-        """The backbone as ever, layers Xavier-uniform; object queries N(0, 1) and heads as torch begins them, as in the
-        released code."""
+        """As in the released code: the backbone's own initialisation, layers Xavier-uniform, object queries N(0, 1),
+        and heads torch's default."""
         self.backbone.init_weights(model.get_submodule("encoder.stem.backbone"))
         for stack in ("encoder.stack", "decoder"):
             init_xavier(model.get_submodule(stack))
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         self.resolve_task(task)
-        model = Detector(self.encoder(), self.slots(), self.queries, self.width, outputs)
+        model = Detector(self.encoder(), self.object_decoder(), self.queries, self.width, outputs)
         self.init_weights(model)
-        self._hold(model.encoder.stem.backbone)
+        self._freeze_stages(model.encoder.stem.backbone)
         return model
 
-    def _hold(self, backbone: Any) -> None:
-        """Let the backbone's lower stages stay as they are."""
+    def _freeze_stages(self, backbone: Any) -> None:
+        """Freeze the backbone's lower stages."""
         for stage in (backbone.stem, *backbone.stack.layers)[: self.frozen_stages]:
             stage.requires_grad_(False)
 

@@ -1,10 +1,10 @@
 """Transformer-DMCA (Liu et al. 2018), "Generating Wikipedia by Summarizing Long Sequences".
 
-A decoder alone for inputs of up to 11,000 tokens: layers that see their own block of 256 tokens take turns with layers
-that see all of the past through compressed keys and values, L-M-L-M-L. To answer a source, train it joined
-(`task.prefix_lm`). `feedforward = "experts"` gives it the paper's mixtures of experts.
+A decoder-only model for inputs of up to 11,000 tokens: layers with local attention in blocks of 256 tokens alternate
+with layers of memory-compressed attention to all of the past, L-M-L-M-L. For source and target pairs, train it as a
+prefix language model (`task.prefix_lm`). `feedforward = "experts"` gives the paper's mixture of experts.
 
-Sizes are those of 2017's base Transformer. The paper does not say which of the layers have experts; here it is all.
+Sizes are those of 2017's base Transformer. The paper does not say which of the layers have experts; here all have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DmcaConfig(OneStackFields, TextFields, ModelConfig):
     kind: Literal["dmca"] = "dmca"
     depth: int = Field(5, ge=1)
     mixer: AnyPart = LocalMixerConfig(block=256)
-    compressed: AnyPart = CompressedConfig()  # of every other layer
+    compressed: AnyPart = CompressedConfig()  # mixer of every other layer
     pool: PoolKind = "last"
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:

@@ -1,4 +1,4 @@
-"""The encoder-decoder: a source is read, a target is written (Sutskever et al. 2014; Vaswani et al. 2017)."""
+"""The encoder-decoder, or sequence-to-sequence model (Sutskever et al. 2014; Vaswani et al. 2017)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headwise.models.generative import DecodingState, GenerativeModel
 
 
 class EncoderDecoder(GenerativeModel):
-    """An encoder-decoder, p(target | source). Natural tensors in, outputs out. What reads has `read(source)`: texts, or
-    images."""
+    """An encoder-decoder, p(target | source). The encoder, of texts or images, has `read(source)`, which returns the
+    memory that the decoder attends to."""
 
     continues = False
-    ragged = True  # the padding of a source is never seen
+    ragged = True  # source padding is masked
 
     def __init__(self, encoder: Any, decoder: Decoder, start_id: int = 1, end_id: int = 2):
         super().__init__()
@@ -32,13 +32,13 @@ class EncoderDecoder(GenerativeModel):
     def forward(
         self, source: Tensor, target: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0
     ) -> Tensor | Loss:
-        """Logits (B, T, V) for (B, S) and (B, T) ids; with labels (B, T) their loss instead."""
-        # A context of its own for the decoder: the streams differ, and so do their masks.
+        """Logits (B, T, V) for (B, S) and (B, T) ids (teacher forcing); with labels (B, T) their loss instead."""
+        # The decoder has its own context: its stream has other masks than the encoder's.
         x = self.decoder(target, Context(self.encoder.read(source))).x
         return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, label_smoothing)
 
     def start(self, source: Tensor, beams: int = 1) -> DecodingState:
-        """Read the sources (B, S); the state has `beams` rows for each."""
+        """Encode the sources (B, S) and return a decoding state with `beams` rows for each."""
         cache = DecodingCache(len(source) * beams, beams)
         state = DecodingState.begin(self.decoder, self.encoder.read(source), cache)
         if self.decoder.opening is not None:

@@ -1,4 +1,4 @@
-"""What the catalogue says of one architecture."""
+"""Entries of the catalogue: one architecture each, with its sizes and its checks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Check:
 
     oracle: str
     test: str
-    package: str = ""  # that the oracle is imported from; none where it is equations, written out in the test
+    package: str = ""  # that the oracle is imported from; empty where the test writes out equations
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One architecture: where it comes from, its sizes, and who can vouch for our version of it."""
+    """One architecture: paper, sizes, and what our implementation is checked against."""
 
     name: str
     paper: str
@@ -31,19 +31,19 @@ class Entry:
     sizes: Mapping[str, Mapping[str, Any]]  # settings that differ from the config's defaults
     vocab: int  # of the published model, for its parameter count
     vocabularies: Mapping[str, int] = field(default_factory=dict)  # of sizes that were published with another one
-    outputs: int = 0  # its target words, where they are others
+    outputs: int = 0  # size of its target vocabulary, or its labels; 0: vocab
     published: Mapping[str, str] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
 
     @property
     def oracle(self) -> str:
-        """What our version was compared with, in words."""
+        """What our version is compared with, as text."""
         return "; ".join(check.oracle for check in self.checks)
 
-    def words(self, size: str) -> int:
-        """The vocabulary that a size was published with."""
+    def vocab_of(self, size: str) -> int:
+        """Vocabulary size of the published model of this size."""
         return self.vocabularies.get(size, self.vocab)
 
     def configure(self, size: str, settings: Mapping[str, Any] | None = None) -> Any:
-        """The config of a size, with some settings changed."""
+        """The config of a size, with `settings` changed."""
         return self.config.model_validate(merge(self.sizes[size], settings or {}))

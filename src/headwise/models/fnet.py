@@ -1,8 +1,8 @@
 """FNet (Lee-Thorp et al. 2022), "FNet: Mixing Tokens with Fourier Transforms": BERT whose attention is a Fourier
 transform without parameters.
 
-Token + position + type, a norm, a projection, dropout; post-norm layers with GELU; heads as BERT's. There is no
-attention, so `heads` counts for nothing unless another mixer is put in.
+Token, position and token type embeddings, a norm, a projection, dropout; post-norm layers with GELU; task heads as in
+BERT. There is no attention, so `heads` has no effect unless another mixer is used.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FNetConfig(OneStackFields, TextFields, ModelConfig):
         return model
 
     def _embed(self, table: nn.Embedding) -> Embedding:
-        """With a projection between norm and dropout, also where the widths are equal."""
+        """Embedding with a projection between norm and dropout, also where the widths are equal."""
         embedding = build_embedding(self, table)
         embedding.norm = nn.Sequential(embedding.norm, nn.Linear(table.embedding_dim, self.width))
         embedding.widen = nn.Identity()

@@ -1,4 +1,4 @@
-"""What encoder-decoders and language models share: decoding step by step with a KV cache.
+"""Base of encoder-decoders and language models: step-by-step decoding with a KV cache.
 
 Letters: B sources, R rows, V vocabulary.
 """
@@ -20,8 +20,8 @@ from headwise.errors import UserError
 
 @dataclass(slots=True)
 class DecodingState:
-    """What `step` carries on: the memory, the KV cache, and how many tokens each row has read. Rows may leave
-    (`select`) and join (`join`) between any two steps."""
+    """State of step-by-step decoding: encoder memory, KV cache, and how many tokens each row has read. Rows may leave
+    (`select`) and join (`join`) between any two steps (continuous batching)."""
 
     decoder: Decoder
     memory: dict[str, Stream]
@@ -42,7 +42,7 @@ class DecodingState:
         return self.length - self.gaps[:, 0]
 
     def select(self, rows: Tensor) -> DecodingState:
-        """Keep these rows, in this order."""
+        """Select and reorder rows, as beam search does; rows that are left out leave the batch."""
         leave = len(rows) < self.cache.rows
         if self.cache.moves_sources(rows):
             self.memory.update(select_rows(self.memory, self.cache.sources(rows)))
@@ -96,7 +96,7 @@ class DecodingState:
 
 
 class GenerativeModel(nn.Module):
-    """What has a decoder and writes token by token."""
+    """Base of models that generate token by token with a decoder."""
 
     decoder: Decoder
     start_id: int
@@ -109,7 +109,7 @@ class GenerativeModel(nn.Module):
 
     @property
     def max_length(self) -> int:
-        """How many positions there are for what it writes; 0: any number."""
+        """Maximum length of generated text, by the learned positions; 0: unlimited."""
         limit = self.decoder.embed.positions.max_length
         return limit - (self.decoder.opening is not None) if limit else 0
 
@@ -120,7 +120,7 @@ class GenerativeModel(nn.Module):
 
     @property
     def ragged(self) -> bool:
-        """Whether `start` reads prompts of different lengths at once."""
+        """Whether `start` accepts a batch of prompts of different lengths, padded."""
         return not self.decoder.stack.find_denying("ragged")
 
     @property
@@ -130,7 +130,7 @@ class GenerativeModel(nn.Module):
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One token for each row, (B * beams,) -> logits of the next, (B * beams, V)."""
-        if self.training or RECORDER.get() is not NO_RECORD:  # a step form knows no dropout and shows nothing
+        if self.training or RECORDER.get() is not NO_RECORD:  # step forms have no dropout and record no maps
             x = self.decoder.forward_next(tokens, state.length, state.gaps, Context(state.memory, state.cache))
         else:
             x = state.run(tokens, state.length, state.gaps)

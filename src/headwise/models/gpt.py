@@ -1,12 +1,12 @@
-"""Decoders alone, which go on with a text: GPT (Radford et al. 2018), GPT-2 (2019), GPT-3 (Brown et al. 2020).
+"""Decoder-only language models: GPT (Radford et al. 2018), GPT-2 (2019), GPT-3 (Brown et al. 2020).
 
-GPT: post-norm, learned positions, GELU, one table for input and output. GPT-2: pre-norm with one more norm at the end,
-and residual projections that begin smaller. GPT-3: every other layer sees a band of the latest tokens alone.
+GPT: post-norm, learned positions, GELU, tied input and output embeddings. GPT-2: pre-norm with a final norm, and a
+smaller initialisation of the residual projections. GPT-3: every other layer has sliding window (banded) attention.
 
 DISCREPANCY: the papers say GELU, the released code of all three computes its tanh form; so do we.
 DISCREPANCY: GPT-3's paper does not say how wide the band is; the 128 here is ours. In its table of sizes 40 heads of
-128 do not make the width 5,140 of the 13B model, which is 5,120 here; and 24 heads of 128 do not make the 2,048 of the
-XL model, whose 1.3 billion parameters come out with 16.
+128 do not give the width 5,140 of the 13B model, which is 5,120 here; and 24 heads of 128 do not give the 2,048 of the
+XL model, which has its 1.3 billion parameters with 16.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Gpt2Config(OneStackFields, TextFields, ModelConfig):
 
 
 class Gpt3Config(OneStackFields, TextFields, ModelConfig):
-    """GPT-3: dense layers and layers with a band take turns."""
+    """GPT-3: layers with dense and with banded attention alternate."""
 
     tasks = ("language-model", "classify")
     kind: Literal["gpt3"] = "gpt3"
@@ -89,7 +89,7 @@ class Gpt3Config(OneStackFields, TextFields, ModelConfig):
     wiring: AnyWiring = PreNormConfig()
     scale_embeddings: bool = False
     pool: PoolKind = "last"
-    window: int = Field(128, ge=1)  # tokens that a banded layer sees, itself included
+    window: int = Field(128, ge=1)  # sliding window of banded layers, including the token itself
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         banded = AttentionConfig(score_mods=(WindowConfig(left=self.window - 1, right=0),))

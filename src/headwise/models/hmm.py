@@ -1,4 +1,4 @@
-"""A tagger that is a hidden Markov model: tags follow tags, and each tag emits a word (Brants 2000, "TnT")."""
+"""Part-of-speech tagging with a hidden Markov model: tag transitions and word emissions (Brants 2000, "TnT")."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ UNIVERSAL = 17 + 4  # the universal parts of speech, and the special ids
 class HmmConfig(ModelConfig):
     kind: Literal["hmm"] = "hmm"
     tasks: ClassVar[tuple[str, ...]] = ("tag",)
-    order: int = Field(2, ge=2, le=3)  # tags that belong together: 2 is a bigram, 3 a trigram model
-    k: float = Field(0.1, gt=0)  # added to each count of tags that follow each other
-    suffix: int = Field(5, ge=0)  # letters at the end of an unknown word that tell its tag; 0: only its shape
-    endings: int = Field(32_768, ge=0)  # at most as many endings are kept; 0: all unknown words are alike
+    order: int = Field(2, ge=2, le=3)  # of the tag n-grams: 2 bigram, 3 trigram
+    k: float = Field(0.1, gt=0)  # add-k smoothing of the transition counts
+    suffix: int = Field(5, ge=0)  # longest suffix of unknown words, in letters; 0: only their shape (capitals, digits)
+    endings: int = Field(32_768, ge=0)  # at most as many suffixes are kept; 0: one distribution for all unknown words
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> HiddenMarkov:
         self.resolve_task(task)

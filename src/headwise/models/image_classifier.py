@@ -1,4 +1,4 @@
-"""Image classification: an encoder of images with one head or several."""
+"""Image classification: an image encoder with one or several heads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwise.blocks.stream import Context, Stream
 
 
 class ImageHead(nn.Module):
-    """A vector of the image, and its labels: (B, T, D) -> (B, L)."""
+    """Pooling and a classification head: (B, T, D) -> (B, L)."""
 
     def __init__(self, pool: nn.Module, head: nn.Module):
         super().__init__()
@@ -23,8 +23,8 @@ class ImageHead(nn.Module):
 
 
 class ImageClassifier(nn.Module):
-    """p(label | image). Where there are several heads, each has a voice of its own in training, and their mean counts
-    (Touvron et al. 2021, section 4)."""
+    """Image classifier, p(label | image). Several heads have a loss each in training; the prediction is the mean of
+    their logits (Touvron et al. 2021, section 4)."""
 
     def __init__(self, encoder: nn.Module, heads: Sequence[nn.Module]):
         super().__init__()
@@ -41,14 +41,14 @@ class ImageClassifier(nn.Module):
         )
         return tuple(head(stream) for head in self.heads)
 
-    def ensemble(self, voices: Sequence[Tensor]) -> Tensor:
-        """What the heads say together."""
-        return voices[0] if len(voices) == 1 else torch.stack(tuple(voices)).mean(0)
+    def ensemble(self, head_logits: Sequence[Tensor]) -> Tensor:
+        """Mean of the heads' logits."""
+        return head_logits[0] if len(head_logits) == 1 else torch.stack(tuple(head_logits)).mean(0)
 
 
 class TokenLabelingClassifier(ImageClassifier):
-    """The last head gives advice: it counts half, beside the mean of the others (Jiang et al. 2021, "All Tokens
-    Matter": token labelling)."""
+    """Token labelling: the last head's logits, from patches, are added with weight 0.5 to the mean of the others (Jiang
+    et al. 2021, "All Tokens Matter")."""
 
-    def ensemble(self, voices: Sequence[Tensor]) -> Tensor:
-        return super().ensemble(voices[:-1]) + 0.5 * voices[-1]
+    def ensemble(self, head_logits: Sequence[Tensor]) -> Tensor:
+        return super().ensemble(head_logits[:-1]) + 0.5 * head_logits[-1]

@@ -1,4 +1,4 @@
-"""Settings of models that read images."""
+"""Settings of image models."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Side = Annotated[int, Field(ge=1)]
 
 
 class ImageFields(Config):
-    """Size and channels of the images that a model reads. As vocabularies are for texts, they are the data's to decide:
-    `with_image_size` is the model for them."""
+    """Size and channels of the input images. Like a vocabulary they depend on the data: `with_image_size` gives the
+    config for other images."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classify-images",)
     image: tuple[Side, Side] = (224, 224)  # height and width in pixels, or one number for both
@@ -34,7 +34,7 @@ class ImageFields(Config):
         return self
 
     def with_image_size(self, height: int, width: int, channels: int) -> Any:
-        """The same for other images."""
+        """The config for images of this size."""
         return self.changed(image=(height, width), channels=channels)
 
     def grid(self, patch: int) -> tuple[int, int]:
@@ -54,7 +54,7 @@ class ImageFields(Config):
 
     @property
     def pooling(self) -> str:
-        """How the encoder's outputs become one vector."""
+        """Kind of pooling of the encoder's outputs."""
         return "mean"
 
     def encoder(self) -> ImageEncoder:

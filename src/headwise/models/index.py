@@ -16,7 +16,8 @@ from headwise.utils.files import write
 
 
 def build_index() -> list[dict[str, Any]]:
-    """What the catalogue can say of every architecture without building it: models are counted on the meta device."""
+    """Index of all architectures, so that the catalogue is listed without building them; parameters are counted on the
+    meta device."""
     return [
         {
             "name": entry.name,
@@ -28,7 +29,7 @@ def build_index() -> list[dict[str, Any]]:
             "outputs": entry.outputs,
             "sizes": {
                 size: {
-                    "vocab": entry.words(size),
+                    "vocab": entry.vocab_of(size),
                     "parameters": count_parameters(build_entry(entry, size, device="meta")),
                     "published": entry.published.get(size, ""),
                 }

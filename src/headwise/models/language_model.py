@@ -1,4 +1,4 @@
-"""Causal language models: the next token of a text; and the prefix language model, which answers a source."""
+"""Causal language models, and the prefix language model for source and target pairs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from headwise.text import PAD
 
 
 class LanguageModel(GenerativeModel):
-    """A causal language model, p(text): a decoder without a memory. It goes on with what it is given. One whose
-    attention recalls earlier segments takes them as `carried` (blocks/segment_memory.py), and writes with a memory of
-    as many tokens."""
+    """A causal language model, p(text): a decoder without cross-attention, which continues a prompt. With segment-level
+    recurrence, `carried` holds the states of earlier segments (blocks/segment_memory.py), and generation keeps a memory
+    of as many tokens."""
 
     continues = True
 
@@ -41,13 +41,13 @@ class LanguageModel(GenerativeModel):
         carried: Cache = NO_CACHE,
     ) -> Tensor | Loss:
         """Logits (B, T, V) of the token after each; with labels (B, T) their loss instead. `segment` (B, T) numbers
-        the documents that share a row, `pos` (B, T) their tokens; `carried` has what the segments before left."""
+        the packed documents of a row, `pos` (B, T) the tokens of each; `carried` has the states of earlier segments."""
         x = self.decoder(ids, Context(cache=carried), pos=pos, segment=segment).x
         return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, label_smoothing)
 
     def start(self, prompt: Tensor, beams: int = 1) -> DecodingState:
-        """Read the prompts (B, P), which may be empty; where the model is `ragged`, shorter ones may be padded on
-        either side. The state has `beams` rows for each."""
+        """Prefill: read the prompts (B, P), which may be empty, and return a decoding state with `beams` rows for each.
+        If the model is `ragged`, shorter prompts may be padded on either side."""
         ids = prompt.repeat_interleave(beams, 0)  # (B, P) -> (R, P)
         state = DecodingState.begin(self.decoder, {}, DecodingCache(len(ids), beams, limit=self.memory_length))
         if ids.shape[1]:
@@ -79,7 +79,7 @@ class LanguageModel(GenerativeModel):
 
 class PrefixLM(LanguageModel):
     """A prefix language model: p(target | source) by a decoder alone, which reads `source EOS BOS target EOS`; only the
-    target is learnt.
+    target has a loss.
 
     Called, trained and decoded like an encoder-decoder.
     """
@@ -91,9 +91,9 @@ class PrefixLM(LanguageModel):
     ) -> Tensor | Loss:
         """Logits (B, T, V) for (B, S) and (B, T) ids; with labels (B, T) their loss instead."""
         ids = torch.cat((source, target), dim=1)  # (B, S + T)
-        # The padding goes behind both texts, where nothing sees it, and positions have no gaps.
+        # Padding is moved behind both texts, where the causal mask hides it and positions have no gaps.
         order = (ids == PAD).to(torch.uint8).argsort(dim=1, stable=True)
         x = self.decoder(ids.gather(1, order), Context()).x
-        places = order.argsort(dim=1)[:, source.shape[1] :]  # (B, T) where the target's tokens went
-        x = x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.shape[-1]))  # (B, S + T, C) -> (B, T, C)
+        target_index = order.argsort(dim=1)[:, source.shape[1] :]  # (B, T) new indices of the target's tokens
+        x = x.gather(1, target_index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))  # (B, S + T, C) -> (B, T, C)
         return self.decoder.head(x) if labels is None else self.decoder.head.loss(x, labels, label_smoothing)

@@ -1,7 +1,7 @@
 """Settings of Transformer layers and stacks, and the functions that build them.
 
-A model's config is composed of these groups of settings, each with the model's own defaults; everything may be changed
-in an experiment file, so a GPT with ALiBi or a BERT with RMSNorm needs no code.
+A model's config combines these groups of settings, with the model's own defaults; all of them can be changed in an
+experiment file, so a GPT with ALiBi or a BERT with RMSNorm needs no code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.config.base import STACKS, Config, Problems, problems
 
 Parts = tuple[Any, ...]  # the parts of one layer
-MakeAdd = Callable[[], nn.Module]  # makes a residual add
+MakeAdd = Callable[[], nn.Module]  # builds a residual add
 
 
 def _not_a_number(layers: Any) -> Any:
@@ -38,7 +38,7 @@ Layers = Annotated[tuple[tuple[AnyPart, ...], ...], BeforeValidator(_not_a_numbe
 
 
 class StackConfig(Config):
-    """`depth` layers. `layers` is a pattern that repeats; without one the model's own is used."""
+    """`depth` layers. `layers` is a pattern of parts that repeats; by default that of the model."""
 
     depth: int = Field(6, ge=1)
     layers: Layers = ()
@@ -46,7 +46,7 @@ class StackConfig(Config):
 
 
 class LayerFields(Config):
-    """Settings of layers of attention and feed-forward networks. 0 derives a number from another one."""
+    """Settings of layers of attention and feed-forward networks. 0 derives a size from another one."""
 
     width: int = Field(512, ge=1)
     heads: int = Field(8, ge=1)
@@ -70,7 +70,7 @@ class LayerFields(Config):
     @model_validator(mode="before")
     @classmethod
     def _spread_depth(cls, data: Any) -> Any:
-        """`depth` is that of every stack that does not say its own."""
+        """Apply `depth` to every stack that does not set its own."""
         if not isinstance(data, Mapping) or "depth" not in data:
             return data
         depth = {"depth": data["depth"]}
@@ -84,7 +84,7 @@ class LayerFields(Config):
 
     @property
     def outer(self) -> int:
-        """Width of a stack's outputs: reversible layers give both halves."""
+        """Width of a stack's outputs: reversible layers output both halves, 2 * width."""
         return self.wiring.widens * self.width
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
@@ -92,8 +92,8 @@ class LayerFields(Config):
         raise TypeError(f"{type(self).__name__} has no stacks")
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
-        """The layers that repeat over the depth of a stack, unless its `layers` says others; with a `memory`, those of
-        a decoder with cross-attention."""
+        """The layers that repeat over the depth of a stack, unless its `layers` are set; with `memory`, those of a
+        decoder with cross-attention."""
         return ((self.mixer, self.feedforward),)
 
 
@@ -101,7 +101,7 @@ class OneStackFields(LayerFields):
     """Settings of a model with one stack."""
 
     depth: int = Field(12, ge=1)
-    layers: Layers = ()  # a pattern that repeats; empty: the model's own
+    layers: Layers = ()  # a pattern of parts that repeats; empty: the model's own
     shared: bool = False  # one set of weights for every repetition of the pattern
 
     @property
@@ -113,7 +113,7 @@ class OneStackFields(LayerFields):
 
 
 class TwoStackFields(LayerFields):
-    """Settings of an encoder and a decoder. `depth` stands for that of both."""
+    """Settings of an encoder and a decoder. `depth` sets that of both."""
 
     encoder: StackConfig = StackConfig()
     decoder: StackConfig = StackConfig()
@@ -143,7 +143,7 @@ def build_stack(
     site: BuildContext | None = None,
     make_add: Callable[[int, int], MakeAdd] | None = None,
 ) -> Stack:
-    """The layers of a stack. `site` and `make_add(layer, depth)` replace what the config says by itself."""
+    """Build a stack. `site` and `make_add(layer, depth)` replace the build context and residual adds of the config."""
     site = site or build_context(config, causal, memory)
     pattern = stack.layers or config.pattern(memory)
     layer_parts = [pattern[i % len(pattern)] for i in range(len(pattern) if stack.shared else stack.depth)]
@@ -161,7 +161,7 @@ def build_stack(
 
 
 def build_context(config: LayerFields, causal: bool = False, memory: bool = False) -> BuildContext:
-    """What a stack tells its parts: sizes, defaults, and the score mods of its positions."""
+    """The build context that parts of a stack get: sizes, defaults, and the score mods of its positions."""
     site = BuildContext(
         width=config.width,
         heads=config.heads,

@@ -1,9 +1,9 @@
-"""LeViT (Graham et al. 2021, "LeViT: a Vision Transformer in ConvNet's Clothing for Faster Inference"): convolutions to
-a coarse grid, then stages of attention that shrink it, with batch norm everywhere, so that nothing but linear maps is
-left of it for inference (`blocks.batchnorm.fused`).
+"""LeViT (Graham et al. 2021, "LeViT: a Vision Transformer in ConvNet's Clothing for Faster Inference"): a convolutional
+stem, then stages of attention that subsample the grid, with batch norm everywhere, which is fused into the linear
+layers for inference (`blocks.batchnorm.fuse_batch_norms`).
 
-Two heads, one taught by the labels and one by a teacher, whose mean counts. Every layer is one residual branch, as in
-the released code. Reference: transformers' LevitForImageClassificationWithTeacher.
+Two heads, one trained on the labels and one on a teacher; the prediction is the mean of their logits. Every layer is
+one residual branch, as in the released code. Reference: transformers' LevitForImageClassificationWithTeacher.
 """
 
 from __future__ import annotations
@@ -41,27 +41,29 @@ from headwise.models.init_weights import init_truncated_normal
 
 
 class LevitConfig(ImageFields, ModelConfig):
-    """Numbers in tuples are of the stages."""
+    """Tuples have one number for each stage."""
 
     kind: Literal["levit"] = "levit"
     widths: tuple[int, ...] = Field((128, 256, 384), min_length=1)
     depths: tuple[int, ...] = (2, 3, 4)
     heads: tuple[int, ...] = (4, 6, 8)
     head_width: int = Field(16, ge=1)  # of queries and keys
-    expand: int = Field(2, ge=1)  # how much wider than its stage a feed-forward network is
-    stem_layers: int = Field(4, ge=1)  # convolutions of the stem, each onto half the grid
+    expand: int = Field(2, ge=1)  # hidden width of the feed-forward networks, relative to the stage's width
+    stem_layers: int = Field(4, ge=1)  # convolutions of the stem, each with stride 2
     mixer: AnyPart = LeViTAttentionConfig()
     feedforward: AnyPart = LeViTMlpConfig()
-    position_bias: bool = True  # learned scores for each offset on the grid
-    drop_path: float = Field(0.0, ge=0, lt=1)  # how often a branch is left out in training
-    class_heads: int = Field(2, ge=1)  # heads for labels
+    position_bias: bool = True  # learned attention bias for each offset on the grid
+    drop_path: float = Field(0.0, ge=0, lt=1)  # stochastic depth: rate of every branch
+    class_heads: int = Field(2, ge=1)  # classification heads
 
     @model_validator(mode="after")
-    def _alike(self) -> Self:
+    def _check_stages(self) -> Self:
         if not len(self.widths) == len(self.depths) == len(self.heads):
-            raise ValueError("widths, depths and heads must say as many stages; give each the same number")
+            raise ValueError("widths, depths and heads have different lengths; give each one number per stage")
         if min(self.widths[:-1], default=self.head_width) < self.head_width:
-            raise ValueError(f"widths: all but the last need one head of {self.head_width} at least; make them wider")
+            raise ValueError(
+                f"widths: must be at least head_width, {self.head_width}, except the last; make them wider"
+            )
         return self
 
     @property
@@ -69,7 +71,7 @@ class LevitConfig(ImageFields, ModelConfig):
         return self.widths[-1]
 
     def grids(self) -> list[tuple[int, int]]:
-        """Rows and columns of each stage."""
+        """Rows and columns of the grid in each stage."""
         rows, columns = self.image
         steps = [2 ** (self.stem_layers + stage) for stage in range(len(self.widths))]
         return [(ceil(rows / step), ceil(columns / step)) for step in steps]
@@ -88,7 +90,7 @@ class LevitConfig(ImageFields, ModelConfig):
         return ImageEncoder(self._stem(), Stack([self._stage(number) for number in range(len(self.widths))]))
 
     def _stem(self) -> nn.Module:
-        widths = [max(self.widths[0] >> left, 1) for left in reversed(range(self.stem_layers))]
+        widths = [max(self.widths[0] >> halvings, 1) for halvings in reversed(range(self.stem_layers))]
         layers = [
             ConvNorm(inputs, outputs, 3, 2, hardswish if outputs < widths[-1] else identity)
             for inputs, outputs in pairwise((self.channels, *widths))
@@ -96,13 +98,13 @@ class LevitConfig(ImageFields, ModelConfig):
         return ImageStem(ConvPatches(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
 
     def _stage(self, number: int) -> Stack:
-        here = self._site(number)
-        layers = [self._branch(part, here) for part in (self.mixer, self.feedforward) * self.depths[number]]
+        site = self._site(number)
+        layers = [self._branch(part, site) for part in (self.mixer, self.feedforward) * self.depths[number]]
         if number + 1 < len(self.widths):
-            after, heads = self._site(number + 1), here.width // self.head_width
-            qkv = BatchNormCrossProjection(here.width, heads, self.head_width, 4 * self.head_width)
-            attention = LeViTAttention(qkv, after.width, here.score_mods(heads, self.head_width), gain=1.0)
-            layers += [SubsampleAttention(attention), self._branch(self.feedforward, after)]
+            next_site, heads = self._site(number + 1), site.width // self.head_width
+            qkv = BatchNormCrossProjection(site.width, heads, self.head_width, 4 * self.head_width)
+            attention = LeViTAttention(qkv, next_site.width, site.score_mods(heads, self.head_width), gain=1.0)
+            layers += [SubsampleAttention(attention), self._branch(self.feedforward, next_site)]
         return Stack(layers)
 
     def _site(self, number: int) -> BuildContext:
@@ -114,7 +116,7 @@ class LevitConfig(ImageFields, ModelConfig):
         return BuildContext(width, self.heads[number], self.expand * width, self.head_width, score_mods=score_mods)
 
     def _branch(self, part: Any, site: BuildContext) -> nn.Module:
-        """x + part(x): the norms are in the part."""
+        """Residual branch, x + part(x); the part contains its norms."""
         return PreNorm([part.build(site)], nn.Identity, lambda: ResidualAdd(drop_path=self.drop_path))
 
 

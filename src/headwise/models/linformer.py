@@ -1,8 +1,8 @@
 """Linformer (Wang et al. 2020, "Linformer: Self-Attention with Linear Complexity"): a masked language model of BERT's
-layers that attend to a summary of the text.
+layers with low-rank attention: keys and values are projected along the length.
 
-As in RoBERTa (Liu et al. 2019), which the paper starts from, nobody is asked whether a second text follows. Of the
-paper's ways to share matrices this has the thriftiest: one of (256, 512) for keys and values of all layers.
+As in RoBERTa (Liu et al. 2019), on which the paper builds, there is no next-sentence prediction. Of the paper's ways to
+share the projections this has the smallest, layerwise: one matrix of (256, 512) for keys and values of all layers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The modern decoder: LLaMA (Touvron et al. 2023) and its kin.
+"""LLaMA (Touvron et al. 2023) and models of the same architecture.
 
-Pre-norm with RMSNorm, rotary positions, SwiGLU, no biases, no dropout; from LLaMA 2's largest size on, several heads of
-queries share one of keys and values. SmolLM2 (Allal et al. 2025) is the same at 135 million parameters, with one table
-for input and output.
+Decoder-only: pre-norm with RMSNorm, rotary position embedding, SwiGLU, no biases, no dropout; from LLaMA 2's largest
+size on, grouped-query attention. SmolLM2 (Allal et al. 2025) is the same at 135 million parameters, with tied input and
+output embeddings.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from headwise.blocks.stream import Context
 
 
 class MaskedLanguageModel(nn.Module):
-    """A masked language model, p(hidden tokens | the others) (Devlin et al. 2019). The last word of the vocabulary is
-    the mask.
+    """A masked language model, p(masked tokens | the others) (Devlin et al. 2019). The last id of the vocabulary is
+    the mask token.
 
-    `order` is the head that says whether a second text follows the first; an nn.Identity where there is none.
+    `order` is the head of next-sentence prediction, or an nn.Identity.
     """
 
     def __init__(self, encoder: Encoder, head: VocabularyHead, order: nn.Module):
@@ -30,15 +30,15 @@ class MaskedLanguageModel(nn.Module):
     def forward(
         self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0, apart: Tensor | None = None
     ) -> Tensor | Loss:
-        """Logits (B, T, V) for (B, T) ids; with labels, PAD where nothing is hidden, the loss of these places. With
-        `apart` (B,), 1 where the second text does not follow the first, the loss of telling that is added, so that the
-        whole is the sum of two means."""
+        """Logits (B, T, V) for (B, T) ids; with labels, which are PAD where no token is masked, the loss of the masked
+        tokens. With `apart` (B,), 1 where the second text does not follow the first, the next-sentence loss is added,
+        so that the result is the sum of two means."""
         stream = self.encoder(ids, Context())
         x = self.encoder.tokens(stream)
         if labels is None:
             return self.head(x)
-        hidden = labels != self.head.pad  # only these few rows meet the vocabulary
-        loss = self.head.loss(x[hidden], labels[hidden], label_smoothing)
+        masked = labels != self.head.pad  # logits are computed for these rows only
+        loss = self.head.loss(x[masked], labels[masked], label_smoothing)
         if apart is None:
             return loss
         return replace(loss, total=loss.total + loss.count * F.cross_entropy(self.order(stream), apart))

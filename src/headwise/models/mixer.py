@@ -1,7 +1,7 @@
-"""MLP-Mixer (Tolstikhin et al. 2021): pre-norm layers of two networks, one along the patches and one along the
-channels; no attention, no positions, no class token; a final norm and the mean of all patches.
+"""MLP-Mixer (Tolstikhin et al. 2021): pre-norm layers of two MLPs, one along the patches (token mixing) and one along
+the channels; no attention, no positions, no class token; a final norm and mean pooling.
 
-Texts are mixed in the same way by `model.mixer = "tokens"` in any encoder. Reference: timm's mixer_*.
+`model.mixer = "tokens"` gives any text encoder the same token mixing. Reference: timm's mixer_*.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from headwise.models.layers import OneStackFields, Parts, build_stack
 class MixerConfig(OneStackFields, ImageFields, ModelConfig):
     kind: Literal["mixer"] = "mixer"
     patch: int = Field(16, ge=1)
-    class_tokens: int = Field(0, ge=0)  # each has a head; 0: the pooled patches have one
+    class_tokens: int = Field(0, ge=0)  # each has a head; 0: one head on the pooled patches
     width: int = Field(768, ge=1)
-    heads: int = Field(12, ge=1)  # of another mixer that has some
+    heads: int = Field(12, ge=1)  # of other mixers
     depth: int = Field(12, ge=1)
     activation: Activation = "gelu"
     mixer: AnyPart = TokensConfig()
@@ -49,7 +49,7 @@ class MixerConfig(OneStackFields, ImageFields, ModelConfig):
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         mixer = self.mixer
-        if isinstance(mixer, TokensConfig):  # the image says how many tokens there are
+        if isinstance(mixer, TokensConfig):  # the image size sets the number of tokens
             rows, columns = self.grid(self.patch)
             mixer = mixer.changed(max_length=self.class_tokens + rows * columns)
         return ((mixer, self.feedforward),)

@@ -33,7 +33,7 @@ class KneserNeyConfig(Config):
 @SMOOTHINGS.add
 class JelinekMercerConfig(Config):
     kind: Literal["jelinek-mercer"] = "jelinek-mercer"
-    weight: float = Field(0.7, ge=0, lt=1)  # of the longer context
+    weight: float = Field(0.7, ge=0, lt=1)  # interpolation weight of the longer context
 
     def build(self) -> Smoothing:
         return JelinekMercer(self.weight)
@@ -50,7 +50,7 @@ class AddKConfig(Config):
 
 @SMOOTHINGS.add
 class NoSmoothingConfig(Config):
-    """Maximum likelihood: what was not seen has no probability."""
+    """Maximum likelihood: unseen n-grams have probability 0."""
 
     kind: Literal["none"] = "none"
 
@@ -72,7 +72,7 @@ class NgramConfig(ModelConfig):
 
 
 class BackoffConfig(ModelConfig):
-    """A back-off model that another program estimated: what `headwise import FILE.arpa RUN` makes."""
+    """A back-off model estimated by another program, as `headwise import FILE.arpa RUN` imports it."""
 
     kind: Literal["backoff"] = "backoff"
     tasks: ClassVar[tuple[str, ...]] = ("language-model",)

@@ -5,7 +5,7 @@ Latents attend to the inputs (cross-attention) and then to each other, `repeats`
 the weights of the cross-attention, and all share those of the layers between, which gives the 44.9M parameters of the
 paper's ImageNet model. The second paper, and transformers, attend to images once and repeat the layers
 (`cross_attends = 1`). A classifier pools the latents, as in the first paper; where every position has an output, a
-query for each position attends to the latents, as in the second; a single learned query can do so for an image
+query for each position attends to the latents, as in the second; for an image, a single learned query can
 (`learned_query`).
 
 Reference: transformers' PerceiverForMaskedLM with the settings of deepmind/language-perceiver, and
@@ -45,14 +45,14 @@ from headwise.models.masked_lm import MaskedLanguageModel
 
 
 class PerceiverFields(LayerFields):
-    """Settings and assembly of latents, for texts and images. `width` is that of the latents; `hidden` 0: as wide as
-    what a layer reads."""
+    """Settings of the latents, and the methods that build their layers, for texts and images. `width` is that of the
+    latents; with `hidden` 0 the feed-forward network is as wide as its inputs."""
 
     latents: int = Field(256, ge=1)
     depth: int = Field(26, ge=1)  # layers of latents after each cross-attention to the inputs
-    layers: Layers = ()  # a pattern that repeats; empty: mixer and feedforward
-    repeats: int = Field(1, ge=1)  # how often latents go through them
-    cross_attends: int = Field(0, ge=0)  # how many of these times they attend to the inputs first; 0: always
+    layers: Layers = ()  # a pattern of parts that repeats; empty: mixer and feedforward
+    repeats: int = Field(1, ge=1)  # how often these layers are applied
+    cross_attends: int = Field(0, ge=0)  # how many of the repeats start with cross-attention; 0: all
     activation: Activation = "gelu"
     mixer: AnyPart = PerceiverAttentionConfig()
     cross_attention: AnyPart = PerceiverAttentionConfig(attend_to="memory")
@@ -63,8 +63,8 @@ class PerceiverFields(LayerFields):
         return stack, stack
 
     def init_weights(self, model: nn.Module) -> None:
-        """Tables N(0, 0.02^2), matrices N(0, 1 / fan-in), as in the released code: with smaller ones all queries look
-        alike for long, as no residual tells them apart."""
+        """Embeddings N(0, 0.02^2), matrices N(0, 1 / fan-in), as in the released code. With smaller matrices the output
+        queries, which have no residual path, stay nearly identical for long."""
         init_normal(model)
         for module in model.modules():
             if isinstance(module, nn.Linear):
@@ -74,28 +74,28 @@ class PerceiverFields(LayerFields):
         """Refuse positions that are score mods: latents have none."""
         if self.positions.score_mods(build_context(self))(1, 2):
             raise UserError(
-                f"positions: latents have no places that '{self.positions.kind}' could compare; use {usable}"
+                f"positions: '{self.positions.kind}' is relative, but latents have no positions; use {usable}"
             )
 
     def latent_stack(self, cross_attention: Any, memory_width: int) -> Stack:
         """Cross-attention to inputs of `memory_width` and layers of latents, `repeats` times."""
         if self.wiring.kind == "reversible":
-            raise UserError("wiring: the layers of latents and of outputs do not end in halves; use pre or post")
+            raise UserError("wiring: latents cannot be the two halves of reversible layers; use pre or post")
         if self.wiring.kind == "none":
-            raise UserError("wiring: latents that look at a text add to what they are; use pre or post")
+            raise UserError("wiring: latents need a residual path around cross-attention; use pre or post")
         site = self.site(self.width, memory_width)
-        looks = min(self.cross_attends or self.repeats, self.repeats)
-        own = min(looks, 2)  # the first look, and the one whose weights all others share
+        cross_attends = min(self.cross_attends or self.repeats, self.repeats)
+        cross_layers = min(cross_attends, 2)  # the first one, and one that all later repeats share
         pattern = self.layers or self.pattern()
         parts = [pattern[number % len(pattern)] for number in range(self.depth)]
-        layers = [self.layer(site, each) for each in [(cross_attention, self.feedforward)] * own + parts]
+        layers = [self.layer(site, each) for each in [(cross_attention, self.feedforward)] * cross_layers + parts]
         order: list[int] = []
         for repeat in range(self.repeats):
-            order += [min(repeat, 1)] * (repeat < looks) + list(range(own, len(layers)))
+            order += [min(repeat, 1)] * (repeat < cross_attends) + list(range(cross_layers, len(layers)))
         return Stack(layers, order=order)
 
     def layer(self, site: BuildContext, parts: Parts) -> Any:
-        """One layer. Layers that stand at several depths are dropped equally often at each."""
+        """Build one layer. Its drop_path rate does not depend on depth, as layers are used at several."""
 
         def add() -> nn.Module:
             if self.layer_scale:
@@ -106,7 +106,7 @@ class PerceiverFields(LayerFields):
         return wiring([part.build(site) for part in parts], lambda: self.norm.build(site.width), add)
 
     def site(self, width: int, memory_width: int) -> BuildContext:
-        """Where vectors of one width attend to those of another."""
+        """Build context of layers of `width` that attend to a memory of `memory_width`."""
         site = build_context(self, memory=True)
         return replace(site, width=width, hidden=self.hidden or width, memory_width=memory_width)
 
@@ -130,7 +130,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
             self.embedding_width,
             self._embed,
             encoder=lambda embedding: self._latent_encoder(embedding, pooled),
-            inner=self.width if pooled else self.embedding_width,
+            encoder_width=self.width if pooled else self.embedding_width,
             dropout=self.dropout,
             pool=self.pool,
         )
@@ -139,7 +139,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
         return model
 
     def _masked(self, parts: ModelParts, vocab: int) -> MaskedLanguageModel:
-        """Unlike BERT's, the outputs meet the table as they are."""
+        """Unlike BERT's head, there is no dense layer before the output layer."""
         table = nn.Embedding(vocab, self.embedding_width)
         tied = table if self.tie in ("auto", "all", "target") else None
         head = VocabularyHead(self.embedding_width, vocab, tied, bias=True)
@@ -148,7 +148,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
     def _embed(self, table: nn.Embedding) -> Embedding:
         self.check_positions("learned or sinusoid")
         embedding = build_embedding(self, table)
-        embedding.widen = nn.Identity()  # the inputs stay as narrow as they are
+        embedding.widen = nn.Identity()  # cross-attention takes inputs of embedding_width
         return embedding
 
     def _latent_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
@@ -164,21 +164,21 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
 
 
 class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
-    """Every pixel is an input: its channels, widened to `embedding_width` where that is set, and its place."""
+    """Every pixel is an input: its channels, projected to `embedding_width` where that is set, and its position."""
 
     kind: Literal["perceiver-image"] = "perceiver-image"
     width: int = Field(1024, ge=1)
     latents: int = Field(512, ge=1)
     embedding_width: int = Field(0, ge=0)
-    position_width: int = Field(256, ge=1)  # of places that are learned; waves say theirs themselves
+    position_width: int = Field(256, ge=1)  # width of learned positions; Fourier positions define their own
     depth: int = Field(6, ge=1)
     repeats: int = Field(8, ge=1)
     heads: int = Field(8, ge=1)
-    # 0: its heads share out the width of what they look at
+    # head_width and value_width 0: the memory's width / heads
     cross_attention: AnyPart = PerceiverAttentionConfig(attend_to="memory", heads=1)
     positions: AnyPosition = FourierPositionsConfig()
     dropout: float = Field(0.0, ge=0, lt=1)
-    learned_query: bool = False  # a query looks at the latents in the end; else their mean is taken
+    learned_query: bool = False  # a learned query attends to the latents at the end; else they are mean-pooled
 
     @property
     def position_channels(self) -> int:
@@ -186,7 +186,7 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
         return positions.width if isinstance(positions, FourierPositionsConfig) else self.position_width
 
     def attention_to(self, memory_width: int) -> Any:
-        """Cross-attention to a memory of that width, which its heads divide among them."""
+        """Cross-attention to a memory of that width, which is split among its heads by default."""
         if not isinstance(self.cross_attention, PerceiverAttentionConfig):
             return self.cross_attention
         share = memory_width // (self.cross_attention.heads or self.heads)
@@ -235,7 +235,7 @@ SIZES: dict[str, dict[str, Any]] = {
     },
 }
 
-ONCE: dict[str, Any] = {"cross_attends": 1, "learned_query": True}  # as the second paper has it
+ONCE: dict[str, Any] = {"cross_attends": 1, "learned_query": True}  # as in the second paper
 IMAGE_SIZES: dict[str, dict[str, Any]] = {
     "fourier": ONCE,
     "learned": {**ONCE, "embedding_width": 256, "positions": "grid"},

@@ -1,12 +1,12 @@
-"""Transformers in linear time: with linear attention (Katharopoulos et al. 2020), and the Performer (Choromanski et al.
-2021).
+"""Transformers in linear time: the linear Transformer (Katharopoulos et al. 2020), and the Performer (Choromanski et
+al. 2021).
 
-Both are the Transformer of 2017 with another mixer: what they were compared with differs in nothing else. A decoder
-writes with a state of constant size; what looks at a source looks with softmax attention.
+Both are the Transformer of 2017 with another mixer; the papers' baselines differ in nothing else. A decoder generates
+with a state of constant size; cross-attention is softmax attention.
 
-Sizes: the Performer's base is that of the paper's speed tests, `protein` the one that reads amino acids. The linear
-Transformer's are those that write the pixels of MNIST and CIFAR-10. DISCREPANCY: theirs end in a mixture of logistics
-over a pixel's values, here each value is a word.
+Sizes: the Performer's base is that of the paper's speed tests, `protein` that of its protein language model. The linear
+Transformer's are those that generate the pixels of MNIST and CIFAR-10. DISCREPANCY: theirs predict a mixture of
+logistics over a pixel's values, here each value is a token.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Recurrent networks on their own: Elman (1990), LSTM (Hochreiter and Schmidhuber 1997), GRU (Cho et al. 2014).
+"""Recurrent networks: Elman (1990), LSTM (Hochreiter and Schmidhuber 1997), GRU (Cho et al. 2014).
 
-Layers one on the other, as they were used before residual paths: to go on with a text (Mikolov et al. 2010), to tag
-its words, to classify it. To transduce, two of them are needed: see `models/seq2seq.py`.
+Stacked layers without residual connections, as language models (Mikolov et al. 2010), for token classification and for
+sequence classification. Encoder-decoders of two recurrent networks are in `models/seq2seq.py`.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from headwise.models.entry import Check, Entry
 
 
 class RecurrentModelConfig(ModelConfig):
-    """`depth` recurrent layers. Both ways at once, each direction has half of the `hidden` channels."""
+    """`depth` recurrent layers. If bidirectional, each direction has half of the `hidden` channels."""
 
     tasks = ("language-model", "tag", "classify")
     width: int = Field(256, ge=1)
-    hidden: int = Field(0, ge=0)  # channels of a layer's state; 0: as many as it is wide
+    hidden: int = Field(0, ge=0)  # width of a layer's state; 0: the width
     depth: int = Field(2, ge=1)
     bidirectional: bool = False
     dropout: float = Field(0.2, ge=0, lt=1)
     wiring: AnyWiring = NoResidualConfig()
-    norm: AnyNorm = LayerNormConfig()  # of wirings that have one
+    norm: AnyNorm = LayerNormConfig()  # of wirings that have a norm
     tie: Tie = "auto"
     output_bias: bool = True
     pool: PoolKind = "mean"  # of a classifier
-    embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
+    embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         def embed(table: nn.Embedding) -> Embedding:
             return Embedding(table, NoPositions(), dropout=self.dropout)
 
-        pieces = ModelParts(
+        parts = ModelParts(
             self.width,
             embed,
             encoder=lambda embedding: Encoder(embedding, self._stack(causal=False)),
@@ -53,13 +53,13 @@ class RecurrentModelConfig(ModelConfig):
             output_bias=self.output_bias,
             pool=self.pool,
         )
-        model = assemble(self.resolve_task(task), pieces, vocab, outputs)
-        initialise(model, self.width)
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_embeddings(model, self.width)
         return model
 
     def _stack(self, causal: bool) -> Stack:
         if self.wiring.kind == "reversible":
-            raise UserError("wiring: recurrent layers do not go in halves; use none, pre or post")
+            raise UserError("wiring: recurrent layers cannot be reversible; use none, pre or post")
         hidden = self.hidden or self.width
         if self.bidirectional:
             if causal:
@@ -76,7 +76,7 @@ class RecurrentModelConfig(ModelConfig):
 
     @property
     def cell(self) -> str:
-        """The kind of part that its layers are made of."""
+        """Kind of its recurrent part."""
         return self.kind
 
 
@@ -90,15 +90,15 @@ class LstmModelConfig(RecurrentModelConfig):
 
 class GruModelConfig(RecurrentModelConfig):
     kind: Literal["gru"] = "gru"
-    cho: bool = False  # the form that was published, instead of torch's
+    cho: bool = False  # the equations as published, instead of torch's
 
     @property
     def cell(self) -> str:
         return "gru_cho" if self.cho else "gru"
 
 
-def initialise(model: nn.Module, width: int) -> None:
-    """Tables N(0, 1/width), so that tied outputs begin small; the recurrent parts have begun by themselves."""
+def init_embeddings(model: nn.Module, width: int) -> None:
+    """Embeddings N(0, 1/width), so that tied logits are small at first; recurrent parts initialise themselves."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=width**-0.5)

@@ -1,13 +1,14 @@
-"""Reformer (Kitaev et al. 2020): layers of local and of hashed attention take turns, nothing is kept for the gradient.
+"""Reformer (Kitaev et al. 2020): layers of local and of LSH attention alternate; reversible layers store no activations
+for the backward pass.
 
-Reversible layers with a norm over both halves at the end, positions by rows and columns, attentions without biases, and
-words of their own for outputs, which are twice as wide as inputs.
+A final norm over both halves of the reversible layers, axial position embedding, attention without biases, and an
+untied output layer, as outputs are twice as wide as embeddings.
 
 Sizes: `base` is a small model for 4,096 tokens, `crime` and `enwik8` were released (by trax, and as folders for
-`transformers`): one was trained on half a million characters of a novel at once, the other on 65,536 of Wikipedia.
+`transformers`): one was trained on sequences of half a million characters of a novel, the other on 65,536 of Wikipedia.
 
-DISCREPANCY: the released models drop some of the last norm's outputs in training; we do not. Both let tokens of other
-buckets see each other, which tells a decoder of its future: see `blocks/mixers/lsh.py`.
+DISCREPANCY: the released models have dropout after the final norm; ours do not. Both let tokens of different buckets
+attend to each other, which leaks the future into a decoder: see `blocks/mixers/lsh.py`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from headwise.models.layers import OneStackFields, Parts, build_stack
 
 
 class ReformerConfig(OneStackFields, TextFields, ModelConfig):
-    """`layer_pattern` of `local` and `mixer` repeat over the depth. Buckets are for texts as long as there are
-    positions."""
+    """`layer_pattern`, of `local` and `mixer`, repeats over the depth. The default number of buckets is for texts of
+    the maximum length."""
 
     tasks = ("language-model", "masked", "tag", "classify", "answer", "encode")
     kind: Literal["reformer"] = "reformer"

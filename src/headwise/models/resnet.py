@@ -1,5 +1,5 @@
 """ResNet (He et al. 2016, "Deep Residual Learning for Image Recognition"): a convolution of 7 x 7, four stages of
-residual layers, each but the first on half the grid and twice as wide, the mean of all places.
+residual blocks, each but the first with stride 2 and twice as wide, and global average pooling.
 
 `ResNetConfig(norm="frozen").encoder()` is the backbone of detectors. Reference: transformers'
 ResNetForImageClassification with `downsample_in_bottleneck = False`.
@@ -30,12 +30,12 @@ class ResNetConfig(ImageFields, ModelConfig):
     kind: Literal["resnet"] = "resnet"
     width: int = Field(64, ge=1)  # of the first stage, inside its layers
     depths: tuple[int, ...] = Field((3, 4, 6, 3), min_length=1)  # layers of each stage
-    bottleneck: bool = True  # layers of 1 x 1, 3 x 3 and 1 x 1; else of twice 3 x 3
+    bottleneck: bool = True  # blocks of 1 x 1, 3 x 3 and 1 x 1 convolutions; else basic blocks of two 3 x 3
     norm: Literal["batch", "frozen"] = "batch"
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """How wide the outputs of each stage are."""
+        """Output width of each stage."""
         return tuple(self.width * (4 if self.bottleneck else 1) * 2**stage for stage in range(len(self.depths)))
 
     @property

@@ -1,13 +1,13 @@
-"""Encoder-decoders before the Transformer: two recurrent networks, and what goes from one to the other.
+"""Encoder-decoders of two recurrent networks, which differ in what the decoder gets from the encoder.
 
-    sutskever  the last states (Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks")
-    cho        one summary (Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder")
-    bahdanau   what the decoder looks for before each step (Bahdanau et al. 2015, "Neural Machine Translation by Jointly
-               Learning to Align and Translate")
-    luong      what it looks at after each step (Luong et al. 2015, "Effective Approaches to Attention-based Neural
-               Machine Translation")
+    sutskever  its last states (Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks")
+    cho        one summary vector (Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder")
+    bahdanau   attention before each step (Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to
+               Align and Translate")
+    luong      attention after each step (Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine
+               Translation")
 
-DISCREPANCY: weights begin as recurrent parts do everywhere here, not uniform in +-0.08 or +-0.1.
+DISCREPANCY: weights are initialised as in all recurrent parts here, not uniform in +-0.08 or +-0.1.
 """
 
 from __future__ import annotations
@@ -38,69 +38,69 @@ from headwise.models.assemble import ModelParts, assemble
 from headwise.models.config import ModelConfig, Tie
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.entry import Check, Entry
-from headwise.models.recurrent import initialise
+from headwise.models.recurrent import init_embeddings
 
 Cell = Literal["lstm", "gru", "gru_cho"]
 
 
 class Seq2SeqConfig(ModelConfig):
-    """What all four have in common. As published, source, target and output have tables of their own."""
+    """Settings of all four. As published, source, target and output have separate embedding tables."""
 
     width: int = Field(1000, ge=1)
     depth: int = Field(1, ge=1)  # layers of the encoder, and as many of the decoder
     embedding_width: int = Field(0, ge=0)  # 0: the width
     dropout: float = Field(0.0, ge=0, lt=1)  # on embeddings and on the output of each layer
     cell: Cell = "lstm"
-    reverse: bool = False  # whether the source is read from its end
+    reverse: bool = False  # read the source in reverse
     tie: Tie = "none"
     output_bias: bool = True
-    embeddings: str = ""  # a run or a word2vec text file, whose vectors its words begin with
+    embeddings: str = ""  # a run or a word2vec text file to initialise the embedding table from
 
     @property
-    def words(self) -> int:
-        """How wide a word's vector is."""
+    def table_width(self) -> int:
+        """Width of the embedding tables."""
         return self.embedding_width or self.width
 
     def connect(
         self, vocab: int, outputs: int, task: str, encoder: Stack, bridge: nn.Module, decoder: Stack, head: int
     ) -> EncoderDecoder:
-        """The stacks as a model whose outputs are `head` wide before they become words."""
+        """Assemble the model; `head` is the width of the output layer's inputs."""
 
         def embed(table: nn.Embedding) -> Embedding:
             return Embedding(table, NoPositions(), dropout=self.dropout)
 
-        pieces = ModelParts(
-            self.words,
+        parts = ModelParts(
+            self.table_width,
             embed,
             encoder=lambda embedding: RecurrentEncoder(embedding, encoder, bridge, self.reverse),
             decoder=lambda memory: decoder,
-            head=head,
+            head_input_width=head,
             tie=self.tie,
             output_bias=self.output_bias,
         )
-        model = assemble(self.resolve_task(task), pieces, vocab, outputs)
-        initialise(model, self.words)
+        model = assemble(self.resolve_task(task), parts, vocab, outputs)
+        init_embeddings(model, self.table_width)
         return cast("EncoderDecoder", model)
 
     def recurrence(self, inputs: int) -> Recurrence:
-        """One layer of one direction."""
+        """One recurrent layer of one direction."""
         return cast(RecurrentConfig, PARTS[self.cell]()).direction(inputs, self.width)
 
     def recurrences(self, inputs: int) -> list[Recurrence]:
-        """One for each layer, the lowest with `inputs` channels."""
+        """Recurrent layers of one direction, the lowest with `inputs` channels."""
         return [self.recurrence(self.width if layer else inputs) for layer in range(self.depth)]
 
     def stack(self, *parts: nn.Module) -> Stack:
-        """Parts one on the other, each a layer of its own."""
+        """A stack with one layer for each part, without residual connections."""
         return Stack([NoResidual([part], add=lambda: ResidualAdd(self.dropout)) for part in parts])
 
     def recurrent(self, begin: str = "zeros") -> list[nn.Module]:
-        """Layers of one direction over words."""
-        return [Recurrent(self.width, recurrence, begin=begin) for recurrence in self.recurrences(self.words)]
+        """Recurrent parts of one direction over embeddings; `begin` is the source of their initial state."""
+        return [Recurrent(self.width, recurrence, begin=begin) for recurrence in self.recurrences(self.table_width)]
 
 
 class SutskeverConfig(Seq2SeqConfig):
-    """The last states of the encoder's layers begin those of the decoder, after a source read from its end."""
+    """The last states of the encoder's layers are the initial states of the decoder's; the source is reversed."""
 
     kind: Literal["sutskever"] = "sutskever"
     depth: int = Field(4, ge=1)
@@ -112,28 +112,29 @@ class SutskeverConfig(Seq2SeqConfig):
 
 
 class ChoConfig(Seq2SeqConfig):
-    """A summary c of the source enters every step and every output of the decoder.
+    """A summary vector c of the source is an input of every decoder step and of every output.
 
     DISCREPANCY: in the paper's appendix the reset gate acts on the summary's part of the new state, too, and the output
-    matrix is a product of two; here c is an input like the word before, and the maxout units meet the words directly.
+    matrix is a product of two; here c is an input like the previous token, and the output layer follows the maxout
+    units.
     """
 
     kind: Literal["cho"] = "cho"
     embedding_width: int = Field(100, ge=0)
     cell: Cell = "gru_cho"
-    maxout: int = Field(500, ge=1)  # units of the output, each the larger of two
+    maxout: int = Field(500, ge=1)  # maxout units before the output layer, each the larger of two
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         encoder = self.stack(*self.recurrent())
-        recurrences = self.recurrences(self.words + self.width)
+        recurrences = self.recurrences(self.table_width + self.width)
         bridge = FromSummary(recurrences[0].state_width, self.width, self.depth)
-        output = Maxout(self.width + self.words + self.width, self.maxout)
+        output = Maxout(self.width + self.table_width + self.width, self.maxout)
         decoder = self.stack(ChoDecoder(recurrences, output, self.dropout))
         return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
 
 
 class BahdanauConfig(Seq2SeqConfig):
-    """RNNsearch: annotations from both directions, searched from the last state before each step.
+    """RNNsearch: a bidirectional encoder; before each step the decoder's last state attends to its annotations.
 
     DISCREPANCY: the appendix prints s_{i-1} in the deep output, the text s_i; here it is s_i.
     """
@@ -143,24 +144,27 @@ class BahdanauConfig(Seq2SeqConfig):
     cell: Cell = "gru_cho"
     score: AnyScore = AdditiveConfig()
     score_mods: tuple[AnyScoreMod, ...] = ()
-    maxout: int = Field(500, ge=1)  # units of the output, each the larger of two
+    maxout: int = Field(500, ge=1)  # maxout units before the output layer, each the larger of two
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
-        seen = 2 * self.width
-        inputs = [seen if layer else self.words for layer in range(self.depth)]
-        encoder = self.stack(*(Recurrent(seen, self.recurrence(each), self.recurrence(each)) for each in inputs))
-        recurrences = self.recurrences(self.words + seen)
+        annotation_width = 2 * self.width
+        inputs = [annotation_width if layer else self.table_width for layer in range(self.depth)]
+        encoder = self.stack(
+            *(Recurrent(annotation_width, self.recurrence(each), self.recurrence(each)) for each in inputs)
+        )
+        recurrences = self.recurrences(self.table_width + annotation_width)
         bridge = FromFirstWord(recurrences[0].state_width, self.depth)
-        output = Maxout(self.width + self.words + seen, self.maxout)
-        look = glimpse(self.score, self.score_mods, self.width, seen)
-        decoder = self.stack(BahdanauDecoder(recurrences, look, output, self.dropout))
+        output = Maxout(self.width + self.table_width + annotation_width, self.maxout)
+        attention = source_attention(self.score, self.score_mods, self.width, annotation_width)
+        decoder = self.stack(BahdanauDecoder(recurrences, attention, output, self.dropout))
         return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
 
 
 class LuongConfig(Seq2SeqConfig):
-    """Stacked layers whose top looks at the source: globally, or through the term "local".
+    """Stacked layers whose top layer attends to the source: global attention, or local with the score mod "local".
 
-    Without `input_feeding` of what was made of the last look nothing waits for it, and whole targets are read at once.
+    Without `input_feeding` of the last attentional state a step does not depend on the last attention, and the whole
+    target is read in one pass.
     """
 
     kind: Literal["luong"] = "luong"
@@ -173,27 +177,29 @@ class LuongConfig(Seq2SeqConfig):
     input_feeding: bool = True
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
-        encoder, decoder = self.stack(*self.recurrent()), self.stack(*self._writing())
+        encoder, decoder = self.stack(*self.recurrent()), self.stack(*self._decoder_parts())
         return self.connect(vocab, outputs, task, encoder, SameStates(), decoder, self.width)
 
-    def _writing(self) -> list[nn.Module]:
+    def _decoder_parts(self) -> list[nn.Module]:
         """The decoder's parts."""
         if not self.attention:
             return self.recurrent(begin="memory")
-        attend = LuongDecoder(self.width, self.width, glimpse(self.score, self.score_mods, self.width, self.width))
+        attend = LuongDecoder(
+            self.width, self.width, source_attention(self.score, self.score_mods, self.width, self.width)
+        )
         if not self.input_feeding:
             return [*self.recurrent(begin="memory"), attend]
-        return [InputFeedingDecoder(self.recurrences(self.words + self.width), attend, self.dropout)]
+        return [InputFeedingDecoder(self.recurrences(self.table_width + self.width), attend, self.dropout)]
 
 
-def glimpse(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> SourceAttention:
-    """A look from states of `width` at annotations of `memory_width`."""
+def source_attention(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> SourceAttention:
+    """Attention from decoder states of `width` to annotations of `memory_width`."""
     site = BuildContext(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
     return SourceAttention(score.build(width, memory_width, 1), [mod.build(site, width) for mod in score_mods])
 
 
 def sizes(small: dict[str, Any], tiny: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The published size, one for a dictionary on a laptop, and one for tests."""
+    """The published size, a small one for training on a laptop, and a tiny one for tests."""
     return {
         "base": {},
         "small": {"width": 256, "dropout": 0.1, **small},

@@ -12,17 +12,17 @@ from headwise.models.entry import Check, Entry
 
 
 class SkipGramConfig(ModelConfig):
-    """Vectors of words that tell the words around them from words drawn at random."""
+    """Word vectors trained to tell the words of their context from random negatives."""
 
     kind: Literal["skipgram"] = "skipgram"
     tasks: ClassVar[tuple[str, ...]] = ("embed",)
     width: int = Field(100, ge=1)
-    window: int = Field(5, ge=1)  # words on each side; each word draws its own reach from 1 to this
-    negatives: int = Field(5, ge=1)  # random words that each pair is told from
-    power: float = Field(0.75, ge=0)  # random words are drawn in proportion to count ** power
-    subsample: float = Field(1e-4, ge=0)  # words with a larger share of the text are thinned out; 0: none
+    window: int = Field(5, ge=1)  # largest context on each side; each word draws its own from 1 to this
+    negatives: int = Field(5, ge=1)  # negative samples for each pair
+    power: float = Field(0.75, ge=0)  # negatives are drawn in proportion to count ** power
+    subsample: float = Field(1e-4, ge=0)  # words of a higher relative frequency are subsampled; 0: none
     epochs: int = Field(5, ge=1)
-    lr: float = Field(0.1, gt=0)  # of Adagrad, falling in a line to nothing
+    lr: float = Field(0.1, gt=0)  # of Adagrad, with linear decay to 0
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> SkipGram:
         self.resolve_task(task)

@@ -1,10 +1,10 @@
 """Swin (Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows") and Swin v2 (Liu et
 al. 2022, "Swin Transformer V2: Scaling Up Capacity and Resolution").
 
-Attention inside windows, which every other layer are shifted by half a window. Between stages 2 x 2 tokens become one
-of twice the width, so the grid shrinks as in a convolutional network. The second version is a set of other defaults,
-which bound what grew with depth: scores are cosines, norms stand on the branches, and a network of the offsets gives
-the biases, whatever the window.
+Attention inside windows, which in every other layer are shifted by half a window. Between stages, patch merging turns 2
+x 2 tokens into one of twice the width, so the grid shrinks as in a convolutional network. Version 2 has other defaults,
+which keep activations from growing with depth: scaled cosine attention, res-post-norm, and a continuous position bias,
+an MLP of the offsets, which works for every window size.
 """
 
 from __future__ import annotations
@@ -41,32 +41,31 @@ Merging = Literal["norm-first", "norm-last"]
 
 
 class SwinFields(ImageFields):
-    """Settings and assembly of both versions: stages of `depths` layers with `heads` each; the first is `width` wide,
-    each further one twice as wide."""
+    """Settings of both versions, and the methods that build their stages: `depths` layers with `heads` each; the first
+    is `width` wide, each further one twice as wide."""
 
     patch: int = Field(4, ge=1)
     width: int = Field(96, ge=1)
     depths: tuple[Count, ...] = Field((2, 2, 6, 2), min_length=1)
     heads: tuple[Count, ...] = (3, 6, 12, 24)
-    expand: float = Field(4.0, gt=0)  # hidden channels of the feed-forward networks, in widths
+    expand: float = Field(4.0, gt=0)  # hidden width of the feed-forward networks, relative to the stage's width
     activation: Activation = "gelu"
-    window: int = Field(7, ge=1)  # tokens on its side
-    mixer: AnyPart = WindowsConfig()  # whose window is the model's, and is shifted by half of it in every other layer
-    pretrained_windows: tuple[
-        Annotated[int, Field(ge=0)], ...
-    ] = ()  # windows that the stages' networks of offsets learned with
+    window: int = Field(7, ge=1)  # tokens on a side
+    mixer: AnyPart = WindowsConfig()  # gets the model's window, shifted by half of it in every other layer
+    # window sizes in pretraining, by stage, which normalise the offsets of the continuous position bias
+    pretrained_windows: tuple[Annotated[int, Field(ge=0)], ...] = ()
     feedforward: AnyPart = MlpConfig()
     positions: AnyPosition = NoPositionsConfig()
     wiring: AnyWiring = PreNormConfig()
     norm: AnyNorm = LayerNormConfig()
     dropout: float = Field(0.0, ge=0, lt=1)
     attention_dropout: float = Field(0.0, ge=0, lt=1)
-    drop_path: float = Field(0.0, ge=0, lt=1)  # how often the last layer's branches are left out; others less, by depth
+    drop_path: float = Field(0.0, ge=0, lt=1)  # stochastic depth: rate of the last layer, linear from 0 at the first
     attention_bias: bool = True
-    merging: Merging = "norm-first"  # or after the product
+    merging: Merging = "norm-first"  # norm before or after the linear layer of patch merging
 
     @model_validator(mode="after")
-    def _stages(self) -> Self:
+    def _check_stages(self) -> Self:
         if len(self.depths) != len(self.heads):
             raise ValueError(f"depths and heads: {len(self.depths)} stages and {len(self.heads)} are given; match them")
         if len(self.pretrained_windows) not in (0, len(self.depths)):
@@ -74,7 +73,7 @@ class SwinFields(ImageFields):
                 f"pretrained_windows: {len(self.pretrained_windows)} for {len(self.depths)} stages; match them"
             )
         if isinstance(self.wiring, ReversibleConfig):
-            raise ValueError("wiring: 'reversible' needs one width from end to end; use pre, post or respost")
+            raise ValueError("wiring: 'reversible' needs the same width in all stages; use pre, post or respost")
         return self
 
     @property
@@ -89,7 +88,7 @@ class SwinFields(ImageFields):
         return ImageEncoder(stem, Stack([self.stage(number) for number in range(len(self.depths))], final))
 
     def stage(self, number: int) -> Stack:
-        """Layers of one width, and the merging that ends them where another stage follows."""
+        """Layers of one width, followed by patch merging unless it is the last stage."""
         site, wiring = self._site(number), self.wiring.build()
         last, before = sum(self.depths) - 1, sum(self.depths[:number])
         layers: list[nn.Module] = [
@@ -107,15 +106,15 @@ class SwinFields(ImageFields):
         if not isinstance(self.mixer, WindowsConfig):
             return self.mixer
         grid = (-(-side // 2**stage) for side in self.grid(self.patch))  # merging rounds up
-        reach = self.pretrained_windows[stage] if self.pretrained_windows else 0
+        pretrained = self.pretrained_windows[stage] if self.pretrained_windows else 0
         return self.mixer.changed(
             window=self.window,
             shift=self.window // 2 if layer % 2 else 0,
-            pretrained_window=reach or min(self.window, *grid),
+            pretrained_window=pretrained or min(self.window, *grid),
         )
 
     def merge(self, width: int) -> nn.Module:
-        """2 x 2 tokens into one of twice the width."""
+        """Patch merging: 2 x 2 tokens into one of twice the width."""
         linear = nn.Linear(4 * width, 2 * width, bias=False)
         if self.merging == "norm-first":
             return PatchMerging(nn.Sequential(self.norm.build(4 * width), linear))
@@ -130,7 +129,7 @@ class SwinFields(ImageFields):
     def init_weights(self, model: nn.Module) -> None:
         init_truncated_normal(model, self.outer)
         for layer in model.modules():
-            if isinstance(layer, ResPostNorm):  # begins as the identity, as in the released code
+            if isinstance(layer, ResPostNorm):  # layers start as the identity, as in the released code
                 for norm in layer.norms:
                     nn.init.zeros_(norm.get_parameter("weight"))
 

@@ -1,7 +1,7 @@
-"""Switch Transformer (Fedus et al. 2022): T5 with experts in the place of every other feed-forward network.
+"""Switch Transformer (Fedus et al. 2022): T5 with a mixture of experts in place of every other feed-forward network.
 
-Matrices begin with a tenth of T5's variance (section 2.4). The sizes `narang-` are those of Narang et al. 2021,
-"Do Transformer Modifications Transfer Across Implementations and Applications?": LayerNorm, biases in the dense
+Matrices are initialised with a tenth of T5's variance (section 2.4). The sizes `narang-` are those of Narang et al.
+2021, "Do Transformer Modifications Transfer Across Implementations and Applications?": LayerNorm, biases in the dense
 networks as in the experts, and experts in every fourth one.
 """
 
@@ -42,9 +42,9 @@ class SwitchConfig(TwoStackFields, TextFields, ModelConfig):
     attention_bias: bool = False
     mlp_bias: bool = False
     scale_embeddings: bool = False
-    scale_outputs: bool = True  # by 1/sqrt(width of the table): a tied one begins with N(0, 1) rows
+    scale_outputs: bool = True  # by 1/sqrt(embedding width), as the tied table is initialised N(0, 1)
     experts: ExpertsConfig = ExpertsConfig()
-    expert_interval: int = Field(2, ge=1)  # layers, of which the second has experts; 1: all have
+    expert_interval: int = Field(2, ge=1)  # one of so many layers has experts, the second of each group; 1: all
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         mixers = (self.mixer, *((self.cross_attention,) if memory else ()))
@@ -68,7 +68,7 @@ class SwitchConfig(TwoStackFields, TextFields, ModelConfig):
 
 
 def sized(size: str, count: int) -> dict[str, Any]:
-    """A size of T5 with so many experts."""
+    """A size of T5 with `count` experts."""
     return {**T5_SIZES[size], "experts": {"count": count}}
 
 

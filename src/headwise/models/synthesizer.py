@@ -1,8 +1,9 @@
 """Synthesizer (Tay et al. 2020, "Synthesizer: Rethinking Self-Attention in Transformer Models"): the Transformer of
-2017 whose self-attention compares no tokens, or does more than compare them. Cross-attention is as it was.
+2017 with synthetic attention scores, which do not compare tokens, alone or added to dot products. Cross-attention is
+unchanged.
 
-The sizes are those of the paper's translators, of up to 256 tokens: with a random matrix (base), in two factors, with
-scores made of each query alone, and with a random matrix beside the dot products, which it found best.
+The sizes are those of the paper's translation models, for up to 256 tokens: a learned random matrix of scores (base),
+the same factorised, dense (scores from each query alone), and a mixture of random and dot-product, the paper's best.
 """
 
 from __future__ import annotations

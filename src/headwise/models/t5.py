@@ -1,8 +1,9 @@
 """T5 (Raffel et al. 2020), "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
 
-Encoder and decoder with pre-norm RMSNorm, no biases, positions as one learned bias for each head and bucket of distance
-shared by the layers of a stack, scores that are not divided by sqrt(head_width), one table. Version 1.0 has ReLU and
-scales outputs by 1/sqrt(width) before the tied table; version 1.1 has gated GELU and a table of the outputs' own.
+Encoder and decoder with pre-norm RMSNorm, no biases, a relative position bias for each head and bucket of distances
+that the layers of a stack share, scores that are not divided by sqrt(head_width), one embedding table. Version 1.0 has
+ReLU and scales outputs by 1/sqrt(width) before the tied output layer; version 1.1 has gated GELU and an untied output
+layer.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class T5Config(TwoStackFields, TextFields, ModelConfig):
     attention_bias: bool = False
     mlp_bias: bool = False
     scale_embeddings: bool = False
-    scale_outputs: bool = True  # by 1/sqrt(width of the table): a tied one begins with N(0, 1) rows
+    scale_outputs: bool = True  # by 1/sqrt(embedding width), as the tied table is initialised N(0, 1)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
         parts = text_parts(
@@ -57,7 +58,7 @@ class T5Config(TwoStackFields, TextFields, ModelConfig):
 
 
 def scale_outputs(parts: ModelParts) -> ModelParts:
-    """Scale the decoder's outputs by 1/sqrt(width of the table) before they meet it."""
+    """Scale the output layer's inputs by 1/sqrt(embedding width)."""
 
     def before() -> nn.Module:
         scale, projection = ScaleBy(parts.width**-0.5), parts.before()

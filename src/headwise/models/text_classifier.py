@@ -1,4 +1,4 @@
-"""Encoders with a head: labels of tokens, of texts, spans of an answer, or the vector of a text."""
+"""Text encoders with a head: token and sequence classification, extractive question answering, sentence embedding."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SequenceClassifier(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """A vector for a text, from the pooled vectors of its tokens: an encoder without a head."""
+    """Sentence embedding: the pooled vectors of the tokens, without a head."""
 
     def __init__(self, encoder: Encoder, pool: nn.Module):
         super().__init__()
@@ -51,19 +51,19 @@ class TextEncoder(nn.Module):
 
 
 class SpanClassifier(nn.Module):
-    """Extractive question answering: p(first place, last place | question and text): the answer is a part of the second
-    of two texts."""
+    """Extractive question answering: p(start, end | question and text): the answer is a span of the second of two
+    texts."""
 
     def __init__(self, encoder: Encoder, head: nn.Linear, end: int = 2):
         super().__init__()
         self.encoder, self.head, self.end = encoder, head, end
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor | Loss:
-        """Logits (B, T, 2) for (B, T) ids, of which only places in the second text are possible; with labels (B, 2)
-        the loss of both places instead, nothing where they are -1."""
+        """Logits (B, T, 2) of start and end for (B, T) ids, masked outside the second text; with labels (B, 2) the loss
+        of both instead, where -1 is ignored."""
         ends = ids == self.end
         second = (ends.cumsum(1) == 1) & ~ends & (ids != self.encoder.pad)
-        second = second | ~second.any(1, keepdim=True)  # a text that is none is possible everywhere
+        second = second | ~second.any(1, keepdim=True)  # without a second text no position is masked
         logits = self.head(self.encoder.tokens(self.encoder(ids, Context())))
         logits = logits.masked_fill(~second.unsqueeze(-1), torch.finfo(logits.dtype).min)
         if labels is None:
@@ -73,7 +73,7 @@ class SpanClassifier(nn.Module):
         count = (labels >= 0).sum().clamp(min=1)
         if not label_smoothing:
             return Loss(plain, plain.detach(), count)
-        # label smoothing over the places that are possible: of the others log P is minus infinity.
+        # Label smoothing over the unmasked positions: for the others log P is minus infinity.
         possible = second.unsqueeze(-1)
         uniform = -log_p.masked_fill(~possible, 0.0).sum(1) / possible.sum(1)  # (B, T, 2) -> (B, 2)
         smooth = (1 - label_smoothing) * plain + label_smoothing * uniform[labels >= 0].sum()

@@ -1,8 +1,8 @@
 """The Transformer of 2017 (Vaswani et al., "Attention Is All You Need").
 
-Post-norm encoder and decoder, sinusoidal positions, one table tied three ways, ReLU feed-forward, dropout on each
-sublayer's output and on embedding + position. As in the reference stacks of torch.nn and Marian, attention
-projections have biases: 63,082,496 parameters for the base size with 37,000 words, where the paper says 65 million.
+Post-norm encoder and decoder, sinusoidal positions, one embedding table tied three ways, ReLU feed-forward, dropout on
+each sublayer's output and on embedding + position. As in the reference stacks of torch.nn and Marian, attention
+projections have biases: 63,082,496 parameters for the base size with 37,000 tokens, where the paper says 65 million.
 """
 
 from __future__ import annotations

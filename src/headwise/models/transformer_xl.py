@@ -1,13 +1,13 @@
 """Transformer-XL (Dai et al. 2019), "Attentive Language Models beyond a Fixed-Length Context".
 
-The layers of 2017 as a language model that reads a long text in segments: each layer also sees what it read of the
-segments before (`memory_length` tokens, without gradients), so positions must be relative. Train it with `task.order =
-"stream"`; then segments follow one another from batch to batch.
+A language model with segment-level recurrence: it reads a long text in segments, and each layer also attends to its
+inputs of earlier segments (`memory_length` tokens, without gradients), so positions must be relative. Train it with
+`task.order = "stream"`, so that segments follow one another from batch to batch.
 
-DISCREPANCY: the released models of whole words have an adaptive softmax, here all words have one tied table. In the
-standard size that makes no difference to the count (151 million, the published number), as all its words are equally
-wide; the large size was published with narrower rare words (257 million). The models of bytes have a plain softmax and
-the published 41 and 277 million.
+DISCREPANCY: the released word-level models have an adaptive softmax, here there is one tied embedding table. In the
+standard size the parameter count is the same (151 million, the published number), as all its embeddings have one width;
+the large size was published with narrower embeddings of rare words (257 million). The byte-level models have a plain
+softmax and the published 41 and 277 million.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TransformerXLConfig(OneStackFields, TextFields, ModelConfig):
     hidden_dropout: float = Field(0.1, ge=0, lt=1)
     attention_bias: bool = False
     output_bias: bool = True
-    memory_length: int = Field(150, ge=0)  # tokens of earlier segments that each layer sees
+    memory_length: int = Field(150, ge=0)  # tokens of earlier segments that each layer attends to
 
     def pattern(self, memory: bool = False) -> tuple[Parts, ...]:
         return ((AttentionConfig(memory_length=self.memory_length), self.feedforward),)

@@ -1,7 +1,7 @@
-"""Vision Transformer (Dosovitskiy et al. 2021): patches as words, a class token, pre-norm layers, a final norm.
+"""Vision Transformer (Dosovitskiy et al. 2021): patch embedding, a class token, pre-norm layers, a final norm.
 
-Every mixer, wiring, norm and feed-forward of texts stands in it as well: `model.mixer = "performer"`. Other columns of
-patches are sets of defaults (models/deit.py, models/mixer.py).
+Every mixer, wiring, norm and feed-forward of text models can be used, for example `model.mixer = "performer"`. DeiT and
+MLP-Mixer have other defaults (models/deit.py, models/mixer.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headwise.models.layers import OneStackFields, build_stack
 class ViTConfig(OneStackFields, ImageFields, ModelConfig):
     kind: Literal["vit"] = "vit"
     patch: int = Field(16, ge=1)
-    class_tokens: int = Field(1, ge=0)  # each has a head; 0: the pooled patches have one
+    class_tokens: int = Field(1, ge=0)  # each has a head; 0: one head on the pooled patches
     width: int = Field(768, ge=1)
     heads: int = Field(12, ge=1)
     depth: int = Field(12, ge=1)

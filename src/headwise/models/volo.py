@@ -1,10 +1,11 @@
 """VOLO (Yuan et al. 2021, "VOLO: Vision Outlooker for Visual Recognition"): convolutions, outlook attention on a fine
-grid, attention on one of half its sides, class attention. Beside the class token's head another one labels the patches;
-the surest of them count half (token labelling, Jiang et al. 2021).
+grid, self-attention on a grid of half its sides, class attention. Beside the class token's head, an auxiliary head
+classifies the patches; the maximum of its logits over the patches is added with weight 0.5 (token labelling, Jiang et
+al. 2021).
 
-Reference: timm's volo_*, the code that the authors released; there no outlooker is ever left out (`drop_path`).
-DISCREPANCY: the paper teaches each patch the label that another network gives it. Here the surest patch for each label
-is taught the image's, so that nothing but the images is needed.
+Reference: timm's volo_*, the code that the authors released; it has no stochastic depth (`drop_path`) in outlookers.
+DISCREPANCY: the paper trains each patch on a label from another network. Here the maximum over the patches is trained
+on the image's label, so that no other network is needed.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from headwise.models.layers import MakeAdd, OneStackFields, build_stack, residua
 
 
 class VoloConfig(OneStackFields, ImageFields, ModelConfig):
-    """`width`, `heads` and `depth` are those of attention, on patches of twice `patch` pixels."""
+    """`width`, `heads` and `depth` are those of self-attention, on patches of twice `patch` pixels."""
 
     kind: Literal["volo"] = "volo"
     patch: int = Field(8, ge=2)
     class_tokens: int = Field(1, ge=1)
     class_depth: int = Field(2, ge=1)  # layers in which class tokens attend to patches
     stem_hidden: int = Field(64, ge=1)  # channels of the convolutions before the patches
-    outlook: AnyPart = OutlookConfig(heads=6)  # what the first layers mix their patches with
+    outlook: AnyPart = OutlookConfig(heads=6)  # mixer of the first layers
     outlook_depth: int = Field(4, ge=1)
     outlook_width: int = Field(0, ge=0)  # 0: half the width
     width: int = Field(384, ge=1)
@@ -80,12 +81,12 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
         return ImageEncoder(stem, in_a_row(*stages))
 
     def _coarser_grid(self, inputs: int) -> ImageStem:
-        """2 x 2 patches of `inputs` channels become one, with its position."""
+        """Patch embedding of 2 x 2 patches of `inputs` channels, with positions."""
         positions = self.positions.on_grid(self.width, self.grid(2 * self.patch), class_tokens=0)
         return ImageStem(PatchEmbedding(inputs, self.width, 2), self.width, 0, positions, self.dropout)
 
     def _make_add(self, number: int, depth: int) -> MakeAdd:
-        """Stochastic depth counts the outlookers, too."""
+        """Residual adds whose stochastic depth rate counts the outlookers, too."""
         return residual_add(self, number + self.outlook_depth, depth + self.outlook_depth)
 
     def init_weights(self, model: nn.Module) -> None:

@@ -1,5 +1,5 @@
-"""A Transformer whose tokens meet in a shared workspace (Goyal et al. 2022), the form of the paper's experiments with
-hard competition: one layer's weights four times over, 8 slots, 5 winners for each.
+"""A Transformer with a shared global workspace (Goyal et al. 2022), as in the paper's experiments with hard
+competition: four layers with shared weights, 8 slots, top 5 tokens for each slot.
 """
 
 from __future__ import annotations

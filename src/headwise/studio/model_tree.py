@@ -54,7 +54,7 @@ def _structure(entry: Entry, size: str) -> dict[str, Any]:
     about = {"name": name, "entry": entry.name, "paper": entry.paper, "year": entry.year, "tree": top.to_json()}
     return {
         **about,
-        "words": entry.words(size),
+        "words": entry.vocab_of(size),
         "outputs": entry.outputs,
         "counted": bool(top.parameters),
         "unit": "pixels" if pictured else "tokens",
