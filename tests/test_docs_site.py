@@ -1,5 +1,6 @@
 """The documentation site builds without warnings, offline, and holds every page, package, command and key."""
 
+import doctest
 import fcntl
 import html
 import json
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import Thread
 
@@ -84,6 +86,16 @@ def test_each_package_and_module_has_a_page_of_its_own_name(site):
         assert f'id="{name}"' in (api / name / "index.html").read_text()
         for module in package.glob("[!_]*.py"):
             assert f'id="{name}.{module.stem}"' in (api / f"{name}.{module.stem}.html").read_text()
+
+
+def test_docstrings_become_markdown():
+    spec = spec_from_file_location("docstrings", ROOT / "docs/hooks/docstrings.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert doctest.testmod(module) == (0, 2)
+    code = "Rows:\n\n    a[0][1] * b\n\n    <pad>\n\nOr __x__."
+    assert module.to_markdown(code) == code.replace("__x__", r"\_\_x\_\_")
 
 
 def test_public_names_come_first(site):
