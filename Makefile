@@ -51,7 +51,7 @@ browser:
 
 # The documentation site, without warnings and broken links. Its search works over HTTP alone.
 docs: install
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "site/index.html is the home page; to search as well: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
 
 bench: install

@@ -21,6 +21,12 @@ def render(root: Path) -> tuple[dict[str, str], list[Any]]:
     return pages, nav
 
 
+def get_module(uri: str) -> str:
+    """The dotted name of the module whose page this is, or nothing."""
+    name = uri.removeprefix(f"{FOLDER}/").removesuffix(".md").removesuffix("/index")
+    return name if name.startswith("headwise.") else ""
+
+
 def _front_page(root: Path) -> str:
     names = [f"::: headwise.{name}\n    options:\n      heading_level: 3\n" for name in _exported(root / "__init__.py")]
     rows = [_row(path, root) for path in [*_packages(root), *_modules(root)]]

@@ -19,14 +19,8 @@ _LIST_ITEM = re.compile(r"(\s*[*-] )(.*)", flags=re.S)
 def to_markdown(text: str) -> str:
     """The Markdown of a docstring.
 
-    >>> print(to_markdown("Sum of a[i][j].\\n>>> 1 + 1\\n2"))
-    Sum of a\\[i\\]\\[j\\].
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    <BLANKLINE>
+    >>> to_markdown("Sum of a[i][j].\\n>>> 1 + 1\\n2").splitlines()
+    ['Sum of a\\\\[i\\\\]\\\\[j\\\\].', '', '```pycon', '>>> 1 + 1', '2', '```']
     """
     lines: list[str] = []
     blank, in_doctest, in_code = True, False, False
@@ -43,7 +37,6 @@ def to_markdown(text: str) -> str:
             in_code = line.startswith("    ") and (blank or in_code)
             lines.append(line if in_code or not line.strip() else escape(line))
         blank = not line.strip()
-        in_code = in_code or (blank and in_code)
     if in_doctest:
         lines += ["```", ""]
     return "\n".join(lines)

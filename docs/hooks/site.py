@@ -29,6 +29,7 @@ PAGES = {  # documents outside docs/ -> their pages
 SOURCES = {uri: path for path, uri in PAGES.items()}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
 LANGUAGES = {".py": "python", ".toml": "toml"}
+BOOST = {"changes.md": 0.2, api_reference.FOLDER: 0.5, "files": 0.2}  # ranks of search results
 
 gc.set_threshold(200_000, 20, 100)  # the trees of the API are large and stay: visiting them took a fifth of the time
 
@@ -40,7 +41,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     keys, nav_of_keys = key_reference.render()
     api, nav_of_api = api_reference.render(ROOT / "src" / "headwise")
     made |= keys | api
-    made["index.md"] = "---\nhide: [navigation]\n---\n" + made["index.md"]
     for path in linked_files(made):
         fence = "````" if "```" in (text := (ROOT / path).read_text(encoding="utf-8")) else "```"
         made[file_page(path)] = f"# {path}\n\n{fence}{LANGUAGES.get(Path(path).suffix, 'text')}\n{text}\n{fence}\n"
@@ -53,7 +53,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links to files of the repository become links to their pages; symbols of the glossary lead to the API."""
     uri = page.file.src_uri
+    if uri == "index.md":
+        page.meta["hide"] = ["navigation"]
+    for start, boost in BOOST.items():
+        if uri.startswith(start):
+            page.meta["search"] = {"boost": boost}
+    if name := api_reference.get_module(uri):
+        page.meta["title"] = name  # whole, where the navigation has its last part
     if uri == "glossary.md":
+        page.meta["tags"] = re.findall(r"^\| (?!term \|)([^|`]+?) \|", markdown, flags=re.M)  # search ranks them first
         markdown = link_symbols(markdown)
     return LINK.sub(lambda match: relink(match[0], uri), markdown)
 
