@@ -37,6 +37,10 @@ COMMANDS = {
         "caption": ("headwise.cli.caption:caption", "Say in a sentence what is in images."),
         "answer": ("headwise.cli.answer:answer", "Answer questions with words of a text."),
         "fill-mask": ("headwise.cli.fill_mask:fill_mask", "Fill in hidden words, with a masked language model."),
+        "detect-replaced": (
+            "headwise.cli.detect_replaced:detect_replaced",
+            "Mark words that look replaced, with a discriminator.",
+        ),
         "evaluate": ("headwise.cli.evaluate:evaluate", "Score a run on its test part or on your pairs."),
         "inspect": ("headwise.cli.inspect:inspect", "Draw a run's attention: alignment, every head, a page."),
         "studio": ("headwise.cli.studio:studio", "Look inside runs, in the browser."),

@@ -23,6 +23,7 @@ TASKS = Table(
         "transduce": f"{_HERE}.transduce:TransduceConfig",
         "language-model": f"{_HERE}.language_model:LanguageModelConfig",
         "masked": f"{_HERE}.masked:MaskedConfig",
+        "replaced-tokens": f"{_HERE}.replaced_tokens:ReplacedTokensConfig",
         "denoise": f"{_HERE}.denoise:DenoiseConfig",
         "tag": f"{_HERE}.tag:TagConfig",
         "classify": f"{_HERE}.classify:ClassifyConfig",

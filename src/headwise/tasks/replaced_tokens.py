@@ -1,0 +1,301 @@
+"""Replaced token detection: ELECTRA (Clark et al. 2020, "Pre-training Text Encoders as Discriminators Rather Than
+Generators"). Reference: transformers' ElectraForPreTraining; google-research/electra.
+
+A small generator, a masked language model, fills in hidden words by sampling; a discriminator, the encoder that is
+wanted, tells for each token whether it is the original one:
+
+    min over both  L_MLM(generator) + λ L_Disc(discriminator),   L_Disc = mean over tokens of BCE(x_t, replaced_t)
+
+with λ = 50 and 15 % of the words hidden. Samples have no gradient, and one that equals the original counts as original.
+Generator and discriminator share their embeddings; the generator is a quarter as wide.
+
+DISCREPANCY: as the paper says, all chosen words become the mask; the released code leaves 15 % of them as they are. The
+generator never writes special tokens, which would change what is padding. The opening mark is not judged.
+
+Letters: B rows, T positions, N hidden words, V vocabulary, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from headwise.blocks.activations import PLAIN
+from headwise.blocks.evaluation import get_device, inference_mode
+from headwise.blocks.heads import Loss
+from headwise.blocks.stack import Encoder
+from headwise.blocks.stream import Context
+from headwise.data.config import DataConfig
+from headwise.data.examples import Examples, tokenise
+from headwise.data.masking import MaskedBatch, Masking
+from headwise.data.prepare import Prepared
+from headwise.data.read import Pair
+from headwise.data.word_pieces import split_words, words
+from headwise.decode.config import GREEDY, DecodeConfig
+from headwise.errors import UserError
+from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.score import Score
+from headwise.models.config import ModelConfig
+from headwise.models.masked_lm import MaskedLanguageModel
+from headwise.models.transformer_base import LayeredConfig
+from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first
+from headwise.tasks.language_model import LanguageModelTask, beginnings
+from headwise.tasks.tag import batches
+from headwise.text import EOS, PAD
+from headwise.text.config import TokeniserConfig
+from headwise.text.tokenisers import Tokenisers
+from headwise.train.config import TrainConfig
+from headwise.train.state import LossState, Metric
+
+SHOWN = 40  # words of a sample
+
+
+class DiscriminatorHead(nn.Module):
+    """The discriminator's prediction head: one logit a token, w · act(W x + b) + c."""
+
+    def __init__(self, width: int, activation: str = "gelu"):
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = PLAIN[activation]
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.activation(self.dense(x))).squeeze(-1)  # (B, T, C) -> (B, T)
+        return logits
+
+
+class ReplacedTokenDetector(nn.Module):
+    """ELECTRA: a discriminator (`encoder`, `head`) and the generator that it learns from, with shared embeddings. The
+    encoder is found by `init_from`, so that it can be fine-tuned without the generator."""
+
+    def __init__(self, encoder: Encoder, head: DiscriminatorHead, generator: MaskedLanguageModel):
+        super().__init__()
+        self.encoder, self.head, self.generator = encoder, head, generator
+
+    def forward(
+        self, ids: Tensor, hidden: Tensor | None = None, weight: float = 50.0, label_smoothing: float = 0.0
+    ) -> Tensor | Loss:
+        """The logit of each token of (B, T) ids to have been replaced, (B, T). With `hidden` (B, T), True at the words
+        that the generator is to guess: the loss of both networks, as a sum over all tokens. `nll` is that of the
+        discriminator."""
+        if hidden is None:
+            return self.head(self.encoder.tokens(self.encoder(ids, Context())))
+        x = self.guess(ids, hidden)
+        guessing = self.generator.head.loss(x, ids[hidden], label_smoothing)
+        corrupted = self.corrupt(ids, hidden, x)
+        judging = self.discriminator_loss(corrupted, corrupted != ids)
+        total = weight * judging.total + judging.count / guessing.count.clamp(min=1) * guessing.total
+        return Loss(total, judging.nll, judging.count)
+
+    def guess(self, ids: Tensor, hidden: Tensor) -> Tensor:
+        """What the generator makes of hidden words, (N, C)."""
+        stream = self.generator.encoder(ids.masked_fill(hidden, self.generator.mask_id), Context())
+        return self.generator.encoder.tokens(stream)[hidden]
+
+    @torch.no_grad()
+    def corrupt(self, ids: Tensor, hidden: Tensor, x: Tensor, random: torch.Generator | None = None) -> Tensor:
+        """The ids with words sampled from the generator in the places of hidden ones, (B, T), without gradient."""
+        logits = self.generator.head(x).float()  # (N, C) -> (N, V)
+        logits[:, : EOS + 1] = logits[:, self.generator.mask_id] = -torch.inf
+        # The largest of logits with Gumbel noise is a draw.
+        noise = torch.empty_like(logits).exponential_(generator=random).log_()
+        return ids.masked_scatter(hidden, (logits - noise).argmax(-1))
+
+    def discriminator_loss(self, ids: Tensor, replaced: Tensor) -> Loss:
+        """Binary cross-entropy of telling replaced tokens from original ones, summed over all but padding."""
+        real = ids != PAD
+        logits = self.head(self.encoder.tokens(self.encoder(ids, Context())))[real].float()
+        total = F.binary_cross_entropy_with_logits(logits, replaced[real].float(), reduction="sum")
+        return Loss(total, total.detach(), real.sum())
+
+
+def share_embeddings(encoder: Encoder, generator: MaskedLanguageModel) -> None:
+    """Weight tying: the generator reads and writes with the discriminator's table, positions, types and norm."""
+    tied = generator.head.table is generator.encoder.embed.table
+    for name in ("table", "positions", "types", "norm"):
+        setattr(generator.encoder.embed, name, getattr(encoder.embed, name))
+    if tied:
+        generator.head.table = encoder.embed.table
+
+
+def generator_config(model: ModelConfig, size: float) -> LayeredConfig:
+    """The same architecture with narrower layers, and embeddings as wide as the discriminator's."""
+    if not isinstance(model, LayeredConfig):
+        raise UserError(f"model.kind: '{model.kind}' has no layers that a generator could have narrower; use 'bert'")
+    heads = max(1, round(size * model.heads))
+    width = max(1, round(size * model.width / heads)) * heads
+    hidden = max(1, round(size * (model.hidden or 4 * model.width)))
+    changes: dict[str, Any] = {"width": width, "heads": heads, "hidden": hidden}
+    config: LayeredConfig = model.changed(embedding_width=model.embedding_width or model.width, **changes)
+    return config
+
+
+@dataclass(frozen=True)
+class JudgedWord:
+    """A word and the probability that it is not the original one: that of its most suspicious token."""
+
+    word: str
+    probability: float
+
+
+class ReplacedTokens(Task["ReplacedTokensConfig"]):
+    """Texts on the target side, as for a language model."""
+
+    @classmethod
+    def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
+        return LanguageModelTask.prepare(data, tokeniser)
+
+    def build(self, model: ModelConfig) -> ReplacedTokenDetector:
+        vocab = self.tokenisers.target.size + 1  # the last row is the mask
+        narrow = generator_config(model, self.config.generator_size)
+        generator = narrow.build(vocab, 0, self.config.shape)
+        encoder = model.build(vocab, 0, self.config.shape).encoder
+        assert isinstance(model, LayeredConfig)
+        head = DiscriminatorHead(model.outer, model.activation if model.activation in PLAIN else "gelu")
+        model.init_weights(head)
+        share_embeddings(encoder, generator)
+        return ReplacedTokenDetector(encoder, head, generator)
+
+    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Masking:
+        return self._masking(examples, seed, config.tokens_per_batch, config.batch_size)
+
+    def _masking(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> Masking:
+        config, mask = self.config, self.tokenisers.target.size
+        return Masking(examples, config.context, mask, config.mask_rate, False, seed, tokens_per_batch, batch_size)
+
+    @property
+    def checkpoint_metric(self) -> Metric:
+        return Metric("f1", lower=False)
+
+    def loss(self, model: nn.Module, batch: MaskedBatch, state: LossState) -> Loss:
+        ids, hidden = original(batch)
+        return model(ids, hidden, self.config.discriminator_weight, self.label_smoothing)
+
+    def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
+        return {score.name.lower(): score.value for score in self.scores(self.judged(model, examples), resamples=0)}
+
+    def evaluate(
+        self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
+    ) -> Evaluation:
+        """Every text with the same words hidden and the same samples at each evaluation of a generator; intervals are
+        over blocks."""
+        found = self.judged(model, Examples.of(tokenise(pairs, self.tokenisers)))
+        return Evaluation([], [], [], self.scores(found))
+
+    def scores(self, judged: np.ndarray, resamples: int = 1000) -> list[Score]:
+        """Accuracy over all tokens; F1, precision and recall of replaced ones."""
+        tokens, replaced = int(judged.sum()), int(judged[:, [0, 2]].sum())
+        detail = f"{tokens:,} tokens, {replaced:,} of them replaced"
+        whole = judged.sum(0, keepdims=True)
+        return [
+            Score(name, float(score(whole)[0]), *interval(judged, score, resamples), detail, "%")
+            for name, score in RATES.items()
+        ]
+
+    def judged(self, model: ReplacedTokenDetector | Any, examples: Examples, tokens: int = 4096) -> np.ndarray:
+        """How many tokens of each block were rightly told to be replaced, wrongly, wrongly not, and rightly not:
+        (blocks, 4)."""
+        data = self._masking(examples, seed=0)
+        starts = data.tiles()
+        if not len(starts):
+            raise UserError("there is no word to replace in the texts to score; give other texts")
+        device, rows = get_device(model), max(1, tokens // self.config.context)
+        random, parts = torch.Generator(device).manual_seed(0), []
+        with inference_mode(model):
+            for start in range(0, len(starts), rows):
+                ids, hidden = original(data.batch(starts[start : start + rows]).to(device))
+                corrupted = model.corrupt(ids, hidden, model.guess(ids, hidden), random)
+                told, true, real = model(corrupted) > 0, corrupted != ids, ids != PAD
+                cells = (told & true, told & ~true, ~told & true, ~told & ~true)
+                parts.append(torch.stack([(cell & real).sum(1) for cell in cells], dim=1).cpu())
+        return torch.cat(parts).double().numpy()
+
+    def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
+        """Texts in which the generator replaced words, those that the discriminator found, and those that it should."""
+        tokeniser, device, samples = self.tokenisers.target, get_device(model), []
+        texts = [
+            " ".join(text.split()[:SHOWN]) for text in beginnings([text for _, text in first(pairs, count)], count)
+        ]
+        random = torch.Generator(device).manual_seed(0)
+        with inference_mode(model):
+            for row in tokeniser.encode_batch([text for text in texts if text]):
+                ids = torch.tensor([row[: self.config.context - 2]], device=device)
+                hidden = torch.zeros_like(ids, dtype=torch.bool)
+                hidden[:, 3::7] = True  # one word in seven, always the same
+                corrupted = model.corrupt(ids, hidden, model.guess(ids, hidden), random)
+                found = (model(corrupted) > 0)[0]
+                chosen = (corrupted[0][which].tolist() for which in (found, (corrupted != ids)[0]))
+                texts_of = [", ".join(map(str.strip, tokeniser.tokens(some))) for some in chosen]
+                samples.append(Sample(tokeniser.decode(corrupted[0].tolist()), *texts_of))
+        return samples
+
+    def replaced(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[list[JudgedWord]]:
+        """Each word of each text with the probability that it is not the original one."""
+        tokeniser, device, most = self.tokenisers.target, get_device(model), self.config.context - 2
+        cut = split_words(tokeniser, texts)
+        flat = [[number for piece in pieces for number in piece] for pieces in cut]
+        blocks = [(text, ids[at : at + most]) for text, ids in enumerate(flat) for at in range(0, len(ids), most)]
+        judged: list[list[float]] = [[] for _ in blocks]
+        with inference_mode(model):
+            for numbers, ids in batches([[*ids, EOS] for _, ids in blocks], tokens):
+                for number, row in zip(numbers, model(ids.to(device)).float().sigmoid().tolist(), strict=True):
+                    judged[number] = row[: len(blocks[number][1])]
+        by_text: list[list[float]] = [[] for _ in texts]
+        for (text, _), row in zip(blocks, judged, strict=True):
+            by_text[text] += row
+        return [
+            [
+                JudgedWord(word, max(probabilities[begin:end]))
+                for word, (begin, end) in zip(words(tokeniser, text), spans(pieces), strict=True)
+            ]
+            for text, pieces, probabilities in zip(texts, cut, by_text, strict=True)
+        ]
+
+
+def original(batch: MaskedBatch) -> tuple[Tensor, Tensor]:
+    """The texts before words were hidden, and where these stand: (B, T) each."""
+    hidden = batch.labels != PAD
+    return batch.labels.where(hidden, batch.ids), hidden
+
+
+def spans(pieces: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Where each word begins and ends among the tokens of a text.
+
+    >>> spans([[7, 8], [9]])
+    [(0, 2), (2, 3)]
+    """
+    return list(pairwise(accumulate(map(len, pieces), initial=0)))
+
+
+def share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return 100 * part / np.maximum(whole, 1)
+
+
+RATES = {  # of sums (resamples, 4): rightly told to be replaced, wrongly, wrongly not, rightly not
+    "accuracy": lambda sums: share(sums[:, 0] + sums[:, 3], sums.sum(1)),
+    "F1": lambda sums: share(2 * sums[:, 0], 2 * sums[:, 0] + sums[:, 1] + sums[:, 2]),
+    "precision": lambda sums: share(sums[:, 0], sums[:, 0] + sums[:, 1]),
+    "recall": lambda sums: share(sums[:, 0], sums[:, 0] + sums[:, 2]),
+}
+
+
+class ReplacedTokensConfig(TaskConfig):
+    """Learn which tokens of a text a small generator has replaced (Clark et al. 2020)."""
+
+    task_class = ReplacedTokens
+    needs = "masked"
+    unpaired = True
+    command = "detect-replaced"
+    kind: Literal["replaced-tokens"] = "replaced-tokens"
+    context: int = Field(128, ge=4)  # tokens that are read at once, special tokens included; longer texts are cut
+    mask_rate: float = Field(0.15, gt=0, lt=1)  # of the words, for the generator to guess
+    generator_size: float = Field(0.25, gt=0, le=1)  # width, heads and hidden of the generator, as a share
+    discriminator_weight: float = Field(50.0, gt=0)  # λ
