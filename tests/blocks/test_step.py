@@ -1,11 +1,38 @@
-"""The plan of a decoding step against the modules it stands for."""
+"""Step forms against the modules that they stand for, and who inherits them."""
 
 import pytest
 import torch
+from torch import nn
 
+from headwise.blocks.admin import Admin
+from headwise.blocks.attention.multihead import (
+    Attention,
+    CrossProjection,
+    GroupedQueryProjection,
+    NoKeyBiasProjection,
+    QKVProjection,
+    SelfProjection,
+)
+from headwise.blocks.attention.score_mods import Causal, Padding, Window
+from headwise.blocks.attention.scores import Cosine, General
 from headwise.blocks.cache import DecodingCache
+from headwise.blocks.dropout import Dropout
+from headwise.blocks.embed import Embedding, TokenTypes
+from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.latents import UnevenAttention, UnevenSelfProjection
+from headwise.blocks.mixers.linear import LinearAttention
+from headwise.blocks.mixers.recurrent import Lstm, Recurrent
+from headwise.blocks.norm import LayerNorm, RMSNorm
+from headwise.blocks.positions.absolute import AxialPositions, LearnedPositions, SinusoidalPositions
+from headwise.blocks.positions.alibi import Alibi
+from headwise.blocks.positions.base import NoPositions
+from headwise.blocks.positions.rotary import Rotary
 from headwise.blocks.record import record
-from headwise.blocks.stream import Context
+from headwise.blocks.residual import DropPath, LayerScaleAdd, NoResidual, PostNorm, PreNorm, ResidualAdd, ResPostNorm
+from headwise.blocks.stack import Stack
+from headwise.blocks.step import EmbeddingStep, FunctionStep, LayerStep, PositionStep, inline, run_module
+from headwise.blocks.stream import Context, Stream
+from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
 
 SHORT = [  # models whose every part has a short form
@@ -38,12 +65,12 @@ SOURCE = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0], [9, 9, 2, 0]])
 @pytest.mark.parametrize("beams", [1, 2])
 @pytest.mark.parametrize("settings", SHORT + WHOLE, ids=str)
 @torch.no_grad()
-def test_plan_and_modules_give_the_same_and_may_take_turns(settings, beams):
+def test_step_form_and_modules_give_the_same_and_may_take_turns(settings, beams):
     model = built(settings)
-    planned, turns = model.start(SOURCE, beams), model.start(SOURCE, beams)
+    stepped, turns = model.start(SOURCE, beams), model.start(SOURCE, beams)
     tokens = torch.ones(3 * beams, dtype=torch.long)
     for step in range(5):
-        logits, planned = model.step(tokens, planned)
+        logits, stepped = model.step(tokens, stepped)
         if step % 2:
             other, turns = model.step(tokens, turns)
         else:
@@ -53,7 +80,7 @@ def test_plan_and_modules_give_the_same_and_may_take_turns(settings, beams):
         tokens = logits.argmax(-1)
         if step == 2:  # the middle source goes, and the beams of the others change places
             rows = torch.tensor([0, 2] if beams == 1 else [1, 0, 5, 4])
-            planned, turns, tokens = planned.select(rows), turns.select(rows), tokens[rows]
+            stepped, turns, tokens = stepped.select(rows), turns.select(rows), tokens[rows]
 
 
 @torch.no_grad()
@@ -87,3 +114,232 @@ def test_masks_of_one_step_do_not_outlive_it():
         step(torch.tensor([1, 1, 1]), length, None)
         sizes.add(len(ctx.shared))
     assert len(sizes) == 1 and sizes != {0}
+
+
+WIDTH, HEADS, HEAD = 16, 2, 8
+NORM = lambda: LayerNorm(WIDTH)  # noqa: E731
+
+
+def attention(*score_mods, **settings):
+    return Attention(WIDTH, HEADS, score_mods=[*score_mods, Causal()], **settings)
+
+
+def parts():
+    return [attention(Rotary(HEAD)), Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, HEAD))]
+
+
+LAYERS = {
+    "attention": attention,
+    "rotary": lambda: attention(Rotary(HEAD)),
+    "alibi": lambda: attention(Alibi(HEADS)),
+    "window": lambda: attention(Window(2, 0)),
+    "cosine": lambda: attention(score=Cosine(HEADS)),
+    "general": lambda: attention(score=General(HEAD, HEAD, HEADS)),
+    "grouped": lambda: attention(Rotary(HEAD), qkv=GroupedQueryProjection(WIDTH, HEADS, HEAD, key_value_heads=1)),
+    "no key bias": lambda: attention(qkv=NoKeyBiasProjection(WIDTH, HEADS, HEAD)),
+    "uneven": lambda: UnevenAttention(
+        WIDTH, HEADS, 4, HEAD, qkv=UnevenSelfProjection(WIDTH, HEADS, 4, HEAD), score_mods=[Causal()]
+    ),
+    "cross": lambda: Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, HEAD)),
+    "cross rotary": lambda: Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, HEAD), score_mods=[Rotary(HEAD)]),
+    "relu": lambda: FeedForward(WIDTH, 24, dropout=0.3),
+    "geglu": lambda: FeedForward(WIDTH, 24, "geglu", bias=False),
+    "chunks": lambda: FeedForward(WIDTH, 24, chunk=2),
+    "recurrent": lambda: Recurrent(WIDTH, Lstm(WIDTH, WIDTH)),
+    "linear": lambda: LinearAttention(WIDTH, HEADS, causal=True),
+    "post": lambda: PostNorm(parts(), NORM, lambda: ResidualAdd(0.3, 0.2)),
+    "pre": lambda: PreNorm(parts(), lambda: RMSNorm(WIDTH)),
+    "respost": lambda: ResPostNorm(parts(), NORM),
+    "chain": lambda: NoResidual(parts(), add=lambda: ResidualAdd(0.3)),
+    "layer scale": lambda: PreNorm(parts(), NORM, lambda: LayerScaleAdd(WIDTH, 0.5)),
+    "admin": lambda: Admin(parts(), NORM),
+    "stack": lambda: Stack([PostNorm(parts(), NORM), PreNorm(parts(), NORM)], LayerNorm(WIDTH), order=(0, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", LAYERS)
+@torch.no_grad()
+def test_a_step_form_is_its_module_on_one_token(name, beams):
+    torch.manual_seed(2)
+    module = LAYERS[name]().double().eval()
+    for parameter in module.parameters():
+        parameter.add_(0.3 * torch.randn_like(parameter))
+    keep = torch.tensor([[True] * 4, [True, True, False, False]])
+    memory = {"encoder": Stream.of(torch.randn(2, 4, WIDTH, dtype=torch.float64), keep)}
+    short, whole = (
+        make(Context(memory, DecodingCache(2 * beams, beams)))
+        for make in (module.stepper, lambda ctx: run_module(module, ctx))
+    )
+    for position in range(5):
+        x, pos = torch.randn(2 * beams, WIDTH, dtype=torch.float64), torch.tensor([position])
+        at = Stream(x.unsqueeze(1), pos)
+        torch.testing.assert_close(short(x, at), whole(x, at))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        LayerNorm(WIDTH),
+        RMSNorm(WIDTH),
+        nn.Linear(WIDTH, 5),
+        nn.Linear(WIDTH, 5, bias=False),
+        nn.Identity(),
+        Dropout(0.5),
+        DropPath(0.5),
+        nn.Sequential(nn.Linear(WIDTH, 4), nn.Tanh()),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+@torch.no_grad()
+def test_an_inlined_module_is_the_same_function(module):
+    x = torch.randn(3, WIDTH)
+    torch.testing.assert_close(inline(module.eval())(x), module(x))
+
+
+EMBEDDINGS = {
+    "sinusoid": lambda: Embedding(nn.Embedding(20, WIDTH), SinusoidalPositions(WIDTH, ready=6), 4.0),
+    "learned": lambda: Embedding(nn.Embedding(20, WIDTH), LearnedPositions(WIDTH, 9, offset=2), dropout=0.4),
+    "axial": lambda: Embedding(nn.Embedding(20, WIDTH), AxialPositions((3, 4), (4, 12)), 2.0),
+    "none": lambda: Embedding(nn.Embedding(20, WIDTH), NoPositions(), 3.0, types=TokenTypes(WIDTH)),
+    "wider": lambda: Embedding(
+        nn.Embedding(20, WIDTH), LearnedPositions(WIDTH, 9), norm=LayerNorm(WIDTH), widen=nn.Linear(WIDTH, 24)
+    ),
+    "longest vectors": lambda: Embedding(nn.Embedding(20, WIDTH, max_norm=1.0), NoPositions()),
+}
+
+
+@pytest.mark.parametrize("gaps", [None, torch.tensor([[0], [3], [1]])], ids=["one length", "different lengths"])
+@pytest.mark.parametrize("name", EMBEDDINGS)
+@torch.no_grad()
+def test_the_step_form_of_an_embedding(name, gaps):
+    torch.manual_seed(2)
+    embed = EMBEDDINGS[name]().eval()
+    step, whole = embed.stepper(), EmbeddingStep.stepper(embed)
+    for length in range(3, 9):
+        tokens = torch.randint(0, 20, (3,))
+        stream, expected = step(tokens, length, gaps), whole(tokens, length, gaps)
+        torch.testing.assert_close(stream.x, expected.x)
+        assert torch.equal(stream.pos, expected.pos)
+
+
+def test_the_positions_of_a_table_end():
+    embed = EMBEDDINGS["learned"]().eval()
+    with pytest.raises(UserError, match="a sequence of 10 tokens does not fit the learned table of 9"):
+        embed.stepper()(torch.tensor([4, 5]), 9, None)
+
+
+class NegatedNorm(LayerNorm):
+    def forward(self, x):
+        return -super().forward(x)
+
+
+class DoubledAttention(Attention):
+    def transform(self, stream, ctx):
+        return 2 * super().transform(stream, ctx)
+
+
+class NamedAttention(Attention):
+    """Changes nothing that a step form stands for."""
+
+    kind = "named"
+
+    def __init__(self, width, heads):
+        super().__init__(width, heads, score_mods=[Causal()])
+
+    def describe(self):
+        return self.kind
+
+
+class Doubling:
+    """Changes what a class with which it is mixed gives, whether it stands before or after it."""
+
+    def add_residual(self, x, branch, norm, add):
+        return super().add_residual(x, 2 * branch, norm, add)
+
+
+class DoublingForward(LayerStep):
+    def forward(self, stream, ctx):
+        out = super().forward(stream, ctx)
+        return out.with_x(2 * out.x)
+
+
+class MixedBefore(DoublingForward, PostNorm):
+    pass
+
+
+class MixedHook(Doubling, PreNorm):
+    pass
+
+
+class SwappedProjection(SelfProjection):
+    def split(self, fused):
+        q, k, v = super().split(fused)
+        return k, q, v
+
+
+class TiedGrouped(GroupedQueryProjection):
+    def split(self, fused):
+        q, k, _ = super().split(fused)
+        return q, k, k
+
+
+class Squared(FeedForward):
+    def feed_forward(self, x, inner, drop, outer):
+        return super().feed_forward(x, inner, drop, outer) ** 2
+
+
+class Reversed(Stack):
+    def forward(self, stream, ctx):
+        for index, layer in enumerate(reversed(self.layers)):
+            stream = layer(stream, ctx.at(index))
+        return stream
+
+
+class OnlyOld(Causal):
+    """A mask that hides more than later keys."""
+
+    def mask(self, layout):
+        mask = super().mask(layout)
+        newest = (torch.arange(layout.keys) == layout.keys - 1).unsqueeze(0)  # (1, Tk)
+        return newest & (layout.keys > 1) if mask is None else mask
+
+
+SUBCLASSES = {
+    "norm": (lambda: PostNorm(parts(), lambda: NegatedNorm(WIDTH)), None),
+    "transform": (lambda: DoubledAttention(WIDTH, HEADS, score_mods=[Causal()]), LayerStep),
+    "nothing": (lambda: NamedAttention(WIDTH, HEADS), Attention),
+    "forward of a mixin": (lambda: MixedBefore(parts(), NORM), LayerStep),
+    "hook that is called": (lambda: MixedHook(parts(), NORM), PreNorm),
+    "split": (lambda: attention(qkv=SwappedProjection(WIDTH, HEADS, HEAD)), Attention),
+    "split of shared keys": (lambda: attention(qkv=TiedGrouped(WIDTH, HEADS, HEAD)), Attention),
+    "what the step form calls": (lambda: Squared(WIDTH, 24), FeedForward),
+    "stack": (lambda: Reversed([PostNorm(parts(), NORM), PreNorm(parts(), NORM)]), LayerStep),
+    "mask": (lambda: attention(OnlyOld()), Attention),
+}
+
+
+@pytest.mark.parametrize("name", SUBCLASSES)
+@torch.no_grad()
+def test_a_subclass_inherits_no_step_form_of_what_it_overrides(name, monkeypatch):
+    make, owner = SUBCLASSES[name]
+    if owner is not None:
+        assert make().stepper.__func__ is owner.stepper
+    monkeypatch.setitem(LAYERS, name, make)
+    test_a_step_form_is_its_module_on_one_token.__wrapped__(name, 1)
+
+
+def test_each_kind_of_module_falls_back_to_its_own_generic_form():
+    assert NegatedNorm.stepper is FunctionStep.stepper
+    assert SwappedProjection.stepper is TiedGrouped.stepper is QKVProjection.stepper
+    assert AxialPositions.stepper is PositionStep.stepper
+    assert LayerScaleAdd.stepper is FunctionStep.stepper and Admin.stepper is LayerStep.stepper
+    own = type("Own", (NegatedNorm,), {"stepper": lambda self: torch.neg})
+    assert own(WIDTH).stepper() is torch.neg
+    assert type("Further", (own,), {})(WIDTH).stepper() is torch.neg
+    assert type("Changed", (own,), {"forward": LayerNorm.forward}).stepper is FunctionStep.stepper
+
+
+def test_a_mask_says_for_itself_what_it_hides():
+    assert Causal.causal and not Causal.masks_past and not Padding.masks_past
+    assert OnlyOld.masks_past and not OnlyOld.causal and Window.masks_past

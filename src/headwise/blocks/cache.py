@@ -145,15 +145,14 @@ class DecodingCache(Cache):
         """The numbers of the sources that these rows belong to."""
         return torch.div(rows[:: self.beams], self.beams, rounding_mode="floor")
 
-    def compact(self) -> None:
-        """Move the real tokens of each row to the left, and drop the columns that no row needs any more. Where rows
-        turn out to have one length, they need no mask and share their positions."""
+    def compact(self, ragged: bool) -> None:
+        """Move the real tokens of each row to the left, and drop the columns that no row needs any more. Rows of one
+        length (not `ragged`) need no mask, and share their positions."""
         for path, entry in list(self.keep.items()):
             keep, order = entry.contents()[0].sort(dim=1, descending=True, stable=True)  # (R, T)
             width = int(keep.sum(1).max())
             keep, order = keep[:, :width], order[:, :width]
             self.growing[path] = self._gathered(self.growing[path], order)
-            ragged = not bool(keep.all())
             if path in self.positions:
                 positions = self._gathered(self.positions[path], order)
                 self.positions[path] = positions if ragged else self._buffer(0, positions.contents()[0][0])

@@ -87,12 +87,13 @@ class DecodingState:
 
     def _compact(self) -> None:
         """Drop the columns of the cache that are padding in every row."""
-        if self.gaps is None or not (least := int(self.gaps.min())):
+        if self.gaps is None:
             return
-        self.cache.compact()
-        self.length -= least
-        gaps = self.gaps - least
-        self.gaps = gaps if bool(gaps.any()) else None
+        least, most = int(self.gaps.min()), int(self.gaps.max())
+        if least or not most:
+            self.cache.compact(ragged=least < most)
+            self.length -= least
+            self.gaps = self.gaps - least if least < most else None
 
 
 class GenerativeModel(nn.Module):
