@@ -43,9 +43,10 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
 from headwise.evaluate.score import Score
+from headwise.models.assemble import TextFields
 from headwise.models.config import ModelConfig
+from headwise.models.init_weights import init_normal
 from headwise.models.masked_lm import MaskedLanguageModel
-from headwise.models.transformer_base import LayeredConfig
 from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first
 from headwise.tasks.language_model import LanguageModelTask, beginnings
 from headwise.tasks.tag import batches
@@ -126,16 +127,16 @@ def share_embeddings(encoder: Encoder, generator: MaskedLanguageModel) -> None:
         generator.head.table = encoder.embed.table
 
 
-def generator_config(model: ModelConfig, size: float) -> LayeredConfig:
+def generator_config(model: ModelConfig, size: float) -> ModelConfig:
     """The same architecture with narrower layers, and embeddings as wide as the discriminator's."""
-    if not isinstance(model, LayeredConfig):
+    if not isinstance(model, TextFields):
         raise UserError(f"model.kind: '{model.kind}' has no layers that a generator could have narrower; use 'bert'")
     heads = max(1, round(size * model.heads))
     width = max(1, round(size * model.width / heads)) * heads
     hidden = max(1, round(size * (model.hidden or 4 * model.width)))
     changes: dict[str, Any] = {"width": width, "heads": heads, "hidden": hidden}
-    config: LayeredConfig = model.changed(embedding_width=model.embedding_width or model.width, **changes)
-    return config
+    narrow: ModelConfig = model.changed(embedding_width=model.embedding_width or model.width, **changes)
+    return narrow
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,9 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         narrow = generator_config(model, self.config.generator_size)
         generator = narrow.build(vocab, 0, self.config.shape)
         encoder = model.build(vocab, 0, self.config.shape).encoder
-        assert isinstance(model, LayeredConfig)
+        assert isinstance(model, TextFields)
         head = DiscriminatorHead(model.outer, model.activation if model.activation in PLAIN else "gelu")
-        model.init_weights(head)
+        init_normal(head)
         share_embeddings(encoder, generator)
         return ReplacedTokenDetector(encoder, head, generator)
 
