@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 import headwise
 from headwise import UserError
-from headwise.blocks.activations import GATED, PLAIN
 from headwise.blocks.experts import ExpertLoad, Experts, Router, summary
-from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.feedforward import GATED, PLAIN, FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.record import collect
 from headwise.blocks.residual import PreNorm

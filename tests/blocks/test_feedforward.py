@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.blocks.activations import GATED, PLAIN, Activation
-from headwise.blocks.feedforward import FeedForward
+from headwise.blocks.feedforward import GATED, PLAIN, Activation, FeedForward
 
 
 def gelu(x: Tensor) -> Tensor:

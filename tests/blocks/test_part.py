@@ -9,18 +9,17 @@ import torch
 
 from headwise.blocks.attention.multihead import Attention, CrossProjection
 from headwise.blocks.attention.score_mods import Causal, Window
-from headwise.blocks.embed import Embedding
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.part import BuildContext, Part
+from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.alibi import Alibi
 from headwise.blocks.positions.base import NoPositions
 from headwise.blocks.positions.relative import ShawRelative, T5Bias
 from headwise.blocks.positions.rotary import Rotary
 from headwise.blocks.residual import PostNorm
-from headwise.blocks.stack import Decoder, Stack
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stack import Decoder, Embedding, Stack
+from headwise.blocks.stream import Context, Part, Stream
 from headwise.errors import UserError
 from headwise.testing import check_part
 

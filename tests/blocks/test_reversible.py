@@ -14,13 +14,12 @@ from headwise.blocks.attention.multihead import Attention, CrossProjection
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.lsh import LSHAttention
 from headwise.blocks.norm import LayerNorm
-from headwise.blocks.part import Part
 from headwise.blocks.positions.relative import T5Bias
 from headwise.blocks.record import collect, record
 from headwise.blocks.residual import PreNorm, ResidualAdd
 from headwise.blocks.reversible import Branch, Journey, Reversible, step
 from headwise.blocks.stack import Stack
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stream import Context, Part, Stream
 
 WIDTH = 8
 close = torch.testing.assert_close

@@ -16,8 +16,6 @@ from headwise.blocks.attention.multihead import (
 from headwise.blocks.attention.score_mods import Causal, Padding, Window
 from headwise.blocks.attention.scores import Cosine, General
 from headwise.blocks.cache import DecodingCache
-from headwise.blocks.dropout import Dropout
-from headwise.blocks.embed import Embedding, TokenTypes
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.latents import UnevenAttention, UnevenSelfProjection
 from headwise.blocks.mixers.linear import LinearAttention
@@ -28,10 +26,19 @@ from headwise.blocks.positions.alibi import Alibi
 from headwise.blocks.positions.base import NoPositions
 from headwise.blocks.positions.rotary import Rotary
 from headwise.blocks.record import record
-from headwise.blocks.residual import DropPath, LayerScaleAdd, NoResidual, PostNorm, PreNorm, ResidualAdd, ResPostNorm
-from headwise.blocks.stack import Stack
-from headwise.blocks.step import EmbeddingStep, FunctionStep, LayerStep, PositionStep, inline, run_module
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.residual import (
+    Dropout,
+    DropPath,
+    LayerScaleAdd,
+    NoResidual,
+    PostNorm,
+    PreNorm,
+    ResidualAdd,
+    ResPostNorm,
+)
+from headwise.blocks.stack import Embedding, Stack, TokenTypes
+from headwise.blocks.step import EmbeddingStep, FunctionStep, PositionStep, inline
+from headwise.blocks.stream import Context, LayerStep, Stream, run_module
 from headwise.errors import UserError
 from headwise.models.transformer import TransformerConfig
 

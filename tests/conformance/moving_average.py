@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.blocks.tables import PARTS
 
 

@@ -13,7 +13,7 @@ from test_mixers import ROWS, build, decodes
 
 import headwise
 from headwise import UserError
-from headwise.blocks.part import Part
+from headwise.blocks.stream import Part
 from headwise.testing import perturb_parameters
 from headwise.testing.generative import IgnoreSource, check_join, check_ragged_prompts
 

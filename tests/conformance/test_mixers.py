@@ -10,7 +10,7 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.blocks.part import Part, Properties
+from headwise.blocks.stream import Part, Properties
 from headwise.blocks.tables import PARTS
 from headwise.testing import check_model, check_part, perturb_parameters, text_classifier
 from headwise.testing.generative import IgnoreSource, check_round_trip

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import headwise
 from headwise import UserError
-from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.blocks.tables import PARTS
 from headwise.catalog import MODELS
 from headwise.config.base import Config

@@ -8,9 +8,9 @@ import torch
 
 import headwise
 from headwise.blocks.cache import DecodingCache
-from headwise.blocks.part import Part, Properties
 from headwise.blocks.record import record
 from headwise.blocks.residual import PreNorm
+from headwise.blocks.stream import Part, Properties
 from headwise.catalog import CATALOG
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode, decode_batches, threads

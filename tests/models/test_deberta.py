@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import plain
+from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout
 from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context, Stream
 

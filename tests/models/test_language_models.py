@@ -13,8 +13,7 @@ from torch import nn
 import headwise
 from headwise import UserError
 from headwise.blocks.attention.multihead import GroupedQueryProjection
-from headwise.blocks.embed import TokenTypes
-from headwise.blocks.stack import count_parameters
+from headwise.blocks.stack import TokenTypes, count_parameters
 from headwise.testing import assert_causal_in_embeddings
 
 COUNTS = {

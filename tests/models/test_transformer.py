@@ -11,7 +11,7 @@ from torch import nn
 
 import headwise
 from headwise import UserError
-from headwise.blocks.dropout import Dropout
+from headwise.blocks.residual import Dropout
 from headwise.blocks.stack import count_parameters
 from headwise.blocks.tables import POSITIONS
 from headwise.models.encoder_decoder import EncoderDecoder

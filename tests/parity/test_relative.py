@@ -12,10 +12,9 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import plain
 from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.attention.score_mods import Causal
+from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Causal
 from headwise.blocks.positions.alibi import Alibi
 from headwise.blocks.positions.relative import ShawRelative, T5Bias, bucket_distances
 from headwise.blocks.positions.rotary import Rotary

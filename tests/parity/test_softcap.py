@@ -8,9 +8,8 @@ import torch
 from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
 
 import headwise
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import get_kernel
-from headwise.blocks.attention.score_mods import Causal, SoftCap
+from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Causal, SoftCap
 from headwise.testing import assert_causal_in_embeddings, assert_parity
 
 CAP, SCALE = 1.5, 0.7

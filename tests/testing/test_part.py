@@ -9,8 +9,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from headwise.blocks.part import Part, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.testing import check_part
 from headwise.testing.part import CHECKS
 

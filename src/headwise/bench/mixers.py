@@ -15,10 +15,16 @@ from torch import Tensor, nn
 
 from headwise.bench import memory
 from headwise.bench.jobs import MixerJob
-from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import plain
-from headwise.blocks.attention.score_mods import ALWAYS, Causal
-from headwise.blocks.attention.scores import Dot, Scaled
+from headwise.blocks.attention.score_mods import (
+    ALWAYS,
+    ApproximateMap,
+    AttentionInputs,
+    AttentionLayout,
+    Causal,
+    Dot,
+    Scaled,
+)
 from headwise.blocks.mixers.favor import PerformerConfig
 from headwise.blocks.mixers.lowrank import LowRankConfig
 from headwise.blocks.mixers.lsh import LshConfig

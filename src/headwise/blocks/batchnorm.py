@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.activations import ActivationFunction, identity
+from headwise.blocks.feedforward import ActivationFunction, identity
 
 Norm = Callable[[int], nn.Module]
 Model = TypeVar("Model", bound=nn.Module)

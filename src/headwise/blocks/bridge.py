@@ -10,10 +10,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.embed import Embedding
 from headwise.blocks.mixers.recurrent import turned
 from headwise.blocks.record import Collector
-from headwise.blocks.stack import Encoder, Stack
+from headwise.blocks.stack import Embedding, Encoder, Stack
 from headwise.blocks.stream import Context, Stream
 
 Finals = Mapping[str, list[Tensor]]  # the final states of all layers, by the name under which parts report them

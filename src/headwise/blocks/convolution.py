@@ -18,8 +18,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.activations import relu
 from headwise.blocks.batchnorm import ConvNorm, Norm
+from headwise.blocks.feedforward import relu
 from headwise.blocks.images import count_class_tokens, cut
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream

@@ -21,9 +21,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import ScoreMod
 from headwise.blocks.attention.multihead import QKV, AttentionConfig, CrossProjection, SelfProjection
-from headwise.blocks.attention.scores import Score
+from headwise.blocks.attention.score_mods import Score, ScoreMod
 from headwise.blocks.images import count_class_tokens
 from headwise.blocks.latents import by_head
 from headwise.blocks.part import BuildContext, PartConfig

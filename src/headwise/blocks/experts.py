@@ -31,10 +31,10 @@ import torch.nn.functional as F
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from headwise.blocks.activations import GATED, PLAIN, Activation
-from headwise.blocks.dropout import make_dropout
-from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
-from headwise.blocks.stream import Context, LayerPath, Stream
+from headwise.blocks.feedforward import GATED, PLAIN, Activation
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.residual import make_dropout
+from headwise.blocks.stream import Context, LayerPath, Part, Properties, Stream
 
 SCALE = 0.1  # of the first weights' variance, against the usual 1 / inputs: Fedus et al., section 2.4
 ROUND = 16  # of rows: a later claim seldom changes the shape of a product, and with it an earlier one's last bit

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
+from headwise.blocks.attention.score_mods import AttentionLayout, ScoreMod
 from headwise.blocks.images import count_class_tokens
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headwise.blocks.activations import GATED, PLAIN
+from headwise.blocks.feedforward import GATED, PLAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.dropout import make_dropout
+from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.record import kind_of
 from headwise.blocks.stream import RECORDER, ForwardingRecorder, LayerPath, Recorder
 from headwise.errors import UserError

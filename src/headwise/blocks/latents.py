@@ -17,15 +17,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import ScoreMod
 from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
-from headwise.blocks.attention.score_mods import Causal
-from headwise.blocks.attention.scores import Score
-from headwise.blocks.embed import Embedding
+from headwise.blocks.attention.score_mods import Causal, Score, ScoreMod
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.part import BuildContext
-from headwise.blocks.stack import Encoder, Stack, real
+from headwise.blocks.stack import Embedding, Encoder, Stack, real
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs
+from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, LayerPath, Recorder, Stream
 

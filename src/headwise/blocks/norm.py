@@ -5,45 +5,28 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from headwise.blocks.step import Function, FunctionStep
 from headwise.config.base import Config
 
 
-class LayerNorm(nn.Module, FunctionStep):
+class LayerNorm(nn.LayerNorm, FunctionStep):
     """Layer normalisation: (x - mean) / sqrt(variance + eps) * weight + bias, over the width (Ba et al. 2016)."""
 
-    def __init__(self, width: int, eps: float = 1e-5):
-        super().__init__()
-        self.shape = (width,)
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
-
     def stepper(self) -> Function:
-        shape, weight, bias, eps = self.shape, self.weight, self.bias, self.eps
+        shape, weight, bias, eps = self.normalized_shape, self.weight, self.bias, self.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
-class RMSNorm(nn.Module, FunctionStep):
+class RMSNorm(nn.RMSNorm, FunctionStep):
     """RMSNorm: x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019)."""
 
     def __init__(self, width: int, eps: float = 1e-6):
-        super().__init__()
-        self.shape = (width,)
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.shape, self.weight, self.eps)
+        super().__init__(width, eps)
 
     def stepper(self) -> Function:
-        shape, weight, eps = self.shape, self.weight, self.eps
+        shape, weight, eps = self.normalized_shape, self.weight, self.eps
         return lambda x: torch.rms_norm(x, shape, weight, eps)
 
 

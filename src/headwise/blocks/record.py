@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs
 from headwise.blocks.attention.kernels import weights
+from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs
 from headwise.blocks.stream import (
     NO_RECORD,
     NO_SIDE,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from headwise.blocks.activations import relu
 from headwise.blocks.batchnorm import ConvNorm
+from headwise.blocks.feedforward import relu
 from headwise.blocks.images import PatchEmbedding, count_class_tokens, cut
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError

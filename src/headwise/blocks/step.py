@@ -11,17 +11,18 @@ Letters: R rows, C width.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.stream import Context, Stream
+if TYPE_CHECKING:
+    from headwise.blocks.stream import Stream
 
-Step = Callable[[Tensor, Stream], Tensor]  # (R, C), and the stream of the new tokens with their positions -> (R, C)
+Step = Callable[[Tensor, "Stream"], Tensor]  # (R, C), and the stream of the new tokens with their positions -> (R, C)
 Function = Callable[..., Tensor]
-EmbedTokens = Callable[[Tensor, int, Tensor | None], Stream]
+EmbedTokens = Callable[[Tensor, int, Tensor | None], "Stream"]
 Stepper = TypeVar("Stepper", bound=Callable[..., Any])
 
 
@@ -65,15 +66,6 @@ def is_changed(cls: type, owner: Any) -> bool:
 DECLARATIONS = {"stepper", "properties", "extra_repr"}  # of which no output depends
 
 
-class LayerStep(StepForm):
-    """A part, a layer or a stack: `module(stream, ctx)`, and `stepper(ctx)` for its path in the cache."""
-
-    @calls("forward")
-    def stepper(self, ctx: Context) -> Step:
-        assert isinstance(self, nn.Module)
-        return run_module(self, ctx)
-
-
 class FunctionStep(StepForm):
     """A function of tensors, such as a norm: `stepper()` is the same without the module call."""
 
@@ -112,21 +104,6 @@ class EmbeddingStep(StepForm):
             return self(ids, start=length) if gaps is None else self(ids, pos=length - gaps)
 
         return step
-
-
-def make_step(module: nn.Module, ctx: Context) -> Step:
-    """The step form of a part, layer or stack at the path of `ctx`."""
-    return module.stepper(ctx) if isinstance(module, LayerStep) else run_module(module, ctx)
-
-
-def run_module(module: nn.Module, ctx: Context) -> Step:
-    """The step form of any part or layer: the module on a stream of length 1."""
-
-    def step(x: Tensor, at: Stream) -> Tensor:
-        out = module(at.with_x(x.unsqueeze(1)), ctx)  # (R, C) -> (R, 1, C)
-        return (out.x if isinstance(out, Stream) else out).squeeze(1)
-
-    return step
 
 
 def inline(module: nn.Module) -> Function:

@@ -1,4 +1,5 @@
-"""The data that flows through a stack (`Stream`) and the state of one forward call (`Context`).
+"""The contract of parts: `part(stream, ctx)`, with the data that flows through a stack (`Stream`), the state of one
+forward call (`Context`), and what a part declares (`Properties`).
 
 Letters: B rows of a batch, T length, C width, H heads, D head_width.
 
@@ -8,13 +9,16 @@ on a module, so a module may stand in a stack twice, be called from two threads,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from headwise.blocks.step import Step, StepForm, calls
 
 LayerPath = tuple[int | str, ...]
 Made = TypeVar("Made")
@@ -163,3 +167,77 @@ class Context:
         """The same call one level deeper. Cache entries belong to paths, not to modules, so a module may be shared.
         `outputs_needed` is given anew at each level: only the last layer's outputs are those of the whole."""
         return Context(self.memory, self.cache, self.side, self.record, (*self.path, step), self.shared, asked)
+
+
+class LayerStep(StepForm):
+    """A part, a layer or a stack: `module(stream, ctx)`, and `stepper(ctx)` for its path in the cache."""
+
+    @calls("forward")
+    def stepper(self, ctx: Context) -> Step:
+        assert isinstance(self, nn.Module)
+        return run_module(self, ctx)
+
+
+def make_step(module: nn.Module, ctx: Context) -> Step:
+    """The step form of a part, layer or stack at the path of `ctx`."""
+    return module.stepper(ctx) if isinstance(module, LayerStep) else run_module(module, ctx)
+
+
+def run_module(module: nn.Module, ctx: Context) -> Step:
+    """The step form of any part or layer: the module on a stream of length 1."""
+
+    def step(x: Tensor, at: Stream) -> Tensor:
+        out = module(at.with_x(x.unsqueeze(1)), ctx)  # (R, C) -> (R, 1, C)
+        return (out.x if isinstance(out, Stream) else out).squeeze(1)
+
+    return step
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What a part promises. `headwise.testing.check_part` checks each claim, and that each denial is true.
+
+    causal             an output never depends on later inputs
+    steppable          fed one by one through a cache it gives the same outputs as fed at once
+    length_free        takes any length
+    batch_independent  a row's outputs do not depend on the other rows
+    padding            padding on the right changes no real output
+    packing            documents packed into one row (`Stream.segment`) do not depend on one another
+    exact              the same inputs give the same outputs in evaluation mode
+    joins              rows of different lengths may share a decoding state: what grows along the tokens is stored with
+                       `cache.extend` and masked by `cache.extend_keep`, the rest has a fixed size for each row
+    ragged             joins, and a row with padding on the right leaves the state that it leaves without it
+    unbounded          its state has a fixed size and forgets: it reads on where a text outgrows those of training
+    """
+
+    causal: bool = False
+    steppable: bool = False
+    length_free: bool = True
+    batch_independent: bool = True
+    padding: bool = True
+    packing: bool = False
+    exact: bool = True
+    joins: bool = False
+    ragged: bool = False
+    unbounded: bool = False
+
+
+class Part(nn.Module, LayerStep, ABC):
+    """`part(stream, ctx) -> x` of the same length; outputs after the first `ctx.outputs_needed` may be left out. Used
+    alone it takes a plain tensor, too."""
+
+    by_token: ClassVar[bool] = False  # whether a token's output depends on that token alone
+
+    @property
+    def properties(self) -> Properties:
+        return Properties()
+
+    def forward(self, stream: Stream | Tensor, ctx: Context | None = None) -> Tensor:
+        if isinstance(stream, Tensor):
+            stream = Stream.of(stream)
+        ctx = ctx if ctx is not None else Context()
+        return ctx.record.edit_output(ctx.path, self.transform(stream, ctx))
+
+    @abstractmethod
+    def transform(self, stream: Stream, ctx: Context) -> Tensor:
+        """The part's own work: (B, T, C) -> (B, T, C)."""

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from headwise.config.base import Table, slot
 
 if TYPE_CHECKING:
+    from headwise.blocks.attention.score_mods import ScoreModConfig
     from headwise.blocks.attention.scores import ScoreConfig
     from headwise.blocks.norm import NormConfig
     from headwise.blocks.part import PartConfig
-    from headwise.blocks.positions.base import PositionConfig, ScoreModConfig
+    from headwise.blocks.positions.base import PositionConfig
     from headwise.blocks.residual import WiringConfig
 
 _ATTENTION, _MIXERS, _POSITIONS = "headwise.blocks.attention", "headwise.blocks.mixers", "headwise.blocks.positions"

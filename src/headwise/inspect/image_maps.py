@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.grid import WindowPartition
 from headwise.blocks.mixers.window_attention import WindowAttention
-from headwise.blocks.part import Part
 from headwise.blocks.record import OUTPUTS, record
-from headwise.blocks.stream import Context, LayerPath, Stream
+from headwise.blocks.stream import Context, LayerPath, Part, Stream
 from headwise.errors import UserError
 
 Grid = tuple[int, int]

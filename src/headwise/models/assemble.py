@@ -9,12 +9,11 @@ from typing import Any
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.dropout import make_dropout
-from headwise.blocks.embed import Embedding, TokenTypes
 from headwise.blocks.heads import MLMTransform, Pooler, VocabularyHead
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.pool import Pool
-from headwise.blocks.stack import Decoder, Encoder, Stack
+from headwise.blocks.residual import make_dropout
+from headwise.blocks.stack import Decoder, Embedding, Encoder, Stack, TokenTypes
 from headwise.errors import UserError
 from headwise.models.config import PoolKind, Tie
 from headwise.models.encoder_decoder import EncoderDecoder

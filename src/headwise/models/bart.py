@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.blocks.activations import Activation
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition

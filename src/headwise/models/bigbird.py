@@ -15,12 +15,11 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.activations import Activation
-from headwise.blocks.embed import Embedding
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.mixers.sparse import BigBirdMixerConfig, WithExtra
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
-from headwise.blocks.stack import Encoder
+from headwise.blocks.stack import Embedding, Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.models.assemble import TextFields, assemble, text_parts
 from headwise.models.config import ModelConfig, PoolKind

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.talking_heads import TalkingConfig
 from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens, in_a_row
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
 from headwise.blocks.norm import LayerNormConfig

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.activations import relu
 from headwise.blocks.batchnorm import ConvNorm
 from headwise.blocks.convolution import ConvPatches, basic, residual_stages
+from headwise.blocks.feedforward import relu
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.part import BuildContext
 from headwise.blocks.pool import Pool

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.mask_decoder import MaskDecoder
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositions

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.activations import Activation
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.cache import DecodingCache, join_streams, select_rows
-from headwise.blocks.part import Part
 from headwise.blocks.stack import Decoder
-from headwise.blocks.stream import NO_RECORD, RECORDER, Context, Stream
+from headwise.blocks.stream import NO_RECORD, RECORDER, Context, Part, Stream
 from headwise.errors import UserError
 
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.score_mods import WindowConfig
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Encoder

@@ -13,9 +13,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from torch import nn
 
-from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
-from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.feedforward import Activation, MlpConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.absolute import SinusoidalPositionsConfig

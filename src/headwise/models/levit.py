@@ -16,9 +16,9 @@ from pydantic import Field, model_validator
 from torch import nn
 from torch.nn.functional import hardswish
 
-from headwise.blocks.activations import identity
 from headwise.blocks.batchnorm import ConvNorm, NormLinear
 from headwise.blocks.convolution import ConvPatches
+from headwise.blocks.feedforward import identity
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.mixers.levit_attention import (
     BatchNormCrossProjection,

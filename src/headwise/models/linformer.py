@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.blocks.activations import Activation
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.mixers.lowrank import LowRankConfig
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig

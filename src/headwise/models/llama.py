@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.blocks.activations import Activation
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.norm import RMSNormConfig
 from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.blocks.residual import PreNormConfig

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.activations import Activation
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.mixers.token_mixing import TokensConfig
 from headwise.blocks.norm import LayerNormConfig

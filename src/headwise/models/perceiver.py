@@ -20,8 +20,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.activations import Activation
-from headwise.blocks.embed import Embedding
+from headwise.blocks.feedforward import Activation
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.images import ImageEncoder
 from headwise.blocks.latent_images import LatentImages, PixelStem, Question
@@ -31,7 +30,7 @@ from headwise.blocks.pool import Pool
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.positions.fourier import FourierPositionsConfig
 from headwise.blocks.residual import LayerScaleAdd, PreNormConfig, ResidualAdd
-from headwise.blocks.stack import Stack
+from headwise.blocks.stack import Embedding, Stack
 from headwise.blocks.tables import AnyPart, AnyPosition, AnyWiring
 from headwise.errors import UserError
 from headwise.models.assemble import ModelParts, TextFields, assemble, build_embedding

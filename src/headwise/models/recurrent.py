@@ -11,12 +11,11 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.embed import Embedding
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.base import NoPositions
 from headwise.blocks.residual import NoResidualConfig, ResidualAdd
-from headwise.blocks.stack import Encoder, Stack
+from headwise.blocks.stack import Embedding, Encoder, Stack
 from headwise.blocks.tables import PARTS, AnyNorm, AnyWiring
 from headwise.errors import UserError
 from headwise.models.assemble import ModelParts, assemble

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.activations import relu
 from headwise.blocks.batchnorm import ConvNorm, FrozenNorm
 from headwise.blocks.convolution import ConvPatches, basic, bottleneck, residual_stages
+from headwise.blocks.feedforward import relu
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.pool import Pool
 from headwise.blocks.stack import Stack

@@ -19,7 +19,6 @@ from torch import nn
 
 from headwise.blocks.attention.scores import AdditiveConfig, GeneralConfig
 from headwise.blocks.bridge import FromFirstWord, FromSummary, RecurrentEncoder, SameStates
-from headwise.blocks.embed import Embedding
 from headwise.blocks.mixers.recurrent import Recurrence, Recurrent, RecurrentConfig
 from headwise.blocks.mixers.rnn_attention import (
     BahdanauDecoder,
@@ -32,7 +31,7 @@ from headwise.blocks.mixers.rnn_attention import (
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.base import NoPositions
 from headwise.blocks.residual import NoResidual, ResidualAdd
-from headwise.blocks.stack import Stack
+from headwise.blocks.stack import Embedding, Stack
 from headwise.blocks.tables import PARTS, AnyScore, AnyScoreMod
 from headwise.models.assemble import ModelParts, assemble
 from headwise.models.config import ModelConfig, Tie

@@ -16,9 +16,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from torch import nn
 
-from headwise.blocks.activations import Activation
 from headwise.blocks.attention.scores import BoundedCosineConfig
-from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.feedforward import Activation, MlpConfig
 from headwise.blocks.grid import PatchMerging
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding
 from headwise.blocks.mixers.window_attention import WindowsConfig

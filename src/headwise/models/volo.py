@@ -15,10 +15,9 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.activations import Activation
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.class_attention import PatchVotes, in_a_row
-from headwise.blocks.feedforward import MlpConfig
+from headwise.blocks.feedforward import Activation, MlpConfig
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.mixers.outlook import OutlookConfig
 from headwise.blocks.norm import LayerNormConfig

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from headwise.blocks.intervene import intervene, survey
-from headwise.blocks.part import Part
 from headwise.blocks.record import collect
-from headwise.blocks.stream import LayerPath
+from headwise.blocks.stream import LayerPath, Part
 from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs
+from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs
 from headwise.blocks.record import kind_of
 from headwise.blocks.stream import RECORDER, LayerPath, Recorder
 from headwise.errors import UserError

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
+from headwise.blocks.attention.score_mods import AttentionLayout, ScoreMod
 from headwise.blocks.positions.absolute import LearnedPositions, SinusoidalPositions, build_sinusoids
 from headwise.blocks.positions.alibi import Alibi
 from headwise.blocks.positions.relative import T5Bias

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
-from headwise.blocks.part import Part
 from headwise.blocks.segment_memory import SegmentMemory
+from headwise.blocks.stream import Part
 from headwise.data.blocks import Blocks, TextBatch
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise

@@ -28,8 +28,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.activations import PLAIN
 from headwise.blocks.evaluation import get_device, inference_mode
+from headwise.blocks.feedforward import PLAIN
 from headwise.blocks.heads import Loss
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context

@@ -14,7 +14,7 @@ from typing import cast
 
 from torch import nn
 
-from headwise.blocks.part import Part, Properties
+from headwise.blocks.stream import Part, Properties
 from headwise.errors import UserError
 from headwise.models.generative import GenerativeModel
 from headwise.models.image_classifier import ImageClassifier

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from headwise.blocks.cache import DecodingCache
-from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
-from headwise.blocks.stream import NO_CACHE, Cache, Context, Stream
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.stream import NO_CACHE, Cache, Context, Part, Properties, Stream
 from headwise.errors import UserError
 from headwise.testing.assertions import assert_causal, assert_independent, assert_parity, perturb_parameters
 

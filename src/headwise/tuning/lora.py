@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.dropout import make_dropout
+from headwise.blocks.residual import make_dropout
 from headwise.tuning.config import LoraConfig
 from headwise.tuning.names import match_names
 

@@ -14,17 +14,17 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from headwise.blocks.attention.inputs import ScoreMod
 from headwise.blocks.attention.multihead import (
     Attention,
     GroupedQueryProjection,
     SegmentRecurrenceProjection,
     SelfProjection,
 )
-from headwise.blocks.attention.score_mods import Causal
+from headwise.blocks.attention.score_mods import Causal, ScoreMod
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
-from headwise.blocks.part import BuildContext, Part, PartConfig
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.stream import Part
 from headwise.blocks.tables import AnyPart
 from headwise.config.base import Config, validate
 from headwise.decode.ensemble import Ensemble

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from headwise import build
 from headwise.blocks.attention.hard import HardAttention, LocalAttention, others, reinforce_loss
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import chunked, plain, weights
 from headwise.blocks.attention.multihead import Attention, CrossProjection
-from headwise.blocks.attention.score_mods import Padding
+from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Padding
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.part import BuildContext
 from headwise.blocks.record import Collector, collect, record

@@ -12,10 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import KERNELS, chunked, get_kernel, plain, sdpa, weights
 from headwise.blocks.attention.multihead import Attention
-from headwise.blocks.attention.score_mods import Causal, Padding, Segments, SoftCap, Window
+from headwise.blocks.attention.score_mods import (
+    AttentionInputs,
+    AttentionLayout,
+    Causal,
+    Padding,
+    ScoreMod,
+    Segments,
+    SoftCap,
+    Window,
+)
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.positions.alibi import Alibi
 from headwise.blocks.positions.relative import ShawRelative, T5Bias

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import plain, weights
 from headwise.blocks.attention.multihead import Attention, CrossProjection
-from headwise.blocks.attention.score_mods import Causal, Window
+from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Causal, ScoreMod, Window
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.positions.absolute import SinusoidalPositions
 from headwise.blocks.positions.alibi import Alibi

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
-from headwise.blocks.attention.score_mods import Causal, Padding, Segments, Window
+from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Causal, Padding, Segments, Window
 from headwise.blocks.positions.alibi import Alibi, alibi_slopes
 from headwise.blocks.positions.relative import T5Bias, bucket_distances
 from headwise.blocks.positions.rotary import Rotary

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from headwise import build
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import chunked, plain, sdpa
 from headwise.blocks.attention.multihead import Attention, AttentionConfig, CrossProjection
-from headwise.blocks.attention.score_mods import Causal, Padding
-from headwise.blocks.attention.scores import Additive, BoundedCosine, Cosine, Dot, General, Location, Score
+from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Causal, Dot, Padding, Score
+from headwise.blocks.attention.scores import Additive, BoundedCosine, Cosine, General, Location
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.stream import Context, Stream
 from headwise.blocks.tables import SCORES

@@ -12,8 +12,7 @@ from torch import Tensor
 import headwise
 from headwise import UserError
 from headwise.blocks.attention.multihead import Attention, AttentionConfig
-from headwise.blocks.attention.score_mods import Causal
-from headwise.blocks.attention.scores import Scaled, Score
+from headwise.blocks.attention.score_mods import Causal, Scaled, Score
 from headwise.blocks.attention.synthesizer import Dense, Factorised, FactorisedDense, Gated, Mixture, Random
 from headwise.blocks.tables import SCORES
 from headwise.config.base import validate

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headwise
-from headwise.blocks.attention.inputs import AttentionLayout
+from headwise.blocks.attention.score_mods import AttentionLayout
 from headwise.blocks.convolution import streamed
 from headwise.blocks.mixers.levit_attention import (
     BatchNormCrossProjection,

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import headwise
 from headwise import UserError
-from headwise.blocks.attention.inputs import AttentionLayout
+from headwise.blocks.attention.score_mods import AttentionLayout
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.mixers import lsh_chunks
 from headwise.blocks.mixers.lsh import LSHAttention, LshConfig

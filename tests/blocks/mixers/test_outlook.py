@@ -8,7 +8,7 @@ from torch import Tensor
 
 import headwise
 from headwise import UserError
-from headwise.blocks.attention.inputs import ApproximateMap
+from headwise.blocks.attention.score_mods import ApproximateMap
 from headwise.blocks.mixers.outlook import OutlookAttention
 from headwise.blocks.stream import Context, Recorder, Stream
 

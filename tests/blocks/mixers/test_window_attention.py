@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import headwise
 from headwise import UserError
-from headwise.blocks.attention.inputs import AttentionLayout
+from headwise.blocks.attention.score_mods import AttentionLayout
 from headwise.blocks.attention.scores import BoundedCosine
 from headwise.blocks.grid import NetworkPositionBias, PatchMerging, TablePositionBias, WindowPartition
 from headwise.blocks.mixers.window_attention import WindowAttention

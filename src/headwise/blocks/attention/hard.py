@@ -13,11 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import AttentionInputs, ScoreMod
-from headwise.blocks.attention.score_mods import Window
+from headwise.blocks.attention.score_mods import AttentionInputs, ScoreMod, ScoreModConfig, Window
 from headwise.blocks.attention.scores import matrices
 from headwise.blocks.part import BuildContext
-from headwise.blocks.positions.base import ScoreModConfig
 
 
 class HardAttention(ScoreMod):

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionInputs
-from headwise.blocks.attention.score_mods import Causal
+from headwise.blocks.attention.score_mods import AttentionInputs, Causal
 from headwise.errors import UserError, nearest
 
 Kernel = Callable[[AttentionInputs], Tensor]

@@ -14,13 +14,21 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import auto, get_kernel
-from headwise.blocks.attention.score_mods import ALWAYS, Causal
-from headwise.blocks.attention.scores import BOTH, Scaled, ScaledConfig, Score
-from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
+from headwise.blocks.attention.score_mods import (
+    ALWAYS,
+    BOTH,
+    AttentionInputs,
+    AttentionLayout,
+    Causal,
+    Scaled,
+    Score,
+    ScoreMod,
+)
+from headwise.blocks.attention.scores import ScaledConfig
+from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.step import Step, StepForm, calls, inline
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.blocks.tables import AnyScore, AnyScoreMod
 from headwise.errors import UserError
 

@@ -16,63 +16,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from headwise.blocks.attention.score_mods import Dot, Scaled, Score
 from headwise.config.base import Config
 from headwise.errors import UserError
-
-BOTH = frozenset(("queries", "keys"))
-
-
-class Score(nn.Module):
-    """How well a query and a key fit together.
-
-    `project_query` and `project_key` are made once of each query and each key; only `match` sees both. A score that
-    leaves `match` the dot product costs N + M calls instead of N * M, and fused kernels take it.
-    """
-
-    scale: float = 1.0  # apart from `project_query`, because fused kernels scale for free
-    length_free: bool = True
-    needs_all_queries: bool = False  # whether queries are known by their number, so that none may be left out
-    by_head: ClassVar[bool] = False  # whether each head projects keys in a way of its own
-    reads: frozenset[str] = BOTH  # what nobody reads is not projected
-
-    @property
-    def fused(self) -> bool:
-        """Whether it is a dot product of what `project_query` and `project_key` make."""
-        return type(self).match is Score.match
-
-    def project_query(self, q: Tensor) -> Tensor:
-        """(B, H, Tq, D) -> what meets the keys."""
-        return q
-
-    def project_key(self, k: Tensor) -> Tensor:
-        """(B, H, Tk, D) -> what is kept of the keys, once per source."""
-        return k
-
-    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
-        """Asked queries and projected keys -> scores (B, H, Tq, Tk)."""
-        return asked @ keys.transpose(-2, -1)
-
-    def match_keys(self, q: Tensor, keys: Tensor) -> Tensor:
-        """Queries (B, H, Tq, D) and projected keys -> scores (B, H, Tq, Tk)."""
-        return self.match(self.project_query(q) * self.scale, keys)
-
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        return self.match_keys(q, self.project_key(k))
-
-
-class Dot(Score):
-    """q k"""
-
-
-DOT = Dot()
-
-
-class Scaled(Score):
-    """The score of scaled dot-product attention (Vaswani et al. 2017): q k / sqrt(D)"""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.scale = width**-0.5
 
 
 class General(Score):

@@ -32,7 +32,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.scores import Location, ScaledConfig, Score, ScoreConfig, places
+from headwise.blocks.attention.score_mods import Score
+from headwise.blocks.attention.scores import Location, ScaledConfig, ScoreConfig, places
 from headwise.blocks.tables import AnyScore
 from headwise.errors import UserError
 

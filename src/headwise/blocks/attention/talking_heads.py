@@ -10,9 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionInputs, ScoreMod
+from headwise.blocks.attention.score_mods import AttentionInputs, ScoreMod, ScoreModConfig
 from headwise.blocks.part import BuildContext
-from headwise.blocks.positions.base import ScoreModConfig
 
 
 class TalkingHeads(ScoreMod):

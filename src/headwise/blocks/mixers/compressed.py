@@ -20,8 +20,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
-from headwise.blocks.part import BuildContext, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.part import BuildContext
+from headwise.blocks.stream import Context, Properties, Stream
 
 
 class CompressedAttention(QKVMixer):

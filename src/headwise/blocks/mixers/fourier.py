@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks import pool
-from headwise.blocks.attention.inputs import ApproximateMap
-from headwise.blocks.part import BuildContext, Part, PartConfig
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.attention.score_mods import ApproximateMap
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.stream import Context, Part, Stream
 
 Groups = list[tuple[Tensor, int]]  # rows of one length, and that length
 

@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import plain
-from headwise.blocks.attention.scores import Score
+from headwise.blocks.attention.score_mods import AttentionLayout, Score, ScoreMod
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.images import count_class_tokens

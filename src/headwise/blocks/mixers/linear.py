@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
-from headwise.blocks.part import BuildContext, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.part import BuildContext
+from headwise.blocks.stream import Context, Properties, Stream
 from headwise.errors import UserError
 
 Factors = tuple[tuple[Tensor, Tensor], ...]  # pairs to be multiplied

@@ -21,8 +21,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
-from headwise.blocks.part import BuildContext, Properties
-from headwise.blocks.stream import NO_RECORD, Context, Stream
+from headwise.blocks.part import BuildContext
+from headwise.blocks.stream import NO_RECORD, Context, Properties, Stream
 from headwise.errors import UserError
 
 

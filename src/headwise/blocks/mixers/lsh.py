@@ -23,15 +23,14 @@ import torch.nn.functional as F
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.multihead import SelfProjection
-from headwise.blocks.attention.score_mods import ALWAYS
+from headwise.blocks.attention.score_mods import ALWAYS, ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.heads import product_dtype
 from headwise.blocks.mixers.lsh_kernel import NOWHERE, ChunkedAttention, Mix, weights
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
-from headwise.blocks.part import BuildContext, Properties
+from headwise.blocks.part import BuildContext
 from headwise.blocks.reversible import NOTES
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stream import Context, Properties, Stream
 
 UNFACTORED, MOST = 7, 14  # powers of two: above the first, a bucket is a pair of corners
 CORNERS = [(2**p, 1) if p <= UNFACTORED else (2 ** (p // 2), 2 ** (p - p // 2)) for p in range(MOST + 1)]

@@ -25,13 +25,13 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.multihead import QKV, Attention, QKVProjection
-from headwise.blocks.attention.scores import Dot, Score, head_by_head, matrices
+from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Dot, Score, ScoreMod
+from headwise.blocks.attention.scores import head_by_head, matrices
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.part import BuildContext, PartConfig, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.stream import Context, Properties, Stream
 from headwise.errors import UserError, nearest
 
 

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import ApproximateMap
+from headwise.blocks.attention.score_mods import ApproximateMap
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.part import BuildContext, Part, PartConfig
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.stream import Context, Part, Stream
 from headwise.errors import UserError
 
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
+from headwise.blocks.attention.score_mods import AttentionLayout, ScoreMod
 from headwise.blocks.stream import LayerPath
 
 

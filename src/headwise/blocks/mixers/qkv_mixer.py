@@ -15,11 +15,17 @@ from typing import Any
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.multihead import SelfProjection
-from headwise.blocks.attention.score_mods import ALWAYS, Causal
-from headwise.blocks.part import BuildContext, Part, PartConfig
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.attention.score_mods import (
+    ALWAYS,
+    ApproximateMap,
+    AttentionInputs,
+    AttentionLayout,
+    Causal,
+    ScoreMod,
+)
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.stream import Context, Part, Stream
 from headwise.errors import UserError
 
 

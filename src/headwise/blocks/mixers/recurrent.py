@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.errors import UserError
 
 Cell = Callable[..., Tensor]  # torch's step of one token

@@ -15,16 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import auto
 from headwise.blocks.attention.multihead import fold_beams
-from headwise.blocks.attention.score_mods import ALWAYS
-from headwise.blocks.attention.scores import Score
+from headwise.blocks.attention.score_mods import ALWAYS, AttentionInputs, AttentionLayout, Score, ScoreMod
 from headwise.blocks.bridge import state_before
-from headwise.blocks.dropout import make_dropout
 from headwise.blocks.mixers.recurrent import ChoGru, Gru, Lstm, Recurrence
-from headwise.blocks.part import Part, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.residual import make_dropout
+from headwise.blocks.stream import Context, Part, Properties, Stream
 
 State = tuple[Tensor, ...]  # (R, H) each; the first is h
 Step = Callable[[int, Tensor, State], State]

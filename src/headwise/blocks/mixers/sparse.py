@@ -17,15 +17,14 @@ import torch.nn.functional as F
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
 from headwise.blocks.attention.kernels import auto, weights
-from headwise.blocks.attention.score_mods import ALWAYS
+from headwise.blocks.attention.score_mods import ALWAYS, AttentionInputs, AttentionLayout
 from headwise.blocks.mixers.block_sparse import attend, attend_blocks, gathered, placed
 from headwise.blocks.mixers.patterns import Blocks, Counted, Graph, Local, Pattern, Sliding, Strided
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
-from headwise.blocks.part import BuildContext, Properties
+from headwise.blocks.part import BuildContext
 from headwise.blocks.stack import Stack
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.stream import Context, Properties, Stream
 
 
 class BlockSparseAttention(QKVMixer):

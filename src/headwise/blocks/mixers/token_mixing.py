@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.activations import PLAIN
-from headwise.blocks.dropout import make_dropout
-from headwise.blocks.part import BuildContext, Part, PartConfig, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.feedforward import PLAIN
+from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.residual import make_dropout
+from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.errors import UserError
 
 

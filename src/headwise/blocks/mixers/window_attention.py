@@ -25,7 +25,8 @@ from headwise.blocks.attention.multihead import (
     SelfProjection,
     find_operands_read,
 )
-from headwise.blocks.attention.scores import BOTH, ScaledConfig
+from headwise.blocks.attention.score_mods import BOTH
+from headwise.blocks.attention.scores import ScaledConfig
 from headwise.blocks.grid import (
     NetworkPositionBias,
     RelativePositionBias,
@@ -34,8 +35,8 @@ from headwise.blocks.grid import (
     bare_grid,
 )
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
-from headwise.blocks.part import BuildContext, Properties
-from headwise.blocks.stream import Context, Stream
+from headwise.blocks.part import BuildContext
+from headwise.blocks.stream import Context, Properties, Stream
 from headwise.blocks.tables import AnyScore
 from headwise.errors import UserError
 

@@ -21,9 +21,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks import pool
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.attention.kernels import auto, weights
-from headwise.blocks.attention.score_mods import ALWAYS
+from headwise.blocks.attention.score_mods import ALWAYS, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.stream import Context, Stream

@@ -8,9 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import AttentionLayout, ScoreMod
+from headwise.blocks.attention.score_mods import AttentionLayout, ScoreMod, ScoreModConfig
 from headwise.blocks.part import BuildContext
-from headwise.blocks.positions.base import ScoreModConfig
 
 
 def alibi_slopes(heads: int) -> list[float]:

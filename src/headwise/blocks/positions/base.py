@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import ScoreMod
-from headwise.blocks.embed import Embedding, Positions
 from headwise.blocks.part import BuildContext, ScoreMods, no_score_mods
+from headwise.blocks.stack import Embedding, Positions
 from headwise.blocks.step import Function
 from headwise.config.base import Config
 
@@ -33,16 +31,6 @@ class PositionConfig(Config):
     def score_mods(self, site: BuildContext) -> ScoreMods:
         """What makes the score mods of each self-attention in a stack; called once for each."""
         return no_score_mods
-
-
-class ScoreModConfig(PositionConfig):
-    """A score mod: usable in one attention (`score_mods`) or, as positions, in all of a stack."""
-
-    def build(self, site: BuildContext, head_width: int) -> ScoreMod:
-        raise TypeError(f"{type(self).__name__} has no build method")
-
-    def score_mods(self, site: BuildContext) -> ScoreMods:
-        return lambda heads, head_width: (self.build(replace(site, heads=heads), head_width),)
 
 
 class NoPositions(Positions):

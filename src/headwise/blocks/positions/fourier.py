@@ -9,8 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.embed import Positions
 from headwise.blocks.positions.base import PositionConfig
+from headwise.blocks.stack import Positions
 from headwise.errors import UserError
 
 

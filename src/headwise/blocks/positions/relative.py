@@ -16,12 +16,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.attention.scores import BOTH
-from headwise.blocks.dropout import make_dropout
+from headwise.blocks.attention.score_mods import BOTH, AttentionInputs, AttentionLayout, ScoreMod, ScoreModConfig
 from headwise.blocks.part import BuildContext, ScoreMods
 from headwise.blocks.positions.absolute import build_sinusoids
-from headwise.blocks.positions.base import PositionConfig, ScoreModConfig
+from headwise.blocks.positions.base import PositionConfig
+from headwise.blocks.residual import make_dropout
 
 
 def places(inputs: AttentionInputs, before: int, count: int) -> Tensor:

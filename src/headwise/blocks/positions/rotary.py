@@ -8,9 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from headwise.blocks.attention.inputs import ScoreMod
+from headwise.blocks.attention.score_mods import ScoreMod, ScoreModConfig
 from headwise.blocks.part import BuildContext
-from headwise.blocks.positions.base import ScoreModConfig
 from headwise.errors import UserError
 
 

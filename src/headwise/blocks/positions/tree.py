@@ -16,12 +16,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.inputs import AttentionInputs, AttentionLayout
-from headwise.blocks.embed import Embedding
+from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout
 from headwise.blocks.part import BuildContext, ScoreMods
 from headwise.blocks.positions.absolute import build_sinusoids
 from headwise.blocks.positions.base import NoPositions, PositionConfig
 from headwise.blocks.positions.relative import ShawRelative
+from headwise.blocks.stack import Embedding
 from headwise.blocks.stream import Stream
 from headwise.errors import UserError
 

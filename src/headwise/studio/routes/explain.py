@@ -111,8 +111,7 @@ def seen(length: int, padding: int, side: str, left: int, right: int, segments: 
     """What each mask lets through, (queries, keys), as the models' own terms say."""
     import torch
 
-    from headwise.blocks.attention.inputs import AttentionLayout
-    from headwise.blocks.attention.score_mods import Causal, Padding, Segments, Window
+    from headwise.blocks.attention.score_mods import AttentionLayout, Causal, Padding, Segments, Window
 
     at = torch.arange(length)
     real = (at < length - padding if side == "right" else at >= padding)[None]
