@@ -1,8 +1,8 @@
 """Transformer-XL (Dai et al. 2019), "Attentive Language Models beyond a Fixed-Length Context".
 
-A language model with segment-level recurrence: it reads a long text in segments, and each layer also attends to its
-inputs of earlier segments (`memory_length` tokens, without gradients), so positions must be relative. Train it with
-`task.order = "stream"`, so that segments follow one another from batch to batch.
+The layers of 2017 as a language model with segment-level recurrence: it reads a long text in segments, and each layer
+also attends to its inputs of earlier segments (`memory_length` tokens, without gradients), so positions must be
+relative. Train it with `task.order = "stream"`, so that segments follow one another from batch to batch.
 
 DISCREPANCY: the released word-level models have an adaptive softmax, here there is one tied embedding table. In the
 standard size the parameter count is the same (151 million, the published number), as all its embeddings have one width;
