@@ -55,7 +55,7 @@ def test_questions_on_the_command_line(run, capsys):
 def test_export_gives_a_file_that_answers_alike(run, tmp_path, capsys):
     main(["embed", str(run), "export", str(tmp_path / "vectors.txt")])
     assert capsys.readouterr().out.strip() == str(tmp_path / "vectors.txt")
-    ours, theirs = Vectors.of(run), Vectors.of(tmp_path / "vectors.txt")
+    ours, theirs = Vectors.load(run), Vectors.load(tmp_path / "vectors.txt")
     assert list(ours.words) == list(theirs.words)
     assert ours.nearest("one") == theirs.nearest("one")
 
@@ -91,7 +91,7 @@ def test_a_model_begins_with_the_vectors_of_a_run_and_a_missing_file_makes_no_ru
         )
         return headwise.load(train_experiment(experiment, folder)[0].path)
 
-    known, learnt = Vectors.of(run), learn("begun", run)
+    known, learnt = Vectors.load(run), learn("begun", run)
     words = learnt.tokenisers.target
     (place,) = words.encode("green")
     table = learnt.model.decoder.embed.table.weight.detach()

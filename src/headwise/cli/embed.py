@@ -89,7 +89,7 @@ def ask(source: Path, action: str, words: Sequence[str], count: int, json_: bool
         raise UserError(f"embed {action}: takes {what}, and there are {len(words)} words")
     from headwise.embeddings.vectors import Vectors
 
-    known = Vectors.of(source)
+    known = Vectors.load(source)
     if action == "export":
         print(known.save(words[0]))
         return

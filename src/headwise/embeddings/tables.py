@@ -1,4 +1,4 @@
-"""Where a model keeps the vectors of its words."""
+"""The embedding tables of a model."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headwise.text.base import Tokeniser
 from headwise.text.tokenisers import Tokenisers
 
 
-def tables(model: Any, tokenisers: Tokenisers) -> Iterator[tuple[Tensor, Tokeniser]]:
-    """Each table of word vectors once, with the tokeniser whose words its rows are."""
+def find_tables(model: Any, tokenisers: Tokenisers) -> Iterator[tuple[Tensor, Tokeniser]]:
+    """Each embedding table once, with the tokeniser of its rows."""
     if hasattr(model, "vectors"):
         yield model.vectors, tokenisers.target
     seen = set()
@@ -30,10 +30,10 @@ def tables(model: Any, tokenisers: Tokenisers) -> Iterator[tuple[Tensor, Tokenis
             seen.add(id(weight))
 
 
-def learnt(run: Path) -> Vectors:
-    """The word vectors of a trained run: those of its source where it has two sides."""
-    loaded = load(run)
-    table, tokeniser = next(tables(loaded.model, loaded.tokenisers), (None, None))
+def load_vectors(run: Path) -> Vectors:
+    """The word vectors of a trained run: of the source side if it has two."""
+    trained = load(run)
+    table, tokeniser = next(find_tables(trained.model, trained.tokenisers), (None, None))
     if table is None or tokeniser is None:
         raise UserError(f"{run}: this run has no word vectors; name one that was trained to embed")
     rows: np.ndarray = table.detach().cpu().numpy()

@@ -22,7 +22,7 @@ from headwise.decode.unk_replacement import replace_unknown
 from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, few_shot
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, check_finite, restore, save, unique, weights
+from headwise.runs.checkpoint import Checkpoint, check_finite, load_weights, restore, save, unique_tensors
 from headwise.tasks import task_class
 from headwise.tasks.base import Evaluation, Task, get_device
 from headwise.text.tokenisers import Tokenisers
@@ -61,7 +61,7 @@ class TrainedModel:
 
     def save(self, path: str | Path) -> Run:
         """A new run of it, with one checkpoint: to be used, exported and trained further like any other."""
-        checkpoint = Checkpoint({"step": 0}, unique(self.model))
+        checkpoint = Checkpoint({"step": 0}, unique_tensors(self.model))
         check_finite(checkpoint)  # before there is a folder
         run = Run.create(path, self.experiment.model_dump(mode="json"))
         self.tokenisers.save(run.tokenizer)
@@ -234,7 +234,7 @@ def load(
     tokenisers = Tokenisers.load(run.tokenizer)
     model = create_task(experiment, tokenisers).build(experiment.model)
     adapt(model, experiment.tuning.lora)
-    restore(model, weights(run, which), str(path))
+    restore(model, load_weights(run, which), str(path))
     if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
         merge(model)
         experiment = experiment.changed(tuning=TuningConfig())

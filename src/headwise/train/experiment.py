@@ -16,7 +16,7 @@ from headwise.embeddings import initialise
 from headwise.errors import UserError
 from headwise.inference.trained_model import create_task
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
+from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
 from headwise.tasks import task_class
 from headwise.tasks.base import Task
 from headwise.text.tokenisers import Tokenisers
@@ -45,9 +45,9 @@ def train_experiment(
             import_module("torch.utils.tensorboard")
     prepared, model = _init_model(experiment, announce)
     lessons = _load_data(experiment, prepared, model)  # whatever is wrong with them is told before there is a folder
-    first = Checkpoint({"step": 0}, unique(model))
+    first = Checkpoint({"step": 0}, unique_tensors(model))
     check_finite(first)
-    run = Run.fresh(folder, experiment.name or "run", experiment.model_dump(mode="json"))
+    run = Run.create_unique(folder, experiment.name or "run", experiment.model_dump(mode="json"))
     prepared.tokenisers.save(run.tokenizer)
     if experiment.init_from:  # whoever resumes needs the other model no more
         save(run, first)
