@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headwise.runs import Run
-from headwise.runs.checkpoint import latest
+from headwise.runs.checkpoint import load_latest
 from headwise.train.config import TrainConfig
 from headwise.train.loop import train
 from headwise.train.state import LossState
@@ -147,12 +147,12 @@ def spawn(path: Path, after: float = 0.0, **how: Any) -> bool:
 
 def remains(run: Run) -> dict[str, Any]:
     """All that must be equal, without what the clock wrote."""
-    folder = run.checkpoint(run.steps()[-1])
+    folder = run.checkpoint_path(run.steps()[-1])
     timed = ("minutes", "tokens_per_second")
     rows = [{key: row[key] for key in row if key not in timed} for row in run.metrics.rows()]
     state = {key: value for key, value in run.state.items() if key not in timed}
     tensors = {file.name: file.read_bytes() for file in sorted(folder.glob("*.safetensors"))}
-    pointers = {name: run.pointed(name) for name in ("best", "last")}
+    pointers = {name: run.read_pointer(name) for name in ("best", "last")}
     return {"tensors": tensors, "state": state, "rows": rows, "steps": run.steps(), "pointers": pointers}
 
 
@@ -179,7 +179,7 @@ def trial(kills: int, inside: int, seed: int, folder: Path) -> dict[str, Any]:
             ended = not killed
             if killed:
                 stages[stage or "random moment"] += 1
-                whole += not run.steps() or latest(run) is not None
+                whole += not run.steps() or load_latest(run) is not None
             elif stage or after:
                 plans.insert(0, (stage, save))
         equal += remains(run) == wanted

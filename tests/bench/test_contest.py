@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headwise.bench.contest import Result, chosen, contest
-from headwise.bench.jobs import SHAPES, STACKS, DecodeJob, EncodeJob, GenerateJob, GptJob, TrainJob, shape_named
+from headwise.bench.contest import Result, run_contest, select_engines
+from headwise.bench.jobs import SHAPES, STACKS, DecodeJob, EncodeJob, GenerateJob, GptJob, TrainJob, get_shape
 from headwise.cli.bench import app
 from headwise.errors import UserError
 
@@ -26,13 +26,13 @@ def test_the_command_times_every_engine_and_prints_json(capsys):
 
 def test_a_failing_engine_is_named():
     with pytest.raises(UserError, match=r"headwise: its process failed \(KeyError.*leave it out"):
-        contest([DecodeJob(engine="headwise", shape=SHAPES["tiny"])], "nothing known", repeats=1)
+        run_contest([DecodeJob(engine="headwise", shape=SHAPES["tiny"])], "nothing known", repeats=1)
 
 
 def test_a_missing_peer_is_reported(monkeypatch, tmp_path):
     (tmp_path / "x_transformers.py").write_text("raise ModuleNotFoundError('no', name='x_transformers')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    (result,) = contest([TrainJob(engine="x-transformers", shape=SHAPES["tiny"], rows=2, length=4)], "train", 1)
+    (result,) = run_contest([TrainJob(engine="x-transformers", shape=SHAPES["tiny"], rows=2, length=4)], "train", 1)
     assert result.missing.startswith("the package x_transformers is not installed") and not result.seconds
 
 
@@ -51,14 +51,14 @@ def test_agreement_counts_what_one_side_lacks():
 
 def test_mistakes_are_one_sentence():
     with pytest.raises(UserError, match="did you mean small"):
-        shape_named("smal", SHAPES)
+        get_shape("smal", SHAPES)
     with pytest.raises(UserError, match="did you mean marian"):
-        chosen(["marien"], ["headwise", "marian"], "marian")
+        select_engines(["marien"], ["headwise", "marian"], "marian")
     with pytest.raises(UserError, match="rows: input should be greater"):
         app(["decode", "--rows", "0", "--shape", "tiny"], result_action="return_value")
     with pytest.raises(UserError, match="at least once"):
-        contest([], "decode", repeats=0)
-    assert chosen(["headwise"], ["x", "headwise", "marian"], "marian") == ["headwise", "marian"]
+        run_contest([], "decode", repeats=0)
+    assert select_engines(["headwise"], ["x", "headwise", "marian"], "marian") == ["headwise", "marian"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_mistakes_are_one_sentence():
 )
 def test_one_stack_in_every_engine(kind: Any, what: str, engines: tuple[str, ...], settings: dict[str, int]) -> None:
     jobs = [kind(engine=engine, shape=STACKS["tiny"], **settings) for engine in engines]
-    results = contest(jobs, what, repeats=1)
+    results = run_contest(jobs, what, repeats=1)
     assert not any(result.missing for result in results)
     assert len({result.tokens for result in results}) == 1 and all(result.seconds for result in results)
     if what == "generate":

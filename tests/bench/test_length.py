@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headwise.bench.length import LAYERS, chain, measure, unfolded
+from headwise.bench.length import LAYERS, longest_chain, measure, run_unfused
 from headwise.cli.bench import app
 from headwise.errors import UserError
 
@@ -14,7 +14,7 @@ from headwise.errors import UserError
 @pytest.mark.parametrize("length", [3, 20])
 def test_recurrent_layers_wait_at_each_token_and_attention_never(length: int) -> None:
     x = torch.randn(1, length, 8, requires_grad=True)
-    chains = {name: chain(unfolded(make(8), x)) for name, make in LAYERS.items()}
+    chains = {name: longest_chain(run_unfused(make(8), x)) for name, make in LAYERS.items()}
     assert chains == {"rnn": length, "lstm": length, "attention": 4}
 
 
@@ -22,7 +22,7 @@ def test_the_unfolded_layer_is_the_layer() -> None:
     x = torch.randn(2, 5, 8)
     for make in LAYERS.values():
         layer = make(8)
-        assert torch.allclose(unfolded(layer, x).reshape(2, 8), layer(x)[:, -1], atol=1e-6)
+        assert torch.allclose(run_unfused(layer, x).reshape(2, 8), layer(x)[:, -1], atol=1e-6)
 
 
 def test_chains_deeper_than_the_stack_of_python() -> None:
@@ -30,7 +30,7 @@ def test_chains_deeper_than_the_stack_of_python() -> None:
     y = x
     for _ in range(3000):
         y = y @ x
-    assert chain(y) == 3000
+    assert longest_chain(y) == 3000
 
 
 def test_every_repeat_is_kept_and_lengths_go_upwards() -> None:
@@ -47,7 +47,7 @@ def test_the_command_prints_a_table_or_json_and_draws(tmp_path: Path, capsys: py
     lines = capsys.readouterr().out.splitlines()
     assert "width 8, rows 1, threads 1, medians of 1" in lines[0]
     assert [(line.split()[0], line.split()[-2:]) for line in lines[2:4]] == [("4", ["4", "4"]), ("8", ["8", "4"])]
-    assert "lstm: 8 products in turn" in (tmp_path / "x.svg").read_text()
+    assert "lstm: 8 sequential products" in (tmp_path / "x.svg").read_text()
     app([*small, "--json"], result_action="return_value")
     found = json.loads(capsys.readouterr().out)
     assert found["threads"] == 1 and [each["chain"] for each in found["results"]] == [4, 4, 4, 8, 8, 4]

@@ -17,7 +17,7 @@ from headwise.blocks.attention.score_mods import Causal, Padding, Window
 from headwise.blocks.attention.scores import Cosine, General
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.feedforward import FeedForward
-from headwise.blocks.latents import UnevenAttention, UnevenSelfProjection
+from headwise.blocks.latents import PerceiverAttention, PerceiverSelfProjection
 from headwise.blocks.mixers.linear import LinearAttention
 from headwise.blocks.mixers.recurrent import Lstm, Recurrent
 from headwise.blocks.norm import LayerNorm, RMSNorm
@@ -144,8 +144,8 @@ LAYERS = {
     "general": lambda: attention(score=General(HEAD, HEAD, HEADS)),
     "grouped": lambda: attention(Rotary(HEAD), qkv=GroupedQueryProjection(WIDTH, HEADS, HEAD, key_value_heads=1)),
     "no key bias": lambda: attention(qkv=NoKeyBiasProjection(WIDTH, HEADS, HEAD)),
-    "uneven": lambda: UnevenAttention(
-        WIDTH, HEADS, 4, HEAD, qkv=UnevenSelfProjection(WIDTH, HEADS, 4, HEAD), score_mods=[Causal()]
+    "uneven": lambda: PerceiverAttention(
+        WIDTH, HEADS, 4, HEAD, qkv=PerceiverSelfProjection(WIDTH, HEADS, 4, HEAD), score_mods=[Causal()]
     ),
     "cross": lambda: Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, HEAD)),
     "cross rotary": lambda: Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, HEAD), score_mods=[Rotary(HEAD)]),

@@ -15,12 +15,12 @@ from headwise.bench.jobs import (
     STACKS,
     DecodeJob,
     EncodeJob,
+    EngineJob,
     GenerateJob,
     GptJob,
     ImageJob,
     MixerJob,
     TrainJob,
-    Work,
 )
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
@@ -146,7 +146,7 @@ def outcomes(tmp_path_factory) -> dict[tuple[str, ...], tuple[int, str, str]]:
     return dict(zip(commands, map(tuple, json.loads(process.stdout)), strict=True))
 
 
-def peer_command(job: Work) -> tuple[str, str, str]:
+def peer_command(job: EngineJob) -> tuple[str, str, str]:
     """The call that an engine's process makes."""
     what = next(name for name, kind in JOBS.items() if isinstance(job, kind))
     return "worker", what, job.model_dump_json()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from headwise.compare.cell import cells
+from headwise.compare.cell import build_cells
 from headwise.compare.config import ComparisonConfig
 from headwise.compare.run import compare
-from headwise.compare.worker import work
+from headwise.compare.worker import run_cell
 
 TABLE = """
 title = "Wirings"
@@ -81,7 +81,7 @@ def runs(folder):
 @pytest.fixture(scope="session")
 def found(config, runs):
     """Trained one after the other in this process, which has torch already."""
-    config = config.only(seeds=[1])
-    for cell in cells(config, runs):
-        work(cell, lambda message: None)
+    config = config.select(seeds=[1])
+    for cell in build_cells(config, runs):
+        run_cell(cell, lambda message: None)
     return compare(config, runs)

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from headwise.compare.cell import cells
-from headwise.compare.estimate import paired
-from headwise.compare.run import Pool, compare
-from headwise.compare.worker import work
+from headwise.compare.cell import build_cells
+from headwise.compare.estimate import estimate_difference
+from headwise.compare.run import WorkerPool, compare
+from headwise.compare.worker import run_cell
 from headwise.errors import UserError
 
 
@@ -59,13 +59,13 @@ def test_an_outcome_tells_all_figures_of_its_run(found, runs):
 
 def test_a_second_call_costs_nothing(found, config, runs):
     before, board = stamps(runs), Silent()
-    again = compare(config.only(seeds=[1]), runs, show=board)
+    again = compare(config.select(seeds=[1]), runs, show=board)
     assert again == found and not board.cells and stamps(runs) == before
 
 
 def test_runs_of_before_a_setting_came_are_used_and_those_of_another_default_are_not(found, config, runs):
-    cell = next(iter(cells(config, runs)))
-    file = cell.run().path / "config.toml"
+    cell = next(iter(build_cells(config, runs)))
+    file = cell.find_run().path / "config.toml"
     written = file.read_text()
     line = next(line for line in written.splitlines() if line.startswith("checkpoint_every"))
     for edited, state in (
@@ -75,50 +75,50 @@ def test_runs_of_before_a_setting_came_are_used_and_those_of_another_default_are
         (written, "done"),
     ):
         file.write_text(edited)
-        assert cell.state() == state
+        assert cell.describe_state() == state
 
 
 def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(found, config, runs):
     changed = config.arm[1].changed(set={"model.wiring": "pre", "train.schedule.lr": 0.01})
     broken = config.arm[1].changed(name="broken", set={"data.train": "nowhere.tsv"})
     table = config.changed(arm=(config.arm[0], broken, changed), seeds=(1,))
-    listed = {cell.name: cell for cell in cells(table, runs)}
-    assert [cell.state() for cell in listed.values()] == ["done", "to train", "to train"]
+    listed = {cell.name: cell for cell in build_cells(table, runs)}
+    assert [cell.describe_state() for cell in listed.values()] == ["done", "to train", "to train"]
     board, before = Silent(), stamps(runs / "small" / "pre-1")
-    work(listed["pre-1"], lambda message: None)
+    run_cell(listed["pre-1"], lambda message: None)
     again = compare(table, runs, show=board)
     assert board.cells == {"broken-1"}
     assert again.arms["post norm"] == found.arms["post norm"]
     assert again.arms["pre"].outcomes[1].run == runs / "small" / "pre-1-2", "the earlier run is not overwritten"
     assert stamps(runs / "small" / "pre-1") == before
     assert "nowhere.tsv" in again.arms["broken"].failures[1] and not again.arms["broken"].outcomes
-    assert paired(again, "broken", "pre", "SER") is None
+    assert estimate_difference(again, "broken", "pre", "SER") is None
 
 
 def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(found, config, tmp_path):
-    careful = config.changed(changes={"train": {"checkpoint_every": 4}}).only(seeds=[1])
-    post, pre = cells(careful, tmp_path)
-    pool = Pool(2, [], Silent())
+    careful = config.changed(changes={"train": {"checkpoint_every": 4}}).select(seeds=[1])
+    post, pre = build_cells(careful, tmp_path)
+    pool = WorkerPool(2, [], Silent())
 
     def kill(name, message):
         """Kill the second cell's process as soon as it has a checkpoint."""
         if name == pre.name:
-            while not (pre.run() and pre.run().steps()):
+            while not (pre.find_run() and pre.find_run().steps()):
                 time.sleep(0.01)
             os.kill(pool.running[name].pid, signal.SIGKILL)
 
     pool.show.act = kill
     failures = pool.run([post, pre])
     assert list(failures) == ["pre-1"] and "status -9" in failures["pre-1"]
-    assert post.outcome() and not pre.outcome()
-    assert pre.state() == f"resumes at step {pre.run().state['step']}"
-    work(pre, lambda message: None)
-    assert pre.outcome().run == tmp_path / "small" / "pre-1"
+    assert post.load_outcome() and not pre.load_outcome()
+    assert pre.describe_state() == f"resumes at step {pre.find_run().state['step']}"
+    run_cell(pre, lambda message: None)
+    assert pre.load_outcome().run == tmp_path / "small" / "pre-1"
     assert values(compare(careful, tmp_path)) == values(found)
 
 
 def test_a_worker_ends_when_its_parent_is_gone(config, tmp_path):
-    (cell,) = cells(config.changed(changes={"train": {"steps": 10**6}}).only(["pre"], [1]), tmp_path)
+    (cell,) = build_cells(config.changed(changes={"train": {"steps": 10**6}}).select(["pre"], [1]), tmp_path)
     command = [sys.executable, "-m", "headwise.compare.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         process.stdin.write(cell.model_dump_json() + "\n")
@@ -126,10 +126,10 @@ def test_a_worker_ends_when_its_parent_is_gone(config, tmp_path):
         process.stdout.readline()  # it trains
         process.stdin.close()
         assert process.wait(20) == 0
-    assert cell.run().steps() and cell.state().startswith("resumes at step")
+    assert cell.find_run().steps() and cell.describe_state().startswith("resumes at step")
 
 
 def test_a_score_that_nobody_reports_names_the_others(found):
     with pytest.raises(UserError, match="no arm reports 'SRE'; did you mean SER"):
-        found.ranked_by("SRE")
-    assert (found.ranked_by("perplexity").lower, found.ranked_by("CER", lower=False).lower) == (True, False)
+        found.rank_by("SRE")
+    assert (found.rank_by("perplexity").lower, found.rank_by("CER", lower=False).lower) == (True, False)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headwise.cli.main import main
-from headwise.compare.plot import plot
+from headwise.compare.plot import plot_comparison
 from headwise.compare.values import Comparison
 
 
@@ -50,9 +50,9 @@ def test_dry_run_says_what_would_be_done(shown, runs):
 
 
 def test_the_plot_names_arms_and_published_figures(found, tmp_path):
-    svg = plot(found, tmp_path / "scores.svg").read_text()
+    svg = plot_comparison(found, tmp_path / "scores.svg").read_text()
     assert all(f"<!-- {part} -->" in svg for part in ("post norm", "pre", "n-gram", "20.6 A 2019", "24.4 B 2008"))
-    assert plot(found, tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+    assert plot_comparison(found, tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_plot_that_cannot_be_drawn_is_refused_before_anything_runs(table, tmp_path, capsys):
@@ -62,7 +62,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_anything_runs(table, tmp_
 
 
 def test_nothing_scored_is_still_a_table(capsys):
-    from headwise.compare.render import text
+    from headwise.compare.render import print_text
 
-    text(Comparison("empty", {}))
+    print_text(Comparison("empty", {}))
     assert "empty" in capsys.readouterr().out

@@ -6,7 +6,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from headwise.compare.labels import label, spread
+from headwise.compare.labels import add_label, place_labels
 
 
 def test_no_name_covers_another_or_a_point():
@@ -16,11 +16,11 @@ def test_no_name_covers_another_or_a_point():
     points = [(1.0, 2.0), (1.0, 2.0), (1.01, 2.0), (1.02, 1.99), (3.0, 3.0), (3.0, 0.0), (0.0, 3.0)]
     axes.plot(*zip(*points, strict=True), "o")
     axes.margins(0.1)
-    names = [label(axes, f"a long name {number}", point, "black") for number, point in enumerate(points)]
+    names = [add_label(axes, f"a long name {number}", point, "black") for number, point in enumerate(points)]
     figure.draw_without_rendering()
     before = boxes(names)
     assert any(one.overlaps(other) for one, other in combinations(before, 2))
-    spread(axes, names)
+    place_labels(axes, names)
     figure.draw_without_rendering()
     after = boxes(names)
     assert not any(one.overlaps(other) for one, other in combinations(after, 2))

@@ -6,7 +6,7 @@ import pytest
 
 from headwise.cli.main import main
 from headwise.compare.config import Suite
-from headwise.compare.suites import compare_all, cost, draw
+from headwise.compare.suites import compare_all, draw_suite, relative_cost
 from headwise.compare.values import Comparison
 from headwise.errors import UserError
 
@@ -56,11 +56,11 @@ def test_json_holds_every_table_whole(shown):
 
 
 def test_only_some_arms_and_only_the_tables_that_have_them(suite):
-    chosen = Suite.read(suite).only(["post norm"], [3])
+    chosen = Suite.read(suite).select(["post norm"], [3])
     assert list(chosen.tables) == ["whole"] and chosen.tables["whole"].seeds == (3,)
     assert [arm.name for arm in chosen.tables["whole"].arm] == ["post norm"]
     with pytest.raises(UserError, match="both: no arm is called 'per'; did you mean pre"):
-        Suite.read(suite).only(["per"])
+        Suite.read(suite).select(["per"])
 
 
 def test_a_dry_run_names_tables(shown):
@@ -74,12 +74,12 @@ def test_a_table_alone_is_a_suite_of_itself(table):
 
 
 def test_quality_is_drawn_against_cost(found, suite, runs, tmp_path):
-    both = compare_all(Suite.read(suite).only(seeds=[1]), runs)
-    svg = draw("Both", both, tmp_path / "both.svg").read_text()
+    both = compare_all(Suite.read(suite).select(seeds=[1]), runs)
+    svg = draw_suite("Both", both, tmp_path / "both.svg").read_text()
     assert all(f"<!-- {part} -->" in svg for part in ("Both", "whole", "less", "post norm", "pre"))
-    assert cost(both["whole"], "post norm") == 1.0
+    assert relative_cost(both["whole"], "post norm") == 1.0
     with pytest.raises(UserError, match=r"both.svg: nothing is drawn"):
-        draw("Both", {"one": Comparison("one", {}), "two": Comparison("two", {})}, tmp_path / "both.svg")
+        draw_suite("Both", {"one": Comparison("one", {}), "two": Comparison("two", {})}, tmp_path / "both.svg")
 
 
 def test_mistakes_in_a_suite_are_told_before_anything_runs(suite, tmp_path, capsys):

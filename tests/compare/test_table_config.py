@@ -7,7 +7,7 @@ from headwise.errors import UserError
 
 
 def test_layers_are_laid_in_order(config):
-    post, pre = (config.experiment_of(arm, seed=2) for arm in config.arm)
+    post, pre = (config.build_experiment(arm, seed=2) for arm in config.arm)
     assert (post.model.wiring.kind, pre.model.wiring.kind) == ("post", "pre")
     assert (post.name, post.seed, post.model.dropout) == ("post-norm-2", 2, 0.0)
     assert (post.train.steps, post.train.minutes) == (20, 0.0), "the budget replaces the base's"
@@ -15,7 +15,7 @@ def test_layers_are_laid_in_order(config):
 
 def test_changes_of_the_command_line_come_last(table):
     config = ComparisonConfig.read(table, ["model.wiring=pre", "train.steps=3"])
-    experiment = config.experiment_of(config.arm[0], seed=1)
+    experiment = config.build_experiment(config.arm[0], seed=1)
     assert (experiment.model.wiring.kind, experiment.train.steps) == ("pre", 3)
 
 
@@ -23,7 +23,7 @@ def test_the_base_is_a_file_beside_the_table(table, tmp_path):
     (tmp_path / "base.toml").write_text('[data]\ntrain = "x.tsv"\n[model]\nwidth = 64\n')
     (tmp_path / "t.toml").write_text('base = "base.toml"\n[budget]\ntokens = 900\n[[arm]]\nname = "a"\n')
     config = ComparisonConfig.read(tmp_path / "t.toml")
-    experiment = config.experiment_of(config.arm[0], seed=1)
+    experiment = config.build_experiment(config.arm[0], seed=1)
     assert (experiment.model.width, experiment.train.tokens, config.name) == (64, 900, "t")
 
 
@@ -41,13 +41,13 @@ def test_a_mistake_is_named(table, tmp_path, right, wrong, sentence):
     path = tmp_path / "small.toml"
     path.write_text(table.read_text().replace(right, wrong))
     with pytest.raises(UserError) as caught:
-        (config := ComparisonConfig.read(path)).experiment_of(config.arm[0], 1)
+        (config := ComparisonConfig.read(path)).build_experiment(config.arm[0], 1)
     assert sentence in str(caught.value)
 
 
 def test_an_unknown_arm_or_table_names_the_near_ones(config):
     with pytest.raises(UserError, match="no arm is called 'per'; did you mean pre"):
-        config.only(["per"])
+        config.select(["per"])
     with pytest.raises(UserError, match="did you mean wirings"):
         ComparisonConfig.read("wiring")
 
@@ -57,4 +57,4 @@ def test_shipped_tables_are_valid(file):
     suite = Suite.read(file.stem)
     assert suite.title
     for config in suite.tables.values():
-        assert config.title and all(config.experiment_of(arm, seed) for arm in config.arm for seed in config.seeds)
+        assert config.title and all(config.build_experiment(arm, seed) for arm in config.arm for seed in config.seeds)

@@ -5,7 +5,7 @@ from headwise.experiment.run import resume, train_experiment
 
 
 def test_a_token_budget_is_exact_and_survives_a_stop(config: ComparisonConfig, tmp_path):
-    base = config.experiment_of(config.arm[1], seed=1)
+    base = config.build_experiment(config.arm[1], seed=1)
 
     def budget(**changes):
         return base.changed(train=base.train.changed(**{"steps": 0, "tokens": 1000, "log_every": 1000} | changes))

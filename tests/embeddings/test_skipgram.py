@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from headwise.embeddings.model import Adagrad, Noise, balance, objective
+from headwise.embeddings.model import Adagrad, NegativeSampler, label_and_weigh, sgns_loss
 from headwise.embeddings.vectors import Vectors
-from headwise.embeddings.windows import LENGTH, Text, rows, thinned
+from headwise.embeddings.windows import LENGTH, Text, make_rows, subsample
 from headwise.errors import UserError
 from headwise.models.skipgram import SkipGramConfig
 
@@ -38,7 +38,7 @@ def test_nearest_words_share_the_topic():
 def test_held_out_contexts_beat_random_words_as_often_as_topics_allow():
     learnt = model()
     learnt.fit(topics())
-    wins, pairs = learnt.contest(topics(200, seed=1))
+    wins, pairs = learnt.rank_contexts(topics(200, seed=1))
     # A random word is of the other topic half of the time, and then loses; of the same topic it is an even match.
     assert wins.sum() / pairs.sum() == pytest.approx(0.75, abs=0.02)
 
@@ -58,7 +58,7 @@ def test_loss_and_slopes_are_those_of_equation_4():
     generator = torch.Generator().manual_seed(0)
     u, v, r = (torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (3, 3, 4))
     pairs = np.array([[[False, True, False], [True, False, True], [False, True, False]]])
-    label, weight = (each.double() for each in balance(pairs, drawn=4, negatives=2))
+    label, weight = (each.double() for each in label_and_weigh(pairs, drawn=4, negatives=2))
     u.requires_grad_(), v.requires_grad_(), r.requires_grad_()
 
     def log_sigmoid(x):
@@ -70,7 +70,7 @@ def test_loss_and_slopes_are_those_of_equation_4():
         for other in range(4):  # four shared words stand for two
             expected = expected - 2 / 4 * log_sigmoid(-u[word] @ r[other])
     expected.backward()
-    loss, slope_u, slope_v = objective(u.detach()[None], torch.cat([v, r]).detach()[None], weight, label)
+    loss, slope_u, slope_v = sgns_loss(u.detach()[None], torch.cat([v, r]).detach()[None], weight, label)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
     torch.testing.assert_close(slope_u[0], u.grad, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(slope_v[0], torch.cat([v.grad, r.grad]), rtol=1e-10, atol=1e-12)
@@ -91,7 +91,7 @@ def test_settings_are_those_of_the_paper():
 
 def test_random_words_follow_counts_to_the_power():
     counts = np.array([0, 0, 0, 0, 1, 16, 81, 0])
-    drawn = Noise(counts, 0.75, np.random.default_rng(0)).draw((90_000,))
+    drawn = NegativeSampler(counts, 0.75, np.random.default_rng(0)).draw((90_000,))
     share = np.bincount(drawn, minlength=8) / 90_000
     expected = np.array([0, 0, 0, 0, 1, 8, 27, 0]) / 36
     assert share[expected == 0].sum() == 0
@@ -99,22 +99,22 @@ def test_random_words_follow_counts_to_the_power():
 
 
 def test_frequent_words_are_thinned_out_by_the_root_of_their_share():
-    text = Text.of([np.r_[np.full(90_000, 4), np.full(10_000, 5), np.full(50, 6)]])
+    text = Text.from_ids([np.r_[np.full(90_000, 4), np.full(10_000, 5), np.full(50, 6)]])
     shares = np.bincount(text.words) / len(text)
-    kept = thinned(text, shares, 0.01, np.random.default_rng(0))
+    kept = subsample(text, shares, 0.01, np.random.default_rng(0))
     left = np.bincount(kept.words, minlength=7)[4:]
     assert left[0] == pytest.approx(90_000 * math.sqrt(0.01 / shares[4]), rel=0.03)
     assert left[1] == pytest.approx(10_000 * math.sqrt(0.01 / shares[5]), rel=0.05)
     assert left[2] == 50
-    assert thinned(text, shares, 0.0, np.random.default_rng(0)) is text
+    assert subsample(text, shares, 0.0, np.random.default_rng(0)) is text
 
 
 def test_rows_hold_every_pair_once_and_none_across_texts():
     random = np.random.default_rng(0)
     texts = [FIRST + np.arange(start, start + n) for start, n in ((0, 70), (70, 1), (71, 30))]  # distinct words
     found = [
-        (int(each.words[row, word]), int(each.near[row, place]))
-        for each in rows(Text.of(texts), 3, random, shrink=False, batch=2)
+        (int(each.words[row, word]), int(each.contexts[row, place]))
+        for each in make_rows(Text.from_ids(texts), 3, random, shrink=False, batch=2)
         for row, word, place in np.argwhere(each.pairs)
     ]
     expected = [(int(a), int(b)) for text in texts for a in text for b in text if 0 < abs(a - b) <= 3]
@@ -122,11 +122,11 @@ def test_rows_hold_every_pair_once_and_none_across_texts():
 
 
 def test_windows_shrink_so_that_near_words_make_more_pairs():
-    text = Text.of([FIRST + np.arange(100 * LENGTH)])
+    text = Text.from_ids([FIRST + np.arange(100 * LENGTH)])
     distances = np.concatenate(
         [
-            np.abs(each.words[row, word] - each.near[row, place])
-            for each in rows(text, 4, np.random.default_rng(0))
+            np.abs(each.words[row, word] - each.contexts[row, place])
+            for each in make_rows(text, 4, np.random.default_rng(0))
             for row, word, place in [np.nonzero(each.pairs)]
         ]
     )
@@ -135,7 +135,7 @@ def test_windows_shrink_so_that_near_words_make_more_pairs():
 
 
 def test_unknown_words_are_as_if_they_were_not_there():
-    assert Text.of([[4, 3, 5], [3]]).words.tolist() == [4, 5]
+    assert Text.from_ids([[4, 3, 5], [3]]).words.tolist() == [4, 5]
 
 
 def test_a_text_without_words_is_refused():

@@ -45,12 +45,12 @@ def test_text_files_give_back_every_bit(tmp_path):
     [
         ("", "line 1: is not `words width`"),
         ("a 1 2\n", "line 1: is not `words width`"),
-        ("1 2\na 1 x\n", "line 2: has something that is no number"),
+        ("1 2\na 1 x\n", "line 2: has something that is not a finite number"),
         ("1 2\na 1\n", "line 2: 1 numbers instead of 2"),
         ("1 2\n\n", "line 2: is empty"),
         ("2 1\na 1\na 2\n", "line 3: 'a' is there twice"),
         ("3 1\na 1\nb 2\n", "has 2 words instead of the 3"),
-        ("1 1\na nan\n", "line 2: has something that is no number"),
+        ("1 1\na nan\n", "line 2: has something that is not a finite number"),
     ],
 )
 def test_a_damaged_file_is_told_by_its_line(tmp_path, text, complaint):

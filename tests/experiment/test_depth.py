@@ -117,7 +117,7 @@ def test_a_depth_of_an_arm_replaces_those_of_its_experiment():
     base = {"data": {"train": "a.tsv"}, "model": {"encoder": {"depth": 4}, "decoder": {"depth": 4}}}
     arms = [{"name": "same"}, {"name": "flat", "set": {"model.decoder.depth": 1, "model.depth": 2}}]
     table = ComparisonConfig(experiment=base, budget={"steps": 9}, arm=arms)
-    assert [depths(table.experiment_of(arm, 1).model) for arm in table.arm] == [[4, 4], [2, 1]]
+    assert [depths(table.build_experiment(arm, 1).model) for arm in table.arm] == [[4, 4], [2, 1]]
 
 
 @pytest.mark.parametrize("depth", [0, -1, "many", 2.5, [3]])

@@ -10,37 +10,37 @@ import torch
 
 from headwise.cli.explain import app
 from headwise.errors import UserError
-from headwise.explain.depth import WIRINGS, Depth, Findings, grown, measure, to_json
-from headwise.explain.depth_story import story
-from headwise.explain.story import tell
+from headwise.explain.depth import WIRINGS, DepthMeasurements, DepthSettings, fit_growth, measure, to_json
+from headwise.explain.depth_story import build_story
+from headwise.explain.story import render_text
 
-GIVEN = Depth((2, 6, 18), width=32, seeds=2)
+GIVEN = DepthSettings((2, 6, 18), width=32, seeds=2)
 
 
 @pytest.fixture(scope="module")
-def found() -> Findings:
+def found() -> DepthMeasurements:
     return measure(GIVEN)
 
 
 @pytest.mark.parametrize(("law", "better"), [(lambda n: 3 + 2 * n, "N"), (lambda n: 1 + 2 * np.log(n), "log N")])
 def test_a_law_is_recognised(law, better: str) -> None:
     layers = np.array((2, 4, 8, 16, 32))
-    growth = grown((2, 4, 8, 16, 32), law(layers)[:, None] * np.array([0.9, 1.1]))
-    assert growth.better == better and growth.fits[better] == pytest.approx(1)
+    growth = fit_growth((2, 4, 8, 16, 32), law(layers)[:, None] * np.array([0.9, 1.1]))
+    assert growth.better_fit == better and growth.fits[better] == pytest.approx(1)
     assert growth.mean == pytest.approx(law(layers))
 
 
 def test_the_exponent_is_that_of_a_power_law() -> None:
-    assert grown((2, 4, 8), np.array([[2.0], [4.0], [8.0]]) ** 0.7).exponent == pytest.approx(0.7)
+    assert fit_growth((2, 4, 8), np.array([[2.0], [4.0], [8.0]]) ** 0.7).exponent == pytest.approx(0.7)
 
 
-def uneven(found: Findings, wiring: str, stack: str, depth: int = GIVEN.depths[-1]) -> float:
+def uneven(found: DepthMeasurements, wiring: str, stack: str, depth: int = GIVEN.depths[-1]) -> float:
     norms = found.gradients[wiring, stack, depth]
     assert norms.shape == (depth,)
     return norms.max() / norms.min()
 
 
-def test_gradients_vanish_in_the_post_norm_decoder_alone(found: Findings) -> None:
+def test_gradients_vanish_in_the_post_norm_decoder_alone(found: DepthMeasurements) -> None:
     norms = found.gradients["post", "decoder", GIVEN.depths[-1]]
     assert norms.argmin() < 3 and uneven(found, "post", "decoder") > 30
     assert uneven(found, "post", "decoder") > 5 * uneven(found, "post", "decoder", 6)
@@ -48,29 +48,29 @@ def test_gradients_vanish_in_the_post_norm_decoder_alone(found: Findings) -> Non
     assert all(uneven(found, wiring, stack) < 8 for wiring in ("pre", "admin") for stack in ("encoder", "decoder"))
 
 
-def test_noise_is_amplified_most_by_post_norm(found: Findings) -> None:
+def test_noise_is_amplified_most_by_post_norm(found: DepthMeasurements) -> None:
     post, pre, admin = (found.growth[wiring] for wiring in WIRINGS)
-    assert post.exponent > 0.8 > max(pre.exponent, admin.exponent) and post.better == "N"
+    assert post.exponent > 0.8 > max(pre.exponent, admin.exponent) and post.better_fit == "N"
     assert post.mean[-1] > 2.5 * max(pre.mean[-1], admin.mean[-1])
 
 
-def test_scales_grow_down_the_stack(found: Findings) -> None:
+def test_scales_grow_down_the_stack(found: DepthMeasurements) -> None:
     assert found.scales[0] == 1 and found.scales.shape == (2 * GIVEN.depths[-1],)
     assert (np.diff(found.scales) > 0).all()
 
 
 def test_measuring_leaves_the_random_numbers_alone() -> None:
     before = torch.random.get_rng_state()
-    small = Depth((2, 3, 4), width=8, seeds=1)
+    small = DepthSettings((2, 3, 4), width=8, seeds=1)
     one, two = to_json(small, measure(small)), to_json(small, measure(small))
     assert one == two and torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_the_story_tells_what_was_measured(found: Findings) -> None:
-    text = tell(story(GIVEN, found)).plain
+def test_the_story_tells_what_was_measured(found: DepthMeasurements) -> None:
+    text = render_text(build_story(GIVEN, found)).plain
     assert "Post-LN: N fits better" in text and "ω by residual sum" in text
     for wiring, growth in found.growth.items():
-        assert f"{WIRINGS[wiring]}: {growth.better} fits" in text and f"N^{growth.exponent:.2f}" in text
+        assert f"{WIRINGS[wiring]}: {growth.better_fit} fits" in text and f"N^{growth.exponent:.2f}" in text
 
 
 def test_the_command_writes_json_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,4 +96,4 @@ def test_the_command_writes_json_and_a_picture(tmp_path: Path, capsys: pytest.Ca
 )
 def test_mistakes_are_one_sentence(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        Depth(**changes)  # type: ignore[arg-type]
+        DepthSettings(**changes)  # type: ignore[arg-type]

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from headwise.cli.explain import app
 from headwise.errors import UserError
-from headwise.explain.attention import AttentionExample, story
-from headwise.explain.source import shipped
-from headwise.explain.story import tell
+from headwise.explain.attention import AttentionExample, build_story
+from headwise.explain.source import load_shipped
+from headwise.explain.story import render_text
 
 TOPICS = ("attention", "positions", "mask")
 
@@ -41,7 +41,7 @@ def test_attention_text_holds_the_numbers_of_every_step(capsys: pytest.CaptureFi
 def test_on_a_terminal_weights_are_coloured() -> None:
     console = Console(force_terminal=True, color_system="truecolor", width=100, record=True, file=sys.stderr)
     with console.capture() as caught:
-        console.print(tell(story(shipped(AttentionExample, "attention.toml"))))
+        console.print(render_text(build_story(load_shipped(AttentionExample, "attention.toml"))))
     assert "\x1b[" in caught.get()
     assert "48;2;" in caught.get()
 

@@ -12,41 +12,51 @@ import torch
 from headwise.blocks.mixers.recurrent import Elman, Lstm
 from headwise.cli.explain import app
 from headwise.errors import UserError
-from headwise.explain.chart import Chart, Line, spread
-from headwise.explain.gradients import CLIP, WIDTH, Findings, Gradients, Linear, measure, norms, scaled, unroll
-from headwise.explain.gradients_story import story
-from headwise.explain.story import tell
+from headwise.explain.chart import Chart, Line, spread_labels
+from headwise.explain.gradients import (
+    CLIP,
+    WIDTH,
+    GradientMeasurements,
+    GradientSettings,
+    Linear,
+    jacobian_norms,
+    measure,
+    scale_recurrence,
+    unroll,
+)
+from headwise.explain.gradients_story import build_story
+from headwise.explain.story import render_text
 from headwise.inspect.svg import Path as Polyline
 from headwise.inspect.svg import Text
 
-GIVEN = Gradients(length=60, rho=(0.9, 1.0, 1.1), truncate=7)
+GIVEN = GradientSettings(length=60, rho=(0.9, 1.0, 1.1), truncate=7)
 
 
 @pytest.fixture(scope="module")
-def found() -> Findings:
+def found() -> GradientMeasurements:
     return measure(GIVEN)
 
 
-def curve(found: Findings, path: str, setting: float | None = None) -> np.ndarray:
+def curve(found: GradientMeasurements, path: str, setting: float | None = None) -> np.ndarray:
     (one,) = [each for each in found.curves if (each.path, each.setting) == (path, setting)]
     assert one.norms.shape == (GIVEN.length + 1,)
     return one.norms
 
 
-def test_linear_networks_follow_the_closed_form(found: Findings) -> None:
+def test_linear_networks_follow_the_closed_form(found: GradientMeasurements) -> None:
     for rho in GIVEN.rho:
         expected = rho ** np.arange(GIVEN.length + 1)
         assert curve(found, "linear", rho) == pytest.approx(expected, rel=1e-9)
 
 
-def test_tanh_never_exceeds_it_and_falls_far_below(found: Findings) -> None:
+def test_tanh_never_exceeds_it_and_falls_far_below(found: GradientMeasurements) -> None:
     for rho in GIVEN.rho:
         bound = rho ** np.arange(GIVEN.length + 1)
         assert (curve(found, "tanh", rho) <= bound * (1 + 1e-12)).all()
         assert curve(found, "tanh", rho)[-1] < 1e-6
 
 
-def test_gates_residuals_and_attention_keep_more(found: Findings) -> None:
+def test_gates_residuals_and_attention_keep_more(found: GradientMeasurements) -> None:
     tanh = curve(found, "tanh", 1.0)[-1]
     assert curve(found, "LSTM", 1.0)[-1] > 1000 * tanh
     assert curve(found, "LSTM", 3.0)[-1] > 0.1
@@ -67,16 +77,18 @@ def test_norms_are_those_of_the_jacobian(make: type) -> None:
 
     state = unroll(network, x)[1][0].detach()
     jacobian = torch.autograd.functional.jacobian(onward, state)
-    assert norms(unroll(network, x))[3] == pytest.approx(float(torch.linalg.matrix_norm(jacobian, 2)), rel=1e-9)
+    assert jacobian_norms(unroll(network, x))[3] == pytest.approx(
+        float(torch.linalg.matrix_norm(jacobian, 2)), rel=1e-9
+    )
 
 
-def test_float32_overflows_where_the_closed_form_says(found: Findings) -> None:
-    assert found.steep == 1.1
+def test_float32_overflows_where_the_closed_form_says(found: GradientMeasurements) -> None:
+    assert found.exploding_rho == 1.1
     finite = {length: math.isfinite(value) for length, value in found.overflow.items()}
     assert finite == {10: True, 100: True, 300: True, 1000: False}  # 1.1^931 is more than float32 holds
 
 
-def test_clipping_turns_an_explosion_into_a_descent(found: Findings) -> None:
+def test_clipping_turns_an_explosion_into_a_descent(found: GradientMeasurements) -> None:
     wild, tamed = found.losses[0.0], found.losses[CLIP]
     assert wild[0] == tamed[0] > 1e4
     assert not any(math.isfinite(loss) for loss in wild[1:])
@@ -84,28 +96,28 @@ def test_clipping_turns_an_explosion_into_a_descent(found: Findings) -> None:
 
 
 def test_a_steep_network_is_cured_as_well() -> None:
-    steep = measure(Gradients(length=10, rho=(1.9,), truncate=3))
-    assert steep.descent == 15 and steep.losses[CLIP][-1] < 1e-2 * steep.losses[CLIP][0]
+    steep = measure(GradientSettings(length=10, rho=(1.9,), truncate=3))
+    assert steep.train_length == 15 and steep.losses[CLIP][-1] < 1e-2 * steep.losses[CLIP][0]
     assert not math.isfinite(steep.losses[0.0][1])
 
 
-def test_truncation_is_exactly_zero_beyond_and_changes_nothing_within(found: Findings) -> None:
+def test_truncation_is_exactly_zero_beyond_and_changes_nothing_within(found: GradientMeasurements) -> None:
     cut = found.truncated.norms
     assert cut[: GIVEN.truncate + 1] == pytest.approx(1.1 ** np.arange(GIVEN.truncate + 1), rel=1e-9)
     assert (cut[GIVEN.truncate + 1 :] == 0).all()
     x = torch.randn(9, WIDTH, dtype=torch.float64)
-    network = scaled(Linear(WIDTH, WIDTH), 0.8)
+    network = scale_recurrence(Linear(WIDTH, WIDTH), 0.8)
     assert torch.equal(unroll(network, x, truncate=2)[-1], unroll(network, x)[-1])
 
 
 def test_measuring_leaves_the_random_numbers_alone() -> None:
     before = torch.random.get_rng_state()
-    measure(Gradients(length=10, rho=(1.0,), truncate=3))
+    measure(GradientSettings(length=10, rho=(1.0,), truncate=3))
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_the_story_tells_what_was_measured(found: Findings) -> None:
-    text = tell(story(GIVEN, found)).plain
+def test_the_story_tells_what_was_measured(found: GradientMeasurements) -> None:
+    text = render_text(build_story(GIVEN, found)).plain
     for shown in ("linear, ρ 0.9", "Truncated after 7 steps", "n = 931", "NaN", "clip 1", f"{0.9**60:.1e}"[:3]):
         assert shown in text
 
@@ -138,14 +150,14 @@ def test_the_command_writes_strict_json_and_a_picture(tmp_path: Path, capsys: py
 )
 def test_mistakes_are_one_sentence(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        Gradients(**changes)  # type: ignore[arg-type]
+        GradientSettings(**changes)  # type: ignore[arg-type]
 
 
 def test_a_chart_leaves_out_what_has_no_logarithm() -> None:
     chart = Chart(
         "c", "x", "y", (Line("a", [0, 1, 2], [1, 100, 0]), Line("b", [0, 1, 2], [10, math.inf, 1e-9])), floor=1
     )
-    shapes = chart.shapes(0, 0)
+    shapes = chart.draw_at(0, 0)
     first, second = [shape for shape in shapes if isinstance(shape, Polyline)][-2:]
     assert len(first.points) == 2 and len(second.points) == 1
     assert first.points[0][1] > first.points[1][1]  # larger is higher
@@ -153,5 +165,5 @@ def test_a_chart_leaves_out_what_has_no_logarithm() -> None:
 
 
 def test_labels_are_kept_apart_and_in_order() -> None:
-    heights = spread([99.0, 98.0, 100.0, 5.0], 10, 100.0)
+    heights = spread_labels([99.0, 98.0, 100.0, 5.0], 10, 100.0)
     assert heights == [90.0, 80.0, 100.0, 5.0]

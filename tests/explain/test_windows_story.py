@@ -10,16 +10,16 @@ import pytest
 
 from headwise import UserError
 from headwise.cli.explain import app
-from headwise.explain.windows import Shifted, cut
+from headwise.explain.windows import ShiftedWindows, compute_windows
 
 
 def test_pieces_are_cut_by_the_border_and_rolled_into_whole_windows() -> None:
-    found = cut(Shifted(grid=6, window=3, shift=1))
-    assert found.pieces[0].tolist() == [1, 2, 2, 2, 3, 3]
-    assert found.pieces[:, 0].tolist() == [1, 4, 4, 4, 7, 7]
-    assert np.array_equal(found.rolled, np.roll(found.pieces, (-1, -1), (0, 1)))
+    found = compute_windows(ShiftedWindows(grid=6, window=3, shift=1))
+    assert found.shifted[0].tolist() == [1, 2, 2, 2, 3, 3]
+    assert found.shifted[:, 0].tolist() == [1, 4, 4, 4, 7, 7]
+    assert np.array_equal(found.rolled, np.roll(found.shifted, (-1, -1), (0, 1)))
     last = found.rolled[found.windows == 4]
-    assert np.array_equal(found.seen, last[:, None] == last[None])
+    assert np.array_equal(found.allowed, last[:, None] == last[None])
     assert found.masked == 3
 
 
@@ -29,11 +29,11 @@ def test_text_numbers_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[
     picture = tmp_path / "windows.svg"
     app(["windows", "--json", "--out", str(picture)], result_action="return_value")
     told = json.loads(capsys.readouterr().out)
-    assert told["masked"] == 3 and max(map(max, told["pieces"])) == 9
+    assert told["masked"] == 3 and max(map(max, told["shifted"])) == 9
     assert "Shifted windows" in picture.read_text()
 
 
 @pytest.mark.parametrize(("wrong", "key"), [({"grid": 99}, "grid"), ({"window": 3}, "window"), ({"shift": 4}, "shift")])
 def test_what_cannot_be_shown_is_told(wrong: dict[str, int], key: str) -> None:
     with pytest.raises(UserError, match=f"--{key}"):
-        Shifted(**wrong)
+        ShiftedWindows(**wrong)

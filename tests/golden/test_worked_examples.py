@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from headwise.explain.attention import AttentionExample, attend, to_json
-from headwise.explain.mask import MaskExample, masked
-from headwise.explain.positions import ENCODINGS, FAR, requirements, rotation, sinusoid
-from headwise.explain.source import shipped
+from headwise.explain.mask import MaskExample, apply_mask
+from headwise.explain.positions import ENCODINGS, MAX_POSITION, measure_requirements, rotation_matrix, sinusoid
+from headwise.explain.source import load_shipped
 
-EXAMPLE = shipped(AttentionExample, "attention.toml")
+EXAMPLE = load_shipped(AttentionExample, "attention.toml")
 
 INPUTS = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
 QUERIES = [[1, 0, 2], [2, 2, 2], [2, 1, 3]]
@@ -78,40 +78,41 @@ def test_sinusoid_values() -> None:
 
 @pytest.mark.parametrize("shift", [1, 3, 17])
 def test_a_shift_is_one_rotation_for_all_positions(shift: int) -> None:
-    turn = rotation(shift, 16)
+    turn = rotation_matrix(shift, 16)
     positions = np.arange(500)
     assert np.allclose(sinusoid(positions + shift, 16), sinusoid(positions, 16) @ turn.T, atol=1e-12)
     assert np.allclose(turn @ turn.T, np.eye(16))
 
 
 def test_sinusoids_are_the_same_in_every_text_bounded_and_distinct() -> None:
-    table = sinusoid(np.arange(FAR + 1), 64)
+    table = sinusoid(np.arange(MAX_POSITION + 1), 64)
     assert (sinusoid([7], 64) == table[7]).all()
-    largest, closest = requirements(table)
+    largest, closest = measure_requirements(table)
     assert largest <= 1
     assert closest > 0.5
     assert np.allclose(np.linalg.norm(table, axis=1), np.sqrt(32))
 
 
 def test_the_simpler_encodings_fail_as_they_should() -> None:
-    far = np.arange(FAR + 1.0)
-    assert requirements(ENCODINGS["integer"](far))[0] == FAR
-    assert requirements(ENCODINGS["sigmoid"](far))[1] == 0
-    assert requirements(ENCODINGS["slow sine"](far))[1] < 1e-5
+    far = np.arange(MAX_POSITION + 1.0)
+    assert measure_requirements(ENCODINGS["integer"](far))[0] == MAX_POSITION
+    assert measure_requirements(ENCODINGS["sigmoid"](far))[1] == 0
+    assert measure_requirements(ENCODINGS["slow sine"](far))[1] < 1e-5
 
 
 def test_causal_mask_of_the_worked_example() -> None:
     # row 2: 1 / (1 + e^12), row 3 is unmasked
-    result = masked(np.array(SCORES, dtype=float), np.tri(3, dtype=bool))
+    result = apply_mask(np.array(SCORES, dtype=float), np.tri(3, dtype=bool))
     assert result.scores.tolist() == [[2, -np.inf, -np.inf], [4, 16, -np.inf], [4, 12, 10]]
     assert close(result.weights, [[1, 0, 0], [0.000006, 0.999994, 0], EXACT["weights"][2]])
     assert result.weights[0].tolist() == [1, 0, 0]
 
 
 def test_masks_of_the_shipped_example() -> None:
-    example = shipped(MaskExample, "mask.toml")
+    example = load_shipped(MaskExample, "mask.toml")
     weights = {
-        name: masked(np.array(example.scores), seen).weights.round(4).tolist() for name, seen in example.seen.items()
+        name: apply_mask(np.array(example.scores), seen).weights.round(4).tolist()
+        for name, seen in example.masks.items()
     }
     assert weights["causal"] == [
         [1, 0, 0, 0],
@@ -129,5 +130,5 @@ def test_masks_of_the_shipped_example() -> None:
 
 
 def test_a_fully_masked_row_is_zero_and_never_nan() -> None:
-    result = masked(np.array([[1e30, -1e30], [0.0, 1.0]]), np.array([[False, False], [True, False]]))
+    result = apply_mask(np.array([[1e30, -1e30], [0.0, 1.0]]), np.array([[False, False], [True, False]]))
     assert result.weights.tolist() == [[0, 0], [1, 0]]

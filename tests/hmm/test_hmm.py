@@ -3,11 +3,11 @@ import pytest
 import torch
 
 from headwise.errors import UserError
-from headwise.hmm.endings import STRENGTH, chain, identify, learn
+from headwise.hmm.endings import PRIOR_STRENGTH, fit_suffixes, hash_key, suffix_keys
 from headwise.hmm.model import HiddenMarkov
 from headwise.models.hmm import HmmConfig
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, read, restore, save, unique
+from headwise.runs.checkpoint import Checkpoint, read_checkpoint, restore, save, unique_tensors
 from headwise.text import BOS, EOS, SPECIALS, UNK
 
 D, N, V = 4, 5, 6  # determiner, noun, verb
@@ -87,36 +87,36 @@ def test_many_sentences_are_tagged_as_few_are(monkeypatch):
     model = fitted(order=3)
     texts = ["the barking", "Anna walks", "the dog", "Carla talking", "dogs"] * 3
     together = tag(model, *texts)
-    monkeypatch.setattr("headwise.hmm.model.AT_ONCE", 2 * 7**3)
+    monkeypatch.setattr("headwise.hmm.model.BATCH_TRANSITIONS", 2 * 7**3)
     assert tag(model, *texts) == together
 
 
 def test_chain_of_keys_grows_from_shape_to_ending():
-    assert chain("A", 3) == ["", "X|", "X|a"]
-    assert chain("42nd", 1) == ["", "x0|", "x0|d"]
-    assert chain("", 2) == ["", "|"]
+    assert suffix_keys("A", 3) == ["", "X|", "X|a"]
+    assert suffix_keys("42nd", 1) == ["", "x0|", "x0|d"]
+    assert suffix_keys("", 2) == ["", "|"]
 
 
 def test_fractions_of_endings_by_hand():
-    ids, shares = learn(["ab", "cb"], np.array([[2, 0], [1, 3]]), longest=1, room=10)
-    assert ids.tolist() == sorted(map(identify, ["", "x|", "x|b"]))
+    ids, shares = fit_suffixes(["ab", "cb"], np.array([[2, 0], [1, 3]]), longest=1, max_keys=10)
+    assert ids.tolist() == sorted(map(hash_key, ["", "x|", "x|b"]))
     top = np.array([1.25, 0.75]) / 2  # each word counts once
-    shape = (np.array([1.25, 0.75]) + STRENGTH * top) / (2 + STRENGTH)
-    assert np.allclose(shares[ids.tolist().index(identify("x|"))], shape)
-    assert learn(["ab", "cd"], np.eye(2), longest=2, room=2)[0].tolist() == sorted(map(identify, ["", "x|"]))
+    shape = (np.array([1.25, 0.75]) + PRIOR_STRENGTH * top) / (2 + PRIOR_STRENGTH)
+    assert np.allclose(shares[ids.tolist().index(hash_key("x|"))], shape)
+    assert fit_suffixes(["ab", "cd"], np.eye(2), longest=2, max_keys=2)[0].tolist() == sorted(map(hash_key, ["", "x|"]))
 
 
 @pytest.mark.parametrize("settings", [{}, {"order": 3}, {"endings": 0}])
 def test_checkpoint_gives_the_model_back(tmp_path, settings):
     model = fitted(**settings)
-    run = Run.fresh(tmp_path, "hmm", {})
-    folder = save(run, Checkpoint({"step": 1}, unique(model)))
+    run = Run.create_unique(tmp_path, "hmm", {})
+    folder = save(run, Checkpoint({"step": 1}, unique_tensors(model)))
     other = HmmConfig(**{"endings": 64, **settings}).build(len(WORDS), 7).double()
-    restore(other, read(folder).model)
+    restore(other, read_checkpoint(folder).model)
     texts = ("the barking zebra", "Doris walks")
     assert tag(other, *texts) == tag(model, *texts)
     with pytest.raises(UserError, match="another architecture"):
-        restore(HiddenMarkov(9, 7), read(folder).model)
+        restore(HiddenMarkov(9, 7), read_checkpoint(folder).model)
 
 
 def test_fitting_again_forgets():

@@ -65,6 +65,6 @@ def test_what_gives_no_vectors_is_refused():
         embed(tiny("transformer", "transduce"), BOTH, TEXTS, "pooler")
     with pytest.raises(UserError, match="did you mean mean"):
         embed(tiny("bert", "masked"), BOTH, TEXTS, "means")
-    with pytest.raises(UserError, match="no layers"):
+    with pytest.raises(UserError, match="no hidden states"):
         embed(headwise.build("ngram", vocab=LETTERS.size), BOTH, TEXTS)
     assert embed(tiny("bert", "masked"), BOTH, []).shape[0] == 0

@@ -101,7 +101,7 @@ ngram 2=2
         ("-0.30103 cat", "-1 cat 0 0", "line 11: expected log10 p, 1 words"),
         ("<s> the", "<s> dog", "line 14: 'dog' is not among the 1-grams"),
         ("<s> the", "dog the", "line 14: 'dog the' needs 'dog' one order down"),
-        ("<s> the", "the cat", "line 15: 'the cat' stands here for the second time"),
+        ("<s> the", "the cat", "line 15: 'the cat' occurs for the second time"),
         ("\\end\\", "", "expected .end"),
     ],
 )

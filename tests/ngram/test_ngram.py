@@ -17,10 +17,10 @@ from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.models.ngram import NgramConfig
-from headwise.ngram.count import count
+from headwise.ngram.count import count_ngrams
 from headwise.ngram.smooth import KneserNey
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, save, unique, weights
+from headwise.runs.checkpoint import Checkpoint, load_weights, save, unique_tensors
 from headwise.testing import assert_parity
 from headwise.text import BOS, EOS, PAD
 
@@ -77,7 +77,7 @@ def test_maximum_likelihood_and_add_k_are_those_of_nltk(order, oracle, smoothing
     lines = [["<s>"] * (order - 1) + [*map(str, line), "</s>"] for line in texts()]
     theirs.fit([list(everygrams(line, max_len=order)) for line in lines])
     ids, labels = rows_of(texts())
-    p = model.score(model.contexts(ids), labels).exp()
+    p = model.score(model.find_contexts(ids), labels).exp()
     for row, line in enumerate(lines):
         for at, word in enumerate(line[order - 1 :]):
             assert float(p[row, at]) == pytest.approx(theirs.score(word, line[at : at + order - 1]), rel=1e-5)
@@ -121,7 +121,7 @@ def test_kneser_ney_is_that_of_nltk_with_its_discounts_estimated(order):
     theirs.fit([list(everygrams(line, max_len=order)) for line in lines])
     model = built(order).fit(texts())
     ids, labels = rows_of(texts())
-    p = model.score(model.contexts(ids), labels).exp()
+    p = model.score(model.find_contexts(ids), labels).exp()
     compared = 0
     for row, line in enumerate(lines):
         for at in range(0 if order == 2 else order - 1, len(line) - 1):
@@ -187,16 +187,16 @@ def test_modified_kneser_ney_takes_its_three_discounts():
 @pytest.mark.parametrize("order", [1, 3, 6])
 def test_chunks_of_any_size_count_the_same(order):
     lines = texts()
-    together = count(lines, order, VOCAB)
+    together = count_ngrams(lines, order, VOCAB)
     for chunk in (1, 7, 100):
-        for one, other in zip(together, count(iter(lines), order, VOCAB, chunk), strict=True):
+        for one, other in zip(together, count_ngrams(iter(lines), order, VOCAB, chunk), strict=True):
             assert np.array_equal(one.keys, other.keys)
             assert np.array_equal(one.counts, other.counts)
 
 
 def test_keys_too_many_for_a_table_are_sorted():
     lines = [100_000 * line for line in texts()]
-    wide, narrow = count(lines, 4, 1_000_000), count(texts(), 4, VOCAB)
+    wide, narrow = count_ngrams(lines, 4, 1_000_000), count_ngrams(texts(), 4, VOCAB)
     assert [grams.counts.tolist() for grams in wide[1:]] == [grams.counts.tolist() for grams in narrow[1:]]
 
 
@@ -211,7 +211,7 @@ def test_steps_rows_and_single_scores_are_the_same_numbers(order):
         assert_parity(log_p, full[:, at], 1e-12)
     prompted, _ = model.step(ids[:, 7], model.start(ids[:, :7], beams=1))
     assert_parity(prompted, full[:, 7], 1e-12)
-    assert_parity(model.score(model.contexts(ids), labels), full.gather(-1, labels[..., None])[..., 0], 1e-12)
+    assert_parity(model.score(model.find_contexts(ids), labels), full.gather(-1, labels[..., None])[..., 0], 1e-12)
     loss = model(ids, labels=labels, smoothing=0.1)
     expected = -full.gather(-1, labels[..., None])[..., 0][labels != PAD]
     torch.testing.assert_close((loss.nll, int(loss.count)), (expected.sum(), len(expected)))
@@ -241,11 +241,11 @@ def test_samples_follow_the_model():
 def test_a_checkpoint_brings_the_same_model_back(tmp_path, smoothing):
     model, other = built(4, smoothing).fit(texts()), built(4, smoothing)
     run = Run.create(tmp_path / "run", {})
-    save(run, Checkpoint({"step": 1}, unique(model)))
-    other.load_state_dict(weights(run))
+    save(run, Checkpoint({"step": 1}, unique_tensors(model)))
+    other.load_state_dict(load_weights(run))
     ids, _ = rows_of(texts(seed=1))
     assert torch.equal(other(ids), model(ids))
-    assert all(tensor.dtype == torch.uint8 for name, tensor in weights(run).items() if name.endswith("tokens"))
+    assert all(tensor.dtype == torch.uint8 for name, tensor in load_weights(run).items() if name.endswith("tokens"))
 
 
 def test_a_new_model_knows_nothing_and_says_so():

@@ -7,7 +7,16 @@ from torch import nn
 
 from headwise.errors import UserError
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, average_checkpoints, latest, read, restore, save, unique, weights
+from headwise.runs.checkpoint import (
+    Checkpoint,
+    average_checkpoints,
+    load_latest,
+    load_weights,
+    read_checkpoint,
+    restore,
+    save,
+    unique_tensors,
+)
 from headwise.runs.manifest import Damaged
 
 
@@ -27,13 +36,13 @@ def run(tmp_path):
 
 def checkpoint(step: int, **extra) -> Checkpoint:
     torch.manual_seed(step)
-    return Checkpoint({"step": step, **extra}, unique(Tied()), {"embed.weight/step": torch.tensor(1.0)})
+    return Checkpoint({"step": step, **extra}, unique_tensors(Tied()), {"embed.weight/step": torch.tensor(1.0)})
 
 
 def test_a_saved_checkpoint_comes_back_bit_by_bit(run):
     written = checkpoint(5)
     save(run, written)
-    found = latest(run)
+    found = load_latest(run)
     assert found is not None
     assert found.state == written.state
     for part in ("model", "optimizer"):
@@ -43,9 +52,9 @@ def test_a_saved_checkpoint_comes_back_bit_by_bit(run):
 
 def test_a_tied_tensor_is_stored_once_and_stays_tied(run):
     model, other = Tied(), Tied()
-    assert set(unique(model)) == {"embed.weight", "head.bias", "seen"}
-    save(run, Checkpoint({"step": 1}, unique(model)))
-    restore(other, weights(run))
+    assert set(unique_tensors(model)) == {"embed.weight", "head.bias", "seen"}
+    save(run, Checkpoint({"step": 1}, unique_tensors(model)))
+    restore(other, load_weights(run))
     assert other.head.weight is other.embed.weight
     assert torch.equal(other.head.weight, model.embed.weight)
 
@@ -53,7 +62,7 @@ def test_a_tied_tensor_is_stored_once_and_stays_tied(run):
 def test_tensors_that_are_views_of_one_storage_are_saved(run):
     table = torch.arange(12.0).reshape(4, 3)
     save(run, Checkpoint({"step": 1}, {"first": table[:2], "rest": table[2:], "turned": table.T}))
-    found = weights(run)
+    found = load_weights(run)
     assert torch.equal(found["rest"], table[2:])
     assert torch.equal(found["turned"], table.T)
 
@@ -63,9 +72,9 @@ def test_another_architecture_is_refused_and_the_tensors_named(run):
     model = Tied(vocab=8)
     before = model.embed.weight.clone()
     with pytest.raises(UserError, match=r"embed.weight is \(7, 4\), the model has \(8, 4\)"):
-        restore(model, weights(run), str(run.path))
+        restore(model, load_weights(run), str(run.path))
     with pytest.raises(UserError, match="weight is missing"):
-        restore(nn.Linear(4, 7), weights(run))
+        restore(nn.Linear(4, 7), load_weights(run))
     assert torch.equal(model.embed.weight, before)
 
 
@@ -73,12 +82,12 @@ def test_pruning_keeps_the_last_ones_and_the_best(run):
     for step in (1, 2, 3, 4, 10):
         save(run, checkpoint(step, best={"name": "nll", "value": 1.0, "step": 2}), keep=2)
     assert run.steps() == [2, 4, 10]
-    assert (run.pointed("best"), run.pointed("last")) == (2, 10)
+    assert (run.read_pointer("best"), run.read_pointer("last")) == (2, 10)
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-10", "step-2", "step-4"]
-    assert torch.equal(weights(run, "best")["embed.weight"], checkpoint(2).model["embed.weight"])
-    assert torch.equal(weights(run, "step-4")["embed.weight"], checkpoint(4).model["embed.weight"])
+    assert torch.equal(load_weights(run, "best")["embed.weight"], checkpoint(2).model["embed.weight"])
+    assert torch.equal(load_weights(run, "step-4")["embed.weight"], checkpoint(4).model["embed.weight"])
     with pytest.raises(UserError, match="no checkpoint 'step-3'; known: best, last, average, step-2"):
-        weights(run, "step-3")
+        load_weights(run, "step-3")
 
 
 def test_the_average_is_the_mean_of_the_last_checkpoints(run):
@@ -87,23 +96,23 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(run):
     means = {
         name: (checkpoint(2).model[name] + checkpoint(3).model[name]) / 2 for name in ("embed.weight", "head.bias")
     }
-    for found in (average_checkpoints(run, 2), weights(run, "average")):
+    for found in (average_checkpoints(run, 2), load_weights(run, "average")):
         torch.testing.assert_close({name: found[name] for name in means}, means)
         assert found["seen"].equal(torch.tensor(3))
     assert torch.equal(average_checkpoints(run, 1)["embed.weight"], checkpoint(3).model["embed.weight"])
 
 
 def test_the_moving_average_is_what_gets_used(run):
-    model, ema = unique(Tied()), unique(Tied())
+    model, ema = unique_tensors(Tied()), unique_tensors(Tied())
     save(run, Checkpoint({"step": 1}, model, ema=ema))
-    assert torch.equal(weights(run)["embed.weight"], ema["embed.weight"])
+    assert torch.equal(load_weights(run)["embed.weight"], ema["embed.weight"])
 
 
 def test_a_run_without_checkpoints_says_so(run):
-    assert latest(run) is None
+    assert load_latest(run) is None
     for which in ("best", "average"):
         with pytest.raises(UserError, match="train it first"):
-            weights(run, which)
+            load_weights(run, which)
 
 
 def test_every_truncation_is_rejected_by_name(run):
@@ -113,12 +122,12 @@ def test_every_truncation_is_rejected_by_name(run):
         for percent in range(100):
             file.write_bytes(whole[: len(whole) * percent // 100])
             with pytest.raises(Damaged, match=file.name):
-                read(folder)
+                read_checkpoint(folder)
         file.unlink()
         with pytest.raises(Damaged, match=file.name):
-            read(folder)
+            read_checkpoint(folder)
         file.write_bytes(whole)
-    assert read(folder).step == 1
+    assert read_checkpoint(folder).step == 1
 
 
 def test_a_thousand_flipped_bits_are_rejected_by_name(run):
@@ -132,25 +141,25 @@ def test_a_thousand_flipped_bits_are_rejected_by_name(run):
         with file.open("r+b", buffering=0) as opened:
             os.pwrite(opened.fileno(), bytes([right ^ 1 << chance.randrange(8)]), place)
             with pytest.raises(Damaged, match=file.name):
-                read(folder)
+                read_checkpoint(folder)
             os.pwrite(opened.fileno(), bytes([right]), place)
-    assert read(folder).step == 1
+    assert read_checkpoint(folder).step == 1
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(run, caplog):
     for step in (1, 2):
         save(run, checkpoint(step))
-    file = run.checkpoint(2) / "model.safetensors"
+    file = run.checkpoint_path(2) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    found = latest(run)
+    found = load_latest(run)
     assert found is not None
     assert found.step == 1
     assert str(file) in caplog.text
     run.rewind(1)
     assert run.steps() == [1]
-    (run.checkpoint(1) / "manifest.json").unlink()
-    with pytest.raises(UserError, match="no checkpoint is whole"):
-        latest(run)
+    (run.checkpoint_path(1) / "manifest.json").unlink()
+    with pytest.raises(UserError, match="all checkpoints are damaged"):
+        load_latest(run)
 
 
 def test_nothing_is_unpickled(run):

@@ -16,12 +16,12 @@ from headwise.compare.config import ComparisonConfig, Suite
 from headwise.config.base import validate
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
-from headwise.runs import Run, find, summary
-from headwise.runs.checkpoint import Checkpoint, latest, read, save, weights
-from headwise.runs.manifest import Damaged, seal
+from headwise.runs import Run, find_runs, summarize_run
+from headwise.runs.checkpoint import Checkpoint, load_latest, load_weights, read_checkpoint, save
+from headwise.runs.manifest import Damaged, write_manifest
 from headwise.scaling.config import ScalingConfig
-from headwise.studio.run_history import history, rows, samples
-from headwise.studio.run_registry import Shelf
+from headwise.studio.run_history import get_rows, get_samples, summarize
+from headwise.studio.run_registry import RunRegistry
 from headwise.utils.files import write
 
 DEEP = "[" * 50_000
@@ -49,9 +49,9 @@ def refusal(call: Callable[[], object]) -> str:
 WRITES: dict[str, Callable[[Run], object]] = {
     "lock": lambda run: run.lock().__enter__(),
     "metrics.jsonl": lambda run: run.metrics.append({"step": 4}),
-    ".tmp-last": lambda run: run.point("last", 7),
+    ".tmp-last": lambda run: run.write_pointer("last", 7),
     ".tmp-metrics.jsonl": lambda run: run.metrics.rewind(1),
-    "last": lambda run: run.point("last", 7),
+    "last": lambda run: run.write_pointer("last", 7),
     "checkpoints/.tmp-step-4": lambda run: save(run, Checkpoint({"step": 4}, {"w": torch.ones(2)})),
     "checkpoints/step-4": lambda run: save(run, Checkpoint({"step": 4}, {"w": torch.ones(2)})),
 }
@@ -145,14 +145,14 @@ def spoil(run: Run, name: str, how: str) -> None:
 def test_one_bad_folder_leaves_the_others_listed(tmp_path, name, how):
     make_run(tmp_path, "good"), make_run(tmp_path, "bad")
     spoil(Run(tmp_path / "bad"), name, how)
-    listed = {run.name: summary(run) for run in find(tmp_path)}
+    listed = {run.name: summarize_run(run) for run in find_runs(tmp_path)}
     assert (listed["good"].steps, listed["good"].best, listed["good"].problem) == (3, 1.5, "")
-    shelf = Shelf([tmp_path])
-    told = {item.name: history(item) for item in shelf.items().values()}
+    shelf = RunRegistry([tmp_path])
+    told = {item.name: summarize(item) for item in shelf.items().values()}
     assert told["good"]["steps"] == 3 and told["good"]["state"] == "interrupted"
     json.dumps(told)
     for item in shelf.items().values():
-        problem = refusal(lambda item=item: (rows(item, 0, 0), samples(item), item.to_dict()))
+        problem = refusal(lambda item=item: (get_rows(item, 0, 0), get_samples(item), item.to_dict()))
         assert not problem or (item.name == "bad" and str(tmp_path / "bad") in problem)
     if "bad" in told and told["bad"]["state"] == "damaged":
         assert "bad" in told["bad"]["problem"] and "\n" not in told["bad"]["problem"]
@@ -177,22 +177,22 @@ def test_a_folder_may_have_any_name(tmp_path, name):
     make_run(tmp_path, "good"), make_run(tmp_path, os.fsdecode(name))
     shown = subprocess.run([sys.executable, "-m", "headwise", "runs", str(tmp_path)], capture_output=True, timeout=60)
     assert shown.returncode == 0 and b"good" in shown.stdout and b"\x1b[2J" not in shown.stdout, shown.stderr
-    json.dumps([history(item) for item in Shelf([tmp_path]).items().values()], ensure_ascii=False).encode()
+    json.dumps([summarize(item) for item in RunRegistry([tmp_path]).items().values()], ensure_ascii=False).encode()
 
 
 def test_a_state_that_is_sealed_but_wrong_is_damage(tmp_path):
     run = make_run(tmp_path)
     for content in ('{"step": "abc"}', '{"epoch": 1}', DEEP):
-        (run.checkpoint(3) / "state.json").write_text(content)
-        seal(run.checkpoint(3))
+        (run.checkpoint_path(3) / "state.json").write_text(content)
+        write_manifest(run.checkpoint_path(3))
         with pytest.raises(Damaged, match="step-3 is damaged"):
-            read(run.checkpoint(3))
+            read_checkpoint(run.checkpoint_path(3))
 
 
 def test_weights_are_found_whatever_the_config_says_of_training(tmp_path):
     run = make_run(tmp_path)
     write(run.path / "config.toml", 'train = "fast"\n')
-    assert weights(run, "average").keys() == {"w"}
+    assert load_weights(run, "average").keys() == {"w"}
 
 
 # --- Weights that are lost -------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_weights_that_are_not_finite_are_not_saved_and_nothing_is_pruned(tmp_pat
     bad = {"model": {"w": torch.ones(2)}, part: {"w": torch.tensor([1.0, value])}}
     with pytest.raises(UserError, match=r"the weights are not finite \(w\), so they are not saved"):
         save(run, Checkpoint({"step": 4}, **bad), keep=1)
-    assert run.steps() == [3] and latest(run).step == 3
+    assert run.steps() == [3] and load_latest(run).step == 3
     assert [path.name for path in run.checkpoints.iterdir()] == ["step-3"]
 
 
@@ -214,9 +214,9 @@ def test_a_stored_checkpoint_that_is_not_finite_is_passed_over(tmp_path, caplog)
     save(run, Checkpoint({"step": 4}, {"w": torch.ones(2)}))
     from safetensors.torch import save_file
 
-    save_file({"w": torch.tensor([1.0, torch.nan])}, run.checkpoint(4) / "model.safetensors")
-    seal(run.checkpoint(4))
-    assert latest(run).step == 3 and "step-4 is damaged: w is not finite" in caplog.text
+    save_file({"w": torch.tensor([1.0, torch.nan])}, run.checkpoint_path(4) / "model.safetensors")
+    write_manifest(run.checkpoint_path(4))
+    assert load_latest(run).step == 3 and "step-4 is damaged: w is not finite" in caplog.text
 
 
 # --- Names -----------------------------------------------------------------------------------------------------------
@@ -246,5 +246,5 @@ def test_a_name_stays_in_the_folder_of_runs(config, name):
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_run_is_made_nowhere_else(tmp_path, name):
     with pytest.raises(UserError, match="a folder's name"):
-        Run.fresh(tmp_path / "runs", name, {})
+        Run.create_unique(tmp_path / "runs", name, {})
     assert not list(tmp_path.iterdir())

@@ -3,7 +3,7 @@ import pytest
 from headwise.errors import UserError
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, save
-from headwise.runs.plot import plot
+from headwise.runs.plot import plot_runs
 
 
 @pytest.fixture
@@ -20,15 +20,15 @@ def runs(tmp_path):
 
 @pytest.mark.parametrize("over", ["step", "minutes"])
 def test_curves_of_several_runs_name_each_run(runs, tmp_path, over):
-    svg = plot(runs, tmp_path / "pictures" / "curves.svg", over).read_text()
+    svg = plot_runs(runs, tmp_path / "pictures" / "curves.svg", over).read_text()
     assert "first: ser" in svg
     assert "second &lt;b&gt;" in svg
     assert over in svg
-    assert plot(runs, tmp_path / "curves.png", over).read_bytes().startswith(b"\x89PNG")
+    assert plot_runs(runs, tmp_path / "curves.png", over).read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_drawn_is_refused(runs, tmp_path):
     with pytest.raises(UserError, match=r"\.png or \.svg"):
-        plot(runs, tmp_path / "curves.gif")
+        plot_runs(runs, tmp_path / "curves.gif")
     with pytest.raises(UserError, match="step, minutes, epoch, not over 'tokens'"):
-        plot(runs, tmp_path / "curves.png", over="tokens")
+        plot_runs(runs, tmp_path / "curves.png", over="tokens")

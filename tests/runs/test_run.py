@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from headwise.errors import UserError
-from headwise.runs import Run, find, summary
+from headwise.runs import Run, find_runs, summarize_run
 from headwise.runs.checkpoint import Checkpoint, save
 from headwise.train.config import TrainConfig
 
@@ -19,7 +19,7 @@ def test_a_run_remembers_its_config_and_where_it_was_made(tmp_path):
 
 
 def test_names_are_never_taken_twice(tmp_path):
-    names = [Run.fresh(tmp_path, "words", {}).name for _ in range(3)]
+    names = [Run.create_unique(tmp_path, "words", {}).name for _ in range(3)]
     assert names == ["words", "words-2", "words-3"]
     with pytest.raises(UserError, match="exists already"):
         Run.create(tmp_path / "words", {})
@@ -53,7 +53,7 @@ def test_runs_are_listed_with_what_they_reached(tmp_path):
     (tmp_path / "no run").mkdir()
     best = {"name": "ser", "value": 0.25, "step": 40}
     save(first, Checkpoint({"step": 40, "epoch": 2, "minutes": 1.5, "best": best}, {}))
-    rows = {row.name: row for row in map(summary, find(tmp_path))}
+    rows = {row.name: row for row in map(summarize_run, find_runs(tmp_path))}
     assert list(rows) == ["a", "b"]
     assert (rows["a"].steps, rows["a"].epochs, rows["a"].minutes) == (40, 2, 1.5)
     assert (rows["a"].score, rows["a"].best) == ("ser", 0.25)

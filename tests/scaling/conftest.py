@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headwise.compare.cell import cells
-from headwise.compare.worker import work
+from headwise.compare.cell import build_cells
+from headwise.compare.worker import run_cell
 from headwise.scaling.config import ScalingConfig
 
 LADDER = """
@@ -58,7 +58,7 @@ def ladder(tmp_path_factory) -> Path:
 def climbed(ladder) -> Path:
     """The folder of its runs: all but the last are trained, in this process, which has torch already."""
     runs = ladder.parent / "runs"
-    *most, _ = cells(ScalingConfig.read(ladder).comparison, runs)
+    *most, _ = build_cells(ScalingConfig.read(ladder).comparison, runs)
     for cell in most:
-        work(cell, lambda message: None)
+        run_cell(cell, lambda message: None)
     return runs

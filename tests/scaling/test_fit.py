@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from headwise.scaling.fit import floored, straight
-from headwise.scaling.resample import interval, resampled
+from headwise.scaling.fit import fit_power_law, fit_with_floor
+from headwise.scaling.resample import interval, resample_means
 from headwise.scaling.values import QUANTITIES, Relation
 
 SIZES = np.geomspace(1e4, 1e6, 7)
@@ -15,7 +15,7 @@ def related(truth, noise=0.01, seeds=3, draw=0, resamples=1000):
     random = np.random.default_rng(draw)
     seen = [truth(x) * np.exp(noise * random.standard_normal(seeds)) for x in SIZES]
     means = np.array([each.mean() for each in seen])
-    return Relation(QUANTITIES["N"], SIZES, means, np.stack(resampled(seen, resamples), axis=1), seen)
+    return Relation(QUANTITIES["N"], SIZES, means, np.stack(resample_means(seen, resamples), axis=1), seen)
 
 
 def kaplan(x):
@@ -41,15 +41,15 @@ def test_the_floor_comes_back_and_a_law_without_one_is_seen_to_misfit():
 
 
 def test_without_noise_and_without_a_floor_both_forms_agree():
-    law = floored(SIZES, kaplan(SIZES))
+    law = fit_with_floor(SIZES, kaplan(SIZES))
     assert law.exponent == pytest.approx(0.076, rel=1e-4) and law.floor < 1e-3
-    assert straight(SIZES, kaplan(SIZES)).exponent == pytest.approx(0.076, rel=1e-9)
+    assert fit_power_law(SIZES, kaplan(SIZES)).exponent == pytest.approx(0.076, rel=1e-9)
 
 
 def test_a_floor_is_never_negative_where_the_loss_bends_the_other_way():
     bent = np.exp(1 - 0.01 * np.log(SIZES / 1e4) ** 2)
-    law = floored(SIZES, bent)
-    assert law.floor == 0 and law.exponent == pytest.approx(straight(SIZES, bent).exponent, rel=0.05)
+    law = fit_with_floor(SIZES, bent)
+    assert law.floor == 0 and law.exponent == pytest.approx(fit_power_law(SIZES, bent).exponent, rel=0.05)
 
 
 @pytest.mark.parametrize("seeds", [2, 4])
@@ -58,7 +58,7 @@ def test_95_of_100_intervals_hold_the_truth(seeds):
     held = 0
     for draw in range(200):
         draws = related(kaplan, seeds=seeds, draw=draw, resamples=200).draws
-        low, high = interval(straight(SIZES, draws).exponent)
+        low, high = interval(fit_power_law(SIZES, draws).exponent)
         held += low <= 0.076 <= high
     assert 0.90 <= held / 200 <= 0.99
 
@@ -70,8 +70,8 @@ def test_one_seed_gives_exponents_without_intervals():
 
 def test_many_fits_at_once_are_those_one_by_one():
     losses = np.stack([above(SIZES) * factor for factor in (0.9, 1.0, 1.3)])
-    together = floored(SIZES, losses)
-    alone = [floored(SIZES, each) for each in losses]
+    together = fit_with_floor(SIZES, losses)
+    alone = [fit_with_floor(SIZES, each) for each in losses]
     assert together.exponent == pytest.approx([law.exponent for law in alone])
     assert together(SIZES) == pytest.approx(losses, rel=1e-4)
 

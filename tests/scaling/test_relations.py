@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from headwise.scaling.plot import plot
-from headwise.scaling.render import rows
-from headwise.scaling.run import relations
+from headwise.scaling.plot import plot_scaling
+from headwise.scaling.render import build_rows
+from headwise.scaling.run import build_relations
 from headwise.scaling.values import Rung, Scaling
 
 A, B = 0.4, 0.3
@@ -33,7 +33,7 @@ def ladder(floor=0.0, noise=0.0, length=60):
 def test_the_frontier_has_the_exponent_that_calculus_gives(form, floor, noise):
     """The least of a N^-A + b D^-B under N D = C / 6 goes as C^-(A B / (A + B))."""
     rungs = ladder(floor, noise)
-    found = relations(rungs)["C"]
+    found = build_relations(rungs)["C"]
     exponent, low, high = found.fits[form].exponent
     assert exponent == pytest.approx(A * B / (A + B), rel=0.03) and low <= exponent <= high
     assert found.fits[form].floor[0] == pytest.approx(floor, abs=0.02)
@@ -43,7 +43,7 @@ def test_the_frontier_has_the_exponent_that_calculus_gives(form, floor, noise):
 
 def test_sizes_are_compared_on_the_most_data_and_data_on_the_largest_size():
     long, short = ladder(), ladder(length=30)
-    found = relations([*short, *long])
+    found = build_relations([*short, *long])
     assert found["N"].x.tolist() == [rung.parameters for rung in long]
     assert found["N"].loss == pytest.approx([rung.losses.mean() for rung in long])
     assert found["D"].x.tolist() == [short[-1].data, long[-1].data] and not found["D"].fits
@@ -53,15 +53,15 @@ def test_a_run_that_ends_early_with_its_rate_come_down_is_on_the_frontier():
     """A cosine run that stops at a tenth of the tokens beats the middle of a longer one, by 5 % here."""
     long = ladder()
     short = [Rung(each.size, each.parameters, each.tokens[40:41], 0.95 * each.nll[:, 40:41]) for each in long]
-    found = relations([*short, *long])["C"]
+    found = build_relations([*short, *long])["C"]
     assert set(found.x) & {float(each.compute[0]) for each in short}
 
 
 def test_table_and_plot_show_intervals(tmp_path):
-    found = Scaling("made up", (rungs := ladder(0.5, 0.005)), relations(rungs))
-    table = rows(found)
+    found = Scaling("made up", (rungs := ladder(0.5, 0.005)), build_relations(rungs))
+    table = build_rows(found)
     assert {len(row) for row in table} == {8} and all(row[4].count("[") == 1 for row in table[1:])
-    assert plot(found, tmp_path / "laws.png").read_bytes().startswith(b"\x89PNG")
+    assert plot_scaling(found, tmp_path / "laws.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_counts_by_its_best_validation():

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from headwise.cli.main import main
-from headwise.compare.cell import cells
-from headwise.compare.worker import work
+from headwise.compare.cell import build_cells
+from headwise.compare.worker import run_cell
 from headwise.scaling.config import ScalingConfig
-from headwise.scaling.render import notes, text
-from headwise.scaling.run import parameters, scaling
+from headwise.scaling.render import build_notes, print_text
+from headwise.scaling.run import count_by_size, run_scaling
 from headwise.scaling.values import Scaling
 
 SHIPPED = Path(__file__).parents[2] / "experiments" / "scaling"
@@ -50,8 +50,8 @@ def test_the_whole_ladder_is_trained_and_fitted(told):
         exponent = laws[name]["fits"]["power law"]["exponent"]
         assert 0 < exponent["value"] < 2 and exponent["low"] is None
     assert laws["N"]["loss"][0] > laws["N"]["loss"][-1] > 0
-    assert "decades of N" in told["notes"][0] and "extrapolate nothing" in told["notes"][0]
-    assert "no intervals: one seed says nothing about others" in told["notes"]
+    assert "decades of N" in told["notes"][0] and "do not extrapolate" in told["notes"][0]
+    assert "no intervals: they need more than one seed" in told["notes"]
 
 
 def test_a_second_call_costs_nothing(told, climb, climbed):
@@ -71,7 +71,7 @@ def test_the_plot_has_laws_and_caveat(told, climb, tmp_path):
     climb("--plot", tmp_path / "laws.svg")
     svg = (tmp_path / "laws.svg").read_text()
     assert "<!-- Three sizes -->" in svg and "<!-- N, parameters without tables -->" in svg
-    assert "extrapolate nothing" in svg and "power law: 0." in svg
+    assert "do not extrapolate" in svg and "power law: 0." in svg
 
 
 def test_dry_run_lists_n_d_and_c_before_anything_is_trained(climb, tmp_path):
@@ -81,22 +81,22 @@ def test_dry_run_lists_n_d_and_c_before_anything_is_trained(climb, tmp_path):
 
 def test_of_several_rates_the_best_one_counts(ladder, tmp_path):
     config = ScalingConfig.read(ladder).changed(tokens=(), rates=(1e-6, 0.02), budget={"steps": 3})
-    for cell in cells(config.comparison, tmp_path):
-        work(cell, lambda message: None)
-    found = scaling(config, tmp_path)
+    for cell in build_cells(config.comparison, tmp_path):
+        run_cell(cell, lambda message: None)
+    found = run_scaling(config, tmp_path)
     assert [(rung.size, rung.rate, rung.data) for rung in found.rungs] == [(f"w{w}", 0.02, 768) for w in (8, 16, 32)]
-    assert "L(D) is not fitted: it needs 3 points, there is 1" in notes(found)
-    assert "best learning rates: w8 0.02, w16 0.02, w32 0.02" in notes(found)
+    assert "L(D) is not fitted: it needs 3 points, there is 1" in build_notes(found)
+    assert "best learning rates: w8 0.02, w16 0.02, w32 0.02" in build_notes(found)
 
 
 def test_where_all_runs_failed_the_table_says_why(capsys):
-    text(Scaling("empty", [], {}, {"w8, seed 1": "no such file"}))
+    print_text(Scaling("empty", [], {}, {"w8, seed 1": "no such file"}))
     assert "w8, seed 1 failed: no such file" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("file", sorted(SHIPPED.glob("*.toml")), ids=lambda file: file.stem)
 def test_shipped_ladders_are_valid_and_wide_enough(file):
-    counts = sorted(parameters(ScalingConfig.read(file)).values())
+    counts = sorted(count_by_size(ScalingConfig.read(file)).values())
     assert len(counts) >= 6 and log10(counts[-1] / counts[0]) >= 1.5
 
 

@@ -13,9 +13,9 @@ from playwright.sync_api import Page, expect
 
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.studio.app import application
-from headwise.studio.run_registry import Shelf
-from headwise.studio.server import bound
+from headwise.studio.app import build_app
+from headwise.studio.run_registry import RunRegistry
+from headwise.studio.server import bind_socket
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Labels
 from headwise.vision.pixels import Pixels
@@ -61,9 +61,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def served(runs: Path, port: int = 0) -> Iterator[Address]:
-    listener = bound(Address(port=port))
+    listener = bind_socket(Address(port=port))
     address = Address(port=listener.getsockname()[1])
-    config = uvicorn.Config(application(Shelf([runs]), address), log_level="critical", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(build_app(RunRegistry([runs]), address), log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -76,7 +76,9 @@ def test_drawings_fit_a_telephone_and_can_be_read(page, studio, visit):
         visit(view, state, ready)
         assert page.evaluate("document.documentElement.scrollWidth") <= 400, address
         for theme in ("light", "dark"):
-            page.evaluate(f"document.documentElement.dataset.theme = '{theme}'; dispatchEvent(new Event('themed'))")
+            page.evaluate(
+                f"document.documentElement.dataset.theme = '{theme}'; dispatchEvent(new Event('themechange'))"
+            )
             expect(page.locator("main[data-ready]")).to_be_visible()
             assert page.evaluate(FAILING) == {"nameless": [], "faint": []}, (address, theme)
     page.set_viewport_size(before)

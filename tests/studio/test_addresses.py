@@ -146,7 +146,7 @@ def test_a_right_address_is_left_alone(page, studio, mistakes, view):
 
 def test_what_is_said_of_an_address_ends_with_the_next_choice(page, studio):
     shown(page, studio, "look", {**LOOK, "layer": "abc"})
-    expect(page.locator("#address")).to_contain_text("layer is a whole number from 0 on")
+    expect(page.locator("#address")).to_contain_text("layer must be a whole number, 0 or larger")
     expect(page.locator("main")).to_have_attribute("data-ready", "look")
     page.get_by_role("button", name="Matrix").click()
     expect(page.locator("#address")).to_be_empty()
@@ -168,7 +168,7 @@ def test_a_permalink_names_what_is_shown_not_what_the_form_says(page, studio, vi
     other = "<b>x" if "neuron" in view else "align"  # whose scores are no products of queries and keys
     page.get_by_label("Run").select_option(other)
     page.locator("form textarea").fill("hh")
-    if (target := page.locator("form input[placeholder='its own output']")).is_visible():
+    if (target := page.locator("form input[placeholder^='the model']")).is_visible():
         target.fill("h")
     before = page.url
     page.get_by_role("button", name=FIGURES[view], exact=True).first.click()

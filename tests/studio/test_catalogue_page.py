@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG
-from headwise.compare.render import scaled
+from headwise.compare.render import format_si
 from headwise.inspect.cost import cost
 from headwise.models.build import build
 
@@ -65,7 +65,7 @@ def test_blocks_and_costs_are_the_models_own(page, studio):
     found = cost(model)
     expect(page.locator(".figures")).to_contain_text(f"{found.parameters:,} with")
     expect(page.locator(".figures")).to_contain_text(f"16 bytes × {found.parameters:,}")
-    expect(page.locator(".figures")).to_contain_text(f"{scaled(found.flops_per_token)} FLOPs")
+    expect(page.locator(".figures")).to_contain_text(f"{format_si(found.flops_per_token)} FLOPs")
     expect(page.locator("section[aria-label=Cost] svg.plot circle").first).to_be_visible()
 
 

@@ -12,11 +12,12 @@ from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.inspect.page import page
-from headwise.studio.ablation import Case, lens
-from headwise.studio.decoding import WRITERS, searched, stepped
-from headwise.studio.map_cache import collect_maps, overview
-from headwise.studio.neurons import neurons
-from headwise.studio.pictures import pictured
+from headwise.studio.ablation import AblationCase, logit_lens
+from headwise.studio.decoding import decode_step, search_beams
+from headwise.studio.map_cache import collect_maps, pack_overview
+from headwise.studio.neurons import record_inputs
+from headwise.studio.pictures import inspect_image
+from headwise.tasks.tables import task_config
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Labels
 from headwise.vision.pixels import Pixels
@@ -45,13 +46,13 @@ def test_every_model_of_texts_can_be_looked_at(name: str, task: str) -> None:
             collect_maps(loaded, TEXT, "")
     else:
         maps = collect_maps(loaded, TEXT, "")
-        assert overview("look", maps, {}) and page(maps, TEXT)
-        assert {each["name"] for each in neurons(loaded, TEXT, "").to_dict()["kinds"]} == set(maps.weights)
-    if task in WRITERS and name != "ngram":
-        assert stepped(loaded, TEXT, [5, 6])[1]["next"]
-        assert searched(loaded, TEXT, 2, 4)["nodes"]
+        assert pack_overview("look", maps, {}) and page(maps, TEXT)
+        assert {each["name"] for each in record_inputs(loaded, TEXT, "").to_dict()["kinds"]} == set(maps.weights)
+    if task_config(task)(kind=task).writes and name != "ngram":
+        assert decode_step(loaded, TEXT, [5, 6])[1]["next"]
+        assert search_beams(loaded, TEXT, 2, 4)["nodes"]
         if name not in ATTENTION_FREE:
-            assert lens(Case(loaded, TEXT))["layers"]
+            assert logit_lens(AblationCase(loaded, TEXT))["layers"]
 
 
 @pytest.mark.parametrize(("name", "task"), [(entry.name, task) for entry, task in PAIRS if task in SEEING])
@@ -61,6 +62,6 @@ def test_every_model_of_images_can_be_looked_at(name: str, task: str) -> None:
     pixels = Pixels(SIDE, SIDE, 3, (0.5,) * 3, (0.2,) * 3)
     outputs = LETTERS if task == "caption" else Labels(["one", "two"])
     loaded = made(name, task, {"name": "scene-captions"}, Tokenisers(pixels, outputs))
-    picture, told, _ = pictured(loaded, image.getvalue())
+    picture, told, _ = inspect_image(loaded, image.getvalue())
     assert told["image"]
-    assert bool(picture.layers()) == (name not in ATTENTION_FREE)
+    assert bool(picture.describe_layers()) == (name not in ATTENTION_FREE)

@@ -18,12 +18,12 @@ from headwise.blocks.positions.alibi import alibi_slopes
 from headwise.blocks.positions.relative import T5Bias, bucket_distances
 from headwise.experiment.config import Experiment
 from headwise.experiment.load import load
-from headwise.explain import AttentionExample, attend, masked, sinusoid
+from headwise.explain import AttentionExample, apply_mask, attend, sinusoid
 from headwise.explain.attention import softmax
-from headwise.explain.source import shipped
+from headwise.explain.source import load_shipped
 from headwise.inference.trained_model import TrainedModel
-from headwise.studio.position_views import of_model
-from headwise.studio.position_views import shipped as places
+from headwise.studio.position_views import view_kind as places
+from headwise.studio.position_views import view_model
 from headwise.studio.routes.explain import SENTENCES
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
@@ -31,7 +31,7 @@ from headwise.text.vocabulary import Words
 TABLES = """[...document.querySelectorAll('table.matrix')].map((table) => [table.caption.textContent,
     [...table.rows].map((row) => [...row.querySelectorAll('td:not(.corner)')].map((cell) =>
         cell.querySelector('input')?.value ?? cell.textContent)).filter((row) => row.length)])"""
-EXAMPLE = shipped(AttentionExample, "attention.toml")
+EXAMPLE = load_shipped(AttentionExample, "attention.toml")
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def refused(studio, path: str) -> tuple[int, str]:
 def shows(page: Page, example: AttentionExample, scaled: bool, causal: bool) -> None:
     found, wanted = numbers(page), attend(example, scaled)
     seen = np.tri(len(wanted.scores), dtype=bool) if causal else np.ones(wanted.scores.shape, dtype=bool)
-    hidden = masked(wanted.scores, seen)
+    hidden = apply_mask(wanted.scores, seen)
     assert np.allclose(found["Q"], wanted.queries, atol=0.0051) and np.allclose(found["K"], wanted.keys, atol=0.0051)
     assert np.allclose(found["V"], wanted.values, atol=0.0051) and np.allclose(found["S"], hidden.scores, atol=0.0051)
     shown = [rows for name, rows in page.evaluate(TABLES) if name.startswith("softmax")]
@@ -133,7 +133,7 @@ def test_the_worked_example_is_the_librarys_and_follows_every_change(page, studi
 def test_every_number_tells_where_it_comes_from(page, studio):
     opened(page, studio, "attention")
     page.locator("table", has_text="S = Q Kᵀ").locator("td:not(.corner)").nth(2).hover()
-    told = page.locator(".told")
+    told = page.locator(".status")
     expect(told).to_contain_text("1·2 + 0·3 + 2·1 = 4, and 4 / √3 = 2.3094")
     page.keyboard.press("Tab")
     page.locator("table", has_text="softmax(S), each").locator("td:not(.corner)").first.focus()
@@ -146,19 +146,19 @@ def test_masks_act_together_and_a_blind_row_gives_zeros(page, studio):
     at = np.arange(8)
     distance = at - at[:, None]
     seen = (distance <= 0) & (distance >= -2) & (at >= 2)
-    assert np.allclose(numbers(page)["softmax(0"], masked(np.zeros((8, 8)), seen).weights, atol=5.1e-4)
-    expect(page.get_by_label("Together")).to_contain_text("Rows 1, 2 may see nothing")
-    page.get_by_label("Masks that act").get_by_role("button", name="Padding").click()
+    assert np.allclose(numbers(page)["softmax(0"], apply_mask(np.zeros((8, 8)), seen).weights, atol=5.1e-4)
+    expect(page.get_by_label("Together")).to_contain_text("Rows 1, 2 have no visible key")
+    page.get_by_label("Active masks").get_by_role("button", name="Padding").click()
     seen = (distance <= 0) & (distance >= -2)
-    assert np.allclose(numbers(page)["softmax(0"], masked(np.zeros((8, 8)), seen).weights, atol=5.1e-4)
+    assert np.allclose(numbers(page)["softmax(0"], apply_mask(np.zeros((8, 8)), seen).weights, atol=5.1e-4)
 
 
 def test_positions_are_drawn_with_what_they_promise(page, studio):
     opened(page, studio, "positions", length=16, width=8)
-    expect(page.get_by_text("Shift: yes.")).to_be_visible()
+    expect(page.get_by_text("Shift invariance: yes.")).to_be_visible()
     box = page.get_by_label("Table").locator("image").bounding_box()
     page.mouse.move(box["x"] + 4, box["y"] + box["height"] / 16 * 3.5)
-    expect(page.locator(".told")).to_contain_text(f"PE(3, 0) = {sinusoid([3], 8)[0, 0]:.4f}")
+    expect(page.locator(".status")).to_contain_text(f"PE(3, 0) = {sinusoid([3], 8)[0, 0]:.4f}")
     page.get_by_role("button", name="ALiBi").click()
     expect(page.locator("h2", has_text="ALiBi")).to_be_visible()
     expect(page.locator(".curve")).to_have_count(8)
@@ -172,7 +172,7 @@ def test_curves_over_distance_are_what_the_models_use(studio, reader, runs):
     assert np.abs(found["high"] - found["low"]).max() < 1e-3
     found = asked(studio, "explain/positions?kind=alibi&length=6&heads=4&head=1")
     assert np.allclose(found["mean"][:, 5 - 3], -3 * np.array(alibi_slopes(4)), atol=1e-4)
-    assert found["promises"][1]["kept"] and "every step" in found["promises"][1]["says"]
+    assert found["properties"][1]["holds"] and "every step" in found["properties"][1]["description"]
     found = asked(studio, "explain/positions?kind=buckets&length=40")
     assert np.allclose(found["mean"][0], bucket_distances(torch.arange(-39, 40)).numpy(), atol=1e-3)
     found = asked(studio, f"explain/positions/run?run={reader}&length=9&head=1")
@@ -182,11 +182,11 @@ def test_curves_over_distance_are_what_the_models_use(studio, reader, runs):
 
 def test_learnt_positions_promise_nothing(runs):
     model = load(runs / "<b>x").model
-    choices, found = of_model(model, 0, 500, 0)
+    choices, found = view_model(model, 0, 500, 0)
     table = next(part for part in model.modules() if isinstance(part, LearnedPositions)).table
     assert choices == ["decoder: LearnedPositions"] and np.allclose(found.table, table.detach())
-    assert not found.promises()[0]["kept"]
-    assert places("rotary", 30, 16, 1, 0).promises()[0]["kept"]
+    assert not found.check_properties()[0]["holds"]
+    assert places("rotary", 30, 16, 1, 0).check_properties()[0]["holds"]
 
 
 def test_outputs_move_with_their_words_unless_positions_are_added(page, studio):
@@ -209,30 +209,30 @@ def test_heads_stand_side_by_side(page, studio, runs):
     maps = load(runs / "reverse").inspect("abc", "cba")
     for head in range(4):
         weight = maps.matrix("encoder", 1, head)[0, 0]
-        expect(page.locator(".told")).to_contain_text(f"head {head + 1}: {weight:.3f}")
+        expect(page.locator(".status")).to_contain_text(f"head {head + 1}: {weight:.3f}")
 
 
 def test_a_weight_is_taken_apart_down_to_its_elements(page, studio, runs):
     where = {"kind": "cross", "layer": 1, "head": 2, "query": 1, "key": 0}
     opened(page, studio, "neuron", run="reverse", text="abc", target="cba", **where)
     weights = load(runs / "reverse").inspect("abc", "cba").matrix("cross", 1, 2)[1]
-    expect(page.get_by_label("One weight")).to_contain_text(f"looks at “a” with weight {weights[0]:.4f}")
+    expect(page.get_by_label("One weight")).to_contain_text(f"attends to “a” with weight {weights[0]:.4f}")
     q, k, products = numbers(page)["Element"]
     assert np.allclose(q * k, products, atol=0.02)
     expect(page.get_by_label("One weight")).to_contain_text(f"1/√{len(q)}")
     page.get_by_role("button", name="key c").press("Enter")
-    expect(page.get_by_label("One weight")).to_contain_text(f"looks at “c” with weight {weights[2]:.4f}")
+    expect(page.get_by_label("One weight")).to_contain_text(f"attends to “c” with weight {weights[2]:.4f}")
     expect(page.get_by_role("button", name="key c")).to_be_focused()
     assert "key=2" in page.url
 
 
 @pytest.mark.parametrize(("run", "text", "kind"), [("<b>x", "abc<", "decoder"), ("reader", SENTENCES[0], "encoder")])
 def test_scores_terms_and_masks_make_the_weights(studio, reader, run, text, kind):
-    look = asked(studio, "neuron", {"run": run, "text": text})["look"]
+    look = asked(studio, "neuron", {"run": run, "text": text})["name"]
     found = asked(studio, f"neuron/{look}/{kind}/1/0/2/1")
     assert np.isclose(np.dot(found["q"], found["k"]), found["dots"][1], atol=1e-5)
     scores = np.array(found["dots"]) * found["scale"] + found["added"]
-    hidden = np.array(found["hidden"] or [False] * len(scores))
+    hidden = np.array(found["masked"] or [False] * len(scores))
     assert np.allclose(softmax(np.where(hidden, -np.inf, scores)), found["weights"], atol=1e-5)
     assert np.abs(found["keys"][1] - found["k"]).max() < 1e-3
     assert hidden.any() == (kind == "decoder") and np.any(found["added"]) == (run == "reader")
@@ -242,7 +242,7 @@ def test_the_lectures_sentences_are_offered_to_runs_that_know_their_words(page, 
     assert asked(studio, "explain/sentences?run=reverse") == []
     page.goto("about:blank")
     page.goto(f"{studio.url}#/look?run={reader}")
-    links = page.get_by_label("Sentences to try").get_by_role("link")
+    links = page.get_by_label("Example sentences").get_by_role("link")
     expect(links).to_have_count(1)
     links.click()
     expect(page.locator("main")).to_have_attribute("data-ready", "look")
@@ -272,6 +272,6 @@ def test_nonsense_gets_a_sentence_here_too(studio, path):
 
 
 def test_places_that_a_head_does_not_have_are_refused(studio):
-    look = asked(studio, "neuron", {"run": "reverse", "text": "abc", "target": "cba"})["look"]
+    look = asked(studio, "neuron", {"run": "reverse", "text": "abc", "target": "cba"})["name"]
     for place in ("encoder/9/0/0/0", "encoder/0/9/0/0", "encoder/0/0/9/0", "encoder/0/0/0/9", "other/0/0/0/0"):
         assert refused(studio, f"neuron/{look}/{place}")[0] == 400

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from headwise import UserError
-from headwise.web.guard import MOST_BYTES, Address
+from headwise.web.guard import MAX_BYTES, Address
 
 
 def ask(address, method="GET", path="/", body=None, **headers):
@@ -50,8 +50,8 @@ def test_its_own_page_may_ask(studio):
 
 def test_bodies_beyond_the_limit_are_refused_with_and_without_a_length(studio):
     """Read from the socket: whoever is refused early may still be sending."""
-    long = b"x" * (MOST_BYTES + 1)
-    chunks = b"".join(b"%x\r\n%b\r\n" % (2**20, long[: 2**20]) for _ in range(MOST_BYTES // 2**20 + 1))
+    long = b"x" * (MAX_BYTES + 1)
+    chunks = b"".join(b"%x\r\n%b\r\n" % (2**20, long[: 2**20]) for _ in range(MAX_BYTES // 2**20 + 1))
     for head, body in ((f"Content-Length: {len(long)}", b""), ("Transfer-Encoding: chunked", chunks)):
         with socket.create_connection((studio.host, studio.port), timeout=10) as line:
             request = f"POST /api/look HTTP/1.1\r\nHost: 127.0.0.1:{studio.port}\r\n{head}\r\n\r\n"

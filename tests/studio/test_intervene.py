@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from headwise.blocks.intervene import intervene
 from headwise.blocks.record import collect
 from headwise.experiment.load import load
-from headwise.studio.ablation import Case, Changes, effects, intervened, lens, token_effects
+from headwise.studio.ablation import AblationCase, Ablations, ablate, logit_lens, measure_heads, measure_tokens
 
 HOSTILE = "<b>x"
 
@@ -27,15 +27,15 @@ def ask(studio, path, body):
         return error.code, json.load(error)
 
 
-def change_of(case: Case, changes: Changes) -> float:
-    output = intervened(case, changes)["output"]
+def change_of(case: AblationCase, changes: Ablations) -> float:
+    output = ablate(case, changes)["output"]
     return sum(each["after"] - each["before"] for each in output)
 
 
 @torch.no_grad()
 def test_log_p_is_that_of_the_changed_model(runs):
     loaded = load(runs / "reverse")
-    found = intervened(Case(loaded, "abc", "cba"), Changes(hidden=[1], heads=[("cross", 0, 2)]))
+    found = ablate(AblationCase(loaded, "abc", "cba"), Ablations(hidden=[1], heads=[("cross", 0, 2)]))
     read, wrote = torch.tensor([[4, 5, 6, 2]]), [6, 5, 4, 2]
     hide, heads = torch.eye(4, dtype=torch.bool)[1:2], torch.eye(4, dtype=torch.bool)[2:3]
     given = torch.tensor([[1, *wrote[:-1]]])
@@ -49,21 +49,23 @@ def test_log_p_is_that_of_the_changed_model(runs):
 
 @pytest.mark.parametrize(("name", "kind"), [("reverse", "encoder"), ("reverse", "cross"), (HOSTILE, "decoder")])
 def test_all_heads_at_once_are_each_by_itself(runs, name, kind):
-    case = Case(load(runs / name), "abcd", "dcb")
-    found = effects(case, kind, 1)
+    case = AblationCase(load(runs / name), "abcd", "dcb")
+    found = measure_heads(case, kind, 1)
     assert found["heads"] == pytest.approx(
-        [change_of(case, Changes(heads=[(kind, 1, head)])) for head in range(len(found["heads"]))], abs=1e-4
+        [change_of(case, Ablations(heads=[(kind, 1, head)])) for head in range(len(found["heads"]))], abs=1e-4
     )
-    assert found["whole"] == pytest.approx(change_of(case, Changes(layers=[(kind, 1)])), abs=1e-4)
-    tokens = token_effects(case)["tokens"]
-    assert tokens == pytest.approx([change_of(case, Changes(hidden=[place])) for place in range(len(tokens))], abs=1e-4)
+    assert found["layer"] == pytest.approx(change_of(case, Ablations(layers=[(kind, 1)])), abs=1e-4)
+    tokens = measure_tokens(case)["tokens"]
+    assert tokens == pytest.approx(
+        [change_of(case, Ablations(hidden=[place])) for place in range(len(tokens))], abs=1e-4
+    )
 
 
 def test_a_recurrent_decoder_has_one_head_inside_of_it(runs):
-    case = Case(load(runs / "align"), "abc")
-    found = intervened(case, Changes(heads=[("cross", 0, 0)]))
-    assert found["kinds"] == [{"name": "cross", "layers": [{"heads": 1, "whole": False}]}] and found["hideable"]
-    assert effects(case, "cross", 0)["whole"] is None
+    case = AblationCase(load(runs / "align"), "abc")
+    found = ablate(case, Ablations(heads=[("cross", 0, 0)]))
+    assert found["kinds"] == [{"name": "cross", "layers": [{"heads": 1, "can_silence": False}]}] and found["hideable"]
+    assert measure_heads(case, "cross", 0)["layer"] is None
     assert found["output"][0]["after"] != found["output"][0]["before"]
 
 
@@ -71,12 +73,12 @@ def test_a_recurrent_decoder_has_one_head_inside_of_it(runs):
 @pytest.mark.parametrize("name", ["reverse", HOSTILE])
 def test_the_lens_ends_with_the_models_own_probabilities(runs, name):
     loaded = load(runs / name)
-    case = Case(loaded, "abcd", "dc")
-    found = lens(case)
-    own = [each["before"] for each in intervened(case, Changes())["output"]]
+    case = AblationCase(loaded, "abcd", "dc")
+    found = logit_lens(case)
+    own = [each["before"] for each in ablate(case, Ablations())["output"]]
     assert found["layers"][-1]["log_probs"] == pytest.approx(own, abs=1e-5)
     with collect("layer") as side:
-        case.logits(1)
+        case.compute_logits(1)
     decoder = loaded.model.decoder
     first = decoder.head(decoder.stack.final(side.values["layer"]["decoder", 0][0].x))[0, -1].softmax(-1)
     assert found["layers"][0]["probs"][-1][0] == pytest.approx(float(first.max()), abs=1e-5)
@@ -84,18 +86,18 @@ def test_the_lens_ends_with_the_models_own_probabilities(runs, name):
 
 def test_a_hidden_token_and_a_silent_head_change_the_output(page, visit, runs):
     visit("intervene", "run=reverse&text=abc&target=cba")
-    case = Case(load(runs / "reverse"), "abc", "cba")
+    case = AblationCase(load(runs / "reverse"), "abc", "cba")
     page.get_by_role("button", name="hide b, token 2").click()
-    wanted = change_of(case, Changes(hidden=[1]))
+    wanted = change_of(case, Ablations(hidden=[1]))
     expect(page.locator(".figures")).to_contain_text(f"{abs(wanted):.3f}")
     cell = page.locator(".cell[data-key='cross.0.2']")
-    number = f"{effects(case, 'cross', 0)['heads'][2]:.1f}".replace("-0.0", "0.0").replace("-", "−")
+    number = f"{measure_heads(case, 'cross', 0)['heads'][2]:.1f}".replace("-0.0", "0.0").replace("-", "−")
     expect(cell.locator("text")).to_have_text(number)
     cell.focus()
     page.keyboard.press("Enter")
-    wanted = change_of(case, Changes(hidden=[1], heads=[("cross", 0, 2)]))
+    wanted = change_of(case, Ablations(hidden=[1], heads=[("cross", 0, 2)]))
     expect(page.locator(".figures")).to_contain_text(f"{abs(wanted):.3f}")
-    expect(page.locator(".figures")).to_contain_text("now writes")
+    expect(page.locator(".figures")).to_contain_text("now generates")
     page.reload()
     expect(page.locator("main")).to_have_attribute("data-ready", "intervene", timeout=20_000)
     expect(cell).to_have_attribute("aria-pressed", "true")
@@ -106,7 +108,7 @@ def test_a_hidden_token_and_a_silent_head_change_the_output(page, visit, runs):
 
 def test_a_language_models_text_and_lens_are_shown(page, visit, runs):
     visit("intervene", "run=%3Cb%3Ex&text=abc")
-    found = lens(Case(load(runs / HOSTILE), "abc"))
+    found = logit_lens(AblationCase(load(runs / HOSTILE), "abc"))
     expect(page.locator(".guess")).to_have_count(len(found["layers"]) * len(found["tokens"]))
     expect(page.locator(".chip")).to_have_count(4)  # the start, a, b and c
     page.locator(".guess").last.hover()

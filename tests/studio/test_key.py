@@ -7,9 +7,9 @@ import pytest
 import uvicorn
 from playwright.sync_api import expect
 
-from headwise.studio.app import application
-from headwise.studio.run_registry import Shelf
-from headwise.studio.server import bound
+from headwise.studio.app import build_app
+from headwise.studio.run_registry import RunRegistry
+from headwise.studio.server import bind_socket
 from headwise.web.guard import Address, Guard
 
 KEY = "a key/with & signs"
@@ -36,7 +36,7 @@ def ask(path="/", query=b"", method="GET", **headers):
 
 
 def entered() -> str:
-    status, headers = ask("/", ADDRESS.door.partition("?")[2].encode())
+    status, headers = ask("/", ADDRESS.browser_url.partition("?")[2].encode())
     assert status == 303 and headers["location"] == "/"
     assert "HttpOnly" in headers["set-cookie"] and "SameSite=Strict" in headers["set-cookie"]
     assert KEY not in headers["set-cookie"]
@@ -69,25 +69,25 @@ def test_without_it_nothing_is_answered(headers):
 
 def test_a_wrong_key_or_one_in_a_post_opens_nothing():
     assert ask("/", b"key=wrong")[0] == 401
-    assert ask("/", ADDRESS.door.partition("?")[2].encode(), method="POST")[0] == 401
+    assert ask("/", ADDRESS.browser_url.partition("?")[2].encode(), method="POST")[0] == 401
     assert ask(authorization=f"Bearer {KEY}")[0] == 200
 
 
 def test_entering_never_leads_elsewhere():
-    query = ADDRESS.door.partition("?")[2].encode()
+    query = ADDRESS.browser_url.partition("?")[2].encode()
     assert ask("//evil.example/x", query)[1]["location"] == "/evil.example/x"
     assert ask("/static/app.js", b"v=1&" + query)[1]["location"] == "/static/app.js?v=1"
 
 
 def test_a_page_opens_with_the_key_in_its_address(page, runs):
-    listener = bound(Address(port=0))
+    listener = bind_socket(Address(port=0))
     address = Address(port=listener.getsockname()[1], key=KEY)
-    server = uvicorn.Server(uvicorn.Config(application(Shelf([runs]), address), log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(build_app(RunRegistry([runs]), address), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    page.goto(f"{address.door}#/look")
+    page.goto(f"{address.browser_url}#/look")
     expect(page.locator("main")).to_have_attribute("data-ready", "form", timeout=20_000)
     assert "key" not in page.url and page.evaluate("document.cookie") == ""
     server.should_exit = True

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from headwise.experiment.load import load
-from headwise.studio.binary_response import Pack
-from headwise.studio.map_cache import thumbnails
+from headwise.studio.binary_response import BinaryResponse
+from headwise.studio.map_cache import make_thumbnails
 
 
 def opened(page: Page, studio, state: str) -> Page:
@@ -35,7 +35,7 @@ def test_the_matrix_tells_the_number_under_the_pointer(page, studio, runs):
     box = page.locator(".canvas > svg image").bounding_box()
     page.mouse.move(box["x"] + 2, box["y"] + 2)
     weight = load(runs / "reverse").inspect("abc", "cba").matrix("encoder", layer=1, head=0)[0, 0]
-    expect(page.locator("section .note")).to_contain_text(f"a looks at a with weight {weight:.4f}")
+    expect(page.locator("section .note")).to_contain_text(f"a attends to a with weight {weight:.4f}")
 
 
 def test_a_thumbnail_leads_to_its_head_and_the_address_restores_it(page, studio):
@@ -66,7 +66,7 @@ def test_a_mistake_is_told_beside_the_form(page, studio):
 def test_a_long_text_says_what_it_leaves_out(page, studio):
     opened(page, studio, f"run=reverse&text={'abcdefgh' * 20}&target=a&kind=encoder")
     assert page.locator(".links path").count() <= 3000
-    expect(page.locator("section .note")).to_contain_text("heaviest")
+    expect(page.locator("section .note")).to_contain_text("largest")
 
 
 def test_themes_change_at_a_click_and_shades_with_them(page, studio):
@@ -80,9 +80,9 @@ def test_themes_change_at_a_click_and_shades_with_them(page, studio):
 
 
 def test_packed_weights_keep_four_decimals():
-    pack, weights = Pack(), np.random.default_rng(0).random((2, 3, 4))
+    pack, weights = BinaryResponse(), np.random.default_rng(0).random((2, 3, 4))
     where = pack.add(weights)
-    packed = pack.bytes({"weights": where})
+    packed = pack.to_bytes({"weights": where})
     length = int.from_bytes(packed[:4], "little")
     assert json.loads(packed[4 : 4 + length])["weights"] == where
     found = np.frombuffer(packed[4 + length :], "<u2").reshape(weights.shape) / 65_535
@@ -93,7 +93,7 @@ def test_packed_weights_keep_four_decimals():
 def test_thumbnails_are_small_and_lose_no_peak(size):
     weights = np.zeros((1, 1, size, size))
     weights[0, 0, size - 1, size // 2] = 1
-    small = thumbnails(weights)
+    small = make_thumbnails(weights)
     assert max(small.shape) <= 24 and small.max() == 1
 
 

@@ -7,8 +7,8 @@ import urllib.request
 import pytest
 from playwright.sync_api import expect
 
-from headwise.studio.limits import MOST_TOKENS
-from headwise.studio.map_cache import MOST_BYTES, Looks
+from headwise.studio.limits import MAX_TOKENS
+from headwise.studio.map_cache import MAX_BYTES, MapCache
 
 
 def refusal(studio, path: str, body: dict) -> str:
@@ -24,7 +24,7 @@ def refusal(studio, path: str, body: dict) -> str:
 
 @pytest.mark.parametrize("path", ["look", "neuron", "step", "intervene"])
 def test_texts_of_many_tokens_are_refused_before_maps_fill_the_memory(studio, path):
-    said = refusal(studio, path, {"run": "reverse", "text": "a" * (MOST_TOKENS + 1)})
+    said = refusal(studio, path, {"run": "reverse", "text": "a" * (MAX_TOKENS + 1)})
     assert "1,025 tokens" in said and "1,024" in said
 
 
@@ -43,7 +43,7 @@ def test_an_empty_text_is_told_in_a_sentence(studio, path, text):
 @pytest.mark.parametrize(("view", "ready"), [("look", "look"), ("step", "step"), ("intervene", "intervene")])
 def test_what_a_run_does_not_know_is_told(page, visit, view, ready):
     visit(view, "run=reverse&text=aZ😀&target=a", ready)
-    expect(page.locator("form .note")).to_have_text("Of these 3 tokens the run does not know 2 of them: <unk>.")
+    expect(page.locator("form .note")).to_have_text("2 of these 3 tokens are not in the vocabulary: <unk>.")
 
 
 def test_a_run_that_is_gone_is_told_and_others_can_be_chosen(page, visit):
@@ -61,7 +61,7 @@ def test_a_page_outlives_its_server(page, runs, serve):
         expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
     for button in ("encoder", "Look"):
         page.get_by_role("button", name=button, exact=True).click()
-        expect(page.locator("form [role=alert]")).to_contain_text("the studio does not answer")
+        expect(page.locator("form [role=alert]")).to_contain_text("the studio does not respond")
     with serve(runs, address.port):
         page.get_by_role("button", name="Look", exact=True).click()
         expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
@@ -69,7 +69,7 @@ def test_a_page_outlives_its_server(page, runs, serve):
 
 
 def test_many_large_looks_are_forgotten_but_for_the_last():
-    looks: Looks[str] = Looks()
-    small, large, larger = looks.keep("small", 1), looks.keep("large", MOST_BYTES), looks.keep("larger", 2 * MOST_BYTES)
-    assert looks[larger] == "larger" and list(looks.maps) == [larger]
+    looks: MapCache[str] = MapCache()
+    small, large, larger = looks.add("small", 1), looks.add("large", MAX_BYTES), looks.add("larger", 2 * MAX_BYTES)
+    assert looks[larger] == "larger" and list(looks.values) == [larger]
     assert small != large

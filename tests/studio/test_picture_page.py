@@ -51,13 +51,15 @@ def test_an_image_is_labelled_and_patches_look(page, studio, runs, picture):
     spot = {"x": box["width"] * 0.4, "y": box["height"] * 0.9}  # of 4 x 4 patches: the last row, the second column
     large.click(position=spot)
     note = page.locator("section[aria-label=Attention] .note")
-    expect(note).to_contain_text("the patch in row 4, column 2 looks")  # drawn anew, under a pointer that rests
+    expect(note).to_contain_text(
+        "Attention from the patch in row 4, column 2"
+    )  # drawn anew, under a pointer that rests
     with torch.no_grad():
         pixels = loaded.tokenisers.source
         gaze = of_encoder(loaded.model, pixels.normalised(pixels.read(picture)[None]))[1]
     page.mouse.move(box["x"] + 1, box["y"] + 1)
     weight = gaze.heat((3, 1))[0, 2, 0, 0]
-    expect(note).to_contain_text(f"the patch in row 4, column 2 looks at row 1, column 1 with weight {weight:.4f}")
+    expect(note).to_contain_text(f"the patch in row 4, column 2 attends to row 1, column 1 with weight {weight:.4f}")
     with page.expect_download() as waiting:
         page.get_by_role("button", name="HTML").click()
     assert "data:image/png" in Path(waiting.value.path()).read_text()
@@ -111,7 +113,7 @@ def test_a_run_that_reads_texts_sees_nothing(studio, picture):
 
 def test_a_place_that_is_not_there_is_refused(studio, picture):
     _, answer = ask(studio, "?run=seen", picture.read_bytes())
-    look = json.loads(answer[4 : 4 + int.from_bytes(answer[:4], "little")])["look"]
+    look = json.loads(answer[4 : 4 + int.from_bytes(answer[:4], "little")])["name"]
     for question in (f"/{look}/9", f"/{look}/0?row=4&column=0", f"/{look}/0?query=0", "/forgotten/0"):
         assert ask(studio, question)[0] == 400, question
 

@@ -12,9 +12,9 @@ from headwise.compare.values import Outcome
 from headwise.evaluate.score import Score
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, save
-from headwise.studio.comparing import table, tables
-from headwise.studio.run_history import history, rows, state
-from headwise.studio.run_registry import Item
+from headwise.studio.comparing import describe_table, find_tables
+from headwise.studio.run_history import get_rows, get_state, summarize
+from headwise.studio.run_registry import RunFolder
 
 LOSSES = (4.0, 3.0, 2.5)
 
@@ -92,9 +92,9 @@ def test_smoothing_settings_and_comparisons(page, studio, runs):
 
     panel = page.locator("section[aria-label=Comparisons]")
     expect(panel.locator("circle.seed")).to_have_count(4)
-    found = table([runs], "sizes")
+    found = describe_table([runs], "sizes")
     expect(panel.locator("tbody tr").nth(1)).to_contain_text(found["rows"][1][0])
-    lane = {lane["name"]: lane for lane in found["lanes"]}["large"]
+    lane = {lane["name"]: lane for lane in found["arms"]}["large"]
     assert (lane["estimate"]["mean"], lane["estimate"]["over"]) == (21.5, "seeds")
     panel.locator("g[aria-label=large]").hover()
     expect(panel.locator(".note").first).to_contain_text("mean 21.50")
@@ -119,11 +119,11 @@ def test_samples_show_how_an_output_changed_and_are_text(page, studio, trained):
         trained.metrics.append({"step": step, "epoch": 1, "minutes": 2.0, "valid": {"nll": 1.0}, "samples": [sample]})
     opened(page, studio, "runs=reverse")
     panel = page.locator("section[aria-label=Samples]")
-    expect(panel.locator("tr")).to_have_text(["givena b", "trueb a", "step 60b a", "step 40<b>a</b>"])
+    expect(panel.locator("tr")).to_have_text(["sourcea b", "referenceb a", "step 60b a", "step 40<b>a</b>"])
     expect(panel.locator("tr.right")).to_have_text(["step 60b a"])
     trained.metrics.rewind(30)
     opened(page, studio, "runs=reverse")
-    expect(panel).to_contain_text("kept no samples")
+    expect(panel).to_contain_text("has no samples")
 
 
 def live_path(points: int) -> re.Pattern[str]:
@@ -131,32 +131,32 @@ def live_path(points: int) -> re.Pattern[str]:
 
 
 def test_only_new_rows_travel_and_all_of_them_after_a_rewind(trained):
-    item = Item("reverse", trained.path)
-    every = rows(item, 0, 0)
+    item = RunFolder("reverse", trained.path)
+    every = get_rows(item, 0, 0)
     assert [row["step"] for row in every["rows"]] == [10, 20, 30, 30] and every["rows"][-1]["valid nll"] == 1.25
-    assert rows(item, 3, 30) == {**every, "since": 3, "rows": every["rows"][3:]}
-    assert rows(item, 3, 20) == rows(item, 99, 30) == every
+    assert get_rows(item, 3, 30) == {**every, "since": 3, "rows": every["rows"][3:]}
+    assert get_rows(item, 3, 20) == get_rows(item, 99, 30) == every
 
 
 def test_states_are_told_apart(tmp_path):
     run = Run.create(tmp_path / "run", {"train": {"steps": 10, "patience": 2}})
-    assert state(run) == "untrained"
+    assert get_state(run) == "untrained"
     run.metrics.append({"step": 5, "loss": 1.0})
     save(run, Checkpoint({"step": 5}, {}))
-    assert state(run) == "interrupted"
+    assert get_state(run) == "interrupted"
     with run.lock():
-        assert state(run) == "running"
+        assert get_state(run) == "running"
     save(run, Checkpoint({"step": 6, "stale": 2}, {}))
-    assert state(run) == "done"
+    assert get_state(run) == "done"
     save(run, Checkpoint({"step": 10}, {}))
-    assert state(run) == "done"
+    assert get_state(run) == "done"
 
 
 def test_a_run_with_damaged_files_is_told_and_hides_no_other(tmp_path):
     run = Run.create(tmp_path / "run", {"task": "transduce", "train": {"steps": 10}})
     save(run, Checkpoint({"step": 5, "best": {"value": 1.0, "step": 5}}, {}))
-    (run.checkpoint(5) / "state.json").write_text('{"step": "many", "best": 3}')
-    told = history(Item("run", run.path))
+    (run.checkpoint_path(5) / "state.json").write_text('{"step": "many", "best": 3}')
+    told = summarize(RunFolder("run", run.path))
     assert (
         told["state"] == "damaged" and told["task"] == "transduce" and "state.json: step is 'many'" in told["problem"]
     )
@@ -169,5 +169,5 @@ def test_the_later_of_two_runs_of_a_cell_counts_and_damage_is_passed_over(compar
     for name, written in {"b-1": "{", "c-1": (copy.path / "outcome.json").read_text()}.items():
         (tmp_path / "sizes" / name).mkdir()  # and no config is there
         (tmp_path / "sizes" / name / "outcome.json").write_text(written)
-    assert [lane["name"] for lane in table([tmp_path], "sizes")["lanes"]] == ["a"]
-    assert set(tables([runs, tmp_path])) == {"sizes", f"{tmp_path.name}-sizes"}
+    assert [lane["name"] for lane in describe_table([tmp_path], "sizes")["arms"]] == ["a"]
+    assert set(find_tables([runs, tmp_path])) == {"sizes", f"{tmp_path.name}-sizes"}

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headwise.studio.model_pool import WORKERS, Desk
-from headwise.studio.run_registry import Shelf
+from headwise.studio.model_pool import MODEL_WORKERS, ModelPool
+from headwise.studio.run_registry import RunRegistry
 
 
 def test_the_first_page_waits_for_no_tensors():
@@ -22,13 +22,15 @@ def test_the_first_page_waits_for_no_tensors():
 
 def test_what_needs_no_model_waits_for_none(runs):
     """As many slow requests as are worked on at once: lists are answered meanwhile."""
-    desk, done = Desk(Shelf([runs])), threading.Event()
+    pool, done = ModelPool(RunRegistry([runs])), threading.Event()
 
     async def asked() -> list[str]:
-        slow = [asyncio.ensure_future(desk.work(name, lambda _: done.wait(20))) for name in ("reverse", "align")]
-        assert len(slow) == WORKERS
+        slow = [
+            asyncio.ensure_future(pool.run_with_model(name, lambda _: done.wait(20))) for name in ("reverse", "align")
+        ]
+        assert len(slow) == MODEL_WORKERS
         try:
-            return await asyncio.wait_for(desk.aside(lambda: sorted(desk.shelf.items())), 15)
+            return await asyncio.wait_for(pool.run(lambda: sorted(pool.registry.items())), 15)
         finally:
             done.set()
             await asyncio.gather(*slow)

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from headwise.decode.sample import draw
 from headwise.experiment.load import load
-from headwise.studio.decoding import SENT, following, searched, stepped
+from headwise.studio.decoding import TOP_LOGITS, decode_step, next_token_logits, search_beams
 
 HOSTILE = "<b>x"
 
@@ -92,14 +92,14 @@ def test_any_writer_steps_as_it_decodes(runs, name):
         wanted = loaded.candidates([prompt], max_length=5)[0][0]
     written = []
     for _ in range(5):
-        _, found = stepped(loaded, prompt, written)
+        _, found = decode_step(loaded, prompt, written)
         written.append(found["next"]["ids"][0])
         if written[-1] == found["end"]:
             break
     else:
         written.append(found["end"])  # it is due at the limit
-    _, found = stepped(loaded, prompt, written)
-    assert found["over"] and found["text"] == wanted.text
+    _, found = decode_step(loaded, prompt, written)
+    assert found["finished"] and found["text"] == wanted.text
     assert sum(each["log_prob"] for each in found["written"]) == pytest.approx(wanted.log_prob, abs=1e-4)
     assert {each["kind"] for each in found["attention"]} == {"reverse": {"decoder", "cross"}, "align": {"cross"}}.get(
         name, {"decoder"}
@@ -115,14 +115,14 @@ def test_alignments_of_a_recurrent_decoder_are_shown_for_all_steps(page, visit):
 
 def test_the_tree_is_the_librarys_search(runs):
     loaded = load(runs / "reverse")
-    tree = searched(loaded, "abcd", 3, 12)
+    tree = search_beams(loaded, "abcd", 3, 12)
     best = loaded.candidates(["abcd"], beams=3, max_length=12)[0][0]
     assert tree["text"] == best.text and tree["score"] == pytest.approx(best.score)
     for node in tree["nodes"]:
         before = (
-            tree["nodes"][node["parent"]] if node["parent"] >= 0 else {"step": -1, "log_prob": 0.0, "fate": "lived"}
+            tree["nodes"][node["parent"]] if node["parent"] >= 0 else {"step": -1, "log_prob": 0.0, "fate": "extended"}
         )
-        assert before["step"] == node["step"] - 1 and before["fate"] == "lived"
+        assert before["step"] == node["step"] - 1 and before["fate"] == "extended"
         assert node["log_prob"] <= before["log_prob"]
     assert max(node["score"] for node in tree["nodes"] if node["fate"] == "ended") == pytest.approx(best.score)
 
@@ -140,12 +140,12 @@ def test_a_hypothesis_leads_to_its_step(page, visit):
 
 def test_sums_stand_for_what_is_not_sent(runs):
     loaded = load(runs / "reverse")
-    logits = torch.randn(2 * SENT, generator=torch.Generator().manual_seed(0)) * 3
+    logits = torch.randn(2 * TOP_LOGITS, generator=torch.Generator().manual_seed(0)) * 3
     tokens = type("Many", (), {"tokens": staticmethod(lambda ids: [str(each) for each in ids])})
-    found = following(loaded.model, tokens, logits)
+    found = next_token_logits(loaded.model, tokens, logits)
     allowed = logits.clone()
     allowed[[0, 1]] = -torch.inf
-    for temperature, rest in zip(found["temperatures"], found["rest"], strict=True):
+    for temperature, rest in zip(found["temperatures"], found["others_logsumexp"], strict=True):
         sent = (torch.tensor(found["logits"]) / temperature).logsumexp(0)
         whole = torch.logaddexp(sent, torch.tensor(rest))
         torch.testing.assert_close(whole, (allowed / temperature).logsumexp(0))

@@ -14,7 +14,7 @@ LOOK = "run=reverse&text=abc&target=cba"
 
 def taken(page: Page, label: str) -> str:
     with page.expect_download() as waiting:
-        page.get_by_role("group", name="Take away").first.get_by_role("button", name=label).click()
+        page.get_by_role("group", name="Export").first.get_by_role("button", name=label).click()
     return Path(waiting.value.path()).read_text("utf-8")
 
 
@@ -39,7 +39,7 @@ def test_a_drawing_can_be_copied(page, studio, visit):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=studio.url.rstrip("/"))
     visit("explain", "topic=heads&run=reverse&text=abc", "heads")
     page.get_by_role("button", name="Copy").click()
-    expect(page.locator("#said")).to_have_text("copied")
+    expect(page.locator("#announcement")).to_have_text("copied")
     kinds = page.evaluate("navigator.clipboard.read().then((items) => items.flatMap((item) => item.types))")
     assert sorted(kinds) == ["image/png", "text/plain"]
     text = page.evaluate("navigator.clipboard.readText()")
@@ -59,7 +59,7 @@ def test_a_pinned_token_is_part_of_the_address_and_leads_to_its_elements(page, v
     page.locator("section .note a").first.click()
     expect(page.locator("main")).to_have_attribute("data-ready", "neuron", timeout=20_000)
     assert "head=2" in page.url and "query=1" in page.url and "layer=1" in page.url
-    expect(page.get_by_role("heading", name="“b” looks at")).to_be_visible()
+    expect(page.get_by_role("heading", name="“b” attends to")).to_be_visible()
 
 
 def test_arrow_keys_go_through_a_matrix_and_stay_there_when_heads_change(page, visit, runs):
@@ -68,7 +68,7 @@ def test_arrow_keys_go_through_a_matrix_and_stay_there_when_heads_change(page, v
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
     weight = load(runs / "reverse").inspect("abc", "cba").matrix("encoder", layer=0, head=0)[1, 1]
-    expect(page.locator("section .note")).to_contain_text(f"b looks at b with weight {weight:.4f}")
+    expect(page.locator("section .note")).to_contain_text(f"b attends to b with weight {weight:.4f}")
     second = page.get_by_role("button", name="head 2")
     second.focus()
     page.keyboard.press("Enter")

@@ -8,7 +8,7 @@ import pytest
 from headwise.cli.main import COMMANDS
 from headwise.data.config import TextDataConfig
 from headwise.data.sniff import sniff
-from headwise.studio.run_registry import declared
+from headwise.studio.run_registry import describe_task
 from headwise.tasks.tables import TASKS, task_config
 
 KINDS = TASKS.names
@@ -37,11 +37,11 @@ def test_fit_finds_one_task_for_pairs(tmp_path):
 
 @pytest.mark.parametrize("kind", [*KINDS, "", "of a plug-in"])
 def test_the_studio_takes_a_page_from_the_declaration(kind):
-    told = declared(kind)
+    told = describe_task(kind)
     if kind in TASKS:
-        assert (told["reads"], told["writes"]) == (task_config(kind).reads, task_config(kind).writes)
+        assert (told["input"], told["output"]) == (task_config(kind).reads, task_config(kind).writes)
     else:
-        assert told["reads"] == "texts" and bool(told["writes"]) == told["transduces"] == (kind == "")
+        assert told["input"] == "texts" and bool(told["output"]) == told["transduces"] == (kind == "")
 
 
 def test_no_page_of_the_studio_lists_tasks():

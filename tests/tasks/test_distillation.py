@@ -19,7 +19,7 @@ from headwise.cli.main import main
 from headwise.experiment.config import resolved
 from headwise.experiment.run import load_teacher, train_experiment
 from headwise.runs import Run
-from headwise.runs.checkpoint import weights
+from headwise.runs.checkpoint import load_weights
 from headwise.tasks.distillation import Distillation, Teacher
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
@@ -77,13 +77,13 @@ def distilled(place: Path, **settings: Any) -> dict[str, Any]:
 def test_a_student_learns_from_a_run_and_needs_it_no_more(kind: str, model: Any, place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "runs" / "cnn", tmp_path / "cnn")
     task = distilled(place, teacher=str(tmp_path / "cnn"), distillation=kind, augment=[{"kind": "mix"}])
-    before = weights(Run.open(tmp_path / "cnn"), "best")
+    before = load_weights(Run.open(tmp_path / "cnn"), "best")
     run, _ = train_experiment(experiment(place, name="student", task=task, model=model), tmp_path / "runs")
-    after = weights(Run.open(tmp_path / "cnn"), "best")
+    after = load_weights(Run.open(tmp_path / "cnn"), "best")
     assert all(torch.equal(before[name], after[name]) for name in before)
     shutil.rmtree(tmp_path / "cnn")
     student = headwise.load(run.path)
-    assert weights(run, "best").keys() == student.model.state_dict().keys()
+    assert load_weights(run, "best").keys() == student.model.state_dict().keys()
     assert len(student.model.heads) == (2 if kind == "hard" else 1)
     assert 0 <= student.evaluate().scores[0].value <= 100
     assert student.task.distillation is None

@@ -15,7 +15,7 @@ from headwise.experiment.run import resume, train_experiment
 from headwise.models.bert import AlbertConfig, BertConfig
 from headwise.models.t5 import T5Config
 from headwise.models.transformer import TransformerConfig
-from headwise.runs.checkpoint import weights
+from headwise.runs.checkpoint import load_weights
 from headwise.tasks.mask_filling import masked_ids
 from headwise.tasks.masked import Masked, MaskedConfig
 from headwise.text.tokenisers import Tokenisers
@@ -109,10 +109,10 @@ def test_a_resumed_run_ends_with_the_same_weights(topics, tmp_path, task):
         "model": "transformer-tiny", "train": {"steps": 12, "checkpoint_every": 6, "batch_size": 32, "threads": 1},
     }  # fmt: skip
     run, _ = train_experiment(resolved(tables), tmp_path / "runs")
-    first = weights(run, "last")
-    rmtree(run.checkpoint(12))
+    first = load_weights(run, "last")
+    rmtree(run.checkpoint_path(12))
     resume(run.path)
-    again = weights(run, "last")
+    again = load_weights(run, "last")
     assert run.steps()[-1] == 12 and all(torch.equal(again[name], first[name]) for name in first)
 
 

@@ -61,6 +61,6 @@ def last(run: Run) -> list[dict[str, str]]:
 
 def test_looking_changes_nothing(tmp_path):
     looked, blind = (trained(tmp_path, "language-model", samples=count) for count in (2, 0))
-    weights = [(run.checkpoint(4) / "model.safetensors").read_bytes() for run in (looked, blind)]
+    weights = [(run.checkpoint_path(4) / "model.safetensors").read_bytes() for run in (looked, blind)]
     assert weights[0] == weights[1]
     assert "samples" not in json.dumps(blind.metrics.rows())

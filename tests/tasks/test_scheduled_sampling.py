@@ -9,7 +9,7 @@ import headwise
 from headwise.data.collate import collate
 from headwise.data.examples import Examples
 from headwise.runs import Run
-from headwise.runs.checkpoint import latest
+from headwise.runs.checkpoint import load_latest
 from headwise.tasks.base import PairData
 from headwise.tasks.scheduled_sampling import OWN_INPUTS, Linear, sample_inputs, sample_predictions
 from headwise.tasks.transduce import Transduce, TransduceConfig
@@ -109,7 +109,7 @@ def test_training_tells_the_task_how_far_it_is_and_resumes_to_the_same_bits(tmp_
             except Stopped:
                 continue
         seen[name] = teacher.progress
-        return latest(run).model
+        return load_latest(run).model
 
     whole, broken = learnt("whole", 4), learnt("broken", 2, 4)
     assert seen["whole"] == seen["broken"] == 3 / 4  # what was spent before the last step

@@ -14,7 +14,7 @@ import torch
 from headwise.data.examples import Examples
 from headwise.models.transformer_xl import SIZES, TransformerXLConfig
 from headwise.runs import Run
-from headwise.runs.checkpoint import latest
+from headwise.runs.checkpoint import load_latest
 from headwise.tasks.language_model import LanguageModelConfig, LanguageModelTask
 from headwise.text import BOS, EOS
 from headwise.text.tokenisers import Tokenisers
@@ -89,7 +89,7 @@ def test_a_run_that_was_killed_remembers(tmp_path: Path, accumulate: int) -> Non
     once = fit("once", 6)
     fit("twice", 3)
     twice = fit("twice", 6)
-    one, other = latest(once), latest(twice)
+    one, other = load_latest(once), load_latest(twice)
     assert one is not None and other is not None
     assert len(one.carried) == 3 and one.carried["decoder.0.0"].shape[1] > 0
     for part in ("model", "optimizer", "carried"):

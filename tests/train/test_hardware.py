@@ -8,7 +8,7 @@ import torch
 
 from headwise.errors import UserError
 from headwise.train.hardware import autocast, choose_device, warn_if_busy
-from headwise.utils.cpu import taken
+from headwise.utils.cpu import count_busy_cores
 
 HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: pass"
 
@@ -41,7 +41,7 @@ def test_threads_that_would_wait_for_another_program_are_told():
             stack.callback(hog.kill)
             assert hog.stdout
             hog.stdout.readline()
-        assert taken() == len(ours)
+        assert count_busy_cores() == len(ours)
         told = warn_if_busy(threads=2)
         assert f"{len(ours)} of {len(ours)} processors are busy" in told
         assert "--set train.threads=1" in told

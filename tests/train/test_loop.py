@@ -10,7 +10,7 @@ import torch
 
 from headwise.errors import UserError
 from headwise.runs import Run
-from headwise.runs.checkpoint import latest, read, restore, weights
+from headwise.runs.checkpoint import load_latest, load_weights, read_checkpoint, restore
 from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.loop import Metric, train
 from headwise.train.state import LossState
@@ -22,7 +22,7 @@ CONFIG = TrainConfig(
 
 def same(one: Run, other: Run) -> bool:
     """Equal to the last bit: model, optimiser and averages of the newest checkpoint."""
-    first, second = latest(one), latest(other)
+    first, second = load_latest(one), load_latest(other)
     assert first is not None
     assert second is not None
     return all(
@@ -162,7 +162,7 @@ def test_a_finished_run_stays_as_it_is(fit):
 def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(fit):
     whole, _ = fit("whole")
     run, _ = fit("damaged", CONFIG.changed(steps=16))
-    (run.checkpoint(16) / "optimizer.safetensors").write_bytes(b"")
+    (run.checkpoint_path(16) / "optimizer.safetensors").write_bytes(b"")
     fit("damaged")
     assert same(run, whole)
     assert [row["step"] for row in run.metrics.rows() if "valid" in row] == [8, 16, 24]
@@ -177,7 +177,7 @@ def test_a_poisoned_batch_stops_training_at_that_step_and_names_its_examples(fit
     assert f"({'examples ' + ', '.join(map(str, listed[:20]))}" in str(caught.value)
     run, result = fit()
     assert result.reason == "steps"
-    assert all(tensor.isfinite().all() for tensor in weights(run).values())
+    assert all(tensor.isfinite().all() for tensor in load_weights(run).values())
     assert [row["skipped"] for row in run.metrics.rows() if "skipped" in row] == [listed]
 
 
@@ -197,17 +197,19 @@ def test_poisoned_batches_can_be_skipped_but_not_forever(fit, toy):
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_weights_that_are_lost_are_not_saved_and_the_good_ones_stay(fit, toy, rate, policy):
     run, _ = fit(config=CONFIG.changed(steps=8))
-    good = latest(run)
+    good = load_latest(run)
     wild = CONFIG.changed(keep_checkpoints=1, nan=policy, checkpoint_every=1, schedule={"kind": "constant", "lr": rate})
     with pytest.raises(UserError, match=r"finite.*step-\d+ is the last good checkpoint: lower train\.schedule\.lr"):
         fit(config=wild)
     for step in run.steps():
-        kept = read(run.checkpoint(step))
+        kept = read_checkpoint(run.checkpoint_path(step))
         assert all(tensor.isfinite().all() for tensor in kept.model.values())
         model = toy.Model()
         restore(model, kept.model)
         assert toy.Task().loss(model.eval(), toy.Data().batch(np.arange(4)), LossState()).total.isfinite()
-    assert all(torch.equal(tensor, good.model[name]) for name, tensor in read(run.checkpoint(8)).model.items())
+    assert all(
+        torch.equal(tensor, good.model[name]) for name, tensor in read_checkpoint(run.checkpoint_path(8)).model.items()
+    )
 
 
 def test_early_stopping_keeps_the_best_checkpoint(fit):
@@ -217,7 +219,7 @@ def test_early_stopping_keeps_the_best_checkpoint(fit):
     assert (result.reason, result.step) == ("patience", 10)
     assert result.best == {"name": "bleu", "value": 3.0, "step": 4}
     assert run.steps() == [4, 10]
-    assert run.pointed("best") == 4
+    assert run.read_pointer("best") == 4
 
 
 def test_a_score_that_does_not_exist_cannot_be_watched(fit):
@@ -277,7 +279,7 @@ def test_validation_sees_the_averaged_weights_without_dropout(fit, toy):
 
     run, _ = fit(validate=validate)
     assert all((training, grad) == (False, False) for training, grad, _ in seen)
-    newest = latest(run)
+    newest = load_latest(run)
     assert newest is not None
     assert torch.equal(seen[-1][2], newest.ema["embed.weight"])
     assert not torch.equal(seen[-1][2], newest.model["embed.weight"])

@@ -55,7 +55,7 @@ def test_a_pattern_that_makes_no_sense(settings, sentence):
 def test_frozen_weights_are_the_same_bits_and_have_no_optimiser_state(learn):
     train = {"ema": 0.9, "optimizer": {"kind": "adamw", "weight_decay": 0.1}}
     run, said = learn("classify", train=train, tuning={"freeze": ["encoder"], "unfreeze": ["*layers.1.norms.0"]})
-    first, last = run.checkpoint(0), run.checkpoint(10)
+    first, last = run.checkpoint_path(0), run.checkpoint_path(10)
     before = load_file(first / "model.safetensors")
     after, averaged = (load_file(last / f"{part}.safetensors") for part in ("model", "ema"))
     free = {name for name in before if "layers.1.norms.0" in name or name.startswith("head.")}
@@ -70,7 +70,7 @@ def test_frozen_weights_are_the_same_bits_and_have_no_optimiser_state(learn):
 def test_lower_layers_learn_more_slowly(learn):
     train = {"steps": 1, "clip_norm": 0.0, "optimizer": {"kind": "adam", "eps": 1e-30}}
     run, _ = learn("classify", train=train, tuning={"layer_lr_decay": 0.5})
-    before, after = (load_file(run.checkpoint(step) / "model.safetensors") for step in (0, 1))
+    before, after = (load_file(run.checkpoint_path(step) / "model.safetensors") for step in (0, 1))
     for name, share in (
         ("head.table.weight", 1), ("encoder.stack.layers.1.parts.1.outer.weight", 0.5),
         ("encoder.stack.layers.0.parts.1.outer.weight", 0.25), ("encoder.embed.table.weight", 0.125),

@@ -16,7 +16,7 @@ from headwise.tuning.init_from import init_from
 
 
 def weights(run: Run, step: int) -> dict[str, torch.Tensor]:
-    return load_file(run.checkpoint(step) / "model.safetensors")
+    return load_file(run.checkpoint_path(step) / "model.safetensors")
 
 
 ROUTES = [  # where from, what for, which part begins with which, what is new, what is left

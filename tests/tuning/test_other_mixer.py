@@ -10,7 +10,7 @@ from headwise.runs import Run
 
 
 def begun(run: Run) -> dict[str, torch.Tensor]:
-    return load_file(run.checkpoint(0) / "model.safetensors")
+    return load_file(run.checkpoint_path(0) / "model.safetensors")
 
 
 def test_what_carries_over_is_kept_and_the_rest_is_told(place, learn):

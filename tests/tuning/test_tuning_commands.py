@@ -59,8 +59,8 @@ def test_merge_makes_an_ordinary_run(command, learn):
     merged = Run.open("merged")
     assert merged.config["tuning"]["lora"]["rank"] == 0
     assert (
-        load_file(merged.checkpoint(0) / "model.safetensors").keys()
-        < load_file(run.checkpoint(10) / "model.safetensors").keys()
+        load_file(merged.checkpoint_path(0) / "model.safetensors").keys()
+        < load_file(run.checkpoint_path(10) / "model.safetensors").keys()
     )
     texts = ["a good", "b not good"]
     for one, other in zip(*(headwise.load(path).classify(texts) for path in (run.path, "merged")), strict=True):

@@ -13,8 +13,8 @@ import torch
 
 from headwise.errors import UserError
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, latest, save
-from headwise.utils.files import appearing, recover, write, writing
+from headwise.runs.checkpoint import Checkpoint, load_latest, save
+from headwise.utils.files import atomic_folder, recover, write, writing
 
 NOBODY = 65534
 BIG = {"weight": torch.zeros(50_000)}
@@ -51,9 +51,9 @@ def powerless() -> Iterator[None]:
 
 
 def intact(run: Run) -> bool:
-    found = latest(run)
+    found = load_latest(run)
     names = sorted(path.name for path in run.checkpoints.iterdir())
-    return found is not None and found.step == 1 and names == ["step-1"] and run.pointed("last") == 1
+    return found is not None and found.step == 1 and names == ["step-1"] and run.read_pointer("last") == 1
 
 
 @pytest.mark.parametrize("limit", [0, 300, 100_000, 200_010])
@@ -107,14 +107,14 @@ def test_a_small_file_is_replaced_or_left_as_it_was(tmp_path):
 @pytest.mark.parametrize("stage", ["fsync", "rename", "replace"])
 def test_a_replacement_broken_off_anywhere_is_undone(tmp_path, stage):
     target, after = tmp_path / "step-1", tmp_path / "after"
-    with appearing(target) as aside:
+    with atomic_folder(target) as aside:
         (aside / "a").write_text("old")
 
     def freeze(name: str) -> None:  # what a kill at this moment leaves on the disk
         if name == stage:
             shutil.copytree(tmp_path, after, ignore=shutil.ignore_patterns("after"))
 
-    with appearing(target, freeze) as aside:
+    with atomic_folder(target, freeze) as aside:
         (aside / "a").write_text("new")
     recover(after)
     assert (after / "step-1" / "a").read_text() == "old"

@@ -1,12 +1,12 @@
-"""What mixers cost over length, as tables, as JSON and as a picture."""
+"""Report of mixer costs over length as tables, JSON and a picture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headwise.bench.attention import BASE, PASSES, PEERS, Row
-from headwise.explain.chart import HUES, Chart, Line
+from headwise.bench.attention import BASE, PASSES, PEERS, MixerCosts
+from headwise.explain.chart import COLOURS, Chart, Line
 from headwise.inspect import colour
 from headwise.inspect.svg import Drawing, Shape, Text, text_width
 
@@ -14,66 +14,68 @@ BOTH = "forward and backward"
 Table = tuple[str, list[str], list[list[str]]]  # title, columns, cells
 
 
-def tables(rows: Sequence[Row], lengths: Sequence[int]) -> list[Table]:
+def build_tables(rows: Sequence[MixerCosts], lengths: Sequence[int]) -> list[Table]:
     """Times of both passes, memory, errors, and the packages of the same name."""
-    there = [row for row in rows if any(costs.seconds for costs in row.costs.values())]
-    every = [*(time_table(there, lengths, what) for what in PASSES), memory_table(there, lengths)]
-    every.append(error_table(there, lengths))
-    return [*every, package_table(there, lengths)] if packages(there) else every
+    measured = [row for row in rows if any(costs.seconds for costs in row.costs.values())]
+    tables = [*(time_table(measured, lengths, what) for what in PASSES), memory_table(measured, lengths)]
+    tables.append(error_table(measured, lengths))
+    return [*tables, package_table(measured, lengths)] if pair_packages(measured) else tables
 
 
-def time_table(rows: Sequence[Row], lengths: Sequence[int], what: str) -> Table:
+def time_table(rows: Sequence[MixerCosts], lengths: Sequence[int], what: str) -> Table:
     base = next(row for row in rows if row.name == BASE)
     cells = [
         [
             row.name,
-            *_cells(row, what, row.costs[what].times, lengths, lambda seconds: f"{1e3 * seconds:,.0f}"),
-            _plain(row.fitted(what)),
-            "-" if row is base else _ahead(row.ahead(base, what), lengths),
+            *_format_cells(row, what, row.costs[what].times, lengths, lambda seconds: f"{1e3 * seconds:,.0f}"),
+            _format_number(row.fit_exponent(what)),
+            "-" if row is base else _format_crossover(row.crossover_length(base, what), lengths),
         ]
         for row in rows
     ]
-    return f"milliseconds, {what}", [*_head(lengths), "exponent", "ahead from"], cells
+    return f"milliseconds, {what}", [*_header(lengths), "exponent", "ahead from"], cells
 
 
-def memory_table(rows: Sequence[Row], lengths: Sequence[int]) -> Table:
+def memory_table(rows: Sequence[MixerCosts], lengths: Sequence[int]) -> Table:
     cells = [
         [
             row.name,
-            *_cells(row, BOTH, row.costs[BOTH].bytes, lengths, lambda count: f"{count / 1e6:,.0f}"),
-            _plain(row.fitted(BOTH, "bytes")),
+            *_format_cells(row, BOTH, row.costs[BOTH].bytes, lengths, lambda count: f"{count / 1e6:,.0f}"),
+            _format_number(row.fit_exponent(BOTH, "bytes")),
         ]
         for row in rows
     ]
-    return f"peak megabytes, {BOTH}", [*_head(lengths), "exponent"], cells
+    return f"peak megabytes, {BOTH}", [*_header(lengths), "exponent"], cells
 
 
-def error_table(rows: Sequence[Row], lengths: Sequence[int]) -> Table:
+def error_table(rows: Sequence[MixerCosts], lengths: Sequence[int]) -> Table:
     cells = [
-        [row.name, *(_error(row.errors.get(n)) for n in lengths)] for row in rows if row.name not in PEERS.values()
+        [row.name, *(_format_error(row.errors.get(n)) for n in lengths)]
+        for row in rows
+        if row.name not in PEERS.values()
     ]
-    return "distance from exact softmax attention at the same queries, keys and values", _head(lengths), cells
+    return "distance from exact softmax attention at the same queries, keys and values", _header(lengths), cells
 
 
-def package_table(rows: Sequence[Row], lengths: Sequence[int]) -> Table:
-    pairs = [(own, other, what) for own, other in packages(rows) for what in PASSES]
+def package_table(rows: Sequence[MixerCosts], lengths: Sequence[int]) -> Table:
+    pairs = [(own, other, what) for own, other in pair_packages(rows) for what in PASSES]
     cells = [
-        [f"{own.name}, {what}", *(_plain(own.ratios(other, what).get(length)) for length in lengths)]
+        [f"{own.name}, {what}", *(_format_number(own.speedups(other, what).get(length)) for length in lengths)]
         for own, other, what in pairs
     ]
-    return "times as fast as the package of the same name", _head(lengths), cells
+    return "times as fast as the package of the same name", _header(lengths), cells
 
 
-def packages(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """Mixers with the packages they have to beat."""
+def pair_packages(rows: Sequence[MixerCosts]) -> list[tuple[MixerCosts, MixerCosts]]:
+    """Pairs of our mixer and the package of the same name."""
     named = {row.name: row for row in rows}
     return [(named[own], named[other]) for own, other in PEERS.items() if own in named and other in named]
 
 
-def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Every single figure."""
+def to_json(rows: Sequence[MixerCosts]) -> list[dict[str, Any]]:
+    """All values as plain data."""
     base = next(row for row in rows if row.name == BASE)
-    peers = {own.name: other for own, other in packages(rows)}
+    peers = {own.name: other for own, other in pair_packages(rows)}
     return [
         {
             "mixer": row.name,
@@ -83,11 +85,11 @@ def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 what: {
                     "seconds": costs.seconds,
                     "bytes": costs.bytes,
-                    "left_out": costs.left_out,
-                    "exponent": row.fitted(what),
-                    "memory_exponent": row.fitted(what, "bytes"),
-                    "ahead_from": row.ahead(base, what),
-                    "times_package": row.ratios(peers[row.name], what) if row.name in peers else {},
+                    "skipped": costs.skipped,
+                    "exponent": row.fit_exponent(what),
+                    "memory_exponent": row.fit_exponent(what, "bytes"),
+                    "ahead_from": row.crossover_length(base, what),
+                    "times_package": row.speedups(peers[row.name], what) if row.name in peers else {},
                 }
                 for what, costs in row.costs.items()
             },
@@ -96,65 +98,68 @@ def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def picture(rows: Sequence[Row], note: str) -> Drawing:
+def draw_report(rows: Sequence[MixerCosts], note: str) -> Drawing:
     """Time and memory over length on logarithmic scales, side by side."""
-    panels = [_chart(rows, f"milliseconds, {BOTH}", _milliseconds), _chart(rows, f"peak megabytes, {BOTH}", _megabytes)]
-    title = "What approximation costs"
+    panels = [
+        _build_chart(rows, f"milliseconds, {BOTH}", _milliseconds),
+        _build_chart(rows, f"peak megabytes, {BOTH}", _megabytes),
+    ]
+    title = "Cost of approximate attention"
     shapes: list[Shape] = [Text(28, 36, title, 19, bold=True), Text(28, 58, note, 12.5, colour.SOFT)]
     left = 28.0
     for panel in panels:
-        shapes += panel.shapes(left, 74)
+        shapes += panel.draw_at(left, 74)
         left += panel.width + 28
     wide = max(left, 56 + text_width(note, 12.5))
     return Drawing(wide, 74 + max(panel.height for panel in panels) + 14, tuple(shapes), title)
 
 
-def _chart(rows: Sequence[Row], name: str, of: Callable[[Row], dict[int, float]]) -> Chart:
+def _build_chart(rows: Sequence[MixerCosts], name: str, of: Callable[[MixerCosts], dict[int, float]]) -> Chart:
     """Exact attention black and thick; a package in the colour of our mixer, thin."""
     own = {package: mixer for mixer, package in PEERS.items()}
     names = [row.name for row in rows if row.name not in own and row.name != BASE]
-    hues = {BASE: colour.INK, **{each: HUES[i % len(HUES)] for i, each in enumerate(names)}}
+    colours = {BASE: colour.INK, **{each: COLOURS[i % len(COLOURS)] for i, each in enumerate(names)}}
     lines = tuple(
         Line(
             row.name,
-            list(found),
-            list(found.values()),
-            hues[own.get(row.name, row.name)],
+            list(values),
+            list(values.values()),
+            colours[own.get(row.name, row.name)],
             3.0 if row.name == BASE else 0.8 if row.name in own else 1.6,
         )
         for row in rows
-        if len(found := of(row)) > 1
+        if len(values := of(row)) > 1
     )
-    return Chart(name, "length", name, lines, log_x=True, wide=420, high=420)
+    return Chart(name, "length", name, lines, log_x=True, plot_width=420, plot_height=420)
 
 
-def _milliseconds(row: Row) -> dict[int, float]:
+def _milliseconds(row: MixerCosts) -> dict[int, float]:
     return {length: 1e3 * seconds for length, seconds in row.costs[BOTH].times.items()}
 
 
-def _megabytes(row: Row) -> dict[int, float]:
+def _megabytes(row: MixerCosts) -> dict[int, float]:
     return {length: count / 1e6 for length, count in row.costs[BOTH].bytes.items() if count}
 
 
-def _head(lengths: Sequence[int]) -> list[str]:
+def _header(lengths: Sequence[int]) -> list[str]:
     return ["mixer", *(f"{length:,}" for length in lengths)]
 
 
-def _cells(
-    row: Row, what: str, found: Mapping[int, float], lengths: Sequence[int], write: Callable[[float], str]
+def _format_cells(
+    row: MixerCosts, what: str, values: Mapping[int, float], lengths: Sequence[int], write: Callable[[float], str]
 ) -> list[str]:
-    return [write(found[n]) if n in found else row.costs[what].left_out.get(n, "-") for n in lengths]
+    return [write(values[n]) if n in values else row.costs[what].skipped.get(n, "-") for n in lengths]
 
 
-def _ahead(length: float | None, lengths: Sequence[int]) -> str:
+def _format_crossover(length: float | None, lengths: Sequence[int]) -> str:
     if length is None:
         return "never"
     return f"<= {lengths[0]:,}" if length == lengths[0] else f"{length:,.0f}"
 
 
-def _plain(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _error(value: float | None) -> str:
+def _format_error(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}" if value < 1e-3 else f"{value:.3f}"

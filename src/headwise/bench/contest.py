@@ -1,4 +1,4 @@
-"""A contest: every engine in a process of its own, repeats in turn, so that a busy machine is busy for all."""
+"""A contest: every engine runs in its own process, and repeats alternate, so that other load affects all equally."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Literal
 
-from headwise.bench.jobs import Work
+from headwise.bench.jobs import EngineJob
 from headwise.errors import UserError, nearest
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass
 class Result:
-    """What one engine did, in seconds of the clock and of the processor for each repeat."""
+    """The results of one engine: wall time and CPU time of each repeat, in seconds."""
 
     engine: str
     tokens: int = 0
@@ -31,19 +31,19 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Tokens a second, by the median."""
+        """Tokens per second, by the median."""
         return self.tokens / median(self.seconds) if self.seconds else 0.0
 
     def ratio(self, peer: Result, clock: Literal["seconds", "cpu"] = "seconds") -> float:
-        """The median over repeats of peer's time / own time: neighbours in time meet the same load. Above 1 it is
-        the faster one. Processor time is less disturbed by other programs, but blind to idle threads."""
+        """The median over repeats of the peer's time / own time; repeats are paired, as they met the same load. Above 1
+        it is faster. CPU time is less disturbed by other programs, but does not see idle threads."""
         if not (self.seconds and peer.seconds):
             return 0.0
         pairs = zip(getattr(peer, clock), getattr(self, clock), strict=True)
         return median(theirs / own for theirs, own in pairs)
 
     def agreement(self, peer: Result) -> float | None:
-        """The share of tokens equal to the peer's, for engines that write some."""
+        """The share of output tokens equal to the peer's; None if there are no outputs."""
         if not (self.outputs and peer.outputs):
             return None
         pairs = [
@@ -60,9 +60,9 @@ class Result:
 
 
 class Worker:
-    """An engine's process."""
+    """The process of one engine."""
 
-    def __init__(self, job: Work, what: str):
+    def __init__(self, job: EngineJob, what: str):
         self.engine = job.engine
         threads = {"OMP_NUM_THREADS": str(job.threads), "HF_HUB_OFFLINE": "1"}
         self.process = subprocess.Popen(
@@ -81,47 +81,47 @@ class Worker:
         self.process.kill()
         self.process.communicate()
 
-    def answer(self) -> dict[str, Any]:
+    def read_response(self) -> dict[str, Any]:
         assert self.process.stdout is not None and self.process.stderr is not None
         line = self.process.stdout.readline()
         if not line:
             last = (self.process.stderr.read().strip().splitlines() or ["no message"])[-1]
             raise UserError(f"{self.engine}: its process failed ({last}); leave it out with --engines")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        response: dict[str, Any] = json.loads(line)
+        return response
 
-    def repeat(self, **request: Any) -> dict[str, Any]:
+    def run_repeat(self, **request: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        return self.answer()
+        return self.read_response()
 
 
-def contest(jobs: Sequence[Work], what: str, repeats: int, say: Say = lambda text: None) -> list[Result]:
-    """Time all jobs in turn; one whose engine is not installed has `missing` instead of seconds."""
+def run_contest(jobs: Sequence[EngineJob], what: str, repeats: int, say: Log = lambda text: None) -> list[Result]:
+    """Time all jobs, alternating between them; a job whose engine is not installed has `missing` instead of seconds."""
     if repeats < 1:
         raise UserError(f"--repeats: each engine must be timed at least once, not {repeats} times")
     results = []
     with ExitStack() as running:
         ready: list[tuple[Worker, Result]] = []
-        for job in jobs:  # one after the other, so that getting ready disturbs nobody's first repeat
-            say(f"{job.engine}: getting ready")
+        for job in jobs:  # sequentially, so that starting one does not disturb another's first repeat
+            say(f"{job.engine}: starting")
             worker = running.enter_context(Worker(job, what))
-            result = Result(job.engine, **worker.answer())
+            result = Result(job.engine, **worker.read_response())
             results.append(result)
             if not result.missing:
                 ready.append((worker, result))
         for number in range(repeats):
             say(f"repeat {number + 1} of {repeats}")
             for worker, result in ready:
-                times = worker.repeat()
+                times = worker.run_repeat()
                 result.seconds.append(times["seconds"])
                 result.cpu.append(times["cpu"])
     return results
 
 
-def chosen(names: Sequence[str], known: Sequence[str], peer: str) -> list[str]:
-    """The engines to run, in the table's order; the peer is always among them."""
+def select_engines(names: Sequence[str], known: Sequence[str], peer: str) -> list[str]:
+    """The engines to run, in the table's order, always with the peer."""
     for name in (*names, peer):
         if name not in known:
             raise UserError(f"--engines: there is no '{name}'; {nearest(name, known)}")

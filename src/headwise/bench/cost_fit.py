@@ -1,4 +1,4 @@
-"""Costs over length: the exponent of a power law, where one curve stays below another, and what comes next."""
+"""Costs over length: power-law exponent, crossover of two curves, and extrapolation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def exponent(lengths: Sequence[int], costs: Sequence[float]) -> float | None:
-    """The slope of log cost over log length by least squares, over the longer half of the lengths, where what is paid
-    once no longer counts; None for fewer than two of them.
+def fit_exponent(lengths: Sequence[int], costs: Sequence[float]) -> float | None:
+    """The slope of log cost over log length by least squares, over the longer half of the lengths, where constant
+    overhead no longer matters; None for fewer than two of them.
 
-    >>> round(exponent([1, 2, 4, 8], [9.0, 9.0, 3.0, 12.0]), 6)
+    >>> round(fit_exponent([1, 2, 4, 8], [9.0, 9.0, 3.0, 12.0]), 6)
     2.0
     """
     half = min(len(lengths) // 2, max(len(lengths) - 2, 0))  # two points at least
@@ -22,23 +22,23 @@ def exponent(lengths: Sequence[int], costs: Sequence[float]) -> float | None:
 
 def crossover(lengths: Sequence[int], own: Sequence[float], other: Sequence[float]) -> float | None:
     """The length from which on `own` is below `other`, between two measured ones by interpolation on logarithmic
-    scales; the first where it always is, None where it is not at the last.
+    scales; the first length if it always is, None if it is not at the last.
 
     >>> crossover([1, 2, 4], [3.0, 6.0, 12.0], [1.0, 4.0, 16.0])  # 3 n against n^2
     3.0
     """
-    behind = [math.log(a / b) for a, b in zip(own, other, strict=True)]
-    last = max((i for i, lag in enumerate(behind) if lag >= 0), default=-1)
-    if last == len(behind) - 1:
+    log_ratios = [math.log(a / b) for a, b in zip(own, other, strict=True)]
+    last = max((i for i, ratio in enumerate(log_ratios) if ratio >= 0), default=-1)
+    if last == len(log_ratios) - 1:
         return None
     if last < 0:
         return float(lengths[0])
-    share = behind[last] / (behind[last] - behind[last + 1])
+    share = log_ratios[last] / (log_ratios[last] - log_ratios[last + 1])
     return round(lengths[last] * (lengths[last + 1] / lengths[last]) ** share, 6)
 
 
-def expected(lengths: Sequence[int], costs: Sequence[float], length: int) -> float:
-    """What a further length would cost if the last two go on, or by its square after a single one; 0 after none."""
+def extrapolate(lengths: Sequence[int], costs: Sequence[float], length: int) -> float:
+    """Extrapolate the cost to another length from the last two costs, or quadratically from one; 0 from none."""
     if not costs:
         return 0.0
     slope = 2.0

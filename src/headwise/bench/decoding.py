@@ -1,6 +1,6 @@
-"""Engines that decode the same random model; each is a function that makes the function to time.
+"""Engines that decode the same random model; each returns the function to time.
 
-The logits' bias forbids padding, start and end, so that every engine writes exactly as many tokens as it may.
+The bias of the logits forbids padding, start and end tokens, so that every engine generates exactly the maximum length.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ def random_sources(job: DecodeJob) -> list[list[int]]:
     return torch.randint(len(SPECIALS), job.shape.vocab, (job.rows, job.source), generator=generator).tolist()
 
 
-def search(job: DecodeJob) -> DecodeConfig:
+def build_decode_config(job: DecodeJob) -> DecodeConfig:
     rows = job.rows * job.beams
     return DecodeConfig(
         beams=job.beams, max_length=job.length, max_extra=job.length, tokens_per_batch=rows * (job.source + 1)
     )
 
 
-def best_ids(found: list[list[Hypothesis]]) -> Outputs:
-    return [list(hypotheses[0].ids) for hypotheses in found]
+def best_ids(results: list[list[Hypothesis]]) -> Outputs:
+    return [list(hypotheses[0].ids) for hypotheses in results]
 
 
 def headwise(job: DecodeJob) -> Callable[[], Outputs]:
-    sources, config = random_sources(job), search(job)
+    sources, config = random_sources(job), build_decode_config(job)
     model = for_cpu(random_model(job)[0], config)
     return lambda: best_ids(decode(model, sources, config))
 
 
 def headwise_int8(job: DecodeJob) -> Callable[[], Outputs]:
-    model, sources, config = quantize(random_model(job)[0]), random_sources(job), search(job)
+    model, sources, config = quantize(random_model(job)[0]), random_sources(job), build_decode_config(job)
     return lambda: best_ids(decode(model, sources, config))
 
 
@@ -73,9 +73,9 @@ def marian(job: DecodeJob) -> Callable[[], Outputs]:
     with TemporaryDirectory() as parent:
         write_folder(*random_model(job), "transduce", None, Path(parent, "marian"))
         model = MarianMTModel.from_pretrained(Path(parent, "marian")).eval()
-    marks = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": BOS}
-    # Without the list of forbidden words of exported folders, whose check would cost it time.
-    model.generation_config = GenerationConfig(max_new_tokens=job.length + 1, num_beams=job.beams, **marks)
+    special_ids = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+    # Without the bad_words_ids of exported folders, whose check would cost it time.
+    model.generation_config = GenerationConfig(max_new_tokens=job.length + 1, num_beams=job.beams, **special_ids)
     sources = torch.tensor([[*source, EOS] for source in random_sources(job)])
     mask = torch.ones_like(sources)
 
@@ -87,14 +87,14 @@ def marian(job: DecodeJob) -> Callable[[], Outputs]:
 
 
 def ctranslate2(job: DecodeJob, int8: bool = False) -> Callable[[], Outputs]:
-    import ctranslate2  # noqa: F401  (a missing peer is found before anything is written)
+    import ctranslate2  # noqa: F401  (a missing peer is reported before anything is written)
 
     from headwise.interop.ctranslate2 import CTranslate2Engine, export_ctranslate2
 
     with TemporaryDirectory() as parent:
         export_ctranslate2(*random_model(job), None, Path(parent, "ctranslate2"))
         engine: Any = CTranslate2Engine(Path(parent, "ctranslate2"), int8=int8, threads=job.threads)
-    sources, config = random_sources(job), search(job)
+    sources, config = random_sources(job), build_decode_config(job)
     return lambda: best_ids(engine.decode(sources, config))
 
 
@@ -111,6 +111,6 @@ ENGINES: dict[str, Engine] = {
 }
 
 
-def timed(job: DecodeJob) -> Callable[[], Outputs]:
+def build_benchmark(job: DecodeJob) -> Callable[[], Outputs]:
     """The function to time."""
     return ENGINES[job.engine](job)

@@ -14,8 +14,8 @@ from headwise.decode.int8 import quantize
 from headwise.train.hardware import tune_allocator
 
 
-def texts(job: EncodeJob) -> torch.Tensor:
-    """Without the first mark, which our encoder puts there by itself."""
+def random_ids(job: EncodeJob) -> torch.Tensor:
+    """Random ids without the first special token, which our encoder adds itself."""
     return torch.randint(4, job.shape.vocab, (job.rows, job.length - 1), generator=torch.Generator().manual_seed(1))
 
 
@@ -24,7 +24,7 @@ def headwise(job: EncodeJob, prepare: Callable[[Any], Any]) -> Callable[[], int]
 
     tune_allocator()  # as every command of ours does; the peers run as they come
     model = BertConfig.model_validate(job.shape.settings).build(job.shape.vocab)
-    encoder, ids = prepare(model.encoder.eval().requires_grad_(False)), texts(job)
+    encoder, ids = prepare(model.encoder.eval().requires_grad_(False)), random_ids(job)
 
     @torch.inference_mode()
     def run() -> int:
@@ -48,7 +48,7 @@ def transformers(job: EncodeJob) -> Callable[[], int]:
         max_position_embeddings=shape.limit,
     )
     model = BertModel(config, add_pooling_layer=False).eval().requires_grad_(False)
-    ids = torch.nn.functional.pad(texts(job), (1, 0), value=1)
+    ids = torch.nn.functional.pad(random_ids(job), (1, 0), value=1)
     keep = torch.ones_like(ids)  # as a tokeniser gives it
 
     @torch.inference_mode()
@@ -59,17 +59,17 @@ def transformers(job: EncodeJob) -> Callable[[], int]:
     return run
 
 
-def as_it_is(model: Any) -> Any:
+def identity(model: Any) -> Any:
     return model
 
 
 ENGINES: dict[str, Callable[[EncodeJob], Callable[[], int]]] = {
-    "headwise": partial(headwise, prepare=as_it_is),
+    "headwise": partial(headwise, prepare=identity),
     "headwise-int8": partial(headwise, prepare=quantize),
     "transformers": transformers,
 }
 
 
-def timed(job: EncodeJob) -> Callable[[], int]:
+def build_benchmark(job: EncodeJob) -> Callable[[], int]:
     """The function to time."""
     return ENGINES[job.engine](job)

@@ -1,4 +1,4 @@
-"""Engines that go on with the same prompts with the same random GPT-2, greedily, for a fixed number of tokens."""
+"""Engines that continue the same prompts with the same random GPT-2, greedily, for a fixed number of tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from headwise.bench.gpt import ours, theirs
+from headwise.bench.gpt import build_ours, build_transformers
 from headwise.bench.jobs import GenerateJob
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
@@ -19,52 +19,52 @@ from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 Outputs = list[list[int]]
 
 
-def prompts(job: GenerateJob) -> Outputs:
+def random_prompts(job: GenerateJob) -> Outputs:
     generator = torch.Generator().manual_seed(1)
     return torch.randint(len(SPECIALS), job.shape.vocab, (job.rows, job.prompt), generator=generator).tolist()
 
 
 def headwise(job: GenerateJob, int8: bool) -> Callable[[], Outputs]:
-    texts, limits = prompts(job), {"max_ratio": 0, "max_extra": job.length, "max_length": job.length}
+    texts, limits = random_prompts(job), {"max_ratio": 0, "max_extra": job.length, "max_length": job.length}
     config = DecodeConfig(beams=1, tokens_per_batch=job.rows * (job.prompt + 1), **limits)
     model = quantize(random_model(job)) if int8 else for_cpu(random_model(job), config)
-    return lambda: [list(found[0].ids) for found in decode(model, texts, config)]
+    return lambda: [list(hypotheses[0].ids) for hypotheses in decode(model, texts, config)]
 
 
 def transformers(job: GenerateJob) -> Callable[[], Outputs]:
-    """Hugging Face `generate`, which is given the start mark that ours puts before a prompt."""
-    model = theirs(job.shape).eval()
-    own = random_model(job)
-    model.load_state_dict(weights_of(own))
+    """Hugging Face `generate`, with the start token that ours adds to a prompt."""
+    model = build_transformers(job.shape).eval()
+    ours = random_model(job)
+    model.load_state_dict(to_hf_weights(ours))
     model.tie_weights()
-    ids = torch.tensor([[own.start_id, *prompt] for prompt in prompts(job)])
+    ids = torch.tensor([[ours.start_id, *prompt] for prompt in random_prompts(job)])
     settings = {"max_new_tokens": job.length, "min_new_tokens": job.length, "do_sample": False, "num_beams": 1}
 
     def run() -> Outputs:
         with torch.inference_mode():
-            found = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
-        return found[:, ids.shape[1] :].tolist()
+            output = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
+        return output[:, ids.shape[1] :].tolist()
 
     return run
 
 
 def random_model(job: GenerateJob) -> LanguageModel:
-    """Its end mark is never the most probable: the row of the table is far from every output."""
+    """A model that never generates the end token: its row of the tied table is zero."""
     torch.manual_seed(0)
-    model: LanguageModel = ours(job.shape).eval().requires_grad_(False)
+    model: LanguageModel = build_ours(job.shape).eval().requires_grad_(False)
     model.decoder.head.table.weight[: EOS + 1] = 0
     return model
 
 
-def weights_of(own: LanguageModel) -> dict[str, torch.Tensor]:
-    """Ours under their names."""
+def to_hf_weights(model: LanguageModel) -> dict[str, torch.Tensor]:
+    """Our weights under the names of Hugging Face."""
     from headwise.interop.hf.gpt import GPT2
     from headwise.interop.hf.weights import Vocabularies, collect
     from headwise.text.hf import Rows
 
-    rows = Rows(own.vocab, PAD, BOS, EOS, UNK)
-    found = collect(own, GPT2, Vocabularies(rows, rows))
-    return found | {"lm_head.weight": found["transformer.wte.weight"]}
+    rows = Rows(model.vocab, PAD, BOS, EOS, UNK)
+    weights = collect(model, GPT2, Vocabularies(rows, rows))
+    return weights | {"lm_head.weight": weights["transformer.wte.weight"]}
 
 
 ENGINES: dict[str, Callable[[GenerateJob], Callable[[], Outputs]]] = {
@@ -74,6 +74,6 @@ ENGINES: dict[str, Callable[[GenerateJob], Callable[[], Outputs]]] = {
 }
 
 
-def timed(job: GenerateJob) -> Callable[[], Outputs]:
+def build_benchmark(job: GenerateJob) -> Callable[[], Outputs]:
     """The function to time."""
     return ENGINES[job.engine](job)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.bench.jobs import GptJob, OneStack
+from headwise.bench.jobs import GptJob, StackShape
 
 Loss = Callable[[Tensor], Tensor]  # (B, 1 + T) ids -> mean loss
 
 
-def timed(job: GptJob) -> Callable[[], int]:
+def build_benchmark(job: GptJob) -> Callable[[], int]:
     """One training step; returns how many tokens it learnt from."""
     torch.manual_seed(0)
     torch.set_flush_denormal(True)
@@ -35,7 +35,7 @@ def headwise(job: GptJob) -> tuple[nn.Module, Loss]:
     from headwise.train.hardware import tune_allocator
 
     tune_allocator()  # as every training of ours does; the peers run as they come
-    model = ours(job.shape, job.dropout)
+    model = build_ours(job.shape, job.dropout)
 
     def loss(ids: Tensor) -> Tensor:
         found = model(ids[:, :-1], labels=ids[:, 1:])
@@ -45,17 +45,17 @@ def headwise(job: GptJob) -> tuple[nn.Module, Loss]:
 
 
 def transformers(job: GptJob) -> tuple[nn.Module, Loss]:
-    model = theirs(job.shape, job.dropout)
+    model = build_transformers(job.shape, job.dropout)
     return model, lambda ids: model(input_ids=ids[:, :-1], labels=ids[:, :-1], use_cache=False).loss
 
 
-def ours(shape: OneStack, dropout: float = 0.0) -> Any:
+def build_ours(shape: StackShape, dropout: float = 0.0) -> Any:
     from headwise.models.gpt import Gpt2Config
 
     return Gpt2Config.model_validate(shape.settings | {"dropout": dropout}).build(shape.vocab)
 
 
-def theirs(shape: OneStack, dropout: float = 0.0) -> Any:
+def build_transformers(shape: StackShape, dropout: float = 0.0) -> Any:
     """Hugging Face `GPT2LMHeadModel`."""
     from transformers import GPT2Config, GPT2LMHeadModel
 

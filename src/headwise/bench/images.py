@@ -1,4 +1,4 @@
-"""Engines that label the same random images, or learn to, with one shape of a Vision Transformer or a Swin."""
+"""Engines that classify the same random images, or train on them, with one shape of ViT or Swin."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from headwise.train.hardware import tune_allocator
 LABELS = 1000
 
 
-def ours(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+def build_ours(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     tune_allocator()  # as every command of ours does; the peers run as they come
     model = build(job.model, outputs=LABELS, image=job.image, channels=3)
     return model, model
 
 
-def in_8_bits(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    """Ours with dynamic 8-bit products, which learn nothing."""
+def build_int8(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """Ours with dynamic 8-bit quantisation, for inference only."""
     if job.train:
-        raise UserError("8-bit weights do not learn")
-    model = quantize(ours(job)[0].eval().requires_grad_(False))
+        raise UserError("8-bit weights cannot be trained")
+    model = quantize(build_ours(job)[0].eval().requires_grad_(False))
     return model, model
 
 
-def theirs(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+def build_transformers(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """The same shape by `transformers`, without dropout and stochastic depth, as ours."""
     from transformers import SwinConfig, SwinForImageClassification, ViTConfig, ViTForImageClassification
 
@@ -62,21 +62,21 @@ def theirs(job: ImageJob) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
 
 
 ENGINES: dict[str, Callable[[ImageJob], tuple[nn.Module, Callable[[Tensor], Tensor]]]] = {
-    "headwise": ours,
-    "headwise-int8": in_8_bits,
-    "transformers": theirs,
+    "headwise": build_ours,
+    "headwise-int8": build_int8,
+    "transformers": build_transformers,
 }
 
 
-def timed(job: ImageJob) -> Callable[[], int]:
+def build_benchmark(job: ImageJob) -> Callable[[], int]:
     """The function to time."""
     torch.manual_seed(1)
     model, label = ENGINES[job.engine](job)
     pixels = torch.randn(job.rows, 3, job.image, job.image)
-    return (learning if job.train else labelling)(model, label, pixels)
+    return (build_training_run if job.train else build_inference_run)(model, label, pixels)
 
 
-def labelling(model: nn.Module, label: Callable[[Tensor], Tensor], pixels: Tensor) -> Callable[[], int]:
+def build_inference_run(model: nn.Module, label: Callable[[Tensor], Tensor], pixels: Tensor) -> Callable[[], int]:
     model.eval().requires_grad_(False)
 
     @torch.inference_mode()
@@ -87,14 +87,14 @@ def labelling(model: nn.Module, label: Callable[[Tensor], Tensor], pixels: Tenso
     return run
 
 
-def learning(model: nn.Module, label: Callable[[Tensor], Tensor], pixels: Tensor) -> Callable[[], int]:
+def build_training_run(model: nn.Module, label: Callable[[Tensor], Tensor], pixels: Tensor) -> Callable[[], int]:
     """Forward, backward and a step of fused AdamW."""
-    wanted = torch.arange(len(pixels)) % LABELS
+    labels = torch.arange(len(pixels)) % LABELS
     optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
 
     def run() -> int:
         optimizer.zero_grad(set_to_none=True)
-        nn.functional.cross_entropy(label(pixels), wanted).backward()
+        nn.functional.cross_entropy(label(pixels), labels).backward()
         optimizer.step()
         return len(pixels)
 

@@ -1,4 +1,4 @@
-"""What is measured: shapes of models, and jobs as values that travel to the process of an engine."""
+"""Shapes of models, and jobs as values that are sent to the process of an engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwise.errors import UserError, nearest
 
 
 class Shape(Config):
-    """An encoder-decoder of the 2017 form with one shared vocabulary."""
+    """The shape of an encoder-decoder (Vaswani et al. 2017) with a shared vocabulary."""
 
     width: int
     depth: int  # of either side
@@ -41,8 +41,8 @@ SHAPES = {
 }
 
 
-class OneStack(Config):
-    """A model of one stack, such as GPT-2 or BERT."""
+class StackShape(Config):
+    """The shape of a model with one stack, such as GPT-2 or BERT."""
 
     width: int
     depth: int
@@ -61,35 +61,35 @@ class OneStack(Config):
 
 
 STACKS = {
-    "gpt2": OneStack(width=768, depth=12, heads=12, vocab=50_257, limit=1024),  # 124 million parameters
-    "bert": OneStack(width=768, depth=12, heads=12, vocab=30_522, limit=512),
-    "characters": OneStack(width=384, depth=6, heads=6, vocab=65, limit=256),  # 10.8 million, as in nanoGPT
-    "tiny": OneStack(width=32, depth=1, heads=2, vocab=100, limit=64),
+    "gpt2": StackShape(width=768, depth=12, heads=12, vocab=50_257, limit=1024),  # 124 million parameters
+    "bert": StackShape(width=768, depth=12, heads=12, vocab=30_522, limit=512),
+    "characters": StackShape(width=384, depth=6, heads=6, vocab=65, limit=256),  # 10.8 million, as in nanoGPT
+    "tiny": StackShape(width=32, depth=1, heads=2, vocab=100, limit=64),
 }
-Named = TypeVar("Named")
+ShapeT = TypeVar("ShapeT")
 
 
-def shape_named(name: str, shapes: Mapping[str, Named]) -> Named:
+def get_shape(name: str, shapes: Mapping[str, ShapeT]) -> ShapeT:
     if name not in shapes:
         raise UserError(f"--shape: there is no '{name}'; {nearest(name, shapes)}")
     return shapes[name]
 
 
-class Work(Config):
-    """One engine's work; everything but the engine is the same for all engines of a contest."""
+class EngineJob(Config):
+    """The job of one engine; all other fields are the same for all engines of a contest."""
 
     engine: str
     threads: int = Field(1, ge=1)
 
 
-class Job(Work):
-    """The work of a whole model on `rows` texts."""
+class ModelJob(EngineJob):
+    """A job of a whole model on `rows` texts."""
 
-    shape: Shape | OneStack
+    shape: Shape | StackShape
     rows: int = Field(1, ge=1)
 
 
-class DecodeJob(Job):
+class DecodeJob(ModelJob):
     """Outputs of exactly `length` tokens for `rows` random sources at once."""
 
     what: Literal["decode"] = "decode"
@@ -99,7 +99,7 @@ class DecodeJob(Job):
     length: int = Field(32, ge=1)
 
 
-class TrainJob(Job):
+class TrainJob(ModelJob):
     """Forward, backward and fused AdamW on `rows` pairs of `length` + `length` tokens."""
 
     what: Literal["train"] = "train"
@@ -108,8 +108,8 @@ class TrainJob(Job):
     dropout: float = Field(0.0, ge=0, lt=1)
 
 
-class StackJob(Job):
-    shape: OneStack
+class StackJob(ModelJob):
+    shape: StackShape
     length: int = Field(64, ge=2)
 
 
@@ -133,7 +133,7 @@ class EncodeJob(StackJob):
     what: Literal["encode"] = "encode"
 
 
-class ImageJob(Work):
+class ImageJob(EngineJob):
     """Labels of `rows` images; with `train`, forward, backward and fused AdamW."""
 
     model: str = "vit-s16"  # a name of the catalogue
@@ -146,8 +146,8 @@ class ImageJob(Work):
         return f"{self.model}, {self.image} x {self.image} pixels"
 
 
-class MixerJob(Work):
-    """One layer that mixes the tokens of a text; with `tokens`, as many texts as make up that number. Queries, keys and
+class MixerJob(EngineJob):
+    """One token-mixing layer; with `tokens`, the batch has as many texts as make up that number. Queries, keys and
     values have the standard deviation `spread`."""
 
     mixer: AnyPart = AttentionConfig()
@@ -162,7 +162,7 @@ class MixerJob(Work):
         return self.heads * self.head_width
 
 
-JOBS: dict[str, type[Work]] = {
+JOBS: dict[str, type[EngineJob]] = {
     "decode": DecodeJob,
     "train": TrainJob,
     "gpt": GptJob,

@@ -1,4 +1,4 @@
-"""Sequential against parallel: what must wait for what, and wall time, over the length of a sequence.
+"""Recurrence against attention: sequential operations and wall time over the length of a sequence.
 
 A recurrent layer of n tokens is a chain of n matrix products, each waiting for the one before; an attention layer has
 four whatever n is: projections, scores, mixture, output (Vaswani et al. 2017, table 1, "sequential operations"). The
@@ -22,7 +22,7 @@ from headwise.blocks.attention.kernels import get_kernel
 from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.mixers.recurrent import Elman, Lstm, Recurrent
 from headwise.errors import UserError
-from headwise.explain.chart import HUES, Chart, Line
+from headwise.explain.chart import COLOURS, Chart, Line
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 PRODUCTS = ("AddmmBackward", "MmBackward", "BmmBackward")  # as torch's autograd calls matrix products
@@ -37,7 +37,7 @@ LAYERS: dict[str, Callable[[int], Layer]] = {
 
 @dataclass
 class Timing(Result):
-    """One layer (`engine`) at one length; `chain` counts the products that wait for one another."""
+    """One layer (`engine`) at one length; `chain` counts the matrix products that depend on one another."""
 
     length: int = 0
     chain: int = 0
@@ -50,44 +50,44 @@ class Timing(Result):
 def measure(
     lengths: Sequence[int] = LENGTHS, width: int = 256, rows: int = 1, repeats: int = 5, device: str = "cpu"
 ) -> list[dict[str, Timing]]:
-    """For each length, each layer by name. Repeats go in turn through the layers; the first only warms up."""
-    for name, given in (("repeats", repeats), ("rows", rows), ("width", width)):
-        if given < 1:
-            raise UserError(f"--{name} {given}: must be at least 1")
+    """For each length, each layer by name. Repeats alternate between the layers; the first is a warm-up."""
+    for name, value in (("repeats", repeats), ("rows", rows), ("width", width)):
+        if value < 1:
+            raise UserError(f"--{name} {value}: must be at least 1")
     if len(lengths) < 2 or min(lengths) < 2:
         raise UserError("--lengths: give at least two, each of 2 tokens or more")
     if width > 64 and width % (width // 64):
         raise UserError(f"--width {width}: cannot be divided into heads of about 64; give a multiple of 64")
-    layers = {name: make(width).to(device) for name, make in LAYERS.items()}
-    found = []
+    layers = {name: build(width).to(device) for name, build in LAYERS.items()}
+    results = []
     for length in sorted(lengths):
         x = torch.randn(rows, length, width, device=device, requires_grad=True)
         row = {
-            name: Timing(name, rows * length, length=length, chain=chain(unfolded(layer, x[:1])))
+            name: Timing(name, rows * length, length=length, chain=longest_chain(run_unfused(layer, x[:1])))
             for name, layer in layers.items()
         }
         for repeat in range(repeats + 1):
             for name, layer in layers.items():
-                seconds, cpu = once(layer, x)
+                seconds, cpu = time_pass(layer, x)
                 if repeat:
                     row[name].seconds.append(seconds)
                     row[name].cpu.append(cpu)
-        found.append(row)
-    return found
+        results.append(row)
+    return results
 
 
-def once(layer: Layer, x: Tensor) -> tuple[float, float]:
-    """Seconds of the clock and of the processor for one pass forward and backward, to weights and inputs."""
+def time_pass(layer: Layer, x: Tensor) -> tuple[float, float]:
+    """Wall time and CPU time in seconds of one forward and backward pass."""
     layer.zero_grad()
-    begin, worked = perf_counter(), process_time()
+    start, cpu_start = perf_counter(), process_time()
     layer(x).sum().backward()
     if x.is_cuda:
         torch.cuda.synchronize(x.device)
-    return perf_counter() - begin, process_time() - worked
+    return perf_counter() - start, process_time() - cpu_start
 
 
-def unfolded(layer: Layer, x: Tensor) -> Tensor:
-    """The layer's last output through single operations, none of them hidden in a fused kernel."""
+def run_unfused(layer: Layer, x: Tensor) -> Tensor:
+    """The layer's last output computed by single operations, without fused kernels."""
     if isinstance(layer, Attention):
         plain = copy(layer)
         plain.kernel = get_kernel("plain")
@@ -98,12 +98,12 @@ def unfolded(layer: Layer, x: Tensor) -> Tensor:
     return out
 
 
-def chain(output: Tensor, counted: Sequence[str] = PRODUCTS) -> int:
-    """The most counted operations that lie on one path of the autograd graph: none of them can begin before the
-    one below it has ended.
+def longest_chain(output: Tensor, counted: Sequence[str] = PRODUCTS) -> int:
+    """The largest number of counted operations on one path of the autograd graph: each of them depends on the one
+    before.
 
     >>> x = torch.ones(2, 2, requires_grad=True)
-    >>> chain(x @ x @ x), chain(x @ x + x @ x)
+    >>> longest_chain(x @ x @ x), longest_chain(x @ x + x @ x)
     (2, 1)
     """
     longest: dict[Any, int] = {}
@@ -120,16 +120,16 @@ def chain(output: Tensor, counted: Sequence[str] = PRODUCTS) -> int:
     return longest[output.grad_fn]
 
 
-def chart(found: Sequence[Mapping[str, Timing]], title: str) -> Chart:
-    """Wall time over length, both logarithmic; each line's name says how long its chain is at the end."""
-    lengths = [row["attention"].length for row in found]
+def build_chart(results: Sequence[Mapping[str, Timing]], title: str) -> Chart:
+    """Wall time over length, both logarithmic; the label of each line has its chain at the largest length."""
+    lengths = [row["attention"].length for row in results]
     lines = tuple(
         Line(
-            f"{name}: {found[-1][name].chain:,} products in turn",
+            f"{name}: {results[-1][name].chain:,} sequential products",
             lengths,
-            [row[name].milliseconds for row in found],
-            hue,
+            [row[name].milliseconds for row in results],
+            colour,
         )
-        for hue, name in zip(HUES, LAYERS, strict=False)
+        for colour, name in zip(COLOURS, LAYERS, strict=False)
     )
     return Chart(title, "length", "milliseconds, forward and backward", lines, log_x=True)

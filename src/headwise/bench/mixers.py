@@ -1,6 +1,6 @@
-"""One layer that mixes tokens, ours or a package's, in a process of its own: its time, memory and error at a length.
+"""Benchmark of one token-mixing layer, ours or a package's, in its own process: time, memory and error by length.
 
-A layer is projections, mixing and output, so that all are compared with the same products around them.
+A layer includes the input and output projections, so that all are compared with the same products around them.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from headwise.models.init_weights import init_xavier
 from headwise.train.hardware import tune_allocator
 
 
-def ours(job: MixerJob, length: int) -> nn.Module:
-    """A part with the weights it would begin with in a Transformer: queries, keys and values of unit variance."""
+def build_ours(job: MixerJob, length: int) -> nn.Module:
+    """A part with the initial weights of a Transformer: queries, keys and values have unit variance."""
     site = BuildContext(job.width, job.heads, 4 * job.width, head_width=job.head_width, causal=job.causal)
-    part: nn.Module = reaching(job.mixer, length).build(site)
+    part: nn.Module = with_max_length(job.mixer, length).build(site)
     init_xavier(part, job.width)
     return part
 
 
-def reaching(config: Any, length: int) -> Any:
-    """A mixer or a score that is made for so many places, with enough of them."""
+def with_max_length(config: Any, length: int) -> Any:
+    """A config whose `max_length` is at least `length`."""
     if hasattr(config, "score"):
-        config = config.changed(score=reaching(config.score, length))
+        config = config.changed(score=with_max_length(config.score, length))
     return config.changed(max_length=length) if getattr(config, "max_length", length) < length else config
 
 
@@ -73,7 +73,7 @@ def reformer_pytorch(job: MixerJob, length: int) -> nn.Module:
     return LSHSelfAttention(job.width, job.heads, causal=job.causal, **shape)
 
 
-# Each with the settings of our mixer of the same name.
+# Each has the settings of our mixer of the same name.
 PACKAGES: dict[str, Callable[[MixerJob, int], nn.Module]] = {
     "linformer (PyPI)": linformer,
     "performer-pytorch": performer_pytorch,
@@ -81,26 +81,26 @@ PACKAGES: dict[str, Callable[[MixerJob, int], nn.Module]] = {
 }
 
 
-class Subject:
-    """The layer of a job. It is made for one length at a time."""
+class LayerBenchmark:
+    """Measures the layer of a job, which is built for one length at a time."""
 
     def __init__(self, job: MixerJob):
         self.job, self.length = job, 0
-        self.make = PACKAGES.get(job.engine, ours)
+        self.make = PACKAGES.get(job.engine, build_ours)
 
     def __call__(self, length: int = 256, backward: bool = False, first: bool = False) -> dict[str, Any]:
-        """Seconds of one pass forward, or forward and backward, of the clock and of the processor; the first time at a
-        length also its peak memory in bytes, and forward the error."""
+        """Wall time and CPU time of one forward pass, or forward and backward, in seconds; on the `first` call at a
+        length also the peak memory in bytes and, for forward, the error."""
         if length != self.length:
             self._prepare(length)
-        before = memory.begin() if first else None
-        begin, worked = perf_counter(), process_time()
-        self._both() if backward else self._forward()
-        found: dict[str, Any] = {"seconds": perf_counter() - begin, "cpu": process_time() - worked}
+        memory_before = memory.reset_peak() if first else None
+        start, cpu_start = perf_counter(), process_time()
+        self._forward_backward() if backward else self._forward()
+        result: dict[str, Any] = {"seconds": perf_counter() - start, "cpu": process_time() - cpu_start}
         if first:
-            found |= {"bytes": memory.peak(before), "error": None if backward else self._error()}
-        memory.begin()  # whoever is next needs what this one has freed
-        return found
+            result |= {"bytes": memory.peak_growth(memory_before), "error": None if backward else self._error()}
+        memory.reset_peak()  # return freed memory for the next process
+        return result
 
     def _prepare(self, length: int) -> None:
         torch.manual_seed(0)
@@ -112,78 +112,79 @@ class Subject:
     def _forward(self) -> None:
         self.layer.eval()(self.x)
 
-    def _both(self) -> None:
+    def _forward_backward(self) -> None:
         self.layer.zero_grad()
         self.x.grad = None
         self.layer.train()(self.x).backward(self.x.detach())
 
     @torch.no_grad()
     def _error(self) -> float | None:
-        if self.make is not ours:
+        if self.make is not build_ours:
             return None
-        return error(*observed(self.layer.eval(), self.x[:1]), self.job.causal)
+        return relative_error(*observe_layer(self.layer.eval(), self.x[:1]), self.job.causal)
 
 
-class Observer(Recorder):
-    """Keeps what softmax attention over all keys would look at."""
+class ExactInputsRecorder(Recorder):
+    """Records the inputs of exact softmax attention over all keys."""
 
     found: AttentionInputs | None = None
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
         if isinstance(inputs, ApproximateMap):
             self.found = inputs.exact() if inputs.exact else None
-        elif isinstance(inputs.score, Dot | Scaled):  # with a window it approximates attention to all keys
+        elif isinstance(
+            inputs.score, Dot | Scaled
+        ):  # windowed attention counts as an approximation of attention to all keys
             always = tuple(mod for mod in inputs.score_mods if isinstance(mod, Causal) or mod in ALWAYS)
             self.found = replace(inputs, score_mods=always)
 
 
-def observed(layer: nn.Module, x: Tensor) -> tuple[Tensor | None, AttentionInputs | None]:
-    """What a layer mixes for `x` before its output projection, (B, H, T, D), and the look of softmax attention at the
-    same queries, keys and values."""
-    taken: list[Tensor] = []
-    observer = Observer()
+def observe_layer(layer: nn.Module, x: Tensor) -> tuple[Tensor | None, AttentionInputs | None]:
+    """The output of a layer for `x` before its output projection, (B, H, T, D), and the inputs of exact softmax
+    attention with the same queries, keys and values."""
+    outputs: list[Tensor] = []
+    observer = ExactInputsRecorder()
     out = getattr(layer, "out", None)
-    hook = out.register_forward_pre_hook(lambda _, given: taken.append(given[0])) if out is not None else None
+    hook = out.register_forward_pre_hook(lambda _, inputs: outputs.append(inputs[0])) if out is not None else None
     layer(Stream.of(x), Context(record=observer))
     if hook is not None:
         hook.remove()
-    if observer.found is None or not taken:
+    if observer.found is None or not outputs:
         return None, None
     heads = observer.found.q.shape[1]
-    return taken[-1].unflatten(-1, (heads, -1)).transpose(1, 2), observer.found  # (B, T, HD) -> (B, H, T, D)
+    return outputs[-1].unflatten(-1, (heads, -1)).transpose(1, 2), observer.found  # (B, T, HD) -> (B, H, T, D)
 
 
-def error(
+def relative_error(
     mixed: Tensor | None, inputs: AttentionInputs | None, causal: bool, rows: int = 128, blocks: int = 4
 ) -> float | None:
-    """|mixed - exact| / |exact| (Frobenius) over blocks of queries spread over the text, each at all its keys; None
-    where there is nothing to compare with."""
+    """|mixed - exact| / |exact| (Frobenius) over blocks of queries spread over the text, each with all its keys; None
+    if there is nothing to compare with."""
     if mixed is None or inputs is None:
         return None
     length = mixed.shape[2]
-    wrong = whole = torch.zeros((), dtype=torch.float64, device=mixed.device)
+    error = norm = torch.zeros((), dtype=torch.float64, device=mixed.device)
     for start in range(0, length, max(rows, (length - rows) // max(blocks - 1, 1))):
         end = min(start + rows, length)
-        exact = plain(block(inputs, start, end, causal))
-        wrong = wrong + (mixed[:, :, start:end] - exact).double().square().sum()
-        whole = whole + exact.double().square().sum()
-    return float((wrong / whole).sqrt())
+        exact = plain(slice_queries(inputs, start, end, causal))
+        error = error + (mixed[:, :, start:end] - exact).double().square().sum()
+        norm = norm + exact.double().square().sum()
+    return float((error / norm).sqrt())
 
 
-def block(inputs: AttentionInputs, start: int, end: int, causal: bool) -> AttentionInputs:
-    """The part of a look that belongs to some of its queries. Terms take the last query to stand at the last key: later
-    keys are cut off where they are hidden, and put before the first where they are not, as nobody asks for places."""
+def slice_queries(inputs: AttentionInputs, start: int, end: int, causal: bool) -> AttentionInputs:
+    """The attention inputs of some queries. Score mods align the last query with the last key: later keys are dropped
+    if they are masked, and otherwise moved before the first, since the order of keys does not matter."""
     k, v = (x[:, :, :end] if causal else x.roll(-end, dims=2) for x in (inputs.k, inputs.v))
     return replace(
         inputs, q=inputs.q[:, :, start:end], k=k, v=v, layout=AttentionLayout(end - start, k.shape[2]), shared={}
     )
 
 
-def timed(job: MixerJob) -> Subject:
-    """What measures a layer at any length; what torch makes once for all passes is there. Ours and the packages' keep
-    the memory that a pass frees until its end, as our training does: fetched anew, tensors of more than 32 MB would
-    cost more than twice what those of half the length do."""
+def build_benchmark(job: MixerJob) -> LayerBenchmark:
+    """The benchmark of a layer, warmed up. All engines keep freed memory in the allocator, as our training does:
+    otherwise tensors of more than 32 MB would be mapped anew and cost more than twice as much as half the length."""
     tune_allocator()
-    subject = Subject(job)
+    subject = LayerBenchmark(job)
     subject(backward=True)
     return subject

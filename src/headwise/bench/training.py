@@ -21,7 +21,7 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # source, target in, target o
 Engine = Callable[[TrainJob], tuple[nn.Module, Loss]]
 
 
-def timed(job: TrainJob) -> Callable[[], int]:
+def build_benchmark(job: TrainJob) -> Callable[[], int]:
     """One training step; returns how many target tokens it learnt from."""
     torch.manual_seed(0)
     torch.set_flush_denormal(True)
@@ -54,7 +54,7 @@ def headwise(job: TrainJob) -> tuple[nn.Module, Loss]:
     return model, loss
 
 
-class Torch(nn.Module):
+class TorchTransformer(nn.Module):
     """nn.Transformer with what it leaves to the user."""
 
     def __init__(self, job: TrainJob):
@@ -80,7 +80,7 @@ class Torch(nn.Module):
 
 
 def nn_transformer(job: TrainJob) -> tuple[nn.Module, Loss]:
-    model = Torch(job)
+    model = TorchTransformer(job)
     return model, model
 
 

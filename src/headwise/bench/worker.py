@@ -1,7 +1,7 @@
 """The process of one engine: `python -m headwise.bench.worker WHAT JOB`.
 
-It gets ready, says so, then times one repeat for every line it reads, which has the repeat's arguments. Answers are
-lines of JSON.
+It prepares the benchmark, reports that it is ready, and then times one repeat for every line of stdin, which holds the
+repeat's arguments as JSON. Responses are lines of JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from headwise.errors import UserError
-from headwise.utils.extras import is_missing
+from headwise.utils.extras import describe_missing
 
 
 def main(what: str, text: str) -> None:
@@ -25,43 +25,43 @@ def main(what: str, text: str) -> None:
 
     import torch
 
-    warnings.simplefilter("ignore")  # peers' own
-    answers = sys.stdout
-    sys.stdout = sys.stderr  # whatever a peer prints must not mix with the answers
+    warnings.simplefilter("ignore")  # warnings of other libraries
+    responses = sys.stdout
+    sys.stdout = sys.stderr  # output of other libraries must not mix with the responses
     torch.set_num_threads(job.threads)
     try:
-        run = prepared(what, job)
+        run = build_benchmark(what, job)
         first = run()
     except (ImportError, UserError) as error:
-        why = is_missing(error.name) if isinstance(error, ImportError) and error.name else str(error)
-        print(json.dumps({"missing": why}), file=answers, flush=True)
+        message = describe_missing(error.name) if isinstance(error, ImportError) and error.name else str(error)
+        print(json.dumps({"missing": message}), file=responses, flush=True)
         return
-    print(json.dumps(described(first)), file=answers, flush=True)
+    print(json.dumps(describe_first(first)), file=responses, flush=True)
     gc.disable()  # a collection in one engine's repeat and not in another's would be noise
     for line in sys.stdin:
-        gc.collect()  # now, and not after the answer, when it would disturb the next engine
-        begin, worked = perf_counter(), process_time()
-        found = run(**json.loads(line))
-        times = {"seconds": perf_counter() - begin, "cpu": process_time() - worked}
-        print(json.dumps(times | (found if isinstance(found, dict) else {})), file=answers, flush=True)
+        gc.collect()  # now, not after the response, where it would disturb the next engine
+        start, cpu_start = perf_counter(), process_time()
+        result = run(**json.loads(line))
+        times = {"seconds": perf_counter() - start, "cpu": process_time() - cpu_start}
+        print(json.dumps(times | (result if isinstance(result, dict) else {})), file=responses, flush=True)
 
 
-def described(first: Any) -> dict[str, Any]:
-    """What the first repeat did, as an answer."""
-    if isinstance(first, dict):  # it measures itself
+def describe_first(first: Any) -> dict[str, Any]:
+    """The response to the first repeat."""
+    if isinstance(first, dict):  # it is already a response
         return first
     return {"tokens": first} if isinstance(first, int) else {"tokens": sum(map(len, first)), "outputs": first}
 
 
-def prepared(what: str, job: Any) -> Callable[..., Any]:
+def build_benchmark(what: str, job: Any) -> Callable[..., Any]:
     """The function to time."""
     from importlib import import_module
 
-    return import_module(f"headwise.bench.{HOMES[what]}").timed(job)
+    return import_module(f"headwise.bench.{MODULES[what]}").build_benchmark(job)
 
 
-# Imported in the process of an engine alone, where it is known which peers are needed.
-HOMES = {
+# Imported only in the process of an engine, which needs only its own library.
+MODULES = {
     "train": "training",
     "decode": "decoding",
     "gpt": "gpt",

@@ -13,7 +13,7 @@ from headwise.cli.common import Json, say
 
 if TYPE_CHECKING:
     from headwise.bench.contest import Result
-    from headwise.bench.jobs import ImageJob, Job
+    from headwise.bench.jobs import ImageJob, ModelJob
 
 app = App(name="bench", help="Speed beside installed peers, in one run.")
 
@@ -60,13 +60,15 @@ def decode(
     threads
         Threads of each engine.
     """
-    from headwise.bench.contest import chosen
+    from headwise.bench.contest import select_engines
     from headwise.bench.decoding import ENGINES
-    from headwise.bench.jobs import SHAPES, DecodeJob, shape_named
+    from headwise.bench.jobs import SHAPES, DecodeJob, get_shape
     from headwise.config.base import validate
 
-    common = {"shape": shape_named(shape, SHAPES), "threads": threads, "rows": rows, "beams": beams, "length": length}
-    jobs = [validate(DecodeJob, {"engine": name, **common}) for name in chosen(engines or (), list(ENGINES), peer)]
+    common = {"shape": get_shape(shape, SHAPES), "threads": threads, "rows": rows, "beams": beams, "length": length}
+    jobs = [
+        validate(DecodeJob, {"engine": name, **common}) for name in select_engines(engines or (), list(ENGINES), peer)
+    ]
     search = f"beam {beams}" if beams > 1 else "greedy"
     _run(jobs, "decode", repeats, peer, f"decoding, {search}, {rows} at once, {length} tokens", json)
 
@@ -103,19 +105,21 @@ def train(
     threads
         Threads of each engine.
     """
-    from headwise.bench.contest import chosen
-    from headwise.bench.jobs import SHAPES, TrainJob, shape_named
+    from headwise.bench.contest import select_engines
+    from headwise.bench.jobs import SHAPES, TrainJob, get_shape
     from headwise.bench.training import ENGINES
     from headwise.config.base import validate
 
     common = {
-        "shape": shape_named(shape, SHAPES),
+        "shape": get_shape(shape, SHAPES),
         "threads": threads,
         "rows": rows,
         "length": length,
         "dropout": dropout,
     }
-    jobs = [validate(TrainJob, {"engine": name, **common}) for name in chosen(engines or (), list(ENGINES), peer)]
+    jobs = [
+        validate(TrainJob, {"engine": name, **common}) for name in select_engines(engines or (), list(ENGINES), peer)
+    ]
     _run(jobs, "train", repeats, peer, f"training, {rows} x {length} tokens, dropout {dropout:g}", json)
 
 
@@ -262,7 +266,7 @@ def images(
     threads
         Threads of each engine.
     """
-    from headwise.bench.contest import chosen
+    from headwise.bench.contest import select_engines
     from headwise.bench.images import ENGINES
     from headwise.bench.jobs import ImageJob
     from headwise.catalog import find
@@ -273,26 +277,26 @@ def images(
     if entry.name not in ("vit", "swin"):
         raise UserError(f"{model}: is compared with nobody; name a size of vit or swin")
     common = {"model": f"{entry.name}-{size}", "image": image, "rows": rows, "train": train, "threads": threads}
-    names = chosen(engines or (), list(ENGINES), "transformers")
+    names = select_engines(engines or (), list(ENGINES), "transformers")
     jobs = [validate(ImageJob, {"engine": name, **common}) for name in names]
     _run(jobs, "images", repeats, "transformers", f"{'training' if train else 'labelling'} {rows} at once", json)
 
 
 def _stack_jobs(
-    kind: type[Job], shape: str, known: list[str], engines: list[str] | None, settings: dict[str, Any]
-) -> list[Job]:
-    from headwise.bench.contest import chosen
-    from headwise.bench.jobs import STACKS, shape_named
+    kind: type[ModelJob], shape: str, known: list[str], engines: list[str] | None, settings: dict[str, Any]
+) -> list[ModelJob]:
+    from headwise.bench.contest import select_engines
+    from headwise.bench.jobs import STACKS, get_shape
     from headwise.config.base import validate
 
-    common = {"shape": shape_named(shape, STACKS), **settings}
-    return [validate(kind, {"engine": name, **common}) for name in chosen(engines or (), known, "transformers")]
+    common = {"shape": get_shape(shape, STACKS), **settings}
+    return [validate(kind, {"engine": name, **common}) for name in select_engines(engines or (), known, "transformers")]
 
 
-def _run(jobs: Sequence[Job | ImageJob], what: str, repeats: int, peer: str, title: str, json: bool) -> None:
-    from headwise.bench.contest import contest
+def _run(jobs: Sequence[ModelJob | ImageJob], what: str, repeats: int, peer: str, title: str, json: bool) -> None:
+    from headwise.bench.contest import run_contest
 
-    results = contest(jobs, what, repeats, say)
+    results = run_contest(jobs, what, repeats, say)
     (first,) = (result for result in results if result.engine == peer)
     job = jobs[0]
     if json:

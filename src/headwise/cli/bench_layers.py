@@ -73,8 +73,8 @@ def attention(
     out
         Also write a picture: a name that ends in .svg or .png.
     """
-    from headwise.bench.attention import BASE, LENGTHS, Limits, jobs, measure
-    from headwise.bench.attention_report import picture, tables, to_json
+    from headwise.bench.attention import BASE, LENGTHS, Limits, build_jobs, measure
+    from headwise.bench.attention_report import build_tables, draw_report, to_json
     from headwise.inspect.files import check_ending, save
 
     if out is not None:
@@ -83,16 +83,16 @@ def attention(
     setting: dict[str, Any] = {**shape, "threads": threads}
     asked = sorted(set(lengths or LENGTHS))
     limits = Limits(seconds, memory * 1e9, "cpu" if cpu else "seconds")
-    rows = measure(jobs(mixers or (), **setting), asked, repeats, limits, say)
+    rows = measure(build_jobs(mixers or (), **setting), asked, repeats, limits, say)
     kind = f"{', causal' if causal else ''}{', processor time' if cpu else ''}"
     note = f"{heads} heads of {head_width}{kind}, threads {threads}, medians of {repeats}"
     if out is not None:
-        say(f"wrote {save(picture(rows, note), out)}")
+        say(f"wrote {save(draw_report(rows, note), out)}")
     if json:
         setting |= {"clock": limits.clock, "lengths": asked, "repeats": repeats}
         print(json_format.dumps({**setting, "results": to_json(rows)}, indent=1))
         return
-    for title, columns, cells in tables(rows, asked):
+    for title, columns, cells in build_tables(rows, asked):
         table(f"{title}; {note}", columns, cells)
     print(f"ahead from: the length from which it is faster than {BASE}, torch's fused exact attention")
     for row in rows:
@@ -132,8 +132,8 @@ def length(
     """
     import torch
 
-    from headwise.bench.length import LENGTHS, chart, measure
-    from headwise.explain.chart import drawing
+    from headwise.bench.length import LENGTHS, build_chart, measure
+    from headwise.explain.chart import draw_chart
     from headwise.inspect.files import check_ending, save
 
     if out is not None:
@@ -142,7 +142,7 @@ def length(
     found = measure(lengths or LENGTHS, width, rows, repeats)
     note = f"one layer forward and backward, width {width}, rows {rows}, threads {threads}, medians of {repeats}"
     if out is not None:
-        say(f"wrote {save(drawing(chart(found, 'Time over length'), note), out)}")
+        say(f"wrote {save(draw_chart(build_chart(found, 'Time over length'), note), out)}")
     if json:
         every = [timing.to_json(row["attention"]) for row in found for timing in row.values()]
         print(json_format.dumps({"width": width, "rows": rows, "threads": threads, "results": every}, indent=1))

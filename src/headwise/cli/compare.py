@@ -52,7 +52,7 @@ def compare(
     from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
-    suite = Suite.read(table, set_ or ()).only(arm or (), seeds or ())
+    suite = Suite.read(table, set_ or ()).select(arm or (), seeds or ())
     if dry_run:
         _print_states(suite, runs)
         return
@@ -65,22 +65,22 @@ def compare(
         check_ending(plot, ".svg", ".png")  # now, and not after hours of training
     found = suites.compare_all(suite, runs, jobs=jobs, parts=with_ or ())
     title = suite.title or suite.name
-    suites.show(title, found, format_)
+    suites.print_suite(title, found, format_)
     if plot:
-        say(f"the plot is in {suites.draw(title, found, plot)}")
+        say(f"the plot is in {suites.draw_suite(title, found, plot)}")
     if any(arm.failures for each in found.values() for arm in each.arms.values()):
         raise SystemExit(1)
 
 
 def _print_states(suite: Suite, runs: Path) -> None:
-    from headwise.compare.cell import cells
+    from headwise.compare.cell import build_cells
     from headwise.compare.config import Budget
 
     several = len(suite.tables) > 1
     listed = [
-        (f"{config.name}/{cell.name}" if several else cell.name, cell.experiment.train, cell.state())
+        (f"{config.name}/{cell.name}" if several else cell.name, cell.experiment.train, cell.describe_state())
         for config in suite.tables.values()
-        for cell in cells(config, runs)
+        for cell in build_cells(config, runs)
     ]
     width = max(len(name) for name, _, _ in listed)
     for name, train, state in listed:

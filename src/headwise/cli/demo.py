@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headwise.cli.common import say, warnings_to_stderr
-from headwise.utils.cpu import cores, taken
+from headwise.utils.cpu import count_busy_cores, count_cores
 
 SHOWN = 20
 PICTURED = "transformer"
@@ -32,7 +32,7 @@ def demo(
     warnings_to_stderr()
     from headwise.experiment.config import Experiment
 
-    free = max(1, cores() - taken())
+    free = max(1, count_cores() - count_busy_cores())
     settings = [f"train.minutes={minutes}", f"train.threads={free}"]
     experiment = Experiment.read(Path(str(files("headwise.cli") / "demo.toml")), settings)
 
@@ -42,8 +42,11 @@ def demo(
     from headwise.inspect import export
 
     say(f"training a small Transformer on the CMU dictionary, spelling to phonemes, for {minutes:g} minutes")
-    if free < cores():
-        say(f"other programs keep {cores() - free} of {cores()} processors busy: it learns less in the same time")
+    if free < count_cores():
+        say(
+            f"other programs keep {count_cores() - free} of {count_cores()} processors busy: "
+            "it learns less in the same time"
+        )
     run, result = train_experiment(experiment, runs, announce=say)
     if result.interrupted:
         say(f"stopped after {result.step} steps; to go on: headwise train --resume {run.path}")

@@ -36,10 +36,12 @@ def attention(*, file: Path | None = None, out: Path | None = None, json: bool =
         Print all numbers as one JSON object instead of text.
     """
     from headwise.explain import attention as topic
-    from headwise.explain.source import read, shipped
+    from headwise.explain.source import load_file, load_shipped
 
-    example = read(topic.AttentionExample, file) if file else shipped(topic.AttentionExample, "attention.toml")
-    _show(lambda: topic.story(example), lambda: topic.to_json(example), out, json)
+    example = (
+        load_file(topic.AttentionExample, file) if file else load_shipped(topic.AttentionExample, "attention.toml")
+    )
+    _show(lambda: topic.build_story(example), lambda: topic.to_json(example), out, json)
 
 
 @app.command
@@ -66,8 +68,8 @@ def positions(*, width: int = 8, length: int = 10, shift: int = 3, out: Path | N
     """
     from headwise.explain import positions as topic
 
-    given = topic.Positions(width, length, shift)
-    _show(lambda: topic.story(given), lambda: topic.to_json(given), out, json)
+    given = topic.PositionSettings(width, length, shift)
+    _show(lambda: topic.build_story(given), lambda: topic.to_json(given), out, json)
 
 
 @app.command
@@ -89,10 +91,10 @@ def mask(*, file: Path | None = None, out: Path | None = None, json: bool = Fals
         Print all numbers as one JSON object instead of text.
     """
     from headwise.explain import mask as topic
-    from headwise.explain.source import read, shipped
+    from headwise.explain.source import load_file, load_shipped
 
-    example = read(topic.MaskExample, file) if file else shipped(topic.MaskExample, "mask.toml")
-    _show(lambda: topic.story(example), lambda: topic.to_json(example), out, json)
+    example = load_file(topic.MaskExample, file) if file else load_shipped(topic.MaskExample, "mask.toml")
+    _show(lambda: topic.build_story(example), lambda: topic.to_json(example), out, json)
 
 
 @app.command
@@ -125,11 +127,11 @@ def gradients(
         Print all numbers as one JSON object instead of text.
     """
     from headwise.explain import gradients as topic
-    from headwise.explain.gradients_story import story
+    from headwise.explain.gradients_story import build_story
 
-    given = topic.Gradients(length, tuple(rho or (0.9, 1.0, 1.1)), truncate)
+    given = topic.GradientSettings(length, tuple(rho or (0.9, 1.0, 1.1)), truncate)
     found = topic.measure(given)
-    _show(lambda: story(given, found), lambda: topic.to_json(given, found), out, json)
+    _show(lambda: build_story(given, found), lambda: topic.to_json(given, found), out, json)
 
 
 @app.command
@@ -162,11 +164,11 @@ def depth(
         Print all numbers as one JSON object instead of text.
     """
     from headwise.explain import depth as topic
-    from headwise.explain.depth_story import story
+    from headwise.explain.depth_story import build_story
 
-    given = topic.Depth(tuple(depths or (2, 4, 8, 16, 32)), width, seeds)
+    given = topic.DepthSettings(tuple(depths or (2, 4, 8, 16, 32)), width, seeds)
     found = topic.measure(given)
-    _show(lambda: story(given, found), lambda: topic.to_json(given, found), out, json)
+    _show(lambda: build_story(given, found), lambda: topic.to_json(given, found), out, json)
 
 
 @app.command
@@ -193,23 +195,23 @@ def windows(*, grid: int = 8, window: int = 4, shift: int = 2, out: Path | None 
     """
     from headwise.explain import windows as topic
 
-    given = topic.Shifted(grid, window, shift)
-    _show(lambda: topic.story(given), lambda: topic.to_json(given), out, json)
+    given = topic.ShiftedWindows(grid, window, shift)
+    _show(lambda: topic.build_story(given), lambda: topic.to_json(given), out, json)
 
 
 def _show(story: Callable[[], Story], data: Callable[[], Any], out: Path | None, json: bool) -> None:
     """The picture first, so that a wrong file name is told before a page of text."""
     if out is not None:
-        from headwise.explain.picture import draw
+        from headwise.explain.picture import draw_story
         from headwise.inspect.files import save
 
-        print(f"wrote {save(draw(story()), out)}", file=sys.stderr)
+        print(f"wrote {save(draw_story(story()), out)}", file=sys.stderr)
     if json:
         print(json_format.dumps(data(), allow_nan=False))
         return
     from rich.console import Console
 
-    from headwise.explain.story import tell
+    from headwise.explain.story import render_text
 
     console = Console(highlight=False)
-    console.print(tell(story(), console.width), soft_wrap=True)
+    console.print(render_text(story(), console.width), soft_wrap=True)

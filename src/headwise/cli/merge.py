@@ -26,9 +26,9 @@ def merge(run: Path, new: Path, *, checkpoint: Checkpoint = "best", with_: With 
         The run folder to make.
     """
     from headwise.runs import Run
-    from headwise.runs.differences import flattened
+    from headwise.runs.differences import flatten
 
-    if not flattened(Run.open(run).config).get("tuning.lora.rank"):
+    if not flatten(Run.open(run).config).get("tuning.lora.rank"):
         raise UserError(f"{run} has no low-rank maps: it was trained without tuning.lora; use it as it is")
     opened(run, checkpoint, device="cpu", parts=with_).save(new)
     say(f"to train it further: headwise train --resume {new}, or init_from = '{new}' in an experiment")

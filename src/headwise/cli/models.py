@@ -110,7 +110,7 @@ def show(
     entry, size = catalog.find(name)  # a wrong name is told before torch is imported
 
     from headwise.blocks.stack import count_parameters
-    from headwise.compare.render import scaled
+    from headwise.compare.render import format_si
     from headwise.config.base import merge
     from headwise.experiment.config import parse_changes
     from headwise.inspect.cost import cost, tree
@@ -143,7 +143,7 @@ def show(
     console.print(
         f"\n{entry.paper} ({entry.year})\n"
         f"parameters       {costs.parameters:,} with {words}\n"
-        f"FLOPs            {scaled(costs.flops_per_token)} forward for each {unit}\n"
+        f"FLOPs            {format_si(costs.flops_per_token)} forward for each {unit}\n"
         f"training memory  {_bytes(costs.training_bytes)} weights, gradients and Adam\n"
         f"                 {_bytes(costs.activation_bytes)} activations for each {each}\n"
         f"decoding memory  {_bytes(costs.decoding_bytes)} weights\n"

@@ -33,17 +33,17 @@ def runs(
     paths
         Run folders, or folders that hold runs; `runs` by default.
     """
-    from headwise.runs import Run, find, summary
+    from headwise.runs import Run, find_runs, summarize_run
     from headwise.runs.metrics import to_json_values
 
     found: list[Run] = []
     for path in paths or (Path("runs"),):
         if not path.is_dir():
             raise UserError(f"{path}: there is no such folder; train something first, or name the folder of your runs")
-        found += [Run.open(path)] if (path / "config.toml").is_file() else find(path)
+        found += [Run.open(path)] if (path / "config.toml").is_file() else find_runs(path)
     if not found:
         raise UserError(f"{' '.join(map(str, paths)) or 'runs'}: no run is in there yet; try `headwise demo`")
-    summaries = [summary(run) for run in found]
+    summaries = [summarize_run(run) for run in found]
     listed = list(zip(found, summaries, strict=True))
     if json_:
         print(json.dumps([to_json_values({**asdict(each), "path": str(run.path)}) for run, each in listed]))
@@ -56,7 +56,7 @@ def runs(
     if compare and not json_:
         _print_differences(sound)
     if plot:
-        from headwise.runs.plot import plot as draw
+        from headwise.runs.plot import plot_runs as draw
 
         say(f"curves are in {draw(sound, plot, over)}")
 
@@ -87,12 +87,12 @@ def _print_differences(found: list[Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from headwise.runs.differences import differences
+    from headwise.runs.differences import find_differences
 
     table = Table(box=None, header_style="bold", title="settings that differ", title_justify="left")
     table.add_column("key", style="cyan")
     for run in found:
         table.add_column(Text(printable(run.name)))
-    for key, values in differences([run.config for run in found]).items():
+    for key, values in find_differences([run.config for run in found]).items():
         table.add_row(*(Text(printable(cell)) for cell in (key, *("-" if v is None else str(v) for v in values))))
     Console().print(table)

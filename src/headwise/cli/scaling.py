@@ -55,7 +55,7 @@ def scaling(
         return
 
     from headwise.scaling.render import FORMATS
-    from headwise.scaling.run import scaling as climb
+    from headwise.scaling.run import run_scaling as climb
 
     if plot:
         from headwise.inspect.files import check_ending
@@ -64,7 +64,7 @@ def scaling(
     found = climb(config, runs, jobs=jobs, parts=with_ or ())
     FORMATS[format_](found)
     if plot:
-        from headwise.scaling.plot import plot as draw
+        from headwise.scaling.plot import plot_scaling as draw
 
         say(f"the plot is in {draw(found, plot)}")
     if found.failures:
@@ -72,19 +72,19 @@ def scaling(
 
 
 def _print_runs(config: ScalingConfig, runs: Path) -> None:
-    from headwise.compare.cell import cells
-    from headwise.compare.render import scaled
-    from headwise.scaling.run import parameters
+    from headwise.compare.cell import build_cells
+    from headwise.compare.render import format_si
+    from headwise.scaling.run import count_by_size
 
-    sizes = parameters(config)
+    sizes = count_by_size(config)
     size_of = {arm.name: size for size, arms in config.rungs for arm in arms}
-    listed = [(cell, cell.state()) for cell in cells(config.comparison, runs)]
+    listed = [(cell, cell.describe_state()) for cell in build_cells(config.comparison, runs)]
     width = max(len(cell.name) for cell, _ in listed)
     total = 0
     for cell, state in listed:
         count, tokens = sizes[size_of[cell.arm]], cell.experiment.train.tokens
         total += 6 * count * tokens
-        read = f"  D {tokens:,}  C {scaled(6 * count * tokens)}" if tokens else ""
+        read = f"  D {tokens:,}  C {format_si(6 * count * tokens)}" if tokens else ""
         print(f"{cell.name:<{width}}  N {count:,}{read}  {state}")
-    compute = f", {scaled(total)} FLOPs" if total else ""
+    compute = f", {format_si(total)} FLOPs" if total else ""
     print(f"{len(listed)} runs{compute}, {sum(state != 'done' for _, state in listed)} of them to do")

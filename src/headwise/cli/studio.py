@@ -35,13 +35,13 @@ def studio(
     warnings_to_stderr()
     with needed_for("headwise studio"):
         from headwise.studio.server import serve
-    from headwise.studio.run_registry import Shelf
+    from headwise.studio.run_registry import RunRegistry
     from headwise.web.guard import Address
 
     for path in runs:
         if not path.is_dir():
             raise UserError(f"{path}: there is no such folder; name a run, or the folder of your runs")
-    shelf = Shelf(runs or (Path("runs"),))
+    shelf = RunRegistry(runs or (Path("runs"),))
     if not shelf.items():
         say("there are no runs here yet: `headwise demo` trains one, and it shows up in the studio")
     serve(shelf, Address(host, port, key), browser=browser, say=say)

@@ -1,4 +1,4 @@
-"""One cell of the table: an arm and a seed, its run folder, and the outcome that is kept there."""
+"""One cell of the table: an arm and a seed, its run folder, and the outcome saved there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTCOME, ITEMS = "outcome.json", "items.json"
 
 
 class Cell(Config):
-    """A value that travels to the process that trains it."""
+    """The job of one worker process, sent as JSON."""
 
     arm: str
     seed: int
@@ -39,52 +39,52 @@ class Cell(Config):
 
     @property
     def log(self) -> Path:
-        """What its process says on stderr."""
+        """The log file of its process's stderr."""
         return Path(self.folder) / f"{self.name}.log"
 
     @property
     def key(self) -> str:
-        """A digest of all that the outcome depends on besides the experiment, which is its run's."""
+        """A digest of everything the outcome depends on besides the experiment."""
         text = json.dumps([FORMAT, self.checkpoint, self.evaluate], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def run(self) -> Run | None:
-        """The run of this very experiment. Other settings have runs of their own, `NAME-2` and so on, that stay."""
-        own = re.compile(re.escape(self.name) + r"(-\d+)?")
-        found = (Run(path) for path in sorted(Path(self.folder).glob(f"{self.name}*")) if own.fullmatch(path.name))
-        return next((run for run in found if self._is_of(run)), None)
+    def find_run(self) -> Run | None:
+        """The run of this experiment, if any. Runs with other settings are named `NAME-2` and so on, and are kept."""
+        pattern = re.compile(re.escape(self.name) + r"(-\d+)?")
+        runs = (Run(path) for path in sorted(Path(self.folder).glob(f"{self.name}*")) if pattern.fullmatch(path.name))
+        return next((run for run in runs if self._matches(run)), None)
 
-    def _is_of(self, run: Run) -> bool:
-        """A run has all settings of its time written down: a default that changed since is another experiment, a
-        setting that came since is at the default, which is to do as before."""
+    def _matches(self, run: Run) -> bool:
+        """Whether a run has this experiment. Its config holds all settings of its time: a default that changed since
+        makes it another experiment; a setting added since has its default."""
         try:
             return resolved(run.config) == self.experiment
-        except UserError:  # half written, or of a time that had other settings
+        except UserError:  # incomplete, or written by a version with other settings
             return False
 
-    def outcome(self) -> Outcome | None:
-        """What an earlier call left; None: there is still something to do."""
-        run = self.run()
+    def load_outcome(self) -> Outcome | None:
+        """The saved outcome; None if the cell still has to be trained or evaluated."""
+        run = self.find_run()
         return Outcome.load(run.path / OUTCOME, self.key) if run else None
 
-    def begun(self) -> Run | None:
-        """The run to resume. One that was killed before its first checkpoint is cleared away."""
-        run = self.run()
+    def run_to_resume(self) -> Run | None:
+        """The run to resume, if any. A run that was killed before its first checkpoint is deleted."""
+        run = self.find_run()
         if run and not run.steps() and not run.busy:
             remove(run.path)
             return None
         return run
 
-    def state(self) -> str:
-        """In words, for those who look before they start."""
-        if self.outcome():
+    def describe_state(self) -> str:
+        """The state in words, for a dry run."""
+        if self.load_outcome():
             return "done"
-        run = self.run()
+        run = self.find_run()
         return f"resumes at step {run.state.get('step', 0):,}" if run and run.steps() else "to train"
 
 
-def cells(config: ComparisonConfig, runs: str | Path) -> Iterator[Cell]:
-    """Seed by seed, so that arms whose minutes are counted meet the same load, and early results cover all arms."""
+def build_cells(config: ComparisonConfig, runs: str | Path) -> Iterator[Cell]:
+    """All cells, seed by seed, so that arms with a time budget share the same load and early results cover all arms."""
     folder = Path(runs) / (config.name or "table")
     for seed in config.seeds:
         for arm in config.arm:
@@ -92,7 +92,7 @@ def cells(config: ComparisonConfig, runs: str | Path) -> Iterator[Cell]:
                 arm=arm.name,
                 seed=seed,
                 folder=str(folder),
-                experiment=config.experiment_of(arm, seed, folder),
+                experiment=config.build_experiment(arm, seed, folder),
                 checkpoint=config.checkpoint,
                 evaluate=config.evaluate,
             )

@@ -1,7 +1,7 @@
 """A comparison: variants of one experiment, the seeds and the budget of each, as one TOML table.
 
 >>> table = ComparisonConfig(experiment={"data": {"train": "a.tsv"}}, budget={"steps": 9}, arm=[{"name": "a"}])
->>> table.experiment_of(table.arm[0], seed=2).train.steps
+>>> table.build_experiment(table.arm[0], seed=2).train.steps
 9
 """
 
@@ -23,14 +23,14 @@ PACKAGE = Path(__file__).parents[1]
 # where the tables that come with Headwise are: in the installed package, in a source checkout
 SHIPPED = (PACKAGE / "experiments" / "tables", PACKAGE.parents[1] / "experiments" / "tables")
 
-# of the scores that `evaluate` reports; of any other the table says whether lower is better
-LOWER = dict.fromkeys(("SER", "WER", "PER", "CER", "perplexity"), True) | dict.fromkeys(
+# for the scores that `evaluate` reports; for any other the table sets `lower`
+LOWER_IS_BETTER = dict.fromkeys(("SER", "WER", "PER", "CER", "perplexity"), True) | dict.fromkeys(
     ("BLEU", "BLEU tokenised", "accuracy", "F1"), False
 )
 
 
 class Budget(Config):
-    """What each run may spend, instead of the base experiment's own budget; the first one reached ends it."""
+    """The budget of each run, instead of the base experiment's; the first limit reached ends it."""
 
     steps: Count = 0
     epochs: Count = 0
@@ -39,12 +39,12 @@ class Budget(Config):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The keys of `[train]`: all of them, so that nothing of another budget is left; none where none is set."""
+        """The keys of `[train]`: all limits, so that those of the base are overwritten; empty if none is set."""
         return dict(self) if any(dict(self).values()) else {}
 
 
 class Published(Config):
-    """Figures of others, to be printed beside ours: `{SER = 20.6, source = "..."}`."""
+    """Published figures, printed beside ours: `{SER = 20.6, source = "..."}`."""
 
     name: str = ""
     source: str = ""
@@ -74,7 +74,7 @@ class ArmConfig(Config):
 
 
 class ComparisonConfig(Config):
-    """The whole table. `set`, `budget`, the arm's `set` and `changes` are laid over the experiment, in this order."""
+    """The whole table. `set`, `budget`, the arm's `set` and `changes` override the experiment, in this order."""
 
     name: FolderName = ""  # of the folder of its runs; empty: the file's name
     title: str = ""
@@ -82,7 +82,7 @@ class ComparisonConfig(Config):
     experiment: dict[str, Any] = Field(default_factory=dict)  # or its keys, or changes of the file
     seeds: tuple[Count, ...] = Field((1,), min_length=1)
     score: str = ""  # the one to rank by; empty: the first that `evaluate` reports
-    lower: bool | None = None  # whether less of it is better; known for the usual scores
+    lower: bool | None = None  # whether lower is better; known for the usual scores
     checkpoint: str = "best"  # the weights to evaluate: best, last, average or step-N
     evaluate: dict[str, Any] = Field(default_factory=dict)  # settings of the evaluation, such as language or beams
     budget: Budget = Budget()
@@ -93,7 +93,7 @@ class ComparisonConfig(Config):
 
     @field_validator("arm")
     @classmethod
-    def _own_names(cls, arms: tuple[ArmConfig, ...]) -> tuple[ArmConfig, ...]:
+    def _check_unique_names(cls, arms: tuple[ArmConfig, ...]) -> tuple[ArmConfig, ...]:
         if not arms:
             raise ValueError("a comparison needs at least one [[arm]]")
         slugs = [arm.slug for arm in arms]
@@ -106,36 +106,36 @@ class ComparisonConfig(Config):
     def read(cls, file: str | Path, changes: Iterable[str] = ()) -> ComparisonConfig:
         """A file or a shipped table's name, with `a.b=c` changes of every arm's experiment."""
         path = find_table(file)
-        found = read_toml(path)
-        if base := found.get("base"):
-            found["experiment"] = merge(read_toml(path.parent / str(base)), found.get("experiment", {}))
-        return validate(cls, {"name": path.stem, **found, "changes": parse_changes(changes)}, str(path))
+        data = read_toml(path)
+        if base := data.get("base"):
+            data["experiment"] = merge(read_toml(path.parent / str(base)), data.get("experiment", {}))
+        return validate(cls, {"name": path.stem, **data, "changes": parse_changes(changes)}, str(path))
 
-    def experiment_of(self, arm: ArmConfig, seed: int, folder: Path = Path()) -> Experiment:
-        """What one cell of the table trains. `arm:NAME` among its settings is the run of another arm with the same seed
-        in `folder`, such as its teacher."""
+    def build_experiment(self, arm: ArmConfig, seed: int, folder: Path = Path()) -> Experiment:
+        """The experiment of one cell. `arm:NAME` in its settings is replaced by the run of another arm with the same
+        seed in `folder`, for example a teacher."""
         name = {"name": f"{arm.slug}-{seed}", "seed": seed}
-        own = {key: self._run_of(value, seed, folder) for key, value in arm.set.items()}
-        layers = (nested(self.set), {"train": self.budget.settings}, nested(own), self.changes, name)
+        changes = {key: self._resolve_arm(value, seed, folder) for key, value in arm.set.items()}
+        layers = (nest_keys(self.set), {"train": self.budget.settings}, nest_keys(changes), self.changes, name)
         return validate(Experiment, reduce(merge, layers, self.experiment), f"{self.name}: arm '{arm.name}'")
 
-    def _run_of(self, value: Any, seed: int, folder: Path) -> Any:
+    def _resolve_arm(self, value: Any, seed: int, folder: Path) -> Any:
         if not isinstance(value, str) or not value.startswith("arm:"):
             return value
         return str(folder / f"{ArmConfig(name=value.removeprefix('arm:')).slug}-{seed}")
 
-    def only(self, arms: Iterable[str] = (), seeds: Iterable[int] = ()) -> ComparisonConfig:
-        """The same with some of the arms, or with other seeds."""
-        known = {arm.name: arm for arm in self.arm}
-        for name in (wanted := tuple(arms)):
-            if name not in known:
-                raise UserError(f"{self.name}: no arm is called '{name}'; {nearest(name, known)}")
-        chosen = tuple(arm for arm in self.arm if not wanted or arm.name in wanted)
-        return self.changed(arm=chosen, seeds=tuple(seeds) or self.seeds)
+    def select(self, arms: Iterable[str] = (), seeds: Iterable[int] = ()) -> ComparisonConfig:
+        """A copy with some of the arms, or with other seeds."""
+        arms_by_name = {arm.name: arm for arm in self.arm}
+        for name in (names := tuple(arms)):
+            if name not in arms_by_name:
+                raise UserError(f"{self.name}: no arm is called '{name}'; {nearest(name, arms_by_name)}")
+        selected = tuple(arm for arm in self.arm if not names or arm.name in names)
+        return self.changed(arm=selected, seeds=tuple(seeds) or self.seeds)
 
 
-class Table(Config):
-    """One of a suite: a file, and what differs from it."""
+class SuiteTable(Config):
+    """A table of a suite: a file, and changes to it."""
 
     file: str
     title: str = ""
@@ -143,8 +143,7 @@ class Table(Config):
 
 
 class Suite(Config):
-    """Tables that are read as one, by the name of their column: the same arms on different tasks. A table alone is a
-    suite of itself."""
+    """Several tables by column name: the same arms on different tasks. A single table is a suite of one."""
 
     name: FolderName = ""
     title: str = ""
@@ -155,39 +154,45 @@ class Suite(Config):
         """A file or a shipped table's name; the tables that it names are files relative to it, or the same file several
         times, each with a `set` of its own."""
         path, changes = find_table(file), tuple(changes)
-        found = read_toml(path)
-        named = found.get("tables", {path.stem: path.name})
-        if not isinstance(named, Mapping):
+        data = read_toml(path)
+        files = data.get("tables", {path.stem: path.name})
+        if not isinstance(files, Mapping):
             raise UserError(f'{path}: tables: write names and files, as in tables = {{ listops = "listops.toml" }}')
         tables = {}
-        for name, each in named.items():
-            told: Table = validate(Table, each if isinstance(each, Mapping) else {"file": each}, f"{path}: {name}")
-            table = ComparisonConfig.read(path.parent / told.file, changes)
-            own = {"name": f"{path.stem}-{name}", "set": {**table.set, **told.set}, "title": told.title or table.title}
-            tables[name] = table.changed(**own) if told.set else table
-        given = found if "tables" in found else {"title": found.get("title", "")}
-        return validate(cls, {"name": path.stem, **given, "tables": tables}, str(path))
+        for name, entry in files.items():
+            spec: SuiteTable = validate(
+                SuiteTable, entry if isinstance(entry, Mapping) else {"file": entry}, f"{path}: {name}"
+            )
+            table = ComparisonConfig.read(path.parent / spec.file, changes)
+            changed = {
+                "name": f"{path.stem}-{name}",
+                "set": {**table.set, **spec.set},
+                "title": spec.title or table.title,
+            }
+            tables[name] = table.changed(**changed) if spec.set else table
+        top = data if "tables" in data else {"title": data.get("title", "")}
+        return validate(cls, {"name": path.stem, **top, "tables": tables}, str(path))
 
-    def only(self, arms: Iterable[str] = (), seeds: Iterable[int] = ()) -> Suite:
-        """The same with some of the arms, wherever they stand, or with other seeds."""
+    def select(self, arms: Iterable[str] = (), seeds: Iterable[int] = ()) -> Suite:
+        """A copy with some of the arms of all tables, or with other seeds."""
         wanted, seeds = tuple(arms), tuple(seeds)
-        own = {name: {arm.name for arm in table.arm} for name, table in self.tables.items()}
-        known = set().union(*own.values())
+        names = {name: {arm.name for arm in table.arm} for name, table in self.tables.items()}
+        known = set().union(*names.values())
         for name in wanted:
             if name not in known:
                 raise UserError(f"{self.name}: no arm is called '{name}'; {nearest(name, known)}")
         chosen = {
-            name: table.only([arm for arm in wanted if arm in own[name]], seeds)
+            name: table.select([arm for arm in wanted if arm in names[name]], seeds)
             for name, table in self.tables.items()
-            if not wanted or own[name].intersection(wanted)
+            if not wanted or names[name].intersection(wanted)
         }
         return self.changed(tables=chosen)
 
 
-def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
+def nest_keys(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys as nested tables.
 
-    >>> nested({"model.wiring": "pre", "model": {"width": 8}})
+    >>> nest_keys({"model.wiring": "pre", "model": {"width": 8}})
     {'model': {'wiring': 'pre', 'width': 8}}
     """
     tables: dict[str, Any] = {}

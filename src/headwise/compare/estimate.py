@@ -16,7 +16,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its interval: Student's over several seeds, the bootstrap's over items where there is one."""
+    """A mean with its 95 % interval: Student's t over several seeds, or the bootstrap over test items for one seed."""
 
     mean: float
     low: float
@@ -29,21 +29,23 @@ class Estimate:
         return (self.high - self.low) / 2
 
 
-def estimate(comparison: Comparison, arm: str, score: str) -> Estimate | None:
-    """An arm's score; None where no run of it has one."""
-    found = [outcome.scores[score] for outcome in _arm(comparison, arm).outcomes.values() if score in outcome.scores]
-    if len(found) == 1:
-        return Estimate(found[0].value, found[0].low, found[0].high, 1, "items")
-    return over_seeds([each.value for each in found])
+def estimate_score(comparison: Comparison, arm: str, score: str) -> Estimate | None:
+    """An arm's score; None if no run has it."""
+    scores = [
+        outcome.scores[score] for outcome in _get_arm(comparison, arm).outcomes.values() if score in outcome.scores
+    ]
+    if len(scores) == 1:
+        return Estimate(scores[0].value, scores[0].low, scores[0].high, 1, "items")
+    return estimate_over_seeds([each.value for each in scores])
 
 
-def paired(comparison: Comparison, arm: str, other: str, score: str) -> Estimate | None:
-    """How much higher `arm` scores than `other`, seed by seed; None where they have no seed in common.
+def estimate_difference(comparison: Comparison, arm: str, other: str, score: str) -> Estimate | None:
+    """The mean paired difference `arm` - `other` over seeds; None if they share no seed.
 
     With one seed the two intervals over items are added as if the arms were independent. Both see the same items, so
     the true interval is narrower.
     """
-    one, two = (_arm(comparison, name).outcomes for name in (arm, other))
+    one, two = (_get_arm(comparison, name).outcomes for name in (arm, other))
     pairs = [
         (one[seed].scores[score], two[seed].scores[score])
         for seed in one
@@ -55,24 +57,24 @@ def paired(comparison: Comparison, arm: str, other: str, score: str) -> Estimate
         below = hypot(first.value - first.low, second.high - second.value)
         above = hypot(first.high - first.value, second.value - second.low)
         return Estimate(mean, mean - below, mean + above, 1, "items")
-    return over_seeds([first.value - second.value for first, second in pairs])
+    return estimate_over_seeds([first.value - second.value for first, second in pairs])
 
 
-def over_seeds(values: Sequence[float]) -> Estimate | None:
+def estimate_over_seeds(values: Sequence[float]) -> Estimate | None:
     """mean ± t s / √n for two or more values."""
     if len(values) < 2:
         return None
     mean = fmean(values)
-    margin = student(len(values) - 1) * stdev(values) / sqrt(len(values))
+    margin = student_t(len(values) - 1) * stdev(values) / sqrt(len(values))
     return Estimate(mean, mean - margin, mean + margin, len(values), "seeds")
 
 
-def student(freedom: int, level: float = LEVEL) -> float:
-    """The t within which Student's distribution has `level` of its mass.
+def student_t(freedom: int, level: float = LEVEL) -> float:
+    """The two-sided critical value of Student's t distribution.
 
     The mass is a finite sum over powers of cos θ, θ = atan(t / √ν): Abramowitz and Stegun (1964), 26.7.3-4.
 
-    >>> [round(student(freedom), 3) for freedom in (1, 2, 3, 4, 30)]
+    >>> [round(student_t(freedom), 3) for freedom in (1, 2, 3, 4, 30)]
     [12.706, 4.303, 3.182, 2.776, 2.042]
     """
 
@@ -91,7 +93,7 @@ def student(freedom: int, level: float = LEVEL) -> float:
     return sqrt(freedom) * tan(low)
 
 
-def _arm(comparison: Comparison, name: str) -> Arm:
+def _get_arm(comparison: Comparison, name: str) -> Arm:
     if name not in comparison.arms:
         raise UserError(f"no arm is called '{name}'; {nearest(name, comparison.arms)}")
     return comparison.arms[name]

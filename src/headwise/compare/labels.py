@@ -1,4 +1,4 @@
-"""Names of points in a plot, beside their points and not on one another."""
+"""Labels of points in a plot, placed beside the points without overlap."""
 
 from __future__ import annotations
 
@@ -10,34 +10,39 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
     from matplotlib.transforms import BboxBase
 
-# Where a name may stand, in points from its own: near before far, to the right before elsewhere.
-PLACES = [
+# Candidate offsets of a label from its point, in typographic points: near before far, right before left.
+OFFSETS = [
     (across * reach, up * reach)
     for reach in (6, 12, 20, 30, 42)
     for across, up in ((1, 0.5), (1, -0.5), (-1, 0.5), (-1, -0.5), (0, 1.2), (0, -1.2))
 ]
 
 
-def label(axes: Axes, text: str, point: tuple[float, float], colour: str) -> Annotation:
-    """A name for a point, tied to it by a thin line, for `spread` to place."""
-    tie = {"arrowstyle": "-", "color": colour, "alpha": 0.4, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
-    return axes.annotate(text, point, PLACES[0], textcoords="offset points", fontsize=8, color=colour, arrowprops=tie)
+def add_label(axes: Axes, text: str, point: tuple[float, float], colour: str) -> Annotation:
+    """Add a label with a thin line to its point; `place_labels` moves it."""
+    arrow = {"arrowstyle": "-", "color": colour, "alpha": 0.4, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
+    return axes.annotate(
+        text, point, OFFSETS[0], textcoords="offset points", fontsize=8, color=colour, arrowprops=arrow
+    )
 
 
-def spread(axes: Axes, labels: Sequence[Annotation]) -> None:
-    """Give each name the first place where it covers no other name and no point; where there is none it stays. Call it
-    when all is drawn and laid out."""
+def place_labels(axes: Axes, labels: Sequence[Annotation]) -> None:
+    """Move each label to the first offset where it covers no other label and no point, if there is one. Call it after
+    the layout is final."""
     from matplotlib.transforms import Bbox
 
-    points = axes.transData.transform([each.xy for each in labels])
-    taken: list[BboxBase] = [Bbox([point - 8, point + 8]) for point in points]
-    for each in labels:
-        at = next((place for place in PLACES if _is_free(_moved(each, place), axes.bbox, taken)), PLACES[0])
-        taken.append(_moved(each, at))
+    points = axes.transData.transform([annotation.xy for annotation in labels])
+    occupied: list[BboxBase] = [Bbox([point - 8, point + 8]) for point in points]
+    for annotation in labels:
+        offset = next(
+            (candidate for candidate in OFFSETS if _is_free(_move_label(annotation, candidate), axes.bbox, occupied)),
+            OFFSETS[0],
+        )
+        occupied.append(_move_label(annotation, offset))
 
 
-def _moved(label: Annotation, place: tuple[float, float]) -> BboxBase:
-    """The rectangle of a name that was put somewhere else."""
+def _move_label(label: Annotation, place: tuple[float, float]) -> BboxBase:
+    """Move a label and return its bounding box."""
     from matplotlib.text import Text
 
     across, up = place
@@ -47,6 +52,6 @@ def _moved(label: Annotation, place: tuple[float, float]) -> BboxBase:
     return Text.get_window_extent(label)
 
 
-def _is_free(box: BboxBase, page: BboxBase, taken: Sequence[BboxBase]) -> bool:
-    inside = page.fully_contains(box.x0, box.y0) and page.fully_contains(box.x1, box.y1)
-    return inside and not box.count_overlaps(taken)
+def _is_free(box: BboxBase, frame: BboxBase, occupied: Sequence[BboxBase]) -> bool:
+    inside = frame.fully_contains(box.x0, box.y0) and frame.fully_contains(box.x1, box.y1)
+    return inside and not box.count_overlaps(occupied)

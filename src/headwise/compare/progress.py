@@ -1,4 +1,4 @@
-"""How running cells show themselves: a line each on a terminal, now and then a printed line elsewhere."""
+"""Progress of running cells: progress bars on a terminal, occasional log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Message = Mapping[str, Any]  # share, step, text
 
 
 class Progress(Protocol):
-    """Entered while cells run; heard from several threads."""
+    """A context manager around running cells; called from several threads."""
 
     def __enter__(self) -> Progress: ...
     def __exit__(self, *_: object) -> None: ...
@@ -24,7 +24,7 @@ def make_progress() -> Progress:
 
 
 class Lines:
-    """For each cell a line at most every `seconds`, and one when it ends."""
+    """Print a line per cell at most every `seconds`, and one when it ends."""
 
     def __init__(self, seconds: float = 30.0):
         self.seconds = seconds
@@ -45,7 +45,7 @@ class Lines:
 
 
 class Bars:
-    """A rich progress bar a cell; ended ones become lines above."""
+    """A rich progress bar per cell; finished cells become lines above."""
 
     def __init__(self) -> None:
         from rich.console import Console

@@ -1,7 +1,7 @@
-"""Several comparisons as one: the same arms on different tasks, in one table and one picture of quality against cost.
+"""Suites: the same arms on different tasks, in one table and one plot of quality against cost.
 
-What an arm costs is its time for a token in training over that of the table's first arm: measured, at the lengths of
-the task, and free of units, so that tables can stand side by side.
+The cost of an arm is its training time per token relative to the table's first arm, measured at the lengths of the
+task; having no unit, it can be compared between tables.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from headwise.compare import render
-from headwise.compare.cell import cells
+from headwise.compare.cell import build_cells
 from headwise.compare.config import Suite
-from headwise.compare.estimate import estimate
-from headwise.compare.labels import label, spread
-from headwise.compare.plot import DOT, INTERVAL, TICK, plot
+from headwise.compare.estimate import estimate_score
+from headwise.compare.labels import add_label, place_labels
+from headwise.compare.plot import DOT, INTERVAL, TICK, plot_comparison
 from headwise.compare.run import RUNS, compare
 from headwise.compare.values import Comparison
 from headwise.errors import UserError
@@ -27,118 +27,132 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
-Found = Mapping[str, Comparison]  # by the table's name in the suite
+Comparisons = Mapping[str, Comparison]  # by the table's name in the suite
 
 
 def compare_all(
     suite: Suite, runs: str | Path = RUNS, *, jobs: int = 0, parts: Iterable[str | Path] = ()
 ) -> dict[str, Comparison]:
-    """Run what is missing of every table, one table after the other."""
+    """Run the missing cells of every table, one table after the other."""
     for config in suite.tables.values():
-        list(cells(config, runs))  # a mistake in the last table is told now, and not after hours of training
+        list(build_cells(config, runs))  # report a mistake in the last table now, not after hours of training
     return {name: compare(config, runs, jobs=jobs, parts=parts) for name, config in suite.tables.items()}
 
 
-def cost(comparison: Comparison, arm: str) -> float | None:
-    """An arm's time for a token over that of the first arm; None where either was not measured."""
-    first, own = (_speed(comparison, name) for name in (next(iter(comparison.arms)), arm))
-    return first / own if first and own else None
+def relative_cost(comparison: Comparison, arm: str) -> float | None:
+    """An arm's training time per token relative to the first arm; None if either was not measured."""
+    first, other = (_mean_speed(comparison, name) for name in (next(iter(comparison.arms)), arm))
+    return first / other if first and other else None
 
 
-def show(title: str, found: Found, form: str) -> None:
-    """Print one comparison as ever, several in one table."""
-    if len(found) == 1:
-        (only,) = found.values()
-        render.FORMATS[form](only)
-    elif form == "json":
-        told = {"title": title, "tables": {name: render.to_json(each) for name, each in found.items()}}
-        print(json.dumps(told, indent=1))
+def print_suite(title: str, comparisons: Comparisons, format: str) -> None:
+    """Print one comparison as its own table, several in one table."""
+    if len(comparisons) == 1:
+        (only,) = comparisons.values()
+        render.FORMATS[format](only)
+    elif format == "json":
+        data = {
+            "title": title,
+            "tables": {name: render.to_json(comparison) for name, comparison in comparisons.items()},
+        }
+        print(json.dumps(data, indent=1))
     else:
-        printed = {"text": render.print_text, "markdown": render.print_markdown}[form]
-        printed(title, rows(found), notes(found))
+        print_table = {"text": render.print_text_table, "markdown": render.print_markdown_table}[format]
+        print_table(title, build_rows(comparisons), build_notes(comparisons))
 
 
-def rows(found: Found) -> list[list[str]]:
-    """The header, and a row an arm: of each table its decisive score and its cost; then what others published."""
-    header = ["arm", *(cell for name, each in found.items() for cell in (f"{name}: {each.score}", "cost")), "published"]
-    best = {name: render.best(each) for name, each in found.items()}
+def build_rows(comparisons: Comparisons) -> list[list[str]]:
+    """The header, and a row per arm: ranking score and cost in each table, then published figures."""
+    header = [
+        "arm",
+        *(cell for name, comparison in comparisons.items() for cell in (f"{name}: {comparison.score}", "cost")),
+        "published",
+    ]
+    best = {name: render.best_arm(comparison) for name, comparison in comparisons.items()}
     grid = [header]
-    for arm in dict.fromkeys(arm for each in found.values() for arm in each.arms):
+    for arm in dict.fromkeys(arm for comparison in comparisons.values() for arm in comparison.arms):
         row = [arm]
-        for name, each in found.items():
-            score = render.shown(estimate(each, arm, each.score)) if arm in each.arms else ""
-            spent = cost(each, arm) if arm in each.arms else None
-            row += [score + (" *" if score and arm == best[name] else ""), f"{spent:.2f}" if spent else ""]
-        own = [
-            f"{name} {told}"
-            for name, each in found.items()
-            if arm in each.arms and (told := render.published(each.arms[arm].published, each.score))
+        for name, comparison in comparisons.items():
+            score = (
+                render.format_estimate(estimate_score(comparison, arm, comparison.score))
+                if arm in comparison.arms
+                else ""
+            )
+            cost = relative_cost(comparison, arm) if arm in comparison.arms else None
+            row += [score + (" *" if score and arm == best[name] else ""), f"{cost:.2f}" if cost else ""]
+        published = [
+            f"{name} {text}"
+            for name, comparison in comparisons.items()
+            if arm in comparison.arms
+            and (text := render.format_published(comparison.arms[arm].published, comparison.score))
         ]
-        grid.append([*row, "; ".join(own)])
+        grid.append([*row, "; ".join(published)])
     return grid
 
 
-def notes(found: Found) -> list[str]:
-    """What the table does not say by itself."""
-    first = next(iter(next(iter(found.values())).arms), "")
-    told = [
-        f"cost: time for {article(next(iter(found.values())).unit)} in training, {first} = 1",
+def build_notes(comparisons: Comparisons) -> list[str]:
+    """The notes below the table."""
+    first = next(iter(next(iter(comparisons.values())).arms), "")
+    notes = [
+        f"cost: time for {add_article(next(iter(comparisons.values())).unit)} in training, {first} = 1",
         "* best of its column; ± 95 %: Student's t over seeds, bootstrap over the test items where there is one seed",
     ]
-    told += [f"{name}: {each.title}" for name, each in found.items()]
-    told += [f"{name}: {failure}" for name, each in found.items() for failure in render.failures(each)]
-    told += [
-        f"{name}: {each.name} {render.published(each, comparison.score)}"
-        for name, comparison in found.items()
+    notes += [f"{name}: {each.title}" for name, each in comparisons.items()]
+    notes += [f"{name}: {failure}" for name, each in comparisons.items() for failure in render.list_failures(each)]
+    notes += [
+        f"{name}: {each.name} {render.format_published(each, comparison.score)}"
+        for name, comparison in comparisons.items()
         for each in comparison.published
     ]
-    return told
+    return notes
 
 
-def draw(title: str, found: Found, out: Path | str) -> Path:
+def draw_suite(title: str, comparisons: Comparisons, out: Path | str) -> Path:
     """One comparison as a dot plot, several as quality against cost; the ending of `out` decides the format."""
-    if len(found) == 1:
-        (only,) = found.values()
-        return plot(only, out)
+    if len(comparisons) == 1:
+        (only,) = comparisons.values()
+        return plot_comparison(only, out)
     out = Path(out)
     check_ending(out, ".svg", ".png")
-    drawn = {name: each for name, each in found.items() if any(cost(each, arm) for arm in each.arms)}
-    if not drawn:
+    shown = {name: each for name, each in comparisons.items() if any(relative_cost(each, arm) for arm in each.arms)}
+    if not shown:
         raise UserError(f"{out}: nothing is drawn, as no arm has a score and a speed")
-    across = min(len(drawn), 2)
-    down = -(-len(drawn) // across)
+    across = min(len(shown), 2)
+    down = -(-len(shown) // across)
     with figure(out, 6 * across, 0.6 + 4.2 * down) as page:
         page.suptitle(title)
         panels = [
-            _panel(page.add_subplot(down, across, number), name, each)
-            for number, (name, each) in enumerate(drawn.items(), 1)
+            _draw_panel(page.add_subplot(down, across, number), name, each)
+            for number, (name, each) in enumerate(shown.items(), 1)
         ]
         page.draw_without_rendering()
         for axes, labels in panels:
-            spread(axes, labels)
+            place_labels(axes, labels)
     return out
 
 
-def _panel(axes: Axes, name: str, comparison: Comparison) -> tuple[Axes, list[Annotation]]:
-    """A point an arm with its interval: further left is cheaper, further up is better."""
+def _draw_panel(axes: Axes, name: str, comparison: Comparison) -> tuple[Axes, list[Annotation]]:
+    """A point per arm with its interval: further left is cheaper, further up is better."""
     from matplotlib.ticker import MaxNLocator
 
     score, first, labels = comparison.score, next(iter(comparison.arms)), []
     for arm in comparison.arms:
-        spent, quality = cost(comparison, arm), estimate(comparison, arm, score)
-        if not spent or not quality:
+        cost, estimate = relative_cost(comparison, arm), estimate_score(comparison, arm, score)
+        if not cost or not estimate:
             continue
         colour = TICK if arm == first else DOT
-        axes.plot([spent, spent], [quality.low, quality.high], color=INTERVAL, linewidth=1, alpha=0.5)
-        axes.plot([spent], [quality.mean], "o", color=colour, markersize=6)
-        labels.append(label(axes, arm, (spent, quality.mean), colour))
+        axes.plot([cost, cost], [estimate.low, estimate.high], color=INTERVAL, linewidth=1, alpha=0.5)
+        axes.plot([cost], [estimate.mean], "o", color=colour, markersize=6)
+        labels.append(add_label(axes, arm, (cost, estimate.mean), colour))
     better = {None: "", True: ", lower is better", False: ", higher is better"}[comparison.lower]
     axes.set_xscale("log", base=2)
-    costs = [spent for arm in comparison.arms if (spent := cost(comparison, arm))]
-    if max(costs) < 4 * min(costs):  # powers of two would mark hardly any place
+    costs = [cost for arm in comparison.arms if (cost := relative_cost(comparison, arm))]
+    if max(costs) < 4 * min(costs):  # powers of two would give hardly any tick
         axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set(xlabel=f"cost of {article(comparison.unit)} in training, {first} = 1", ylabel=score + better, title=name)
+    axes.set(
+        xlabel=f"cost of {add_article(comparison.unit)} in training, {first} = 1", ylabel=score + better, title=name
+    )
     axes.margins(0.18, 0.1)
     if comparison.lower:
         axes.invert_yaxis()
@@ -147,15 +161,15 @@ def _panel(axes: Axes, name: str, comparison: Comparison) -> tuple[Axes, list[An
     return axes, labels
 
 
-def article(unit: str) -> str:
+def add_article(unit: str) -> str:
     """
-    >>> article("token"), article("image")
+    >>> add_article("token"), add_article("image")
     ('a token', 'an image')
     """
     return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
-def _speed(comparison: Comparison, arm: str) -> float | None:
+def _mean_speed(comparison: Comparison, arm: str) -> float | None:
     outcomes = comparison.arms[arm].outcomes.values()
-    found = [each.tokens_per_second for each in outcomes if each.tokens_per_second]
-    return fmean(found) if found else None
+    speeds = [each.tokens_per_second for each in outcomes if each.tokens_per_second]
+    return fmean(speeds) if speeds else None

@@ -1,4 +1,4 @@
-"""What came out of a comparison, as frozen values: arms -> seeds -> outcomes -> scores."""
+"""The results of a comparison as frozen values: arms -> seeds -> outcomes -> scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwise.compare.config import LOWER, Published
+from headwise.compare.config import LOWER_IS_BETTER, Published
 from headwise.errors import UserError, nearest
 from headwise.evaluate.score import Score
 from headwise.utils.files import read_json, write
@@ -16,33 +16,33 @@ from headwise.utils.files import read_json, write
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run of one arm. A figure that cannot be had for its kind of model is None."""
+    """The results of one run of one arm. A value that does not exist for its kind of model is None."""
 
     scores: Mapping[str, Score]
     parameters: int | None
     flops_per_token: int | None  # forward, see headwise.inspect.cost
-    tokens_per_second: float | None  # in training, the median over its rows of metrics
+    tokens_per_second: float | None  # in training: the median over the rows of metrics
     minutes: float  # of training
     run: Path
     items: Path  # JSON: sources, outputs and references of the test items, as columns
-    unit: str = "token"  # what FLOPs and speed are of: a token or an image
+    unit: str = "token"  # of FLOPs and speed: token or image
 
     def save(self, file: Path, key: str) -> None:
         write(file, json.dumps({"key": key, **self.to_json()}, indent=1))
 
     @classmethod
     def load(cls, file: Path, key: str) -> Outcome | None:
-        """What `save` wrote under the same key."""
+        """Load what `save` wrote; None if it is missing, damaged or has another key."""
         try:
-            found = read_json(file)
-            if found.pop("key") != key:
+            data = read_json(file)
+            if data.pop("key") != key:
                 return None
-            found["scores"] = {name: Score(**score) for name, score in found["scores"].items()}
+            data["scores"] = {name: Score(**score) for name, score in data["scores"].items()}
             # the folder may have been moved since
-            found |= {"run": file.parent, "items": file.parent / Path(found["items"]).name}
-            outcome = cls(**found)
-            sound = all(isinstance(score.value, int | float) for score in outcome.scores.values())
-            return outcome if sound else None
+            data |= {"run": file.parent, "items": file.parent / Path(data["items"]).name}
+            outcome = cls(**data)
+            is_valid = all(isinstance(score.value, int | float) for score in outcome.scores.values())
+            return outcome if is_valid else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -52,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Arm:
-    """A variant: the outcome of each seed, or the sentence that says why there is none."""
+    """A variant: the outcome of each seed, or its error message."""
 
     name: str
     outcomes: Mapping[int, Outcome]
@@ -68,7 +68,7 @@ class Comparison:
     arms: Mapping[str, Arm]
     published: tuple[Published, ...] = ()
     score: str = ""  # the one to rank by; empty: nothing has been scored
-    lower: bool | None = None  # whether less of it is better; None: not known
+    lower: bool | None = None  # whether lower is better; None: not known
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -76,18 +76,20 @@ class Comparison:
 
     @property
     def scores(self) -> list[str]:
-        """Every score that some arm has, the decisive one first."""
-        found = dict.fromkeys(name for outcome in self.outcomes for name in outcome.scores)
-        return sorted(found, key=lambda name: name != self.score)
+        """All scores that any arm has, the ranking score first."""
+        names = dict.fromkeys(name for outcome in self.outcomes for name in outcome.scores)
+        return sorted(names, key=lambda name: name != self.score)
 
     @property
     def unit(self) -> str:
         return next((outcome.unit for outcome in self.outcomes), "token")
 
-    def ranked_by(self, score: str = "", lower: bool | None = None) -> Comparison:
-        """The same with another decisive score: by default the first one reported."""
+    def rank_by(self, score: str = "", lower: bool | None = None) -> Comparison:
+        """A copy with another ranking score: by default the first one reported."""
         known = self.scores
         if score and known and score not in known:
             raise UserError(f"score: no arm reports '{score}'; {nearest(score, known)}")
         score = score or next(iter(known), "")
-        return Comparison(self.title, self.arms, self.published, score, LOWER.get(score) if lower is None else lower)
+        return Comparison(
+            self.title, self.arms, self.published, score, LOWER_IS_BETTER.get(score) if lower is None else lower
+        )

@@ -1,8 +1,8 @@
 """The process of one cell: `python -m headwise.compare.worker [PARTS.py ...]`.
 
-It reads the cell from the first line of stdin and reports in lines of JSON: how far it is and, at last, `failed`. The
-outcome itself it leaves in the run folder. When whoever started it lets go of stdin, dead or alive, it saves a
-checkpoint and ends.
+It reads the cell from the first line of stdin and writes lines of JSON: progress and, on an error, `failed`. The
+outcome is saved in the run folder. When stdin is closed, also by the death of the parent, it saves a checkpoint and
+exits.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, Any]], None]
 
 
-class Report:
-    """A training's progress as messages, at most one a second."""
+class ProgressReport:
+    """Sends the progress of training as messages, at most one per second."""
 
-    def __init__(self, tell: Tell):
-        self.tell, self.text, self.next = tell, "", 0.0
+    def __init__(self, send: Send):
+        self.send, self.text, self.next = send, "", 0.0
 
-    def __enter__(self) -> Report:
+    def __enter__(self) -> ProgressReport:
         return self
 
     def __exit__(self, *_: object) -> None: ...
@@ -48,82 +48,84 @@ class Report:
     def show(self, share: float, step: int, epoch: int) -> None:
         if monotonic() >= self.next:
             self.next = monotonic() + 1
-            self.tell({"share": share, "step": step, "text": self.text})
+            self.send({"share": share, "step": step, "text": self.text})
 
     def log(self, row: Row) -> None:
         self.text = describe(row) or self.text
 
 
-def work(cell: Cell, tell: Tell) -> None:
-    """Train a cell, or go on with it, evaluate it and keep the outcome; a polite stop leaves none."""
+def run_cell(cell: Cell, send: Send) -> None:
+    """Train or resume a cell, evaluate it and save the outcome; an interrupted run has no outcome."""
     from headwise.experiment.load import load
     from headwise.experiment.run import resume, train_experiment
     from headwise.train import hardware
 
-    show, begun = Report(tell), cell.begun()
-    run, result = resume(begun.path, show=show) if begun else train_experiment(cell.experiment, cell.folder, show=show)
+    show, to_resume = ProgressReport(send), cell.run_to_resume()
+    run, result = (
+        resume(to_resume.path, show=show) if to_resume else train_experiment(cell.experiment, cell.folder, show=show)
+    )
     if result.interrupted:
         return
-    tell({"share": 1.0, "step": result.step, "text": "evaluating"})
-    loaded = load(run.path, which=cell.checkpoint, device=hardware.choose_device(cell.experiment.train.device))
-    found = loaded.evaluate(**cell.evaluate)
-    columns = {"sources": found.sources, "outputs": found.outputs, "references": found.references}
+    send({"share": 1.0, "step": result.step, "text": "evaluating"})
+    trained = load(run.path, which=cell.checkpoint, device=hardware.choose_device(cell.experiment.train.device))
+    evaluation = trained.evaluate(**cell.evaluate)
+    columns = {"sources": evaluation.sources, "outputs": evaluation.outputs, "references": evaluation.references}
     items = write(run.path / ITEMS, json.dumps(columns))
-    parameters, flops = costs(loaded)
+    parameters, flops = count_costs(trained)
     outcome = Outcome(
-        scores={score.name: score for score in found.scores},
+        scores={score.name: score for score in evaluation.scores},
         parameters=parameters,
         flops_per_token=flops,
-        tokens_per_second=speed(run),
+        tokens_per_second=median_speed(run),
         minutes=result.minutes,
         run=run.path,
         items=items,
-        unit="image" if loaded.task.image else "token",
+        unit="image" if trained.task.image else "token",
     )
     outcome.save(run.path / OUTCOME, cell.key)
 
 
-def speed(run: Run) -> float | None:
-    """Tokens a second in training."""
-    found = [row["tokens_per_second"] for row in run.metrics.rows() if row.get("tokens_per_second") is not None]
-    return median(found) if found else None
+def median_speed(run: Run) -> float | None:
+    """Tokens per second in training."""
+    speeds = [row["tokens_per_second"] for row in run.metrics.rows() if row.get("tokens_per_second") is not None]
+    return median(speeds) if speeds else None
 
 
-def costs(loaded: TrainedModel) -> tuple[int | None, int | None]:
-    """Parameters, and forward FLOPs a token where `headwise.inspect.cost` can count them."""
+def count_costs(trained: TrainedModel) -> tuple[int | None, int | None]:
+    """Parameters, and forward FLOPs per token if `headwise.inspect.cost` can count them."""
     import torch
 
     from headwise.blocks.stack import count_parameters
     from headwise.inspect.cost import cost
 
-    count = count_parameters(loaded.model) or None  # what learns by counting has none
+    count = count_parameters(trained.model) or None  # models fitted without gradients have none
     if not count:
         return None, None
     try:
         with torch.device("meta"):
-            model: Any = loaded.task.build(loaded.experiment.model)
-        return count, cost(model, image=loaded.task.image).flops_per_token
-    except Exception as error:  # a model that cannot run without contents; its training must not be lost for that
+            model: Any = trained.task.build(trained.experiment.model)
+        return count, cost(model, image=trained.task.image).flops_per_token
+    except Exception as error:  # a model that cannot run on the meta device; its training must not be lost
         log.warning("FLOPs cannot be counted: %s", error)
         return count, None
 
 
 def main(*parts: str) -> None:
     reports = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever is printed, by C libraries too, must not mix with the reports
+    os.dup2(2, 1)  # other output, also of C libraries, must not mix with the messages
 
-    def tell(message: dict[str, Any]) -> None:
+    def send(message: dict[str, Any]) -> None:
         print(json.dumps(message), file=reports, flush=True)
 
     line = sys.stdin.readline()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
         add_parts(parts)  # before the cell is read, which may name them
-        work(Cell.model_validate_json(line), tell)
+        run_cell(Cell.model_validate_json(line), send)
     except UserError as error:
-        tell({"failed": str(error)})
+        send({"failed": str(error)})
     except Exception as error:
-        tell({"failed": f"{type(error).__name__}: {error}"})
+        send({"failed": f"{type(error).__name__}: {error}"})
         raise  # the log gets the traceback
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from headwise.errors import UserError
-from headwise.utils.files import user_cache
+from headwise.utils.files import user_cache_folder
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def cache_root(setting: str) -> Path:
     """The folder for caches: the setting, or the user's cache folder."""
     if setting:
         return Path(setting).expanduser()
-    return user_cache()
+    return user_cache_folder()
 
 
 def digests(folder: Path, *names: str) -> dict[str, str]:

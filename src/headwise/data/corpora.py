@@ -25,7 +25,7 @@ from headwise.data.splits import Every, Pairs, Prefixed, Span, Split, fingerprin
 from headwise.data.table import GLUE
 from headwise.data.texts import Continuation, find, is_jsonl, whole
 from headwise.errors import UserError, nearest
-from headwise.utils.extras import is_missing
+from headwise.utils.extras import describe_missing
 
 IN_MEMORY = 2**26  # bytes; larger files, and texts of any size, are read anew whenever they are needed
 BLOCK = 2**20  # fingerprints sorted at a time
@@ -245,4 +245,4 @@ def _package_root(named: Named) -> str:
     try:
         return str(metadata.distribution(named.package).locate_file(""))
     except metadata.PackageNotFoundError:
-        raise UserError(f"data.name: {is_missing(named.package)}") from None
+        raise UserError(f"data.name: {describe_missing(named.package)}") from None

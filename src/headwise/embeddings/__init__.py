@@ -1,4 +1,4 @@
-"""Words as vectors: learnt from text, looked up, exchanged as text files, and put into other models."""
+"""Word vectors: training (skip-gram), lookup, word2vec text files, and initialisation of other models."""
 
 from headwise.embeddings.initialise import initialise
 from headwise.embeddings.vectors import Vectors

@@ -1,4 +1,4 @@
-"""Where a model keeps the vectors of its words."""
+"""The embedding tables of a model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headwise.text.base import Tokeniser
 from headwise.text.tokenisers import Tokenisers
 
 
-def tables(model: Any, tokenisers: Tokenisers) -> Iterator[tuple[Tensor, Tokeniser]]:
-    """Each table of word vectors once, with the tokeniser whose words its rows are."""
+def find_tables(model: Any, tokenisers: Tokenisers) -> Iterator[tuple[Tensor, Tokeniser]]:
+    """Each embedding table once, with the tokeniser of its rows."""
     if hasattr(model, "vectors"):
         yield model.vectors, tokenisers.target
     seen = set()

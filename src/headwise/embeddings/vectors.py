@@ -1,4 +1,4 @@
-"""Words with their vectors, as a value: neighbours, analogies, and word2vec's text format. No torch here."""
+"""Word vectors as a value: nearest neighbours, analogies, and word2vec's text format, without torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwise.data.read import read_lines
 from headwise.errors import UserError, nearest
 from headwise.utils.files import write
 
-Found = list[tuple[str, float]]
+Neighbours = list[tuple[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,42 +27,42 @@ class Vectors:
 
     words: Sequence[str]
     table: np.ndarray  # (words, width)
-    name: str = "the vectors"  # for complaints
+    name: str = "the vectors"  # for error messages
 
     @cached_property
-    def numbers(self) -> dict[str, int]:
-        """Where each word stands."""
+    def index(self) -> dict[str, int]:
+        """The row of each word."""
         return {word: number for number, word in enumerate(self.words)}
 
     @cached_property
-    def directions(self) -> np.ndarray:
-        """The vectors at length 1; one of length 0 stays there."""
+    def unit_vectors(self) -> np.ndarray:
+        """The vectors normalised to length 1; zero vectors stay zero."""
         lengths = np.linalg.norm(self.table, axis=1, keepdims=True)
         return self.table / np.where(lengths > 0, lengths, 1)
 
-    def nearest(self, word: str, *, count: int = 10) -> Found:
+    def nearest(self, word: str, *, count: int = 10) -> Neighbours:
         """The words with the largest cosine to this one."""
-        return self._around(self._direction(word), [word], count)
+        return self._nearest_to(self._unit_vector(word), [word], count)
 
-    def analogy(self, word: str, minus: str, plus: str, *, count: int = 10) -> Found:
-        """What is to `plus` as `word` is to `minus`: king - man + woman (3CosAdd, Mikolov et al. 2013)."""
-        aim = self._direction(word) - self._direction(minus) + self._direction(plus)
-        return self._around(aim / max(float(np.linalg.norm(aim)), 1e-12), [word, minus, plus], count)
+    def analogy(self, word: str, minus: str, plus: str, *, count: int = 10) -> Neighbours:
+        """The words nearest to word - minus + plus, as in king - man + woman (3CosAdd, Mikolov et al. 2013)."""
+        query = self._unit_vector(word) - self._unit_vector(minus) + self._unit_vector(plus)
+        return self._nearest_to(query / max(float(np.linalg.norm(query)), 1e-12), [word, minus, plus], count)
 
-    def _direction(self, word: str) -> np.ndarray:
-        if word not in self.numbers:
-            raise UserError(f"{self.name}: there is no word '{word}'; {self._like(word)}")
-        return self.directions[self.numbers[word]]
+    def _unit_vector(self, word: str) -> np.ndarray:
+        if word not in self.index:
+            raise UserError(f"{self.name}: there is no word '{word}'; {self._suggest(word)}")
+        return self.unit_vectors[self.index[word]]
 
-    def _like(self, word: str) -> str:
+    def _suggest(self, word: str) -> str:
         close = nearest(word, self.words)
         return close if close.startswith("did") else f"it has {len(self.words):,} others"
 
-    def _around(self, aim: np.ndarray, without: Sequence[str], count: int) -> Found:
-        cosines = self.directions @ aim
-        order = np.argsort(-cosines, kind="stable")[: count + len(without)]
-        found = [(self.words[number], float(cosines[number])) for number in order]
-        return [(word, cosine) for word, cosine in found if word not in without][:count]
+    def _nearest_to(self, query: np.ndarray, excluded: Sequence[str], count: int) -> Neighbours:
+        cosines = self.unit_vectors @ query
+        order = np.argsort(-cosines, kind="stable")[: count + len(excluded)]
+        neighbours = [(self.words[number], float(cosines[number])) for number in order]
+        return [(word, cosine) for word, cosine in neighbours if word not in excluded][:count]
 
     def save(self, path: str | Path) -> Path:
         """Write word2vec's text format: `words width`, then a line for each word, its vector after it."""
@@ -86,8 +86,8 @@ class Vectors:
         table = []
         for number, line in lines:
             word, _, rest = line.strip().partition(" ")
-            row = _numbers(rest)
-            if problem := _problem(word, row, width, word in words):
+            row = _parse_numbers(rest)
+            if problem := _check_line(word, row, width, word in words):
                 raise UserError(f"{path}, line {number}: {problem}; mend the line")
             words[word] = None
             table.append(row)
@@ -96,19 +96,19 @@ class Vectors:
         return cls(tuple(words), np.array(table, dtype=np.float32).reshape(-1, width), str(path))
 
 
-def _numbers(text: str) -> np.ndarray:
-    """The numbers of a line; infinite or missing ones, and what is none, make it nan."""
+def _parse_numbers(text: str) -> np.ndarray:
+    """Parse the numbers of a line; anything that is not a number gives nan."""
     try:
         return np.array(text.split(), dtype=np.float32)
     except ValueError:
         return np.array([np.nan], dtype=np.float32)
 
 
-def _problem(word: str, row: np.ndarray, width: int, known: bool) -> str:
-    """What is wrong with a line; empty if nothing is."""
+def _check_line(word: str, row: np.ndarray, width: int, known: bool) -> str:
+    """The error in a line; empty if there is none."""
     checks = {
         "is empty": not word,
-        "has something that is no number after the word": not np.isfinite(row).all(),
+        "has something that is not a finite number after the word": not np.isfinite(row).all(),
         f"{len(row)} numbers instead of {width}": len(row) != width,
         f"'{word}' is there twice": known,
     }

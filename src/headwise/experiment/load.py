@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 
 from headwise.decode.ensemble import Ensemble
-from headwise.embeddings.tables import tables
+from headwise.embeddings.tables import find_tables
 from headwise.embeddings.vectors import Vectors
 from headwise.errors import UserError
 from headwise.experiment.config import resolved
 from headwise.experiment.convert import from_gguf, from_hf
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
-from headwise.runs.checkpoint import restore, weights
+from headwise.runs.checkpoint import load_weights, restore
 from headwise.text import UNK
 from headwise.text.tokenisers import Tokenisers
 from headwise.tuning.config import TuningConfig
@@ -49,7 +49,7 @@ def load(
     tokenisers = Tokenisers.load(run.tokenizer)
     model = experiment.create_task(tokenisers).build(experiment.model)
     adapt(model, experiment.tuning.lora)
-    restore(model, weights(run, which), str(path))
+    restore(model, load_weights(run, which), str(path))
     if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
         merge(model)
         experiment = experiment.changed(tuning=TuningConfig())
@@ -62,7 +62,7 @@ def load_vectors(source: str | Path) -> Vectors:
     if not path.is_dir():
         return Vectors.read(path)
     loaded = load(path)
-    table, tokeniser = next(tables(loaded.model, loaded.tokenisers), (None, None))
+    table, tokeniser = next(find_tables(loaded.model, loaded.tokenisers), (None, None))
     if table is None or tokeniser is None:
         raise UserError(f"{path}: this run has no word vectors; name one that was trained to embed")
     return Vectors(tuple(tokeniser.vocabulary[UNK + 1 :]), table.detach().cpu().numpy()[UNK + 1 :], str(path))

@@ -17,7 +17,7 @@ from headwise.experiment.config import Experiment, resolved
 from headwise.experiment.load import load, load_vectors
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
+from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
 from headwise.tasks.base import Task
 from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
@@ -46,9 +46,9 @@ def train_experiment(
             import_module("torch.utils.tensorboard")
     prepared, model = _init_model(experiment, announce)
     lessons = _load_data(experiment, prepared, model)  # whatever is wrong with them is told before there is a folder
-    first = Checkpoint({"step": 0}, unique(model))
+    first = Checkpoint({"step": 0}, unique_tensors(model))
     check_finite(first)
-    run = Run.fresh(folder, experiment.name or "run", experiment.model_dump(mode="json"))
+    run = Run.create_unique(folder, experiment.name or "run", experiment.model_dump(mode="json"))
     prepared.tokenisers.save(run.tokenizer)
     if experiment.init_from:  # whoever resumes needs the other model no more
         save(run, first)

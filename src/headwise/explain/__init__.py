@@ -1,23 +1,23 @@
-"""Worked examples with real numbers: attention, positions and masks as stories of small matrices.
+"""Worked examples with real numbers: attention, positions, masks, gradients, depth and shifted windows.
 
-A topic computes plain numpy values, tells them as a `Story`, and a story is shown as text or as a picture.
+Each topic computes NumPy values and builds a `Story` of steps, which is rendered as text or as a picture.
 """
 
 from headwise.explain.attention import Attention, AttentionExample, attend
-from headwise.explain.mask import Masked, MaskExample, masked
-from headwise.explain.positions import Positions, sinusoid
+from headwise.explain.mask import MaskedScores, MaskExample, apply_mask
+from headwise.explain.positions import PositionSettings, sinusoid
 from headwise.explain.story import Matrix, Step, Story
 
 __all__ = [
     "Attention",
     "AttentionExample",
     "MaskExample",
-    "Masked",
+    "MaskedScores",
     "Matrix",
-    "Positions",
+    "PositionSettings",
     "Step",
     "Story",
+    "apply_mask",
     "attend",
-    "masked",
     "sinusoid",
 ]

@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Depth:
+class DepthSettings:
     """The depths to compare, the width of the models, and how many are averaged."""
 
     depths: tuple[int, ...] = (2, 4, 8, 16, 32)
@@ -57,7 +57,7 @@ class Depth:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What one seed gives: gradient norms of the layers by stack, the encoder's output change, and its scales."""
+    """The measurements of one seed: gradient norms by stack and layer, the encoder's output change, Admin's scales."""
 
     gradients: dict[str, Floats]
     change: float
@@ -66,7 +66,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """What one wiring's output change is at each depth, and how well two laws fit its mean over the seeds."""
+    """The output change of one wiring at each depth, and the fit of two laws to its mean over seeds."""
 
     changes: Floats  # (depths, seeds)
     fits: Mapping[str, float]  # R² of a + b N and of a + b log N
@@ -77,20 +77,20 @@ class Growth:
         return self.changes.mean(1)
 
     @property
-    def better(self) -> str:
+    def better_fit(self) -> str:
         return max(self.fits, key=self.fits.__getitem__)
 
 
 @dataclass(frozen=True, eq=False)
-class Findings:
-    """By wiring: gradient norms of the layers by stack and depth, growth of the output change; and Admin's scales."""
+class DepthMeasurements:
+    """Gradient norms by wiring, stack and depth; growth of the output change by wiring; Admin's scales."""
 
     gradients: dict[tuple[str, str, int], Floats]  # (wiring, stack, depth) -> (layers,)
     growth: dict[str, Growth]
     scales: Floats  # (residual sums of the deepest encoder,)
 
 
-def made(task: str, wiring: str, depth: int, width: int) -> Any:
+def build_model(task: str, wiring: str, depth: int, width: int) -> Any:
     """An untrained model without dropout."""
     stack = {"depth": depth}
     return build(
@@ -108,7 +108,7 @@ def made(task: str, wiring: str, depth: int, width: int) -> Any:
 
 def gradient_norms(wiring: str, depth: int, width: int) -> dict[str, Floats]:
     """The norm of the gradient of each layer's parts, from the input on, in the encoder and in the decoder."""
-    model: EncoderDecoder = made("transduce", wiring, depth, width)
+    model: EncoderDecoder = build_model("transduce", wiring, depth, width)
     source, target, labels = torch.randint(4, VOCAB, (3, ROWS, LENGTH))
 
     def loss() -> Tensor:
@@ -116,31 +116,31 @@ def gradient_norms(wiring: str, depth: int, width: int) -> dict[str, Floats]:
 
     profile(model, loss)
     loss().backward()
-    return {"encoder": by_layer(model.encoder.stack), "decoder": by_layer(model.decoder.stack)}
+    return {"encoder": layer_gradient_norms(model.encoder.stack), "decoder": layer_gradient_norms(model.decoder.stack)}
 
 
-def by_layer(stack: Stack) -> Floats:
-    """Norms over the parts alone: what every wiring has."""
+def layer_gradient_norms(stack: Stack) -> Floats:
+    """Gradient norms of each layer's parts, which every wiring has; norms and scales are excluded."""
     parts = [layer.get_submodule("parts") for layer in stack.layers]
     gradients = [[weight.grad for weight in part.parameters() if weight.grad is not None] for part in parts]
     return torch.stack([nn.utils.get_total_norm(each) for each in gradients]).double().numpy()
 
 
 def output_change(wiring: str, depth: int, width: int) -> tuple[float, Floats]:
-    """How far an encoder's output moves, squared and relative to the square of output and noise; and Admin's scales."""
-    model: TokenClassifier = made("tag", wiring, depth, width)
+    """The squared change of an encoder's output relative to output² and noise², and Admin's scales."""
+    model: TokenClassifier = build_model("tag", wiring, depth, width)
     ids = torch.randint(4, VOCAB, (ROWS, LENGTH))
     profile(model, lambda: model(ids))
     stack, stream = model.encoder.stack, model.encoder.embed(ids)
     with torch.no_grad():
-        before = stack(stream, Context()).x
-        moved = [torch.func.functional_call(stack, noisy(stack), (stream, Context())).x for _ in range(DRAWS)]
-    change = torch.stack([(x - before).square().mean() for x in moved]).mean() / before.square().mean()
-    return float(change) / NOISE**2, scales(stack)
+        output = stack(stream, Context()).x
+        outputs = [torch.func.functional_call(stack, add_noise(stack), (stream, Context())).x for _ in range(DRAWS)]
+    change = torch.stack([(x - output).square().mean() for x in outputs]).mean() / output.square().mean()
+    return float(change) / NOISE**2, get_admin_scales(stack)
 
 
-def noisy(module: nn.Module) -> dict[str, Tensor]:
-    """Its matrices with noise in proportion to the size of their entries."""
+def add_noise(module: nn.Module) -> dict[str, Tensor]:
+    """The module's matrices with noise proportional to their RMS."""
     return {
         name: weight + NOISE * weight.square().mean().sqrt() * torch.randn_like(weight)
         for name, weight in module.named_parameters()
@@ -148,39 +148,39 @@ def noisy(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def scales(stack: Stack) -> Floats:
-    """The mean of each ω down a stack; nothing where there are none."""
-    found = [
+def get_admin_scales(stack: Stack) -> Floats:
+    """The mean of each ω of a stack; empty if it has none."""
+    means = [
         float(scale.detach().mean()) for layer in stack.layers if isinstance(layer, Admin) for scale in layer.scales
     ]
-    return np.array(found)
+    return np.array(means)
 
 
-def grown(depths: tuple[int, ...], changes: Floats) -> Growth:
+def fit_growth(depths: tuple[int, ...], changes: Floats) -> Growth:
     """Fit a + b N, a + b log N and c N^k to the mean of changes (depths, seeds)."""
     layers, mean = np.array(depths, dtype=np.float64), changes.mean(1)
     fits = {}
     for name, form in FORMS.items():
         x = form(layers)
-        left = mean - np.polyval(np.polyfit(x, mean, 1), x)
-        fits[name] = float(1 - np.square(left).sum() / np.square(mean - mean.mean()).sum())
+        residuals = mean - np.polyval(np.polyfit(x, mean, 1), x)
+        fits[name] = float(1 - np.square(residuals).sum() / np.square(mean - mean.mean()).sum())
     return Growth(changes, fits, float(np.polyfit(np.log(layers), np.log(mean), 1)[0]))
 
 
-def sample(wiring: str, depth: int, width: int, seed: int) -> Sample:
-    """The same weights and tokens for all wirings of a seed."""
+def measure_seed(wiring: str, depth: int, width: int, seed: int) -> Sample:
+    """Measure one seed; all wirings of a seed get the same weights and tokens."""
     torch.manual_seed(seed)
     gradients = gradient_norms(wiring, depth, width)
     return Sample(gradients, *output_change(wiring, depth, width))
 
 
-def measure(given: Depth) -> Findings:
-    """All wirings at all depths; torch's own random numbers are left as they were."""
+def measure(settings: DepthSettings) -> DepthMeasurements:
+    """Measure all wirings at all depths; the state of torch's random generator is restored."""
     with torch.random.fork_rng(devices=[]):
         samples = {
-            (wiring, depth): [sample(wiring, depth, given.width, seed) for seed in range(given.seeds)]
+            (wiring, depth): [measure_seed(wiring, depth, settings.width, seed) for seed in range(settings.seeds)]
             for wiring in WIRINGS
-            for depth in given.depths
+            for depth in settings.depths
         }
     gradients = {
         (wiring, stack, depth): np.mean([one.gradients[stack] for one in each], axis=0)
@@ -188,28 +188,33 @@ def measure(given: Depth) -> Findings:
         for stack in ("encoder", "decoder")
     }
     growth = {
-        wiring: grown(
-            given.depths, np.array([[one.change for one in samples[wiring, depth]] for depth in given.depths])
+        wiring: fit_growth(
+            settings.depths, np.array([[one.change for one in samples[wiring, depth]] for depth in settings.depths])
         )
         for wiring in WIRINGS
     }
-    scales = np.mean([one.scales for one in samples["admin", given.depths[-1]]], axis=0)
-    return Findings(gradients, growth, scales)
+    scales = np.mean([one.scales for one in samples["admin", settings.depths[-1]]], axis=0)
+    return DepthMeasurements(gradients, growth, scales)
 
 
-def to_json(given: Depth, found: Findings) -> dict[str, Any]:
-    """Everything the story tells, as plain data."""
+def to_json(settings: DepthSettings, measured: DepthMeasurements) -> dict[str, Any]:
+    """All values of the story, as plain data."""
     return {
-        "depths": list(given.depths),
-        "width": given.width,
-        "seeds": given.seeds,
+        "depths": list(settings.depths),
+        "width": settings.width,
+        "seeds": settings.seeds,
         "gradients": [
             {"wiring": wiring, "stack": stack, "depth": depth, "norms": norms.tolist()}
-            for (wiring, stack, depth), norms in found.gradients.items()
+            for (wiring, stack, depth), norms in measured.gradients.items()
         ],
         "amplification": [
-            {"wiring": wiring, "changes": each.changes.tolist(), "fits": dict(each.fits), "exponent": each.exponent}
-            for wiring, each in found.growth.items()
+            {
+                "wiring": wiring,
+                "changes": growth.changes.tolist(),
+                "fits": dict(growth.fits),
+                "exponent": growth.exponent,
+            }
+            for wiring, growth in measured.growth.items()
         ],
-        "scales": found.scales.tolist(),
+        "scales": measured.scales.tolist(),
     }

@@ -31,16 +31,16 @@ from headwise.errors import UserError
 from headwise.train.optim import update
 
 WIDTH = 32
-FORGET = (1.0, 3.0)  # the usual start of an LSTM's forget bias, and one that training may well find
-LONG = (10, 100, 300, 1000)  # lengths at which float32 is tried
+FORGET_BIASES = (1.0, 3.0)  # the usual start of an LSTM's forget bias, and one that training may well find
+OVERFLOW_LENGTHS = (10, 100, 300, 1000)  # lengths at which float32 is tried
 GROWTH = 1e4  # of gradients in the network that learns: large, yet far from an overflow
-DESCENT, RATE, CLIP = 40, 0.02, 1.0  # steps, learning rate and norm of the descent with and without clipping
+STEPS, RATE, CLIP = 40, 0.02, 1.0  # steps, learning rate and norm of the descent with and without clipping
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Gradients:
+class GradientSettings:
     """How far to look, the scales rho of the orthogonal recurrent matrix, and where to truncate."""
 
     length: int = 100
@@ -74,13 +74,13 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False)
-class Findings:
+class GradientMeasurements:
     """All curves; the largest gradient in float32 at each length; losses by clipping norm; BPTT cut short."""
 
     curves: tuple[Curve, ...]
-    steep: float  # the rho with which gradients explode
+    exploding_rho: float  # the rho with which gradients explode
     overflow: dict[int, float]
-    descent: int  # the length of the network that learns
+    train_length: int  # the length of the network that learns
     losses: dict[float, list[float]]
     truncated: Curve
 
@@ -89,15 +89,15 @@ class Linear(Elman):
     """An Elman network without its activation, h_t = W x_t + b + U h_{t-1} + b': what the closed form is about."""
 
     def forward(self, x: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        inward, onward, bias, other = self.net.all_weights[0]
+        input_weight, recurrent_weight, bias, recurrent_bias = self.net.all_weights[0]
         states = []
-        for new in F.linear(x, inward, bias + other).unbind(1):  # (B, T, C) -> T x (B, S)
-            state = new + F.linear(state, onward)
+        for new in F.linear(x, input_weight, bias + recurrent_bias).unbind(1):  # (B, T, C) -> T x (B, S)
+            state = new + F.linear(state, recurrent_weight)
             states.append(state)
         return torch.stack(states, dim=1), state
 
 
-def scaled(network: Elman, rho: float) -> Elman:
+def scale_recurrence(network: Elman, rho: float) -> Elman:
     """The network in float64, its recurrent matrix rho times orthogonal to that precision."""
     torch.nn.init.orthogonal_(network.double().net.get_parameter("weight_hh_l0"), gain=rho)
     return network
@@ -106,8 +106,8 @@ def scaled(network: Elman, rho: float) -> Elman:
 def unroll(recurrence: Recurrence, x: Tensor, truncate: int = 0) -> list[Tensor]:
     """The states (R, S) before the first and after each token of x (T, C), the same in every row.
 
-    With `truncate`, truncated backpropagation through time: counted from the end, every so many steps the state goes
-    on as a number without a history, and no gradient passes beyond.
+    With `truncate`, truncated backpropagation through time: counted from the end, the state is detached every
+    `truncate` steps, and no gradient passes beyond.
     """
     rows = recurrence.state_width
     state = x.new_zeros(rows, rows).requires_grad_()
@@ -120,7 +120,7 @@ def unroll(recurrence: Recurrence, x: Tensor, truncate: int = 0) -> list[Tensor]
     return states
 
 
-def norms(states: Sequence[Tensor]) -> Floats:
+def jacobian_norms(states: Sequence[Tensor]) -> Floats:
     """||∂ last / ∂ state|| of each state, the last first: the norm over distance.
 
     Row i of every state belongs to a copy of the network whose output i is differentiated: all rows of the Jacobians
@@ -128,12 +128,12 @@ def norms(states: Sequence[Tensor]) -> Floats:
     """
     last = states[-1]
     seeds = torch.eye(len(last), dtype=last.dtype).view_as(last)
-    found = torch.autograd.grad(last, states, seeds, allow_unused=True, materialize_grads=True)
-    jacobians = torch.stack(found).flatten(2)  # states x (R, ...) -> (states, R, S)
+    gradients = torch.autograd.grad(last, states, seeds, allow_unused=True, materialize_grads=True)
+    jacobians = torch.stack(gradients).flatten(2)  # states x (R, ...) -> (states, R, S)
     return torch.linalg.matrix_norm(jacobians, ord=2).flip(0).numpy()
 
 
-def residual(x: Tensor, layers: int) -> list[Tensor]:
+def run_residual_layers(x: Tensor, layers: int) -> list[Tensor]:
     """Streams (R, 1, C) before and after each of `layers` pre-norm residual feed-forward layers."""
     norm = partial(LayerNorm, WIDTH)
     stream = Stream.of(x.expand(WIDTH, 1, -1).clone().requires_grad_())  # (C,) -> (R, 1, C)
@@ -148,21 +148,21 @@ def attention_norms(x: Tensor) -> Floats:
     """The same for one attention layer: its last output by each of its inputs x (T, C)."""
     inputs = x.expand(WIDTH, -1, -1).clone().requires_grad_()  # (T, C) -> (R, T, C)
     last = Attention(WIDTH, heads=4).double()(inputs)[:, -1]
-    (found,) = torch.autograd.grad(last, inputs, torch.eye(WIDTH, dtype=x.dtype))
-    return torch.linalg.matrix_norm(found.transpose(0, 1), ord=2).flip(0).numpy()  # (R, T, C) -> (T, R, C) -> (T,)
+    (gradients,) = torch.autograd.grad(last, inputs, torch.eye(WIDTH, dtype=x.dtype))
+    return torch.linalg.matrix_norm(gradients.transpose(0, 1), ord=2).flip(0).numpy()  # (R, T, C) -> (T, R, C) -> (T,)
 
 
-def overflow(rho: float, length: int) -> float:
+def largest_float32_gradient(rho: float, length: int) -> float:
     """The largest entry of ∂h_T/∂h_0 in float32 through the linear network: inf or NaN where it overflows."""
-    states = unroll(scaled(Linear(WIDTH, WIDTH), rho).float(), torch.zeros(length, WIDTH))
-    (found,) = torch.autograd.grad(states[-1], states[0], torch.eye(WIDTH))
-    return float(found.abs().max())
+    states = unroll(scale_recurrence(Linear(WIDTH, WIDTH), rho).float(), torch.zeros(length, WIDTH))
+    (gradients,) = torch.autograd.grad(states[-1], states[0], torch.eye(WIDTH))
+    return float(gradients.abs().max())
 
 
-def descend(rho: float, length: int, clip: float, steps: int = DESCENT) -> list[float]:
+def train_linear(rho: float, length: int, clip: float, steps: int = STEPS) -> list[float]:
     """Losses mean(h_T²) while the linear network learns to end at zero, in float32, by the training loop's update."""
     torch.manual_seed(0)
-    network = scaled(Linear(WIDTH, WIDTH), rho).float()
+    network = scale_recurrence(Linear(WIDTH, WIDTH), rho).float()
     x, start = torch.randn(1, length, WIDTH), torch.zeros(1, WIDTH)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.0, fused=True)
     losses = []
@@ -174,43 +174,57 @@ def descend(rho: float, length: int, clip: float, steps: int = DESCENT) -> list[
     return losses
 
 
-def measure(given: Gradients) -> Findings:
-    """Every curve on the same inputs; torch's own random numbers are left as they were."""
+def measure(settings: GradientSettings) -> GradientMeasurements:
+    """Measure all curves on the same inputs; the state of torch's random generator is restored."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        x = torch.randn(given.length + 1, WIDTH, dtype=torch.float64)
+        x = torch.randn(settings.length + 1, WIDTH, dtype=torch.float64)
         networks: dict[str, Callable[..., Elman]] = {"linear": Linear, "tanh": Elman}
         curves = [
-            Curve(path, norms(unroll(scaled(network(WIDTH, WIDTH), rho), x[1:])), rho)
+            Curve(path, jacobian_norms(unroll(scale_recurrence(network(WIDTH, WIDTH), rho), x[1:])), rho)
             for path, network in networks.items()
-            for rho in given.rho
+            for rho in settings.rho
         ]
-        curves += [Curve("LSTM", norms(unroll(Lstm(WIDTH, WIDTH, bias).double(), x[1:])), bias) for bias in FORGET]
-        curves += [Curve("residual", norms(residual(x[0], given.length))), Curve("attention", attention_norms(x))]
-        steep = max(*given.rho, 1.1)
-        descent = math.ceil(math.log(GROWTH) / math.log(steep))
-        cut = unroll(scaled(Linear(WIDTH, WIDTH), steep), x[1:], given.truncate)
-        return Findings(
+        curves += [
+            Curve("LSTM", jacobian_norms(unroll(Lstm(WIDTH, WIDTH, bias).double(), x[1:])), bias)
+            for bias in FORGET_BIASES
+        ]
+        curves += [
+            Curve("residual", jacobian_norms(run_residual_layers(x[0], settings.length))),
+            Curve("attention", attention_norms(x)),
+        ]
+        exploding_rho = max(*settings.rho, 1.1)
+        train_length = math.ceil(math.log(GROWTH) / math.log(exploding_rho))
+        truncated = unroll(scale_recurrence(Linear(WIDTH, WIDTH), exploding_rho), x[1:], settings.truncate)
+        return GradientMeasurements(
             tuple(curves),
-            steep,
-            {length: overflow(steep, length) for length in LONG},
-            descent,
-            {clip: descend(steep, descent, clip) for clip in (0.0, CLIP)},
-            Curve("linear", norms(cut), steep),
+            exploding_rho,
+            {length: largest_float32_gradient(exploding_rho, length) for length in OVERFLOW_LENGTHS},
+            train_length,
+            {clip: train_linear(exploding_rho, train_length, clip) for clip in (0.0, CLIP)},
+            Curve("linear", jacobian_norms(truncated), exploding_rho),
         )
 
 
-def to_json(given: Gradients, found: Findings) -> dict[str, Any]:
-    """Everything the story tells, as plain data; null where a number overflowed."""
+def to_json(settings: GradientSettings, measured: GradientMeasurements) -> dict[str, Any]:
+    """All values of the story, as plain data; null where a number overflowed."""
 
-    def plain(values: Sequence[float] | Floats) -> list[float | None]:
+    def to_list(values: Sequence[float] | Floats) -> list[float | None]:
         return [float(value) if math.isfinite(value) else None for value in values]
 
     return {
-        "length": given.length,
-        "rho": list(given.rho),
-        "norms": [{"path": c.path, "setting": c.setting, "norms": plain(c.norms)} for c in found.curves],
-        "float32": {"rho": found.steep, "lengths": list(found.overflow), "largest": plain([*found.overflow.values()])},
-        "clipping": [{"clip": clip, "losses": plain(losses)} for clip, losses in found.losses.items()],
-        "truncated": {"rho": found.steep, "steps": given.truncate, "norms": plain(found.truncated.norms)},
+        "length": settings.length,
+        "rho": list(settings.rho),
+        "norms": [{"path": c.path, "setting": c.setting, "norms": to_list(c.norms)} for c in measured.curves],
+        "float32": {
+            "rho": measured.exploding_rho,
+            "lengths": list(measured.overflow),
+            "largest": to_list([*measured.overflow.values()]),
+        },
+        "clipping": [{"clip": clip, "losses": to_list(losses)} for clip, losses in measured.losses.items()],
+        "truncated": {
+            "rho": measured.exploding_rho,
+            "steps": settings.truncate,
+            "norms": to_list(measured.truncated.norms),
+        },
     }

@@ -1,4 +1,4 @@
-"""What an explanation is made of: steps of prose and rows of matrices, told as text by `tell`."""
+"""Explanations as data: steps of prose and rows of matrices, rendered as text by `render_text`."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ SHADES = " ░▒▓█"
 
 @dataclass(frozen=True)
 class Matrix:
-    """A named matrix; `look` picks its colours, `dense` shows shades instead of numbers."""
+    """A named matrix; `colours` selects a colour scale, `dense` shows shades instead of numbers."""
 
     name: str
     values: ArrayLike
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     digits: int = 2
-    look: str = "plain"  # plain, weights (0 to 1), signed (-1 to 1)
+    colours: str = "plain"  # plain, weights (0 to 1), signed (-1 to 1)
     dense: bool = False
-    powers: bool = False  # of ten, for numbers of every size
+    scientific: bool = False  # scientific notation for very small and large numbers
 
     @property
     def array(self) -> NDArray[np.float64]:
         return np.atleast_2d(np.asarray(self.values, dtype=np.float64))
 
-    def cells(self) -> list[list[str]]:
-        """Every number as it is printed; whole numbers stay whole when all of them are."""
-        if self.powers:
-            return [[scientific(value, self.digits) for value in row] for row in self.array]
+    def format_cells(self) -> list[list[str]]:
+        """Every number as text; without decimals if all are whole."""
+        if self.scientific:
+            return [[format_scientific(value, self.digits) for value in row] for row in self.array]
         finite = self.array[np.isfinite(self.array)]
         digits = 0 if np.array_equal(finite, finite.round()) else self.digits
-        return [[number(value, digits) for value in row] for row in self.array]
+        return [[format_number(value, digits) for value in row] for row in self.array]
 
     def pixels(self) -> colour.Pixels | None:
         """Cell colours, or None for a plain matrix."""
-        low = -1.0 if self.look == "signed" else 0.0
-        scale = SCALES[self.look]
+        low = -1.0 if self.colours == "signed" else 0.0
+        scale = SCALES[self.colours]
         return colour.paint(np.nan_to_num(self.array, neginf=0.0), low, 1.0, scale) if scale else None
 
 
 @dataclass(frozen=True)
 class Step:
-    """A heading, what to understand, lines worked by hand, and rows of matrices with signs between them.
+    """A title, an explanation, worked lines, and rows of matrices with operators between them.
 
-    A chart is drawn in pictures alone: text tells its numbers in a matrix.
+    A chart is drawn in pictures only; the text version shows its numbers in a matrix.
     """
 
     title: str
@@ -72,11 +72,11 @@ class Story:
     steps: tuple[Step, ...]
 
 
-def number(value: float, digits: int) -> str:
+def format_number(value: float, digits: int) -> str:
     """A number for a table.
 
-    >>> number(-0.5, 2), number(float("-inf"), 2), number(float("nan"), 2), number(-0.0001, 2)
-    ('−0.50', '−∞', 'NaN', '0.00')
+    >>> [format_number(value, 2) for value in (-0.5, float("-inf"), float("nan"), -0.0001)]
+    ['−0.50', '−∞', 'NaN', '0.00']
     """
     if np.isnan(value):
         return "NaN"
@@ -86,29 +86,29 @@ def number(value: float, digits: int) -> str:
     return f"{rounded:.{digits}f}".replace("-", "−")
 
 
-def scientific(value: float, digits: int) -> str:
+def format_scientific(value: float, digits: int) -> str:
     """A number of any size for a table.
 
-    >>> scientific(0.00026, 1), scientific(13780.6, 1), scientific(0.52, 1), scientific(0, 1), scientific(np.inf, 1)
-    ('2.6e−04', '1.4e+04', '0.52', '0', '∞')
+    >>> [format_scientific(value, 1) for value in (0.00026, 13780.6, 0.52, 0, np.inf)]
+    ['2.6e−04', '1.4e+04', '0.52', '0', '∞']
     """
     if value == 0 or not np.isfinite(value) or 0.1 <= abs(value) < 1000:
-        return number(value, digits + 1 if value else 0)
+        return format_number(value, digits + 1 if value else 0)
     return f"{value:.{digits}e}".replace("-", "−")
 
 
-def tell(story: Story, width: int = 80) -> Text:
-    """The story as text with colours; a console that is no terminal prints it plain."""
+def render_text(story: Story, width: int = 80) -> Text:
+    """The story as rich text with colours."""
     from rich.text import Text
 
     text = Text()
     text.append(f"{story.title}\n", "bold underline")
-    text.append(f"{_wrapped(story.intro, width)}\n")
+    text.append(f"{_wrap_lines(story.intro, width)}\n")
     for count, step in enumerate(story.steps, 1):
         text.append(f"\n{count}. {step.title}\n", "bold cyan")
-        text.append(f"{_wrapped(step.prose, width)}\n")
+        text.append(f"{_wrap_lines(step.prose, width)}\n")
         for row in step.rows:
-            for line in _row(row, width):
+            for line in _render_row(row, width):
                 text.append("\n").append_text(line)
             text.append("\n")
         if step.worked:
@@ -117,7 +117,7 @@ def tell(story: Story, width: int = 80) -> Text:
 
 
 def wrap(prose: str, fits: Callable[[str], bool]) -> list[str]:
-    """Prose as lines that fit; `~` ties words of a formula together, as in TeX.
+    """Break prose into lines that fit; `~` is a non-breaking space, as in TeX.
 
     >>> wrap("so S~=~QK holds", lambda line: len(line) <= 8)
     ['so', 'S = QK', 'holds']
@@ -131,67 +131,67 @@ def wrap(prose: str, fits: Callable[[str], bool]) -> list[str]:
     return [line.replace("~", " ") for line in lines]
 
 
-def _wrapped(prose: str, width: int) -> str:
+def _wrap_lines(prose: str, width: int) -> str:
     return "\n".join(wrap(prose, lambda line: len(line) <= min(width, 96)))
 
 
-def _row(items: Sequence[Matrix | str], width: int) -> list[Text]:
-    """Matrices and signs side by side; what does not fit in the width goes on below."""
+def _render_row(items: Sequence[Matrix | str], width: int) -> list[Text]:
+    """Matrices and operators side by side; what does not fit in the width continues below."""
     from rich.text import Text
 
     lines: list[Text] = []
-    headed = any(isinstance(item, Matrix) and item.columns for item in items)
-    blocks = [_block(item, headed) if isinstance(item, Matrix) else [Text(item, "bold")] for item in items]
+    has_columns = any(isinstance(item, Matrix) and item.columns for item in items)
+    blocks = [_render_matrix(item, has_columns) if isinstance(item, Matrix) else [Text(item, "bold")] for item in items]
     while blocks:
-        used = taken = 0
-        while taken < len(blocks) and (taken == 0 or used + blocks[taken][0].cell_len + 2 <= width - 3):
-            used += blocks[taken][0].cell_len + 2
-            taken += 1
-        lines += ([Text("")] if lines else []) + _beside(blocks[:taken])
-        blocks = blocks[taken:]
+        used = count = 0
+        while count < len(blocks) and (count == 0 or used + blocks[count][0].cell_len + 2 <= width - 3):
+            used += blocks[count][0].cell_len + 2
+            count += 1
+        lines += ([Text("")] if lines else []) + _join_blocks(blocks[:count])
+        blocks = blocks[count:]
     return lines
 
 
-def _beside(blocks: Sequence[Sequence[Text]]) -> list[Text]:
+def _join_blocks(blocks: Sequence[Sequence[Text]]) -> list[Text]:
     from rich.text import Text
 
     height = max(len(block) for block in blocks)
     lines = [Text("   ") for _ in range(height)]
     for block in blocks:
-        wide = max(line.cell_len for line in block)
-        offset = (height + 1) // 2 if len(block) == 1 else 0  # a sign stands at half the height of the numbers
+        width = max(line.cell_len for line in block)
+        offset = (height + 1) // 2 if len(block) == 1 else 0  # centre an operator vertically
         for i, line in enumerate(lines):
-            shown = block[i - offset].copy() if 0 <= i - offset < len(block) else Text("")
-            shown.pad_right(wide - shown.cell_len + 2)
-            line.append_text(shown)
+            cell = block[i - offset].copy() if 0 <= i - offset < len(block) else Text("")
+            cell.pad_right(width - cell.cell_len + 2)
+            line.append_text(cell)
     for line in lines:
         line.rstrip()
     return lines
 
 
-def _block(matrix: Matrix, headed: bool) -> list[Text]:
+def _render_matrix(matrix: Matrix, has_columns: bool) -> list[Text]:
     """A matrix as lines of equal width: its name, a line of column labels if `headed`, its bracketed rows."""
     from rich.style import Style
     from rich.text import Text
 
-    cells, pixels = matrix.cells(), matrix.pixels()
+    cells, pixels = matrix.format_cells(), matrix.pixels()
     labelled = [*cells, matrix.columns] if matrix.columns else cells
-    wide = [max(len(text) for text in column) for column in zip(*labelled, strict=True)]
+    widths = [max(len(text) for text in column) for column in zip(*labelled, strict=True)]
     margin = max((len(label) for label in matrix.rows), default=-1) + 1
     lines = []
-    if headed:
-        heads = " ".join(label.rjust(wide[j]) for j, label in enumerate(matrix.columns))
+    if has_columns:
+        heads = " ".join(label.rjust(widths[j]) for j, label in enumerate(matrix.columns))
         lines.append(Text(" " * (margin + 2) + heads + "  ", "dim"))
     for i, row in enumerate(cells):
         label = matrix.rows[i] if matrix.rows else ""
         line = Text(label.rjust(margin - 1) + " " if margin else "", "dim")
         line.append(_bracket(i, len(cells), left=True) + ("" if matrix.dense else " "), "dim")
         for j, cell in enumerate(row):
-            shown = _shade(matrix, i, j) if matrix.dense else cell.rjust(wide[j])
+            content = _shade_cell(matrix, i, j) if matrix.dense else cell.rjust(widths[j])
             style = Style()
             if pixels is not None:
                 style = Style(color=colour.ink_on(pixels[i, j]), bgcolor=colour.name(pixels[i, j]))
-            line.append(shown, style)
+            line.append(content, style)
             line.append("" if matrix.dense else " ")
         lines.append(line.append(_bracket(i, len(cells), left=False), "dim"))
     span = max([line.cell_len for line in lines] + [len(matrix.name)])
@@ -200,8 +200,8 @@ def _block(matrix: Matrix, headed: bool) -> list[Text]:
     return [Text(matrix.name.center(span), "bold"), *lines]
 
 
-def _shade(matrix: Matrix, i: int, j: int) -> str:
-    low, span = (-1.0, 2.0) if matrix.look == "signed" else (0.0, 1.0)
+def _shade_cell(matrix: Matrix, i: int, j: int) -> str:
+    low, span = (-1.0, 2.0) if matrix.colours == "signed" else (0.0, 1.0)
     where = (float(matrix.array[i, j]) - low) / span
     return SHADES[round(min(max(where, 0.0), 1.0) * (len(SHADES) - 1))]
 

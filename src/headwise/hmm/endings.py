@@ -1,9 +1,9 @@
-"""What the end and the shape of a word say about its tag (Brants 2000, "TnT", section 2.3).
+"""Tag probabilities of unknown words from their suffix and shape (Brants 2000, "TnT", section 2.3).
 
-The chain of keys of a word goes from anything, over its shape, to ever longer endings of words of that shape. Each
-key's tags are smoothed by those of the key before:
+The keys of a word go from the empty key over its shape to ever longer suffixes with that shape. The tag distribution of
+each key is smoothed by that of the key before:
 
-    p(t | key) = (c(key, t) + STRENGTH * p(t | shorter key)) / (c(key) + STRENGTH)
+    p(t | key) = (c(key, t) + s * p(t | shorter key)) / (c(key) + s),    s = PRIOR_STRENGTH
 
 DISCREPANCY: TnT weighs with the deviation of p(t) and knows two shapes, with and without a capital; counts as weights
 and a few more shapes tag better.
@@ -17,14 +17,14 @@ import numpy as np
 
 from headwise.data.corpora import fingerprint
 
-RARE = 10  # words seen more often are too well known to be like unknown ones
-STRENGTH = 3.0  # a shorter key counts as much as this many words
+MAX_RARE_COUNT = 10  # more frequent words are not like unknown ones
+PRIOR_STRENGTH = 3.0  # weight of the shorter key, in words
 
 
-def chain(word: str, longest: int) -> list[str]:
-    """The keys of a word, the most special last.
+def suffix_keys(word: str, longest: int) -> list[str]:
+    """The keys of a word, the most specific last.
 
-    >>> chain("Re-read", 2)
+    >>> suffix_keys("Re-read", 2)
     ['', 'Xx-|', 'Xx-|d', 'Xx-|ad']
     """
     shape = "".join(
@@ -41,36 +41,38 @@ def chain(word: str, longest: int) -> list[str]:
     return ["", *(f"{shape}|{letters[len(letters) - n :]}" for n in range(min(longest, len(letters)) + 1))]
 
 
-def identify(key: str) -> int:
-    """A key as 64 bits with a sign, as a tensor can hold."""
+def hash_key(key: str) -> int:
+    """Hash a key to a signed 64-bit integer."""
     return fingerprint(key) - 2**63
 
 
-def learn(words: Sequence[str], tags: np.ndarray, longest: int, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of at most `room` keys in ascending order, and p(tag | key).
+def fit_suffixes(words: Sequence[str], tags: np.ndarray, longest: int, max_keys: int) -> tuple[np.ndarray, np.ndarray]:
+    """The hashes of at most `max_keys` keys in ascending order, and p(tag | key).
 
-    `tags` (words, K) counts the tags of each word. A word is one word, however often it was seen.
+    `tags` (words, K) counts the tags of each word. Each word has weight 1, however often it occurs.
     """
     rows: dict[str, int] = {}
     levels: list[list[tuple[int, int]]] = [[] for _ in range(longest + 2)]  # of the chain: (key, shorter key)
-    places: list[tuple[int, int]] = []  # (key, word)
+    pairs: list[tuple[int, int]] = []  # (key, word)
     for number, word in enumerate(words):
         shorter = 0
-        for level, key in zip(levels, chain(word, longest), strict=False):
+        for level, key in zip(levels, suffix_keys(word, longest), strict=False):
             if key not in rows:
                 rows[key] = len(rows)
                 level.append((rows[key], shorter))
             shorter = rows[key]
-            places.append((shorter, number))
-    keys, numbers = np.array(places).reshape(-1, 2).T
+            pairs.append((shorter, number))
+    keys, numbers = np.array(pairs).reshape(-1, 2).T
     counts = np.zeros((len(rows), tags.shape[1]))
     np.add.at(counts, keys, (tags / tags.sum(1, keepdims=True))[numbers])
     sizes = counts.sum(1, keepdims=True)
-    shares = counts / sizes  # the first key, of all words, has none before it
+    shares = counts / sizes  # the first key, shared by all words, has no shorter one
     for level in levels[1:]:
-        own, before = np.array(level, dtype=int).reshape(-1, 2).T
-        shares[own] = (counts[own] + STRENGTH * shares[before]) / (sizes[own] + STRENGTH)
-    ids = np.array([identify(key) for key in rows], np.int64)
-    often = np.argsort(-sizes[:, 0], kind="stable")[:room]
-    kept = often[np.argsort(ids[often])]
+        level_keys, shorter_keys = np.array(level, dtype=int).reshape(-1, 2).T
+        shares[level_keys] = (counts[level_keys] + PRIOR_STRENGTH * shares[shorter_keys]) / (
+            sizes[level_keys] + PRIOR_STRENGTH
+        )
+    ids = np.array([hash_key(key) for key in rows], np.int64)
+    frequent = np.argsort(-sizes[:, 0], kind="stable")[:max_keys]
+    kept = frequent[np.argsort(ids[frequent])]
     return ids[kept], shares[kept]

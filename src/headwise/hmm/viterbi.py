@@ -25,16 +25,16 @@ def viterbi(emission: Tensor, keep: Tensor, transition: Tensor) -> Tensor:
     best[:, start] = 0.0
     origins = []
     for emitted, real in zip(emission.unbind(1), keep[..., None].unbind(1), strict=True):
-        # The oldest tag of a state is chosen and forgotten, the new one takes the last place.
-        ways = best.view(batch, tags, -1, 1) + transition.view(tags, -1, tags)  # (B, S) -> (B, K, S / K, K)
-        top, oldest = ways.max(1)
+        # Maximise over the oldest tag of the state; the new tag becomes its last.
+        scores = best.view(batch, tags, -1, 1) + transition.view(tags, -1, tags)  # (B, S) -> (B, K, S / K, K)
+        top, oldest = scores.max(1)
         top = (top + emitted[:, None]).flatten(1)  # (B, S / K, K) -> (B, S)
         origin = oldest.flatten(1) * (count // tags) + states // tags
         best = torch.where(real, top, best)
         origins.append(torch.where(real, origin, states))
     state = (best + transition[..., EOS].flatten()).argmax(1, keepdim=True)
-    found = []
+    path = []
     for origin in reversed(origins):
-        found.append(state % tags)
+        path.append(state % tags)
         state = origin.gather(1, state)
-    return torch.cat([state[:, :0], *found[::-1]], dim=1).masked_fill(~keep, PAD)  # T x (B, 1) -> (B, T)
+    return torch.cat([state[:, :0], *path[::-1]], dim=1).masked_fill(~keep, PAD)  # T x (B, 1) -> (B, T)

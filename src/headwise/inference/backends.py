@@ -14,7 +14,7 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.models.encoder_decoder import EncoderDecoder
-from headwise.utils.extras import is_missing
+from headwise.utils.extras import describe_missing
 
 Engine = Literal["auto", "native", "ctranslate2"]
 log = logging.getLogger(__name__)
@@ -78,5 +78,5 @@ def obstacle(loaded: TrainedModel) -> str:
     try:
         import ctranslate2  # noqa: F401
     except ImportError:
-        return is_missing("ctranslate2")
+        return describe_missing("ctranslate2")
     return ""

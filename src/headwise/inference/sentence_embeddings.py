@@ -1,4 +1,4 @@
-"""One vector for a text: what a model's last layer makes of its tokens, pooled (Reimers and Gurevych 2019)."""
+"""Sentence embeddings: the last hidden states of a model, pooled (Reimers and Gurevych 2019)."""
 
 from __future__ import annotations
 
@@ -31,52 +31,53 @@ def embed(
 ) -> Tensor:
     """A vector for each text, (N, C); `normalised` ones have length 1, so that their products are cosines.
 
-    `pool` is mean, max, first or last over the tokens, marks included; or pooler, the layer which some models put
-    behind the first.
+    `pool` is mean, max, first or last over the tokens, special ones included; or pooler, the layer that some models
+    have after the first token.
     """
-    check(model, pool)
-    rows = read(model, tokenisers, texts)
+    check_pool(model, pool)
+    rows = encode_texts(model, tokenisers, texts)
     device = get_device(model)
-    found: list[Tensor] = [torch.empty(0)] * len(rows)
+    outputs: list[Tensor] = [torch.empty(0)] * len(rows)
     with inference_mode(model):
-        for numbers, ids in batches(rows, tokens):
-            vectors = pooled(model, states(model, ids.to(device)), pool)
-            for number, vector in zip(numbers, vectors.float(), strict=True):
-                found[number] = vector
-    table = torch.stack(found) if found else torch.empty(0, 0)  # an ordinary tensor again, that one may learn from
+        for indices, ids in batches(rows, tokens):
+            vectors = pool_states(model, last_hidden_states(model, ids.to(device)), pool)
+            for index, vector in zip(indices, vectors.float(), strict=True):
+                outputs[index] = vector
+    # outside inference mode, so that gradients can be taken
+    table = torch.stack(outputs) if outputs else torch.empty(0, 0)
     return torch.nn.functional.normalize(table, dim=-1) if normalised else table
 
 
-def check(model: Any, pool: str) -> None:
-    """Refuse what gives no vectors, before any text is read."""
+def check_pool(model: Any, pool: str) -> None:
+    """Raise if the model has no hidden states or the pooling is not known."""
     if not hasattr(model, "encoder") and not isinstance(model, LanguageModel):
-        raise UserError("this run has no layers that could give a text's vector; name a single neural model")
+        raise UserError("this run has no hidden states to pool; choose a single neural model")
     if pool != "pooler" and pool not in POOLS:
         raise UserError(f"pool: there is no '{pool}'; {nearest(pool, [*POOLS, 'pooler'])}")
-    if pool == "pooler" and pooler(model) is None:
+    if pool == "pooler" and find_pooler(model) is None:
         raise UserError("pool: this run's model has no pooler; use mean or first")
 
 
-def pooler(model: Any) -> Pooler | None:
+def find_pooler(model: Any) -> Pooler | None:
     return next((part for part in model.modules() if isinstance(part, Pooler)), None)
 
 
-def read(model: Any, tokenisers: Tokenisers, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of each text with the marks that the model has learnt to read."""
+def encode_texts(model: Any, tokenisers: Tokenisers, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of each text with the special tokens of the model."""
     if isinstance(model, LanguageModel):
         return [[model.start_id, *ids] for ids in tokenisers.target.encode_batch(texts)]
     end = [] if isinstance(model, TokenClassifier) else [EOS]
     return [[*ids, *end] for ids in tokenisers.source.encode_batch(texts)]
 
 
-def states(model: Any, ids: Tensor) -> Stream:
-    """What the last layer says of each token."""
+def last_hidden_states(model: Any, ids: Tensor) -> Stream:
+    """The last hidden state of each token."""
     if isinstance(model, LanguageModel):
         return replace(model.decoder(ids, Context()), keep=ids != PAD)
     return model.encoder(ids, Context())
 
 
-def pooled(model: Any, stream: Stream, pool: str) -> Tensor:
+def pool_states(model: Any, stream: Stream, pool: str) -> Tensor:
     """(B, T, C) -> (B, C)."""
-    layer = pooler(model) if pool == "pooler" else None
+    layer = find_pooler(model) if pool == "pooler" else None
     return POOLS[pool](stream) if layer is None else layer(POOLS["first"](stream))

@@ -21,7 +21,7 @@ from headwise.decode.unk_replacement import replace_unknown
 from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, few_shot
 from headwise.runs import Run
-from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique
+from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
 from headwise.tasks.base import Evaluation, ImageDescription, Task
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
@@ -59,7 +59,7 @@ class TrainedModel:
 
     def save(self, path: str | Path) -> Run:
         """A new run of it, with one checkpoint: to be used, exported and trained further like any other."""
-        checkpoint = Checkpoint({"step": 0}, unique(self.model))
+        checkpoint = Checkpoint({"step": 0}, unique_tensors(self.model))
         check_finite(checkpoint)  # before there is a folder
         run = Run.create(path, self.experiment.model_dump(mode="json"))
         self.tokenisers.save(run.tokenizer)

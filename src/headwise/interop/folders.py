@@ -7,7 +7,7 @@ from typing import Any
 
 from headwise.errors import UserError
 from headwise.utils import files
-from headwise.utils.files import appearing
+from headwise.utils.files import atomic_folder
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -29,5 +29,5 @@ def new_folder(path: Path | str) -> Iterator[Path]:
     path = Path(path)
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise UserError(f"{path}: exists already; choose a new folder")
-    with appearing(path) as aside:
+    with atomic_folder(path) as aside:
         yield aside

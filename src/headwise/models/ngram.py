@@ -80,7 +80,7 @@ class BackoffConfig(ModelConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Backoff:
         self.resolve_task(task)
-        return Backoff([NgramTable.waiting(vocab) for _ in range(self.order)], vocab)
+        return Backoff([NgramTable.empty(vocab) for _ in range(self.order)], vocab)
 
 
 SIZES: dict[str, dict[str, Any]] = {"fivegram": {}, "trigram": {"order": 3}, "tiny": {"order": 2}}

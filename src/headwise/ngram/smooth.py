@@ -1,12 +1,12 @@
 """From counts to probabilities. All smoothings here have one form (Chen and Goodman 1999, eq. 3):
 
-    p(w | u) = gain(u w) + rest(u) p(w | u')        u' = u without its first token
+    p(w | u) = gain(u w) + backoff(u) p(w | u')     u' = u without its first token
 
-down to the uniform distribution over all tokens but PAD and BOS, which are never predicted. Where u w was not seen the
-gain is 0, where nothing was seen after u the rest is 1. So the probabilities of the seen grams and the rests of their
-contexts are a back-off model, and all there is to store.
+down to the uniform distribution over all tokens but PAD and BOS, which are never predicted. If u w was not seen, the
+gain is 0; if nothing was seen after u, the back-off weight is 1. So the probabilities of the seen n-grams and the
+back-off weights of their contexts are a complete back-off model.
 
-A context is whole if it cannot be longer: it has order - 1 tokens or begins with BOS.
+A context is whole if it cannot be extended: it has order - 1 tokens or begins with BOS.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The grams of one order as a smoothing sees them."""
+class GramCounts:
+    """The n-grams of one order as input of a smoothing."""
 
     counts: Ints
     parents: Ints  # the number of each gram's context
@@ -35,16 +35,16 @@ class Counted:
     outcomes: int  # how many tokens can follow
 
     def sums(self, values: NDArray) -> Floats:
-        """Over the grams of each context."""
+        """Sum values over the n-grams of each context."""
         return np.bincount(self.parents, values, self.contexts).astype(np.float64, copy=False)
 
 
 class Smoothing(Protocol):
     continuations: ClassVar[bool]
-    """Whether contexts that are not whole count the different tokens that stand before a gram, not its occurrences."""
+    """Whether contexts that are not whole use continuation counts: distinct preceding tokens, not occurrences."""
 
-    def __call__(self, grams: Counted) -> tuple[Floats, Floats]:
-        """The gain of each gram and the rest of each context."""
+    def __call__(self, grams: GramCounts) -> tuple[Floats, Floats]:
+        """The gain of each n-gram and the back-off weight of each context."""
         ...
 
 
@@ -58,7 +58,7 @@ class AddK:
     k: float
     continuations: ClassVar[bool] = False
 
-    def __call__(self, grams: Counted) -> tuple[Floats, Floats]:
+    def __call__(self, grams: GramCounts) -> tuple[Floats, Floats]:
         counts = np.where(grams.whole, grams.counts, 0)
         total = grams.sums(counts)
         added = np.where(total > 0, self.k * grams.outcomes, 1.0)
@@ -72,7 +72,7 @@ class JelinekMercer:
     weight: float
     continuations: ClassVar[bool] = False
 
-    def __call__(self, grams: Counted) -> tuple[Floats, Floats]:
+    def __call__(self, grams: GramCounts) -> tuple[Floats, Floats]:
         total = grams.sums(grams.counts)
         return self.weight * grams.counts / np.maximum(total, 1)[grams.parents], np.where(
             total > 0, 1 - self.weight, 1.0
@@ -93,7 +93,7 @@ class KneserNey:
     modified: bool = False
     continuations: ClassVar[bool] = True
 
-    def __call__(self, grams: Counted) -> tuple[Floats, Floats]:
+    def __call__(self, grams: GramCounts) -> tuple[Floats, Floats]:
         discounts = self.discounts(grams.counts)[np.minimum(grams.counts, 3)]
         total = grams.sums(grams.counts)
         total_or_one = np.maximum(total, 1)
@@ -101,35 +101,35 @@ class KneserNey:
         return (grams.counts - discounts) / total_or_one[grams.parents], rest
 
     def discounts(self, counts: Ints) -> Floats:
-        """What is taken from a count of 0, 1, 2, 3 or more; KenLM's fixed ones where the counts have no say."""
+        """The discounts of counts 0, 1, 2, and 3 or more; KenLM's defaults if they cannot be estimated."""
         n1, n2, n3, n4 = (float((counts == c).sum()) for c in (1, 2, 3, 4))
         d = n1 / (n1 + 2 * n2) if n1 else 0.5
         if not self.modified:
             return np.array([0, d, d, d])
         if n1 and n2 and n3:
-            found = np.array([0, 1 - 2 * d * n2 / n1, 2 - 3 * d * n3 / n2, 3 - 4 * d * n4 / n3])
-            if (found[1:] > 0).all():
-                return found
+            estimated = np.array([0, 1 - 2 * d * n2 / n1, 2 - 3 * d * n3 / n2, 3 - 4 * d * n4 / n3])
+            if (estimated[1:] > 0).all():
+                return estimated
         return np.array([0, 0.5, 1, 1.5])
 
 
 @dataclass(frozen=True)
-class Weights:
-    """A back-off model's numbers for one order."""
+class BackoffWeights:
+    """The probabilities and back-off weights of one order."""
 
     keys: Ints
     p: Floats  # of each gram's last token after the others
-    rest: Floats  # of each context, one order down: what is left for shorter contexts
+    backoff: Floats  # weight of each context, one order down
 
 
-def weigh(trie: Trie, vocab: int, smoothing: Smoothing) -> list[Weights]:
-    """The back-off model that a smoothing makes of counts."""
+def compute_weights(trie: Trie, vocab: int, smoothing: Smoothing) -> list[BackoffWeights]:
+    """Compute a back-off model from counts with a smoothing."""
     outcomes = vocab - EOS
-    shorter = suffixes(trie, vocab)
+    shorter = find_suffixes(trie, vocab)
     marked = np.arange(vocab) == BOS  # whether each gram begins with BOS
     whole = np.zeros(vocab, bool)
     below = np.full(1, 1 / outcomes)
-    weights: list[Weights] = []
+    weights: list[BackoffWeights] = []
     for order, grams in enumerate(trie, start=1):
         parents = grams.keys // vocab
         if order > 1:
@@ -138,24 +138,24 @@ def weigh(trie: Trie, vocab: int, smoothing: Smoothing) -> list[Weights]:
         counts = grams.counts
         if smoothing.continuations and not top:
             counts = np.where(marked, counts, np.bincount(shorter[order], minlength=len(counts)))
-        counted = Counted(counts, parents, len(weights[-1].p) if weights else 1, whole | top, outcomes)
-        gain, rest = smoothing(counted)
-        p = gain + rest[parents] * below[shorter[order - 1]]
+        counted = GramCounts(counts, parents, len(weights[-1].p) if weights else 1, whole | top, outcomes)
+        gain, backoff = smoothing(counted)
+        p = gain + backoff[parents] * below[shorter[order - 1]]
         if order == 1:
             p[:EOS] = 0
-        weights.append(Weights(grams.keys, p, rest))
+        weights.append(BackoffWeights(grams.keys, p, backoff))
         below = p
     return weights
 
 
-def suffixes(trie: Trie, vocab: int) -> list[Ints]:
-    """For each order, the number of every gram without its first token, one order down."""
-    found = [np.zeros(len(trie[0].keys), np.int64)]
+def find_suffixes(trie: Trie, vocab: int) -> list[Ints]:
+    """For each order, the index one order down of every n-gram without its first token."""
+    suffixes = [np.zeros(len(trie[0].keys), np.int64)]
     for shorter, grams in pairwise(trie):
-        found.append(np.searchsorted(shorter.keys, extended(found[-1], grams, vocab)))
-    return found
+        suffixes.append(np.searchsorted(shorter.keys, extend_keys(suffixes[-1], grams, vocab)))
+    return suffixes
 
 
-def extended(numbers: Ints, grams: Grams, vocab: int) -> Ints:
-    """The keys of grams whose contexts have got other numbers."""
+def extend_keys(numbers: Ints, grams: Grams, vocab: int) -> Ints:
+    """The keys of n-grams after their contexts got new indices."""
     return numbers[grams.keys // vocab] * vocab + grams.keys % vocab

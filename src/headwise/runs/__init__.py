@@ -1,5 +1,5 @@
-"""Run folders: what training writes and everything else reads."""
+"""Run folders: written by training, read by everything else."""
 
-from headwise.runs.run import Run, Summary, find, summary
+from headwise.runs.run import Run, Summary, find_runs, summarize_run
 
-__all__ = ["Run", "Summary", "find", "summary"]
+__all__ = ["Run", "Summary", "find_runs", "summarize_run"]

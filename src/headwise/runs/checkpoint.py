@@ -1,9 +1,9 @@
 """Checkpoints: a folder of safetensors with a manifest, saved atomically and verified when read.
 
-    save      model, optimizer, ema and carried tensors, the loop's state; then `last`, `best` and pruning
-    latest    the newest one that is whole; damaged ones are passed over with a warning
-    weights   the tensors to use: of the best or last checkpoint, of a step, or an average
-    restore   put tensors into a model of the same architecture
+    save           model, optimizer, ema and carried tensors, the loop's state; then `last`, `best` and pruning
+    load_latest    the newest intact checkpoint; damaged ones are skipped with a warning
+    load_weights   the weights for inference: of the best or last checkpoint, of a step, or an average
+    restore        copy tensors into a model of the same architecture
 
 A tied tensor is stored once, under the first of its names.
 """
@@ -25,27 +25,27 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from headwise.errors import UserError
-from headwise.runs.differences import flattened
-from headwise.runs.manifest import Damaged, check, seal
+from headwise.runs.differences import flatten
+from headwise.runs.manifest import Damaged, verify_files, write_manifest
 from headwise.runs.run import Run, read_state
-from headwise.utils.files import appearing
+from headwise.utils.files import atomic_folder
 
 log = logging.getLogger("headwise")
 
 Tensors = Mapping[str, Tensor]
 PARTS = ("model", "optimizer", "ema", "carried")
-USED = ("model", "ema")  # what one needs of a checkpoint to use the model
+INFERENCE_PARTS = ("model", "ema")  # the parts needed for inference
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that training needs to go on. `state` is plain JSON with at least `step`."""
+    """Everything that training needs to resume. `state` is plain JSON with at least `step`."""
 
     state: Mapping[str, Any]
     model: Tensors
     optimizer: Tensors = field(default_factory=dict)
     ema: Tensors = field(default_factory=dict)
-    carried: Tensors = field(default_factory=dict)  # what the model remembers of the last batch
+    carried: Tensors = field(default_factory=dict)  # state carried from batch to batch, such as segment memory
 
     @property
     def step(self) -> int:
@@ -53,7 +53,7 @@ class Checkpoint:
 
 
 class NonFinite(UserError):
-    """Weights that are lost: the checkpoints before stay as they are."""
+    """The weights contain NaN or infinity; earlier checkpoints stay as they are."""
 
     def __init__(self, name: str):
         super().__init__(f"the weights are not finite ({name}), so they are not saved")
@@ -61,34 +61,34 @@ class NonFinite(UserError):
 
 
 def save(run: Run, checkpoint: Checkpoint, keep: int = 3) -> Path:
-    """Write a checkpoint; the older ones stay untouched until it is safely there. Raises NonFinite before it writes."""
+    """Write a checkpoint atomically; older ones are pruned only afterwards. Raises NonFinite before it writes."""
     check_finite(checkpoint)
-    target = run.checkpoint(checkpoint.step)
-    with appearing(target, run.stage) as aside:
+    target = run.checkpoint_path(checkpoint.step)
+    with atomic_folder(target, run.stage) as temporary:
         for part in PARTS:
             run.stage(f"write {part}")
             if tensors := getattr(checkpoint, part):
-                _write(aside / f"{part}.safetensors", tensors)
-        (aside / "state.json").write_text(json.dumps(dict(checkpoint.state), indent=1), encoding="utf-8")
+                _write_tensors(temporary / f"{part}.safetensors", tensors)
+        (temporary / "state.json").write_text(json.dumps(dict(checkpoint.state), indent=1), encoding="utf-8")
         run.stage("manifest")
-        seal(aside)
-    settle(run, checkpoint, keep)
+        write_manifest(temporary)
+    update_pointers(run, checkpoint, keep)
     return target
 
 
 def check_finite(checkpoint: Checkpoint) -> None:
-    """Raise NonFinite where a weight is NaN or infinite."""
-    if name := find_non_finite({part: getattr(checkpoint, part) for part in USED}):
+    """Raise NonFinite if a weight is NaN or infinite."""
+    if name := find_non_finite({part: getattr(checkpoint, part) for part in INFERENCE_PARTS}):
         raise NonFinite(name)
 
 
 def find_non_finite(parts: Mapping[str, Tensors]) -> str:
-    """The name of the first weight that is NaN or infinite; empty where there is none.
+    """The name of the first weight that is NaN or infinite; empty if there is none.
 
-    Minus infinity passes: it is log 0 in the tables of n-gram models and HMMs. Weights that training has lost hold
-    NaN or both infinities.
+    Minus infinity passes: it is log 0 in the tables of n-gram models and HMMs. Weights after divergence contain
+    NaN or +inf.
     """
-    for part in USED:
+    for part in INFERENCE_PARTS:
         for name, tensor in parts.get(part, {}).items():
             if tensor.is_floating_point() and tensor.numel():
                 low, high = tensor.aminmax()  # NaN if one of them is
@@ -97,22 +97,22 @@ def find_non_finite(parts: Mapping[str, Tensors]) -> str:
     return ""
 
 
-def settle(run: Run, checkpoint: Checkpoint, keep: int) -> None:
-    """What follows a save, and is made up for on resuming: `last` and `best` point, old ones go."""
+def update_pointers(run: Run, checkpoint: Checkpoint, keep: int) -> None:
+    """Update `last` and `best` and prune old checkpoints; done after a save and repeated on resuming."""
     run.stage("last")
-    run.point("last", checkpoint.step)
+    run.write_pointer("last", checkpoint.step)
     if best := checkpoint.state.get("best"):
         run.stage("best")
-        run.point("best", best["step"])
+        run.write_pointer("best", best["step"])
     run.prune(keep)
 
 
-def read(folder: Path, parts: Iterable[str] = PARTS) -> Checkpoint:
-    """Read some parts of a checkpoint; raises Damaged when a file is not what was written."""
-    held = check(folder, ["state.json", *(f"{part}.safetensors" for part in parts)])
+def read_checkpoint(folder: Path, parts: Iterable[str] = PARTS) -> Checkpoint:
+    """Read some parts of a checkpoint; raises Damaged if a file does not match the manifest."""
+    files = verify_files(folder, ["state.json", *(f"{part}.safetensors" for part in parts)])
     try:
         state = read_state(folder)
-        tensors = {part: load_file(folder / name) for part in parts if (name := f"{part}.safetensors") in held}
+        tensors = {part: load_file(folder / name) for part in parts if (name := f"{part}.safetensors") in files}
     except (OSError, ValueError, SafetensorError) as error:
         raise Damaged(folder, f"it cannot be read ({error})") from error
     if "step" not in state:
@@ -122,50 +122,50 @@ def read(folder: Path, parts: Iterable[str] = PARTS) -> Checkpoint:
     return Checkpoint(state, tensors.pop("model", {}), **tensors)
 
 
-def latest(run: Run, parts: Iterable[str] = PARTS, first: int | None = None) -> Checkpoint | None:
-    """The newest whole checkpoint, or None where there is none yet; `first` is tried before all others."""
+def load_latest(run: Run, parts: Iterable[str] = PARTS, first: int | None = None) -> Checkpoint | None:
+    """The newest intact checkpoint, or None if there is none; `first` is tried before all others."""
     steps = run.steps()
     order = dict.fromkeys(([] if first is None else [first]) + steps[::-1])
     for step in order:
         try:
-            return read(run.checkpoint(step), parts)
+            return read_checkpoint(run.checkpoint_path(step), parts)
         except Damaged as error:
             log.warning("%s", error)
     if steps:
-        raise UserError(f"{run.checkpoints}: no checkpoint is whole; restore a copy or train anew")
+        raise UserError(f"{run.checkpoints}: all checkpoints are damaged; restore a copy or train again")
     return None
 
 
-def weights(run: Run, which: str = "best") -> dict[str, Tensor]:
-    """The weights to use: `best`, `last`, `average` or `step-N`; their moving average where there is one.
+def load_weights(run: Run, which: str = "best") -> dict[str, Tensor]:
+    """The weights for inference: `best`, `last`, `average` or `step-N`; the exponential moving average if there is one.
 
-    Without validation there is no best checkpoint and the last one is taken.
+    Without validation there is no best checkpoint, and the last one is used.
     """
     if which == "average":
-        return average_checkpoints(run, flattened(run.config).get("train.average_checkpoints") or len(run.steps()))
+        return average_checkpoints(run, flatten(run.config).get("train.average_checkpoints") or len(run.steps()))
     if which in ("best", "last"):
-        found = latest(run, USED, first=run.pointed(which))
-        if found is None:
+        checkpoint = load_latest(run, INFERENCE_PARTS, first=run.read_pointer(which))
+        if checkpoint is None:
             raise UserError(f"{run.path} has no checkpoint yet; train it first")
-        return _used(found)
-    known = {f"step-{step}": step for step in run.steps()}
-    if which not in known:
-        names = ", ".join(["best", "last", "average", *known])
+        return _inference_weights(checkpoint)
+    steps = {f"step-{step}": step for step in run.steps()}
+    if which not in steps:
+        names = ", ".join(["best", "last", "average", *steps])
         raise UserError(f"{run.path} has no checkpoint '{which}'; known: {names}")
-    return _used(read(run.checkpoint(known[which]), USED))
+    return _inference_weights(read_checkpoint(run.checkpoint_path(steps[which]), INFERENCE_PARTS))
 
 
 def average_checkpoints(run: Run, count: int) -> dict[str, Tensor]:
     """Checkpoint averaging: the mean of the weights of the last `count` checkpoints ("Attention is all you need",
     6.1)."""
-    steps = ([step for step in run.steps() if step] or run.steps())[-count:]  # what a run began with is no result
+    steps = ([step for step in run.steps() if step] or run.steps())[-count:]  # step 0 holds the initial weights
     if not steps:
         raise UserError(f"{run.path} has no checkpoint yet; train it first")
     sums: dict[str, Tensor] = {}
     for step in steps:
-        tensors = _used(read(run.checkpoint(step), USED))
+        tensors = _inference_weights(read_checkpoint(run.checkpoint_path(step), INFERENCE_PARTS))
         for name, tensor in tensors.items():
-            # in float64, so that the mean of equal weights is that weight to the last bit
+            # in float64, so that the mean of equal weights is exact
             sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
     return {
         name: (sums[name] / len(steps)).to(last.dtype) if last.is_floating_point() else last
@@ -173,48 +173,51 @@ def average_checkpoints(run: Run, count: int) -> dict[str, Tensor]:
     }
 
 
-def unique(model: nn.Module) -> dict[str, Tensor]:
-    """A model's tensors, tied ones once."""
+def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """A model's state dict with tied tensors only once."""
     seen: set[tuple[Any, ...]] = set()
     tensors = {}
     for name, tensor in model.state_dict().items():
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        if tensor.numel() == 0 or place not in seen:
+        identity = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() == 0 or identity not in seen:
             tensors[name] = tensor
-        seen.add(place)
+        seen.add(identity)
     return tensors
 
 
 def restore(model: nn.Module, tensors: Tensors, where: str = "the checkpoint") -> None:
-    """Copy tensors into a model; another architecture is refused, naming what differs."""
-    own = unique(model)
-    problems = [f"{name} is missing" for name in own.keys() - tensors.keys()]
-    problems += [f"{name} is not in the model" for name in tensors.keys() - own.keys()]
+    """Copy tensors into a model; raises with the differences if the architecture is another one."""
+    expected = unique_tensors(model)
+    problems = [f"{name} is missing" for name in expected.keys() - tensors.keys()]
+    problems += [f"{name} is not in the model" for name in tensors.keys() - expected.keys()]
     problems += [
-        f"{name} is {tuple(tensors[name].shape)}, the model has {tuple(own[name].shape)}"
-        for name in own.keys() & tensors.keys()
-        if own[name].numel() and own[name].shape != tensors[name].shape  # an empty table waits for its contents
+        f"{name} is {tuple(tensors[name].shape)}, the model has {tuple(expected[name].shape)}"
+        for name in expected.keys() & tensors.keys()
+        if expected[name].numel()
+        and expected[name].shape != tensors[name].shape  # an empty buffer gets its size on loading
     ]
     if problems:
-        shown = "; ".join(sorted(problems)[:5])
+        listed = "; ".join(sorted(problems)[:5])
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
-        raise UserError(f"{where} belongs to another architecture: {shown}{more}; build the model of its config")
-    model.load_state_dict(dict(tensors), strict=False)  # ties carry the names that are stored once
+        raise UserError(f"{where} belongs to another architecture: {listed}{more}; build the model of its config")
+    model.load_state_dict(dict(tensors), strict=False)  # tied tensors are stored under one of their names
 
 
-def _used(checkpoint: Checkpoint) -> dict[str, Tensor]:
+def _inference_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
     return dict(checkpoint.ema or checkpoint.model)
 
 
-def _write(path: Path, tensors: Tensors) -> None:
+def _write_tensors(path: Path, tensors: Tensors) -> None:
     try:
-        save_file({name: _alone(tensor.detach()) for name, tensor in tensors.items()}, path)
+        save_file({name: _own_storage(tensor.detach()) for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))  # the library hides the system's error in words
+        number = re.search(
+            r"os error (\d+)", str(error)
+        )  # safetensors reports the system's error number only in its message
         raise OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error)) from error
 
 
-def _alone(tensor: Tensor) -> Tensor:
-    """A tensor with a storage to itself: safetensors takes no views of a larger one."""
-    whole = tensor.untyped_storage().nbytes() == tensor.nbytes
-    return tensor.contiguous() if whole else tensor.clone(memory_format=torch.contiguous_format)
+def _own_storage(tensor: Tensor) -> Tensor:
+    """A tensor with its own storage: safetensors does not accept views of a larger one."""
+    owns_storage = tensor.untyped_storage().nbytes() == tensor.nbytes
+    return tensor.contiguous() if owns_storage else tensor.clone(memory_format=torch.contiguous_format)

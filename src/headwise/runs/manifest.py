@@ -1,6 +1,6 @@
 """A folder's `manifest.json`: size and SHA-256 of each file, and a SHA-256 of the list itself.
 
-safetensors reads flipped bits without a word, so nothing is loaded that does not match.
+safetensors does not detect flipped bits, so files that do not match are not loaded.
 """
 
 import hashlib
@@ -17,34 +17,34 @@ NAME = "manifest.json"
 
 
 class Damaged(UserError):
-    """A file that is missing or not what was written."""
+    """A file that is missing or does not match the manifest."""
 
     def __init__(self, path: Path, what: str):
         super().__init__(f"{path} is damaged: {what}; use another checkpoint")
         self.path = path
 
 
-def seal(folder: Path) -> None:
+def write_manifest(folder: Path) -> None:
     """Write the manifest of all files that are in the folder now."""
-    files = {file.name: _facts(file) for file in sorted(folder.iterdir()) if file.name != NAME}
+    files = {file.name: _describe_file(file) for file in sorted(folder.iterdir()) if file.name != NAME}
     (folder / NAME).write_text(_render(files), encoding="utf-8")
 
 
-def check(folder: Path, names: Iterable[str]) -> list[str]:
-    """Those of `names` that the folder holds, each verified; raises Damaged."""
-    files = _listed(folder / NAME)
-    held = [name for name in names if name in files]
-    for name in held:
+def verify_files(folder: Path, names: Iterable[str]) -> list[str]:
+    """Verify the files among `names` that the manifest lists, and return their names; raises Damaged."""
+    files = _read_manifest(folder / NAME)
+    present = [name for name in names if name in files]
+    for name in present:
         try:
-            found = _facts(folder / name)
+            actual = _describe_file(folder / name)
         except OSError as error:
             raise Damaged(folder / name, f"it cannot be read ({error.strerror})") from error
-        if found != files[name]:
+        if actual != files[name]:
             raise Damaged(folder / name, f"it differs from {NAME} (size or SHA-256)")
-    return held
+    return present
 
 
-def _listed(path: Path) -> Mapping[str, Any]:
+def _read_manifest(path: Path) -> Mapping[str, Any]:
     try:
         text = read_bytes(path).decode("ascii")
         files = parse_json(text)["files"]
@@ -58,13 +58,13 @@ def _listed(path: Path) -> Mapping[str, Any]:
     return files
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _describe_file(path: Path) -> dict[str, Any]:
     with os.fdopen(open_regular(path), "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {"bytes": file.tell(), "sha256": digest}
 
 
 def _render(files: Mapping[str, Any]) -> str:
-    listed = json.dumps(files, sort_keys=True)
-    digest = hashlib.sha256(listed.encode()).hexdigest()
+    text = json.dumps(files, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
     return json.dumps({"files": files, "sha256": digest}, sort_keys=True, indent=1) + "\n"

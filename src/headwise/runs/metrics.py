@@ -16,7 +16,7 @@ NUMBERS = ("step", "epoch", "minutes", "loss", "nll", "rate", "norm", "tokens", 
 
 
 class Metrics:
-    """Rows that are appended while training and read at any time, also by other processes."""
+    """Rows appended by training, which any process may read at any time."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -27,11 +27,11 @@ class Metrics:
             file.write(line.encode())
 
     def rows(self) -> list[Row]:
-        """All whole rows; a line torn by a kill, or one that training cannot have written, is passed over."""
+        """All valid rows; incomplete lines and lines that training cannot have written are skipped."""
         return [row for _, row in self._lines()]
 
     def rewind(self, step: int) -> None:
-        """Forget the rows after `step`: a resumed run will write them again."""
+        """Drop the rows after `step`: a resumed run writes them again."""
         kept = [line for line, row in self._lines() if (row.get("step") or 0) <= step]
         write(self.path, "".join(kept))
 
@@ -73,7 +73,7 @@ def _is_number(value: Any) -> bool:
 
 
 def to_json_values(value: Any) -> Any:
-    """JSON has no NaN: what is not finite is written as null."""
+    """Replace numbers that are not finite by None: JSON has no NaN."""
     if isinstance(value, Mapping):
         return {key: to_json_values(item) for key, item in value.items()}
     if isinstance(value, float) and not isfinite(value):

@@ -1,4 +1,4 @@
-"""Curves of several runs in one picture."""
+"""Plot the curves of several runs."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -11,8 +11,8 @@ from headwise.utils.files import write, writing
 AXES = ("step", "minutes", "epoch")
 
 
-def plot(runs: Sequence[Run], out: Path | str, over: str = "step") -> Path:
-    """Draw training loss and watched score of each run over `step`, `minutes` or `epoch`.
+def plot_runs(runs: Sequence[Run], out: Path | str, over: str = "step") -> Path:
+    """Draw training loss and validation score of each run over `step`, `minutes` or `epoch`.
 
     The ending of `out` decides the format: .png or .svg.
     """
@@ -33,8 +33,8 @@ def plot(runs: Sequence[Run], out: Path | str, over: str = "step") -> Path:
         placed = [row for row in rows if row.get(over) is not None]
         trained = [(row[over], row["loss"]) for row in placed if row.get("loss") is not None]
         valid = [(row[over], row["valid"].get(score)) for row in placed if "valid" in row]
-        losses.plot(*_columns(trained), label=run.name)
-        scores.plot(*_columns(valid), marker=".", label=f"{run.name}: {score}" if score else run.name)
+        losses.plot(*_to_columns(trained), label=run.name)
+        scores.plot(*_to_columns(valid), marker=".", label=f"{run.name}: {score}" if score else run.name)
     for axes, title in ((losses, "training loss"), (scores, "validation")):
         axes.set(title=title, xlabel=over)
         axes.grid(alpha=0.3)
@@ -48,5 +48,5 @@ def plot(runs: Sequence[Run], out: Path | str, over: str = "step") -> Path:
     return out
 
 
-def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+def _to_columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [float("nan") if y is None else y for _, y in points]

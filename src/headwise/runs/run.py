@@ -1,4 +1,4 @@
-"""The run folder: everything that came out of one training, and all that is needed to go on.
+"""The run folder: all results of one training run, and everything needed to resume it.
 
     runs/NAME/
       config.toml       the resolved experiment
@@ -9,7 +9,7 @@
       best, last        each names a checkpoint
       lock              held by the process that trains
 
-Nothing here imports torch; tensors are the business of `checkpoint.py`.
+Nothing here imports torch; tensors are handled in `checkpoint.py`.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from headwise.utils.files import (
     Stage,
     check_name,
     discard,
+    ignore_stage,
     open_regular,
     read_bytes,
     read_json,
     read_toml,
     recover,
     remove,
-    unheard,
     write,
     writing,
 )
 
-# The types of what info.json and a checkpoint's state.json say; other keys may hold anything.
-INFO = {"created": str}
+# Types of the keys of info.json and of a checkpoint's state.json; other keys may hold anything.
+INFO_TYPES = {"created": str}
 COUNTS = ("step", "epoch", "index", "tokens", "validated", "stale", "skips")
-STATE = {**dict.fromkeys(COUNTS, int), "minutes": float, "best": dict}
-BEST = {"name": str, "value": float, "step": int}
-POINTER = 100  # bytes at most of `best` and `last`
+STATE_TYPES = {**dict.fromkeys(COUNTS, int), "minutes": float, "best": dict}
+BEST_TYPES = {"name": str, "value": float, "step": int}
+MAX_POINTER_BYTES = 100  # bytes at most of `best` and `last`
 
 
-class Taken(UserError):
-    """The name of a new run is in use."""
+class RunExists(UserError):
+    """The folder of a new run exists already."""
 
 
 class Run:
-    """One run folder. `stage` hears the steps of a save, for those who test by killing it."""
+    """One run folder. `stage` is called at each step of a save; tests use it to kill the process there."""
 
-    def __init__(self, path: Path, stage: Stage = unheard):
+    def __init__(self, path: Path, stage: Stage = ignore_stage):
         self.path = path
         self.stage = stage
         self.tokenizer = path / "tokenizer.json"
@@ -79,17 +79,17 @@ class Run:
 
     @classmethod
     def create(cls, path: Path | str, config: Mapping[str, Any]) -> Run:
-        """A new run with its resolved config; refuses a folder that exists."""
+        """A new run with its resolved config; raises RunExists if the folder exists."""
         run = cls(Path(path))
         with writing(run.path):
             run.path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                run.path.mkdir()  # atomic: of two processes that want the name, one gets it
+                run.path.mkdir()  # atomic: of two processes only one creates it
             except FileExistsError:
-                raise Taken(f"{path} exists already; choose another name, or resume it") from None
+                raise RunExists(f"{path} exists already; choose another name, or resume it") from None
             try:
                 run.checkpoints.mkdir()
-                write(run.path / "info.json", json.dumps(_info(), indent=1))
+                write(run.path / "info.json", json.dumps(_collect_info(), indent=1))
                 write(run.path / "config.toml", tomli_w.dumps(dict(config)))
             except BaseException:
                 remove(run.path)
@@ -97,8 +97,8 @@ class Run:
         return run
 
     @classmethod
-    def fresh(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
-        """A new run `folder/name`, or `name-2`, `name-3`, ... where that is taken."""
+    def create_unique(cls, folder: Path | str, name: str, config: Mapping[str, Any]) -> Run:
+        """A new run `folder/name`, or `name-2`, `name-3`, ... if it exists."""
         try:
             check_name(name)
         except ValueError as error:
@@ -108,7 +108,7 @@ class Run:
         while True:
             try:
                 return cls.create(path, config)
-            except Taken:
+            except RunExists:
                 number += 1
                 path = Path(folder) / f"{name}-{number}"
 
@@ -127,62 +127,62 @@ class Run:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Versions and time of creation; empty where the file is missing."""
-        return _read_facts(self.path / "info.json", INFO)
+        """Versions and creation time; empty if the file is missing."""
+        return _read_object(self.path / "info.json", INFO_TYPES)
 
     @property
     def state(self) -> dict[str, Any]:
-        """Where training stood at the newest checkpoint; empty before the first."""
+        """The training state at the newest checkpoint; empty before the first."""
         steps = self.steps()
-        return read_state(self.checkpoint(steps[-1])) if steps else {}
+        return read_state(self.checkpoint_path(steps[-1])) if steps else {}
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, ascending."""
+        """The steps that have a checkpoint, ascending."""
         names = (path.name.removeprefix("step-") for path in self.checkpoints.glob("step-*"))
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def checkpoint(self, step: int) -> Path:
+    def checkpoint_path(self, step: int) -> Path:
         return self.checkpoints / f"step-{step}"
 
-    def pointed(self, name: str) -> int | None:
-        """The step that the small file `best` or `last` names, where that checkpoint exists."""
+    def read_pointer(self, name: str) -> int | None:
+        """The step named by the file `best` or `last`; None if that checkpoint does not exist."""
         try:
-            step = read_bytes(self.path / name, POINTER).decode("utf-8").strip().removeprefix("step-")
-            return int(step) if step.isdecimal() and self.checkpoint(int(step)).is_dir() else None
+            step = read_bytes(self.path / name, MAX_POINTER_BYTES).decode("utf-8").strip().removeprefix("step-")
+            return int(step) if step.isdecimal() and self.checkpoint_path(int(step)).is_dir() else None
         except (OSError, ValueError):
             return None
 
-    def point(self, name: str, step: int) -> None:
-        if self.pointed(name) != step:
+    def write_pointer(self, name: str, step: int) -> None:
+        if self.read_pointer(name) != step:
             write(self.path / name, f"step-{step}\n")
 
     def prune(self, keep: int) -> None:
         """Delete all checkpoints but the last `keep` and the best."""
-        best = self.pointed("best")
+        best = self.read_pointer("best")
         with writing(self.checkpoints):
             for step in self.steps()[:-keep]:
                 if step != best:
                     self.stage("prune")
-                    discard(self.checkpoint(step))
+                    discard(self.checkpoint_path(step))
 
     def rewind(self, step: int) -> None:
-        """Go back to a checkpoint: later rows are dropped, later checkpoints (damaged ones) set aside."""
+        """Go back to a checkpoint: drop later rows, and rename later checkpoints (damaged ones) to damaged-N."""
         self.metrics.rewind(step)
         with writing(self.checkpoints):
-            for later in (found for found in self.steps() if found > step):
-                aside = self.checkpoints / f"damaged-{later}"
-                remove(aside)
-                os.rename(self.checkpoint(later), aside)
+            for later in (existing for existing in self.steps() if existing > step):
+                damaged = self.checkpoints / f"damaged-{later}"
+                remove(damaged)
+                os.rename(self.checkpoint_path(later), damaged)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the run's only writer. The kernel lets go of the lock however the process ends."""
+        """Lock the run for writing. The kernel releases the lock however the process ends."""
         with ExitStack() as stack:
             with writing(self.path / "lock"):
                 handle = open_regular(self.path / "lock", os.O_RDWR | os.O_CREAT)
                 file = stack.enter_context(os.fdopen(handle, "r+"))
             with writing(self.path):
-                if not _locked(file):
+                if not _try_lock(file):
                     file.seek(0)
                     owner = file.read().strip() or "unknown"
                     raise UserError(
@@ -192,7 +192,7 @@ class Run:
                 file.write(f"{os.getpid()}\n")
                 file.flush()
             with writing(self.checkpoints):
-                if self.checkpoints.is_symlink():  # old checkpoints are deleted there
+                if self.checkpoints.is_symlink():  # pruning would delete files elsewhere
                     raise OSError(errno.ELOOP, "it is a symbolic link", str(self.checkpoints))
             with writing(self.path):
                 recover(self.path)
@@ -201,31 +201,31 @@ class Run:
 
     @property
     def busy(self) -> bool:
-        """Whether some process trains it now."""
+        """Whether a process is training it now."""
         try:
             with os.fdopen(open_regular(self.path / "lock")) as file:
-                return not _locked(file)
+                return not _try_lock(file)
         except OSError:
             return False
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in one line of a table."""
+    """A run as one row of a table."""
 
     name: str
     steps: int
     epochs: int
     minutes: float
-    score: str  # the watched score's name; empty without validation
+    score: str  # name of the validation score; empty without validation
     best: float | None
     created: str
     busy: bool
-    problem: str = field(default="", compare=False)  # why the files of the run cannot be read, in a sentence
+    problem: str = field(default="", compare=False)  # why the files of the run cannot be read
 
 
-def summary(run: Run) -> Summary:
-    """Read what a table says of a run; files that training cannot have written are told as its `problem`."""
+def summarize_run(run: Run) -> Summary:
+    """Summarise a run; files that cannot be read or are not valid are reported as its `problem`."""
     try:
         run.config  # noqa: B018  (a property that reads)
         state, created, problem = run.state, run.info.get("created", ""), ""
@@ -246,28 +246,28 @@ def summary(run: Run) -> Summary:
     )
 
 
-def find(folder: Path | str) -> list[Run]:
+def find_runs(folder: Path | str) -> list[Run]:
     """All runs directly inside a folder, the oldest first."""
     runs = [Run(path.parent) for path in Path(folder).glob("*/config.toml") if path.is_file()]
-    return sorted(runs, key=lambda run: (_created(run), run.name))
+    return sorted(runs, key=lambda run: (_creation_time(run), run.name))
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """The state.json of a checkpoint, with the types that training writes."""
     path = checkpoint / "state.json"
-    state = _read_facts(path, STATE)
-    _check_types(path, state.get("best") or {}, BEST)
+    state = _read_object(path, STATE_TYPES)
+    _check_types(path, state.get("best") or {}, BEST_TYPES)
     return state
 
 
-def _created(run: Run) -> str:
+def _creation_time(run: Run) -> str:
     try:
         return run.info.get("created", "")
     except UserError:
         return ""
 
 
-def _locked(file: IO[str]) -> bool:
+def _try_lock(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -275,7 +275,7 @@ def _locked(file: IO[str]) -> bool:
     return True
 
 
-def _info() -> dict[str, Any]:
+def _collect_info() -> dict[str, Any]:
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("headwise", "torch", "numpy", "safetensors")}
@@ -284,24 +284,24 @@ def _info() -> dict[str, Any]:
     }
 
 
-def _read_facts(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
-    """A small JSON object whose values have these types; empty where the file is missing."""
+def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
+    """Read a JSON object and check the types of its values; empty if the file is missing."""
     try:
-        facts = read_json(path)
+        data = read_json(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         what = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path} cannot be read: {what}; restore a copy or delete it") from error
-    if not isinstance(facts, dict):
-        raise UserError(f"{path}: it is no JSON object; restore a copy or delete it")
-    _check_types(path, facts, types)
-    return facts
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: it is not a JSON object; restore a copy or delete it")
+    _check_types(path, data, types)
+    return data
 
 
-def _check_types(path: Path, facts: Mapping[str, Any], types: Mapping[str, type]) -> None:
-    for key, wanted in types.items():
-        value = facts.get(key, wanted())
-        found = float if wanted is float and type(value) is int else type(value)  # 3 is a number of minutes, too
-        if found is not wanted:
+def _check_types(path: Path, data: Mapping[str, Any], types: Mapping[str, type]) -> None:
+    for key, expected in types.items():
+        value = data.get(key, expected())
+        actual = float if expected is float and type(value) is int else type(value)  # an int is a valid float
+        if actual is not expected:
             raise UserError(f"{path}: {key} is {shorten(value)}; restore a copy or delete the file")

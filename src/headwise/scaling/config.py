@@ -19,7 +19,7 @@ from headwise.compare.config import ArmConfig, Budget, ComparisonConfig
 from headwise.config.base import Config, Count, FolderName, Positive, Problems, Rising, merge, validate
 from headwise.experiment.config import parse_changes, read_toml
 
-FEWEST = 3  # points of a power law, which two would always fit
+MIN_POINTS = 3  # points of a power law: two would always fit
 
 
 class SizeConfig(Config):
@@ -30,7 +30,7 @@ class SizeConfig(Config):
 
 
 class ScalingConfig(Config):
-    """The whole ladder. A rung is a size and a number of tokens; of several `rates` the best one counts."""
+    """The whole ladder. A rung is a size and a number of tokens; of several learning `rates` the best one counts."""
 
     name: FolderName = ""  # of the folder of its runs; empty: the file's name
     title: str = ""
@@ -46,13 +46,13 @@ class ScalingConfig(Config):
 
     @field_validator("size")
     @classmethod
-    def _enough(cls, sizes: tuple[SizeConfig, ...]) -> tuple[SizeConfig, ...]:
-        if len(sizes) < FEWEST:
-            raise ValueError(f"a law needs at least {FEWEST} sizes, there is {len(sizes)}; add [[size]] tables")
+    def _check_size_count(cls, sizes: tuple[SizeConfig, ...]) -> tuple[SizeConfig, ...]:
+        if len(sizes) < MIN_POINTS:
+            raise ValueError(f"a law needs at least {MIN_POINTS} sizes, there is {len(sizes)}; add [[size]] tables")
         return sizes
 
     @model_validator(mode="after")
-    def _one_budget(self) -> ScalingConfig:
+    def _check_budget(self) -> ScalingConfig:
         if self.tokens and self.budget.settings:
             raise Problems([(("budget",), "the tokens of the ladder are its budget; leave one of them out")])
         return self
@@ -61,16 +61,16 @@ class ScalingConfig(Config):
     def read(cls, file: str | Path, changes: Iterable[str] = ()) -> ScalingConfig:
         """A file, with `a.b=c` changes of every rung's experiment."""
         path = Path(file)
-        found = read_toml(path)
-        if base := found.get("base"):
-            found["experiment"] = merge(read_toml(path.parent / str(base)), found.get("experiment", {}))
-        return validate(cls, {"name": path.stem, **found, "changes": parse_changes(changes)}, str(path))
+        data = read_toml(path)
+        if base := data.get("base"):
+            data["experiment"] = merge(read_toml(path.parent / str(base)), data.get("experiment", {}))
+        return validate(cls, {"name": path.stem, **data, "changes": parse_changes(changes)}, str(path))
 
     @property
     def rungs(self) -> list[tuple[str, tuple[ArmConfig, ...]]]:
         """The name of the size and an arm for each rate, of each size and number of tokens."""
         return [
-            (size.name, tuple(_arm(size, tokens, rate) for rate in self.rates or (0.0,)))
+            (size.name, tuple(_build_arm(size, tokens, rate) for rate in self.rates or (0.0,)))
             for size, tokens in product(self.size, self.tokens or (0,))
         ]
 
@@ -78,13 +78,13 @@ class ScalingConfig(Config):
     def comparison(self) -> ComparisonConfig:
         """The table whose cells are the runs of the ladder."""
         arms = tuple(arm for _, each in self.rungs for arm in each)
-        given = dict(self)
-        shared = {key: given[key] for key in ComparisonConfig.model_fields if key in given}
-        return validate(ComparisonConfig, {**shared, "arm": arms}, self.name)
+        fields = dict(self)
+        common = {key: fields[key] for key in ComparisonConfig.model_fields if key in fields}
+        return validate(ComparisonConfig, {**common, "arm": arms}, self.name)
 
 
-def _arm(size: SizeConfig, tokens: int, rate: float) -> ArmConfig:
-    """Zero leaves tokens or rate as the experiment has them."""
+def _build_arm(size: SizeConfig, tokens: int, rate: float) -> ArmConfig:
+    """The arm of a rung; zero keeps the experiment's tokens or rate."""
     budget = {f"train.{key}": value for key, value in Budget(tokens=tokens).settings.items()}
     schedule = {"train.schedule.lr": rate} if rate else {}
     name = " ".join([size.name, *(str(value) for value in (tokens, rate) if value)])

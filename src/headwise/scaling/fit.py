@@ -1,9 +1,9 @@
-"""Power laws by least squares, one or a thousand at a time.
+"""Power laws by least squares, vectorised over many fits.
 
     L(x) = (x_c / x)^a                  Kaplan et al. 2020, equations 1.1-1.3
-    L(x) = L_inf + (x_c / x)^a          Henighan et al. 2020, equation 1.1: what no size can learn stays
+    L(x) = L_inf + (x_c / x)^a          Henighan et al. 2020, equation 1.1: with an irreducible loss
 
-n points, R fits at once; `...` is (R,) or nothing.
+Shapes: n points, R fits at once; `...` is (R,) or ().
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 GOLDEN = (5**0.5 - 1) / 2
-SLOPES = np.geomspace(1e-3, 10, 81)  # exponents to begin with, steps of 12 %
+EXPONENTS = np.geomspace(1e-3, 10, 81)  # initial grid of exponents, in steps of 12 %
 
 
 @dataclass(frozen=True)
 class Law:
-    """floor + height (x / centre)^-exponent. The centre stands in the middle of the points, so that the height is a
-    loss that was seen and not a constant extrapolated to x = 1."""
+    """floor + height (x / centre)^-exponent. The centre is the geometric mean of the points, so that the height is a
+    loss within their range and not extrapolated to x = 1."""
 
     exponent: Floats  # (...)
     height: Floats
@@ -32,57 +32,59 @@ class Law:
 
     def __call__(self, x: Floats) -> Floats:
         """(n,) -> (..., n)"""
-        fall = np.exp(-self.exponent[..., None] * np.log(x / self.centre))
-        return self.floor[..., None] + self.height[..., None] * fall
+        decay = np.exp(-self.exponent[..., None] * np.log(x / self.centre))
+        return self.floor[..., None] + self.height[..., None] * decay
 
     def misfit(self, x: Floats, loss: Floats) -> Floats:
         """The root of the mean squared relative error, (...)."""
         return np.sqrt(((self(x) / loss - 1) ** 2).mean(-1))
 
 
-def straight(x: Floats, loss: Floats) -> Law:
+def fit_power_law(x: Floats, loss: Floats) -> Law:
     """A straight line through the logarithms; x (n,), loss (..., n).
 
     >>> x = np.array([1e3, 1e4, 1e5])
-    >>> float(straight(x, (1e13 / x) ** 0.076).exponent.round(6))
+    >>> float(fit_power_law(x, (1e13 / x) ** 0.076).exponent.round(6))
     0.076
     """
-    centre, u = _centred(x)
+    centre, u = _centre_logs(x)
     y = np.log(loss)
     return Law(-(y @ u) / (u @ u), np.exp(y.mean(-1)), np.zeros(y.shape[:-1]), centre)
 
 
-def floored(x: Floats, loss: Floats) -> Law:
-    """The same above a floor that is not negative.
+def fit_with_floor(x: Floats, loss: Floats) -> Law:
+    """A power law with a non-negative floor (irreducible loss).
 
     For a given exponent floor and height are a linear regression, so only the exponent is searched for (variable
     projection: Golub and Pereyra 1973). Errors are relative to the loss, as in the logarithm. Profiling over the floor
-    instead would fit log(L - L_inf), where the smallest losses, next to the floor, shout loudest.
+    instead would fit log(L - L_inf), where the smallest losses, next to the floor, dominate.
 
     >>> x = np.geomspace(1e3, 1e6, 6)
-    >>> law = floored(x, 1.5 + (1e3 / x) ** 0.4)
+    >>> law = fit_with_floor(x, 1.5 + (1e3 / x) ** 0.4)
     >>> float(law.exponent.round(6)), float(law.floor.round(6))
     (0.4, 1.5)
     """
-    centre, u = _centred(x)
+    centre, u = _centre_logs(x)
 
     def error(exponent: Floats) -> Floats:
-        floor, height = _heights(exponent, u, loss)
+        floor, height = _solve_floor_and_height(exponent, u, loss)
         fall = np.exp(-exponent[..., None] * u)
         return (((floor[..., None] + height[..., None] * fall) / loss - 1) ** 2).sum(-1)
 
     shape = loss.shape[:-1]
-    tried = np.stack([error(np.full(shape, slope)) for slope in SLOPES])  # (slopes, ...)
-    best = tried.argmin(0)
-    exponent = minimum(error, SLOPES[np.maximum(best - 1, 0)], SLOPES[np.minimum(best + 1, len(SLOPES) - 1)])
-    floor, height = _heights(exponent, u, loss)
+    errors = np.stack([error(np.full(shape, slope)) for slope in EXPONENTS])  # (slopes, ...)
+    best = errors.argmin(0)
+    exponent = golden_section_search(
+        error, EXPONENTS[np.maximum(best - 1, 0)], EXPONENTS[np.minimum(best + 1, len(EXPONENTS) - 1)]
+    )
+    floor, height = _solve_floor_and_height(exponent, u, loss)
     return Law(exponent, height, floor, centre)
 
 
-def minimum(error: Callable[[Floats], Floats], low: Floats, high: Floats, rounds: int = 50) -> Floats:
-    """Where `error` is least between `low` and `high`, by golden sections (Kiefer 1953), each element for itself.
+def golden_section_search(error: Callable[[Floats], Floats], low: Floats, high: Floats, rounds: int = 50) -> Floats:
+    """Minimise `error` between `low` and `high` by golden-section search (Kiefer 1953), elementwise.
 
-    >>> minimum(lambda x: (x - np.array([1.0, 2.0])) ** 2, np.zeros(2), np.full(2, 5.0)).round(6)
+    >>> golden_section_search(lambda x: (x - np.array([1.0, 2.0])) ** 2, np.zeros(2), np.full(2, 5.0)).round(6)
     array([1., 2.])
     """
     for _ in range(rounds):
@@ -93,14 +95,14 @@ def minimum(error: Callable[[Floats], Floats], low: Floats, high: Floats, rounds
     return (low + high) / 2
 
 
-def _centred(x: Floats) -> tuple[float, Floats]:
-    """The geometric mean, and log x about it."""
+def _centre_logs(x: Floats) -> tuple[float, Floats]:
+    """The geometric mean of x, and log x minus its mean."""
     logs = np.log(x)
     return float(np.exp(logs.mean())), logs - logs.mean()
 
 
-def _heights(exponent: Floats, u: Floats, loss: Floats) -> tuple[Floats, Floats]:
-    """Floor and height that fit best under an exponent: 1 regressed on 1 / L and fall / L."""
+def _solve_floor_and_height(exponent: Floats, u: Floats, loss: Floats) -> tuple[Floats, Floats]:
+    """The best floor and height for an exponent: regress 1 on 1 / L and decay / L."""
     p = 1 / loss
     q = np.exp(-exponent[..., None] * u) * p  # (..., n)
     pp, pq, qq, p1, q1 = ((a * b).sum(-1) for a, b in ((p, p), (p, q), (q, q), (p, 1), (q, 1)))

@@ -1,4 +1,4 @@
-"""Loss over N, D and C on logarithmic axes: points, both laws, their bands."""
+"""Plots of loss over N, D and C on logarithmic axes: points, both laws, and their confidence bands."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from headwise.compare.render import scaled
+from headwise.compare.render import format_si
 from headwise.errors import UserError
 from headwise.inspect.files import check_ending, figure
-from headwise.scaling.render import caveat, shown
+from headwise.scaling.render import describe_range, format_interval
 from headwise.scaling.resample import interval
 from headwise.scaling.values import Relation, Scaling
 
@@ -18,41 +18,43 @@ POINT, CURVE = "#1f3a5f", "#c8ccd4"
 COLOURS = {"power law": "#4c78a8", "with a floor": "#d1495b"}
 
 
-def plot(found: Scaling, out: Path | str) -> Path:
+def plot_scaling(scaling: Scaling, out: Path | str) -> Path:
     """Draw the laws; the ending of `out` decides the format: .png or .svg."""
 
     out = Path(out)
     check_ending(out, ".svg", ".png")
-    fitted = [each for each in found.relations.values() if each.fits]
-    if not fitted:
+    relations = [relation for relation in scaling.relations.values() if relation.fits]
+    if not relations:
         raise UserError(f"{out}: nothing is drawn, as no law could be fitted")
-    with figure(out, 4.4 * len(fitted), 4.2) as drawn:
-        for axes, each in zip(drawn.subplots(1, len(fitted), squeeze=False)[0], fitted, strict=True):
-            if each.quantity.name == "C":
-                for rung in found.rungs:
+    with figure(out, 4.4 * len(relations), 4.2) as page:
+        for axes, relation in zip(page.subplots(1, len(relations), squeeze=False)[0], relations, strict=True):
+            if relation.quantity.name == "C":
+                for rung in scaling.rungs:
                     axes.plot(rung.compute, rung.nll.mean(0), ".-", color=CURVE, linewidth=0.8, markersize=3, zorder=1)
-            _draw(axes, each)
-        drawn.suptitle(found.title)
-        drawn.supxlabel(caveat(found), fontsize=7, color="#555555")
+            _draw_relation(axes, relation)
+        page.suptitle(scaling.title)
+        page.supxlabel(describe_range(scaling), fontsize=7, color="#555555")
     return out
 
 
-def _draw(axes: Any, relation: Relation) -> None:
+def _draw_relation(axes: Any, relation: Relation) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     margin = (relation.x[-1] / relation.x[0]) ** 0.08
     x = np.geomspace(relation.x[0] / margin, relation.x[-1] * margin, 100)
     for form, fit in relation.fits.items():
         colour = COLOURS[form]
-        axes.plot(x, fit.law(x), color=colour, linewidth=1.4, label=f"{form}: {shown(fit.exponent)}", zorder=2)
+        axes.plot(
+            x, fit.law(x), color=colour, linewidth=1.4, label=f"{form}: {format_interval(fit.exponent)}", zorder=2
+        )
         axes.fill_between(x, *interval(fit.draws(x)), color=colour, alpha=0.15, linewidth=0, zorder=1)
-    seen = relation.seen or [each[None] for each in relation.loss]
-    for place, losses in zip(relation.x, seen, strict=True):
-        axes.plot([place] * len(losses), losses, "o", color=POINT, alpha=0.7, markersize=4.5, markeredgewidth=0)
-    name, what = relation.quantity.name, relation.quantity.what
-    axes.set(xscale="log", yscale="log", xlabel=f"{name}, {what}", ylabel="validation loss, nats a token")
+    seed_losses = relation.seed_losses or [each[None] for each in relation.loss]
+    for x_value, losses in zip(relation.x, seed_losses, strict=True):
+        axes.plot([x_value] * len(losses), losses, "o", color=POINT, alpha=0.7, markersize=4.5, markeredgewidth=0)
+    name, description = relation.quantity.name, relation.quantity.description
+    axes.set(xscale="log", yscale="log", xlabel=f"{name}, {description}", ylabel="validation loss, nats a token")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_si(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     # within one decade a logarithmic axis would have a single label
     axes.yaxis.set_major_locator(MaxNLocator(6))

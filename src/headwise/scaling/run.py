@@ -1,4 +1,4 @@
-"""Climb a ladder: train its runs with `headwise.compare`, read their curves, relate loss to N, D and C."""
+"""Run a ladder: train its runs with `headwise.compare`, read their curves, and fit loss over N, D and C."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headwise.experiment.config import Experiment
 from headwise.runs import Run
 from headwise.scaling.config import ScalingConfig
 from headwise.scaling.fit import Floats
-from headwise.scaling.frontier import frontier
-from headwise.scaling.resample import resampled
+from headwise.scaling.frontier import find_frontier
+from headwise.scaling.resample import resample_means
 from headwise.scaling.values import QUANTITIES, Relation, Rung, Scaling
 
 RUNS = Path("runs") / "scaling"
 
 
-def scaling(
+def run_scaling(
     config: ScalingConfig,
     runs: str | Path = RUNS,
     *,
@@ -31,26 +31,28 @@ def scaling(
     parts: Iterable[str | Path] = (),
     show: Progress | None = None,
 ) -> Scaling:
-    """Train what is not yet there, as `headwise.compare.run.compare` does, and fit the laws."""
-    sizes = parameters(config)
-    found = compare(config.comparison, runs, jobs=jobs, parts=parts, show=show)
+    """Train the missing runs, as `headwise.compare.run.compare` does, and fit the laws."""
+    sizes = count_by_size(config)
+    comparison = compare(config.comparison, runs, jobs=jobs, parts=parts, show=show)
     rungs = []
     for size, arms in config.rungs:
-        tried = [
-            _rung(size, sizes[size], found.arms[arm.name], rate)
+        candidates = [
+            _build_rung(size, sizes[size], comparison.arms[arm.name], rate)
             for arm, rate in zip(arms, config.rates or (0.0,), strict=True)
-            if found.arms[arm.name].outcomes
+            if comparison.arms[arm.name].outcomes
         ]
-        if tried:
-            rungs.append(min(tried, key=lambda rung: rung.losses.mean()))
+        if candidates:
+            rungs.append(min(candidates, key=lambda rung: rung.losses.mean()))
     failures = {
-        f"{arm.name}, seed {seed}": sentence for arm in found.arms.values() for seed, sentence in arm.failures.items()
+        f"{arm.name}, seed {seed}": sentence
+        for arm in comparison.arms.values()
+        for seed, sentence in arm.failures.items()
     }
-    return Scaling(found.title, rungs, relations(rungs), failures)
+    return Scaling(comparison.title, rungs, build_relations(rungs), failures)
 
 
-def relations(rungs: Sequence[Rung]) -> dict[str, Relation]:
-    """L(N) on the most data, L(D) of the largest size, L(C) along the frontier."""
+def build_relations(rungs: Sequence[Rung]) -> dict[str, Relation]:
+    """L(N) with the most data, L(D) of the largest size, L(C) along the compute frontier."""
     if not rungs:
         return {}
     most = {size: max(rung.data for rung in rungs if rung.size == size) for size in {rung.size for rung in rungs}}
@@ -58,27 +60,27 @@ def relations(rungs: Sequence[Rung]) -> dict[str, Relation]:
     by_size = sorted((rung for rung in rungs if rung.data == most[rung.size]), key=lambda rung: rung.parameters)
     by_data = sorted((rung for rung in rungs if rung.parameters == largest), key=lambda rung: rung.data)
     return {
-        "N": _related("N", [rung.parameters for rung in by_size], by_size),
-        "D": _related("D", [rung.data for rung in by_data], by_data),
-        "C": Relation(QUANTITIES["C"], *frontier(rungs)),
+        "N": _build_relation("N", [rung.parameters for rung in by_size], by_size),
+        "D": _build_relation("D", [rung.data for rung in by_data], by_data),
+        "C": Relation(QUANTITIES["C"], *find_frontier(rungs)),
     }
 
 
-def parameters(config: ScalingConfig) -> dict[str, int]:
-    """N of each size; refused where the ladder is not one of language models, or has a rung twice."""
-    table, found = config.comparison, dict[str, int]()
+def count_by_size(config: ScalingConfig) -> dict[str, int]:
+    """N of each size; raises if the models are not language models or two sizes have the same N."""
+    comparison, counts = config.comparison, dict[str, int]()
     for size, (arm, *_) in config.rungs:
-        if size not in found:
-            count = body(table.experiment_of(arm, config.seeds[0]), config.name)
-            if twin := next((name for name, other in found.items() if other == count), ""):
-                both = f"sizes '{twin}' and '{size}' both have {count:,} parameters"
-                raise UserError(f"{config.name}: {both}; change one of them")
-            found[size] = count
-    return found
+        if size not in counts:
+            count = count_layer_parameters(comparison.build_experiment(arm, config.seeds[0]), config.name)
+            if twin := next((name for name, other in counts.items() if other == count), ""):
+                message = f"sizes '{twin}' and '{size}' both have {count:,} parameters"
+                raise UserError(f"{config.name}: {message}; change one of them")
+            counts[size] = count
+    return counts
 
 
-def body(experiment: Experiment, where: str = "") -> int:
-    """N, the parameters between tables: 12 depth width² and a little for a Transformer. Counted without allocating."""
+def count_layer_parameters(experiment: Experiment, where: str = "") -> int:
+    """N, the non-embedding parameters (about 12 depth width² for a Transformer), counted on the meta device."""
     import torch
 
     from headwise.blocks.stack import count_parameters
@@ -92,22 +94,22 @@ def body(experiment: Experiment, where: str = "") -> int:
     return count_parameters(model.decoder.stack)
 
 
-def _related(name: str, x: Sequence[float], rungs: Sequence[Rung]) -> Relation:
+def _build_relation(name: str, x: Sequence[float], rungs: Sequence[Rung]) -> Relation:
     losses = [rung.losses for rung in rungs]
     means = np.array([each.mean() for each in losses])
-    return Relation(QUANTITIES[name], np.array(x, float), means, np.stack(resampled(losses), axis=1), losses)
+    return Relation(QUANTITIES[name], np.array(x, float), means, np.stack(resample_means(losses), axis=1), losses)
 
 
-def _rung(size: str, count: int, arm: Arm, rate: float) -> Rung:
-    curves = [curve(Run(outcome.run)) for outcome in arm.outcomes.values()]
-    length = min(len(nll) for _, nll, _ in curves)  # patience may have ended one seed before the others
+def _build_rung(size: str, count: int, arm: Arm, rate: float) -> Rung:
+    curves = [read_curve(Run(outcome.run)) for outcome in arm.outcomes.values()]
+    length = min(len(nll) for _, nll, _ in curves)  # early stopping may end one seed before the others
     tokens = np.mean([read[:length] for read, _, _ in curves], axis=0)
     nll = np.stack([nll[:length] for _, nll, _ in curves])  # (S, V)
     return Rung(size, count, tokens, nll, rate, any(epoch > 0 for *_, epoch in curves))
 
 
-def curve(run: Run) -> tuple[Floats, Floats, int]:
-    """Tokens read and loss at each validation, and how many times the text was read to its end."""
+def read_curve(run: Run) -> tuple[Floats, Floats, int]:
+    """Tokens read and loss at each validation, and the number of completed epochs."""
     tokens, epoch = 0, 0
     read, losses = [], []
     for row in run.metrics.rows():

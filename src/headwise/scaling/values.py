@@ -1,4 +1,4 @@
-"""What came out of a ladder, as frozen values: rungs, and how the loss goes with N, D and C."""
+"""The results of a ladder as frozen values: rungs, and loss as a function of N, D and C."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from functools import cached_property
 
 import numpy as np
 
-from headwise.scaling.config import FEWEST
-from headwise.scaling.fit import Floats, Law, floored, straight
+from headwise.scaling.config import MIN_POINTS
+from headwise.scaling.fit import Floats, Law, fit_power_law, fit_with_floor
 from headwise.scaling.resample import interval
 
-# form -> how it is fitted, and how many points it needs: one more than it has constants
+# form -> fit function, and the number of points it needs: one more than its constants
 FORMS: dict[str, tuple[Callable[[Floats, Floats], Law], int]] = {
-    "power law": (straight, FEWEST),
-    "with a floor": (floored, FEWEST + 1),
+    "power law": (fit_power_law, MIN_POINTS),
+    "with a floor": (fit_with_floor, MIN_POINTS + 1),
 }
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One size, trained on so many tokens over S seeds and validated V times."""
+    """One size trained on one number of tokens, with S seeds and V validations."""
 
     size: str
     parameters: int  # N
     tokens: Floats  # (V,) read before each validation; the last is D
-    nll: Floats  # (S, V) of the validation part, in nats a token
-    rate: float = 0.0  # the learning rate that did best, where several were tried
+    nll: Floats  # (S, V) validation loss, in nats per token
+    rate: float = 0.0  # the best learning rate, if several were tried
     repeats: bool = False  # whether some text was read twice
 
     @property
@@ -36,7 +36,7 @@ class Rung:
 
     @property
     def losses(self) -> Floats:
-        """(S,) of each seed at its best validation, as if stopped there."""
+        """The loss of each seed at its best validation, (S,)."""
         return self.nll.min(1)
 
     @property
@@ -47,10 +47,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What the loss is set against, and the exponent that Kaplan et al. (2020) found for it."""
+    """The x axis of a law, and the exponent published by Kaplan et al. (2020)."""
 
     name: str
-    what: str
+    description: str
     published: float
 
 
@@ -66,7 +66,7 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class Fit:
-    """A law, and the same fitted to each resample."""
+    """A law fitted to the means, and to each resample."""
 
     law: Law
     draws: Law
@@ -74,7 +74,7 @@ class Fit:
 
     @property
     def exponent(self) -> tuple[float, float, float]:
-        """With both ends of its interval."""
+        """Value, low and high."""
         return _with_interval(self.law.exponent, self.draws.exponent)
 
     @property
@@ -84,13 +84,13 @@ class Fit:
 
 @dataclass(frozen=True)
 class Relation:
-    """Loss over one quantity: n points, their R resamples, and the laws that they allow."""
+    """Loss over one quantity: n points, their R resamples, and the fitted laws."""
 
     quantity: Quantity
     x: Floats  # (n,) ascending
     loss: Floats  # (n,) means over seeds
     draws: Floats  # (R, n)
-    seen: Sequence[Floats] = ()  # the losses of each point's seeds
+    seed_losses: Sequence[Floats] = ()  # the losses of each point's seeds
 
     @property
     def decades(self) -> float:
@@ -98,18 +98,18 @@ class Relation:
 
     @cached_property
     def fits(self) -> Mapping[str, Fit]:
-        """By form; without those that have as many constants as there are points."""
-        found = {}
+        """The fits by form; a form needs more points than it has constants."""
+        fitted = {}
         for form, (fit, fewest) in FORMS.items():
             if len(self.x) >= fewest:
                 law = fit(self.x, self.loss)
-                found[form] = Fit(law, fit(self.x, self.draws), float(law.misfit(self.x, self.loss)))
-        return found
+                fitted[form] = Fit(law, fit(self.x, self.draws), float(law.misfit(self.x, self.loss)))
+        return fitted
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """A ladder that was climbed."""
+    """The results of a ladder."""
 
     title: str
     rungs: Sequence[Rung]

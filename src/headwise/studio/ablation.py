@@ -1,6 +1,6 @@
-"""What changes when tokens are hidden or heads silenced, and what each layer would write by itself.
+"""Ablation: hide tokens or silence heads and layers and compare log-probabilities; and the logit lens.
 
-Letters: N rows, each with changes of its own; T tokens that are judged, S tokens that may be hidden, H heads,
+Letters: N rows of a batch, each with its own ablations; T output tokens, S tokens that may be hidden, H heads,
 L layers, V vocabulary.
 """
 
@@ -22,19 +22,19 @@ from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.language_model import LanguageModel
-from headwise.studio.decoding import labels, read_first, request_of
-from headwise.studio.limits import MOST_JUDGED
-from headwise.studio.texts import reads, remark
+from headwise.studio.decoding import build_request, get_prompt_tokens, token_labels
+from headwise.studio.limits import MAX_SCORED_TOKENS
+from headwise.studio.texts import get_input_tokeniser, report_unknown
 
-CONTINUED = 8  # tokens that a language model goes on with by itself
-AT_ONCE = 4096  # tokens in a batch
-LOGITS = 2**25  # numbers in a batch's logits: 128 MB
-GUESSES = 3  # of a layer, for each token
+NEW_TOKENS = 8  # tokens that a language model generates if no output is given
+BATCH_TOKENS = 4096  # tokens in a batch
+BATCH_LOGITS = 2**25  # logits in a batch: 128 MB
+TOP_TOKENS = 3  # of the logit lens, at each position and layer
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What to do to a model, by the names that pages use: places of tokens; kinds with their layers and heads."""
+class Ablations:
+    """What to remove: positions of tokens; heads as (kind, layer, head); layers as (kind, layer)."""
 
     hidden: Sequence[int] = ()
     heads: Sequence[tuple[str, int, int]] = ()
@@ -42,203 +42,219 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Masks:
-    """What to do to each row of a batch, as `blocks.intervene` takes it."""
+class AblationMasks:
+    """What to remove in each row of a batch, in the form of `blocks.intervene`."""
 
     rows: int
     hide: Mapping[str, Tensor] = field(default_factory=dict)  # (N, S)
     heads: Mapping[LayerPath, Tensor] = field(default_factory=dict)  # (N, H)
     parts: Mapping[LayerPath, Tensor] = field(default_factory=dict)  # (N,)
 
-    def of(self, start: int, end: int) -> dict[str, Any]:
-        """Those of some rows."""
+    def slice_rows(self, start: int, end: int) -> dict[str, Any]:
+        """The masks of some rows, as keyword arguments of `intervene`."""
         groups: dict[str, Mapping[Any, Tensor]] = {"hide": self.hide, "heads": self.heads, "parts": self.parts}
         return {name: {key: mask[start:end] for key, mask in group.items()} for name, group in groups.items()}
 
 
-class Case:
-    """A text and what is written after it: `target`, or the tokens `ids`, or else the model's own output."""
+class AblationCase:
+    """A text and the output that is scored: `target`, or the tokens `ids`, or else what the model generates."""
 
-    def __init__(self, loaded: TrainedModel, text: str, target: str = "", ids: Sequence[int] = ()):
-        model = loaded.model
+    def __init__(self, trained: TrainedModel, text: str, target: str = "", ids: Sequence[int] = ()):
+        model = trained.model
         if not isinstance(model, EncoderDecoder | LanguageModel):
             raise UserError("this run's model has no layers to intervene in; choose another run")
-        self.model, self.tokenisers, self.remark = model, loaded.tokenisers, remark(reads(loaded), text)
-        self.request = request_of(loaded, text, max_length=CONTINUED if model.continues else MOST_JUDGED)
-        self.wrote = list(ids) or self._wrote(target)
-        if len(self.wrote) > MOST_JUDGED:
-            raise UserError(f"target: {len(self.wrote)} tokens are too many to judge; give at most {MOST_JUDGED}")
-        if not all(0 <= token < model.vocab for token in self.wrote):
-            raise UserError(f"ids: this model knows tokens from 0 to {model.vocab - 1:,}")
-        self.source, self.before = read_first(model, self.request)
-        start = self.before if model.continues else [model.start_id]
-        self.inputs = [[*start, *self.wrote[:-1]]]
+        self.model, self.tokenisers, self.unknown_tokens = (
+            model,
+            trained.tokenisers,
+            report_unknown(get_input_tokeniser(trained), text),
+        )
+        self.request = build_request(trained, text, max_length=NEW_TOKENS if model.continues else MAX_SCORED_TOKENS)
+        self.output = list(ids) or self._encode_output(target)
+        if len(self.output) > MAX_SCORED_TOKENS:
+            raise UserError(f"target: has {len(self.output)} tokens; give at most {MAX_SCORED_TOKENS}")
+        if not all(0 <= token < model.vocab for token in self.output):
+            raise UserError(f"ids: this model has ids from 0 to {model.vocab - 1:,}")
+        self.source, self.prompt = get_prompt_tokens(model, self.request)
+        start = self.prompt if model.continues else [model.start_id]
+        self.inputs = [[*start, *self.output[:-1]]]
         if not model.continues:
             self.inputs.insert(0, self.request.opening(model)[0].tolist())
-        self.first = len(start) - 1  # where the first token is predicted
+        self.first_position = len(start) - 1  # the position that predicts the first output token
         if model.max_length and len(self.inputs[-1]) > model.max_length:
             raise UserError(f"this model has {model.max_length:,} positions; give a shorter text")
         with torch.inference_mode(), survey() as self.survey:
-            self.logits(1)
+            self.compute_logits(1)
 
-    def _wrote(self, target: str) -> list[int]:
-        wrote = self.tokenisers.target.encode(target) if target else self.written().ids
-        return [*wrote] if wrote and self.model.continues else [*wrote, self.model.end_id]
+    def _encode_output(self, target: str) -> list[int]:
+        ids = self.tokenisers.target.encode(target) if target else self.generate().ids
+        return [*ids] if ids and self.model.continues else [*ids, self.model.end_id]
 
-    def written(self) -> Hypothesis:
-        """What the model writes by itself, greedily."""
+    def generate(self) -> Hypothesis:
+        """The model's own output, decoded greedily."""
         request = self.request
         return decode(self.model, request.sources, request.config, request.device, request.tokeniser)[0][0]
 
-    def logits(self, rows: int) -> Tensor:
-        """Before each token that is judged, (N, T, V)."""
+    def compute_logits(self, rows: int) -> Tensor:
+        """The logits of each output token, (N, T, V)."""
         ids = (torch.tensor([ids], device=self.request.device).expand(rows, -1) for ids in self.inputs)
-        return self.model(*ids)[:, self.first : self.first + len(self.wrote)]
+        return self.model(*ids)[:, self.first_position : self.first_position + len(self.output)]
 
     @torch.inference_mode()
-    def log_probs(self, masks: Masks) -> Tensor:
-        """log P of each token in each row, (N, T)."""
+    def compute_log_probs(self, masks: AblationMasks) -> Tensor:
+        """The log-probability of each output token in each row, (N, T)."""
         parts = [part for part in self.model.modules() if isinstance(part, Part)]
-        alone = not all(part.properties.batch_independent for part in parts)
+        one_by_one = not all(part.properties.batch_independent for part in parts)
         length = sum(map(len, self.inputs))
-        most = 1 if alone else max(1, min(AT_ONCE // length, LOGITS // (len(self.inputs[-1]) * self.model.vocab)))
-        found = []
-        for start in range(0, masks.rows, most):
-            end = min(start + most, masks.rows)
-            with intervene(**masks.of(start, end)):
-                log_probs = self.logits(end - start).log_softmax(-1, dtype=torch.float32)
-            wrote = torch.tensor(self.wrote, device=log_probs.device).expand(end - start, -1)
-            found.append(log_probs.gather(2, wrote[..., None])[..., 0])  # (n, T, V) -> (n, T)
-        return torch.cat(found)
+        batch = (
+            1
+            if one_by_one
+            else max(1, min(BATCH_TOKENS // length, BATCH_LOGITS // (len(self.inputs[-1]) * self.model.vocab)))
+        )
+        batches = []
+        for start in range(0, masks.rows, batch):
+            end = min(start + batch, masks.rows)
+            with intervene(**masks.slice_rows(start, end)):
+                log_probs = self.compute_logits(end - start).log_softmax(-1, dtype=torch.float32)
+            output = torch.tensor(self.output, device=log_probs.device).expand(end - start, -1)
+            batches.append(log_probs.gather(2, output[..., None])[..., 0])  # (n, T, V) -> (n, T)
+        return torch.cat(batches)
 
     @property
     def stack(self) -> str:
-        """Whose tokens may be hidden."""
+        """The stack whose tokens may be hidden."""
         return "encoder" if self.source else "decoder"
 
     @property
-    def hideable(self) -> list[int]:
-        """The tokens that can be hidden from attention: none where there is no attention, or keys are not tokens."""
-        tokens = self.source or self.before
-        keys = len(tokens) if self.source else len(tokens) + len(self.wrote) - 1
+    def hideable_tokens(self) -> list[int]:
+        """The tokens that can be hidden from attention; none if there is no attention or its keys are not tokens."""
+        tokens = self.source or self.prompt
+        keys = len(tokens) if self.source else len(tokens) + len(self.output) - 1
         kinds = {"encoder", "cross"} if self.source else {"decoder"}
-        looked = [self.survey.keys.get(path) == keys for path, kind in self.survey.kinds.items() if kind in kinds]
-        return tokens if looked and all(looked) and not getattr(self.model, "memory_length", 0) else []
+        has_token_keys = [
+            self.survey.keys.get(path) == keys for path, kind in self.survey.kinds.items() if kind in kinds
+        ]
+        return tokens if has_token_keys and all(has_token_keys) and not getattr(self.model, "memory_length", 0) else []
 
-    def path(self, kind: str, layer: int) -> LayerPath:
-        places = self.survey.places(kind)
-        if not 0 <= layer < len(places):
+    def get_path(self, kind: str, layer: int) -> LayerPath:
+        paths = self.survey.places(kind)
+        if not 0 <= layer < len(paths):
             raise UserError(f"there is no layer {layer + 1} of {kind} attention here")
-        return places[layer]
+        return paths[layer]
 
-    def whole(self, path: LayerPath) -> bool:
-        """Whether the part at a place is attention and nothing else: recurrent decoders have theirs inside."""
+    def can_ablate_layer(self, path: LayerPath) -> bool:
+        """Whether the part at this path is attention alone. Recurrent decoders have theirs inside another part."""
         return self.survey.counts.get(path, 0) != 1
 
-    def silent(self, *shape: int) -> Tensor:
+    def zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.bool, device=self.request.device)
 
-    def masks(self, changes: Changes) -> Masks:
-        """A row in which nothing is changed, and one with all changes."""
+    def build_masks(self, ablations: Ablations) -> AblationMasks:
+        """Masks of two rows: one without ablations, one with all of them."""
         hide: dict[str, Tensor] = {}
         heads: dict[LayerPath, Tensor] = {}
         parts: dict[LayerPath, Tensor] = {}
-        count = len(self.hideable)
-        if not all(0 <= token < count for token in changes.hidden):
+        count = len(self.hideable_tokens)
+        if not all(0 <= token < count for token in ablations.hidden):
             raise UserError(f"hidden: {count} tokens can be hidden here; choose among them")
-        if changes.hidden:
-            hide[self.stack] = self.silent(2, count)
-            hide[self.stack][1, list(changes.hidden)] = True
-        for kind, layer, head in changes.heads:
-            path = self.path(kind, layer)
+        if ablations.hidden:
+            hide[self.stack] = self.zeros(2, count)
+            hide[self.stack][1, list(ablations.hidden)] = True
+        for kind, layer, head in ablations.heads:
+            path = self.get_path(kind, layer)
             count = self.survey.counts.get(path, 0)
             if not 0 <= head < count:
-                raise UserError(f"heads: {count} can be silenced in layer {layer + 1} of {kind} attention")
-            heads.setdefault(path, self.silent(2, count))[1, head] = True
-        for kind, layer in changes.layers:
-            path = self.path(kind, layer)
-            if not self.whole(path):
-                raise UserError(f"layers: {kind} attention is one head inside of another part; silence the head")
-            parts[path] = self.silent(2)
+                raise UserError(
+                    f"heads: layer {layer + 1} of {kind} attention has {count} heads to silence; choose one of them"
+                )
+            heads.setdefault(path, self.zeros(2, count))[1, head] = True
+        for kind, layer in ablations.layers:
+            path = self.get_path(kind, layer)
+            if not self.can_ablate_layer(path):
+                raise UserError(f"layers: {kind} attention is one head inside another part; silence the head instead")
+            parts[path] = self.zeros(2)
             parts[path][1] = True
-        return Masks(2, hide, heads, parts)
+        return AblationMasks(2, hide, heads, parts)
 
 
 @torch.inference_mode()
-def intervened(case: Case, changes: Changes) -> dict[str, Any]:
-    """log P of each token without and with the changes, and what the model writes with them."""
-    masks, side = case.masks(changes), case.tokenisers
-    log_probs = case.log_probs(masks)
-    with intervene(**masks.of(1, 2)):
-        own = case.written()
-    found, target = case.survey, side.target
+def ablate(case: AblationCase, ablations: Ablations) -> dict[str, Any]:
+    """The log-probability of each token without and with the ablations, and the output generated with them."""
+    masks, tokenisers = case.build_masks(ablations), case.tokenisers
+    log_probs = case.compute_log_probs(masks)
+    with intervene(**masks.slice_rows(1, 2)):
+        generated = case.generate()
+    survey, target = case.survey, tokenisers.target
     return {
-        "ids": case.wrote,
-        "text": target.decode(case.wrote),
+        "ids": case.output,
+        "text": target.decode(case.output),
         "output": [
             {"label": label, "before": before, "after": after}
-            for label, before, after in zip(labels(target, case.wrote), *log_probs.tolist(), strict=True)
+            for label, before, after in zip(token_labels(target, case.output), *log_probs.tolist(), strict=True)
         ],
-        "own": target.decode(own.ids),
-        "remark": case.remark,
-        "read": labels(side.source if case.source else target, case.source or case.before),
-        "hideable": bool(case.hideable),
+        "generated": target.decode(generated.ids),
+        "note": case.unknown_tokens,
+        "input": token_labels(tokenisers.source if case.source else target, case.source or case.prompt),
+        "hideable": bool(case.hideable_tokens),
         "kinds": [
             {
                 "name": kind,
                 "layers": [
-                    {"heads": found.counts.get(path, 0), "whole": case.whole(path)} for path in found.places(kind)
+                    {"heads": survey.counts.get(path, 0), "can_silence": case.can_ablate_layer(path)}
+                    for path in survey.places(kind)
                 ],
             }
-            for kind in dict.fromkeys(found.kinds.values())
+            for kind in dict.fromkeys(survey.kinds.values())
         ],
     }
 
 
-def effects(case: Case, kind: str, layer: int) -> dict[str, Any]:
-    """How log P of the output changes when a head is silenced, for each of a layer, and for all of its attention."""
-    path = case.path(kind, layer)
+def measure_heads(case: AblationCase, kind: str, layer: int) -> dict[str, Any]:
+    """The change of the output's log-probability when each head of a layer, or the whole layer, is silenced."""
+    path = case.get_path(kind, layer)
     count = case.survey.counts.get(path, 0)
-    heads = case.silent(count + 2, count)  # row 0: nothing is changed; the last row: all of it is silent
+    heads = case.zeros(count + 2, count)  # row 0: no ablation; last row: the whole layer
     heads[1:-1].fill_diagonal_(True)
-    parts = case.silent(count + 2)
-    parts[-1] = case.whole(path)
-    totals = case.log_probs(Masks(count + 2, heads={path: heads} if count else {}, parts={path: parts})).sum(1)
-    found = (totals - totals[0]).tolist()
-    return {"heads": found[1:-1], "whole": found[-1] if case.whole(path) else None}
+    parts = case.zeros(count + 2)
+    parts[-1] = case.can_ablate_layer(path)
+    totals = case.compute_log_probs(
+        AblationMasks(count + 2, heads={path: heads} if count else {}, parts={path: parts})
+    ).sum(1)
+    effects = (totals - totals[0]).tolist()
+    return {"heads": effects[1:-1], "layer": effects[-1] if case.can_ablate_layer(path) else None}
 
 
-def token_effects(case: Case) -> dict[str, Any]:
-    """How log P of the output changes when a token is hidden, for each that can be."""
-    count = len(case.hideable)
-    hide = case.silent(count + 1, count)
+def measure_tokens(case: AblationCase) -> dict[str, Any]:
+    """The change of the output's log-probability when each token is hidden."""
+    count = len(case.hideable_tokens)
+    hide = case.zeros(count + 1, count)
     hide[1:].fill_diagonal_(True)
-    totals = case.log_probs(Masks(count + 1, hide={case.stack: hide} if count else {})).sum(1)
+    totals = case.compute_log_probs(AblationMasks(count + 1, hide={case.stack: hide} if count else {})).sum(1)
     return {"tokens": (totals - totals[0])[1:].tolist()}
 
 
 @torch.inference_mode()
-def lens(case: Case) -> dict[str, Any]:
-    """What each layer would write if it were the last: its stream through the final norm and the head (the logit lens
-    of nostalgebraist 2020)."""
+def logit_lens(case: AblationCase) -> dict[str, Any]:
+    """The logit lens (nostalgebraist 2020): each layer's stream through the final norm and the vocabulary head."""
     decoder, target = case.model.decoder, case.tokenisers.target
-    with collect("layer") as side:
-        own = case.logits(1)
-    streams = [values[-1].x for path, values in side.values["layer"].items() if path[0] == "decoder"]
-    wrote = torch.tensor(case.wrote, device=own.device)
+    with collect("layer") as collected:
+        logits = case.compute_logits(1)
+    streams = [values[-1].x for path, values in collected.values["layer"].items() if path[0] == "decoder"]
+    output = torch.tensor(case.output, device=logits.device)
     layers = []
     for x in streams:
-        logits = decoder.head(decoder.stack.final(x[:, -len(wrote) :]))[0]  # the last of the texts: (T, C) -> (T, V)
+        logits = decoder.head(decoder.stack.final(x[:, -len(output) :]))[0]  # the output positions: (T, C) -> (T, V)
         log_probs = logits.log_softmax(-1, dtype=torch.float32)
-        probs, ids = log_probs.exp().topk(min(GUESSES, log_probs.shape[1]))  # (T, guesses)
-        own_log_probs = log_probs.gather(1, wrote[:, None])
-        names = labels(target, ids.flatten().tolist())
+        probs, ids = log_probs.exp().topk(min(TOP_TOKENS, log_probs.shape[1]))  # (T, guesses)
+        output_log_probs = log_probs.gather(1, output[:, None])
+        top_labels = token_labels(target, ids.flatten().tolist())
         layers.append(
             {
-                "guesses": [names[start : start + ids.shape[1]] for start in range(0, len(names), ids.shape[1])],
+                "top_tokens": [
+                    top_labels[start : start + ids.shape[1]] for start in range(0, len(top_labels), ids.shape[1])
+                ],
                 "probs": probs.tolist(),
-                "log_probs": own_log_probs[:, 0].tolist(),
-                "ranks": (log_probs > own_log_probs).sum(1).add(1).tolist(),
+                "log_probs": output_log_probs[:, 0].tolist(),
+                "ranks": (log_probs > output_log_probs).sum(1).add(1).tolist(),
             }
         )
-    return {"tokens": labels(target, case.wrote), "layers": layers}
+    return {"tokens": token_labels(target, case.output), "layers": layers}

@@ -1,4 +1,4 @@
-"""The studio as an application: routes, files of its pages, and mistakes as sentences."""
+"""The studio's ASGI application: API routes, static files, and errors as JSON."""
 
 from __future__ import annotations
 
@@ -14,79 +14,83 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from headwise.errors import UserError
-from headwise.studio.model_pool import Desk
+from headwise.studio.model_pool import ModelPool
 from headwise.studio.routes import ROUTES
-from headwise.studio.run_registry import Shelf
+from headwise.studio.run_registry import RunRegistry
 from headwise.web.guard import Address, Guard
 
-TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
-AFTER = 1.0  # seconds from the first page on: importing would slow it down
+PRELOAD_DELAY = 1.0  # seconds after the first page; importing PyTorch earlier would slow that page down
 
 
-def application(shelf: Shelf, address: Address) -> Guard:
-    """The studio over these runs."""
+def build_app(registry: RunRegistry, address: Address) -> Guard:
+    """Build the application that serves these runs."""
     app = FastAPI(title="Headwise studio", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json")
-    app.exception_handler(UserError)(told)
-    app.exception_handler(RequestValidationError)(wrong)
-    app.exception_handler(HTTPException)(refused)
-    desk = Desk(shelf)
+    app.exception_handler(UserError)(handle_user_error)
+    app.exception_handler(RequestValidationError)(handle_invalid_request)
+    app.exception_handler(HTTPException)(handle_http_error)
+    pool = ModelPool(registry)
     for routes in ROUTES:
-        app.include_router(routes(desk))
-    pages(app, desk)
+        app.include_router(routes(pool))
+    add_static_files(app, pool)
     return Guard(app, address)
 
 
-def pages(app: FastAPI, desk: Desk) -> None:
-    """The files of the web application: an explicit list, read from the package once."""
+def add_static_files(app: FastAPI, pool: ModelPool) -> None:
+    """Serve the static files. They are listed and read once, so no request can name another path."""
     root = Path(str(resources.files("headwise.studio") / "static"))
-    files = {str(path.relative_to(root)): File.read(path) for path in sorted(root.rglob("*")) if path.suffix in TYPES}
+    files = {
+        str(path.relative_to(root)): StaticFile.read(path)
+        for path in sorted(root.rglob("*"))
+        if path.suffix in MEDIA_TYPES
+    }
 
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
-        asyncio.get_running_loop().call_later(AFTER, desk.prepare)
-        return files["index.html"].answer(request)
+        asyncio.get_running_loop().call_later(PRELOAD_DELAY, pool.preload)
+        return files["index.html"].respond(request)
 
     @app.get("/static/{name:path}", include_in_schema=False)
     async def static(name: str, request: Request) -> Response:
-        return files[name].answer(request) if name in files else JSONResponse({"error": "there is no such file"}, 404)
+        return files[name].respond(request) if name in files else JSONResponse({"error": "there is no such file"}, 404)
 
 
 @dataclass(frozen=True)
-class File:
-    """A file in memory: there are many small ones, and a page waits for all of them."""
+class StaticFile:
+    """A static file in memory: a page loads many small ones."""
 
     content: bytes
-    kind: str
-    tag: str
+    media_type: str
+    etag: str
 
     @classmethod
-    def read(cls, path: Path) -> File:
+    def read(cls, path: Path) -> StaticFile:
         content = path.read_bytes()
-        return cls(content, TYPES[path.suffix], f'"{sha256(content).hexdigest()[:16]}"')
+        return cls(content, MEDIA_TYPES[path.suffix], f'"{sha256(content).hexdigest()[:16]}"')
 
-    def answer(self, request: Request) -> Response:
-        """The file, unless the browser has this very one."""
-        headers = {"cache-control": "no-cache", "etag": self.tag}
-        if request.headers.get("if-none-match") == self.tag:
+    def respond(self, request: Request) -> Response:
+        """The file, or 304 Not Modified if the browser's ETag matches."""
+        headers = {"cache-control": "no-cache", "etag": self.etag}
+        if request.headers.get("if-none-match") == self.etag:
             return Response(status_code=304, headers=headers)
-        return Response(self.content, media_type=self.kind, headers=headers)
+        return Response(self.content, media_type=self.media_type, headers=headers)
 
 
-async def told(request: Request, error: Exception) -> JSONResponse:
-    """A user's mistake, in a sentence."""
+async def handle_user_error(request: Request, error: Exception) -> JSONResponse:
+    """A `UserError` as status 400 with its message."""
     return JSONResponse({"error": str(error)}, 400)
 
 
-async def refused(request: Request, error: Exception) -> JSONResponse:
-    """What the framework itself refuses: unknown paths, bodies that are no JSON."""
+async def handle_http_error(request: Request, error: Exception) -> JSONResponse:
+    """Errors raised by the framework: unknown paths, bodies that are not JSON."""
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": str(error.detail).lower()}, error.status_code)
 
 
-async def wrong(request: Request, error: Exception) -> JSONResponse:
-    """A request that is none."""
+async def handle_invalid_request(request: Request, error: Exception) -> JSONResponse:
+    """A request that fails validation, as status 422 with the first error."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:]) or "request"
-    return JSONResponse({"error": f"{where}: {first['msg'].lower()}"}, 422)
+    location = ".".join(str(part) for part in first["loc"][1:]) or "request"
+    return JSONResponse({"error": f"{location}: {first['msg'].lower()}"}, 422)

@@ -1,5 +1,5 @@
-"""How much one request may ask for."""
+"""Limits of one request."""
 
-MOST_CHARACTERS = 20_000  # of a text
-MOST_TOKENS = 1024  # of a text, read and written
-MOST_JUDGED = 128  # tokens of an output
+MAX_CHARACTERS = 20_000  # of an input text
+MAX_TOKENS = 1024  # of an input text, and of its output
+MAX_SCORED_TOKENS = 128  # output tokens whose log-probabilities are compared

@@ -1,4 +1,4 @@
-"""What was looked at lately: maps stay on the server, and pages ask for the layer that they show."""
+"""A cache of attention maps: they stay on the server, and a page requests the layer it shows."""
 
 from __future__ import annotations
 
@@ -13,62 +13,64 @@ from numpy.typing import NDArray
 from headwise.errors import UserError
 from headwise.inference.maps import Maps
 from headwise.inspect.svg import visible
-from headwise.studio.binary_response import Pack
-from headwise.studio.texts import fitting, reads
+from headwise.studio.binary_response import BinaryResponse
+from headwise.studio.texts import encode_checked, get_input_tokeniser
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
 
-Seen = TypeVar("Seen")
-KEPT = 8  # looks
-MOST_BYTES = 2**30  # of all that are kept, but for the last
-SMALL = 24  # rows and columns of a thumbnail at most
+Value = TypeVar("Value")
+MAX_ENTRIES = 8
+MAX_BYTES = 2**30  # of all entries; the newest stays even if it is larger
+THUMBNAIL_SIZE = 24  # rows and columns at most
 
 
-class Looks(Generic[Seen]):
-    """The last few looks, by a name that cannot be guessed."""
+class MapCache(Generic[Value]):
+    """The most recent attention maps, each under a random name."""
 
-    def __init__(self, kept: int = KEPT):
-        self.kept, self.lock = kept, Lock()
-        self.maps: OrderedDict[str, Seen] = OrderedDict()
+    def __init__(self, kept: int = MAX_ENTRIES):
+        self.max_entries, self.lock = kept, Lock()
+        self.values: OrderedDict[str, Value] = OrderedDict()
         self.sizes: dict[str, int] = {}
 
-    def keep(self, maps: Seen, size: int = 0) -> str:
-        """`size`: bytes."""
+    def add(self, value: Value, size: int = 0) -> str:
+        """Store a value of `size` bytes and return its name; the oldest entries are dropped."""
         name = token_hex(8)
         with self.lock:
-            self.maps[name], self.sizes[name] = maps, size
-            while len(self.maps) > self.kept or (len(self.maps) > 1 and sum(self.sizes.values()) > MOST_BYTES):
-                self.sizes.pop(self.maps.popitem(last=False)[0])
+            self.values[name], self.sizes[name] = value, size
+            while len(self.values) > self.max_entries or (
+                len(self.values) > 1 and sum(self.sizes.values()) > MAX_BYTES
+            ):
+                self.sizes.pop(self.values.popitem(last=False)[0])
         return name
 
-    def __getitem__(self, name: str) -> Seen:
+    def __getitem__(self, name: str) -> Value:
         with self.lock:
-            if name not in self.maps:
-                raise UserError("this look is forgotten by now; look again")
-            return self.maps[name]
+            if name not in self.values:
+                raise UserError("these attention maps are no longer in the cache; press Look again")
+            return self.values[name]
 
 
-def collect_maps(loaded: TrainedModel, text: str, target: str) -> Maps:
-    """The maps of a text that is neither empty nor too long."""
+def collect_maps(trained: TrainedModel, text: str, target: str) -> Maps:
+    """The attention maps of a text, which must be neither empty nor too long."""
     if not text.strip():
-        raise UserError("there is no text to look at; give one")
-    fitting(reads(loaded), text)
-    fitting(loaded.tokenisers.target, target, "output")
-    return loaded.inspect(text, target)
+        raise UserError("there is no text; enter one")
+    encode_checked(get_input_tokeniser(trained), text)
+    encode_checked(trained.tokenisers.target, target, "output")
+    return trained.inspect(text, target)
 
 
-def size_of(maps: Maps) -> int:
-    """Bytes."""
-    return sum(each.nbytes for each in (*maps.weights.values(), *maps.exact.values()))
+def count_bytes(maps: Maps) -> int:
+    """The size of all maps in bytes."""
+    return sum(weights.nbytes for weights in (*maps.weights.values(), *maps.exact.values()))
 
 
-def overview(name: str, maps: Maps, about: dict[str, Any], kind: str = "", number: int = -1) -> bytes:
-    """Tokens, shapes, a thumbnail of every head, and all heads of the layer that is shown first: of the kind that is
-    wanted or else the main one, the last where no other is named."""
-    pack = Pack()
-    first = kind if kind in maps.weights else maps.main
-    shown = min(number, len(maps.weights[first]) - 1) % len(maps.weights[first])
+def pack_overview(name: str, maps: Maps, details: dict[str, Any], kind: str = "", number: int = -1) -> bytes:
+    """Tokens, shapes, a thumbnail of every head, and all heads of the layer that is shown first. By default that is the
+    last layer of the main kind of attention."""
+    response = BinaryResponse()
+    shown_kind = kind if kind in maps.weights else maps.main
+    shown_layer = min(number, len(maps.weights[shown_kind]) - 1) % len(maps.weights[shown_kind])
     kinds = [
         {
             "name": kind,
@@ -76,30 +78,29 @@ def overview(name: str, maps: Maps, about: dict[str, Any], kind: str = "", numbe
             "columns": [visible(token) for token in maps.columns(kind)],
             "layers": weights.shape[0],
             "heads": weights.shape[1],
-            "there": (~np.isnan(weights).all(axis=(2, 3))).tolist(),
+            "present": (~np.isnan(weights).all(axis=(2, 3))).tolist(),
             "exact": kind in maps.exact,
-            "thumbnails": pack.add(thumbnails(weights)),
+            "thumbnails": response.add(make_thumbnails(weights)),
         }
         for kind, weights in maps.weights.items()
     ]
-    layer = {"kind": first, "layer": shown, "weights": pack.add(maps.weights[first][shown])}
-    return pack.bytes({"look": name, "main": maps.main, "kinds": kinds, "shown": layer, **about})
+    layer = {"kind": shown_kind, "layer": shown_layer, "weights": response.add(maps.weights[shown_kind][shown_layer])}
+    return response.to_bytes({"name": name, "main": maps.main, "kinds": kinds, "shown": layer, **details})
 
 
-def layer(maps: Maps, kind: str, number: int, exact: bool = False) -> bytes:
+def pack_layer(maps: Maps, kind: str, number: int, exact: bool = False) -> bytes:
     """All heads of one layer."""
-    found = (maps.exact if exact else maps.weights).get(kind)
-    if found is None or not 0 <= number < len(found):
+    layers = (maps.exact if exact else maps.weights).get(kind)
+    if layers is None or not 0 <= number < len(layers):
         raise UserError(f"there is no layer {number + 1} of {kind} attention here")
-    pack = Pack()
-    return pack.bytes({"kind": kind, "layer": number, "weights": pack.add(found[number])})
+    response = BinaryResponse()
+    return response.to_bytes({"kind": kind, "layer": number, "weights": response.add(layers[number])})
 
 
-def thumbnails(weights: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Maps (layers, heads, T, S) made small: of the cells that fall together the heaviest counts, so that no line of a
-    long text is lost."""
+def make_thumbnails(weights: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Downsample maps (layers, heads, T, S) by max pooling, so that no line of a long text is lost."""
     for axis in (2, 3):
-        step = -(-weights.shape[axis] // SMALL)
+        step = -(-weights.shape[axis] // THUMBNAIL_SIZE)
         if step > 1:
             starts = np.arange(0, weights.shape[axis], step)
             weights = np.fmax.reduceat(weights, starts, axis=axis)

@@ -1,4 +1,4 @@
-"""Where models are worked with: a few at hand, each used by one request at a time, away from the event loop."""
+"""A pool of loaded models, each used by one request at a time, in threads outside the event loop."""
 
 from __future__ import annotations
 
@@ -12,80 +12,83 @@ from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
 from headwise.errors import UserError
-from headwise.studio.run_registry import Item, Shelf
+from headwise.studio.run_registry import RunFolder, RunRegistry
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
 
-Made = TypeVar("Made")
-AT_HAND = 3  # models that stay in memory
-WORKERS = 2  # requests that are worked on at once, each with a model of its own
-ASIDE = 4  # those without a model, which never wait for one
+Result = TypeVar("Result")
+MAX_MODELS = 3  # loaded models kept in memory
+MODEL_WORKERS = 2  # threads for requests that need a model
+OTHER_WORKERS = 4  # threads for all other requests, which never wait for a model
 
 
-class Desk:
-    """Loads models when they are first asked for, and again when a run has a newer checkpoint."""
+class ModelPool:
+    """Loads a model at its first request, and again when its run has a newer checkpoint."""
 
-    def __init__(self, shelf: Shelf):
-        self.shelf = shelf
-        self.pool, self.others = ThreadPoolExecutor(WORKERS, "studio"), ThreadPoolExecutor(ASIDE, "aside")
+    def __init__(self, registry: RunRegistry):
+        self.registry = registry
+        self.model_workers, self.other_workers = (
+            ThreadPoolExecutor(MODEL_WORKERS, "studio"),
+            ThreadPoolExecutor(OTHER_WORKERS, "aside"),
+        )
         self.lock = Lock()
         self.loaded: OrderedDict[tuple[str, float], tuple[Future[TrainedModel], Lock]] = OrderedDict()
 
-    def prepare(self) -> None:
-        """What every model needs takes seconds to import: begin with it while somebody types."""
-        self.pool.submit(import_module, "headwise.inference.trained_model")
+    def preload(self) -> None:
+        """Import PyTorch in the background: it takes seconds, and the user is still typing."""
+        self.model_workers.submit(import_module, "headwise.inference.trained_model")
 
-    async def work(self, name: str, task: Callable[[TrainedModel], Made]) -> tuple[Made, float]:
-        """What `task` makes of a model, and the milliseconds it took, without those of loading."""
-        return await asyncio.get_running_loop().run_in_executor(self.pool, self._work, name, task)
+    async def run_with_model(self, name: str, task: Callable[[TrainedModel], Result]) -> tuple[Result, float]:
+        """Run `task` with the model of a run; returns its result and its milliseconds, loading excluded."""
+        return await asyncio.get_running_loop().run_in_executor(self.model_workers, self._run_with_model, name, task)
 
-    async def aside(self, task: Callable[[], Made]) -> Made:
-        """What `task` makes without a model."""
-        return await asyncio.get_running_loop().run_in_executor(self.others, task)
+    async def run(self, task: Callable[[], Result]) -> Result:
+        """Run a task that needs no model."""
+        return await asyncio.get_running_loop().run_in_executor(self.other_workers, task)
 
-    def _work(self, name: str, task: Callable[[TrainedModel], Made]) -> tuple[Made, float]:
-        loaded, lock = self._at_hand(self.shelf[name])
+    def _run_with_model(self, name: str, task: Callable[[TrainedModel], Result]) -> tuple[Result, float]:
+        model, lock = self._get_model(self.registry[name])
         with lock:
-            begin = perf_counter()
-            return task(loaded), 1e3 * (perf_counter() - begin)
+            start = perf_counter()
+            return task(model), 1e3 * (perf_counter() - start)
 
-    def _at_hand(self, item: Item) -> tuple[TrainedModel, Lock]:
-        key = (str(item.path), newest(item))
+    def _get_model(self, folder: RunFolder) -> tuple[TrainedModel, Lock]:
+        key = (str(folder.path), checkpoint_time(folder))
         with self.lock:
-            new = key not in self.loaded
-            if new:
-                for old in [other for other in self.loaded if other[0] == key[0]]:
-                    del self.loaded[old]
+            is_new = key not in self.loaded
+            if is_new:
+                for stale in [entry for entry in self.loaded if entry[0] == key[0]]:
+                    del self.loaded[stale]
                 self.loaded[key] = Future(), Lock()
-                while len(self.loaded) > AT_HAND:
+                while len(self.loaded) > MAX_MODELS:
                     self.loaded.popitem(last=False)
             self.loaded.move_to_end(key)
-            found, lock = self.loaded[key]
-        if new:  # others may work with their models meanwhile
+            future, lock = self.loaded[key]
+        if is_new:  # load outside the lock, so that requests for other models go on
             try:
-                found.set_result(opened(item))
+                future.set_result(load_model(folder))
             except Exception as error:
-                found.set_exception(error)
+                future.set_exception(error)
                 with self.lock:
                     self.loaded.pop(key, None)
-        return found.result(), lock
+        return future.result(), lock
 
 
-def opened(item: Item) -> TrainedModel:
+def load_model(folder: RunFolder) -> TrainedModel:
     from headwise.experiment.load import load
 
     try:
-        return load(item.path)
+        return load(folder.path)
     except UserError:
         raise
-    except Exception as error:  # a damaged folder must not take the studio down
-        raise UserError(f"{item.name}: cannot be opened ({error})") from error
+    except Exception as error:  # a damaged folder must not stop the studio
+        raise UserError(f"{folder.name}: cannot be opened ({error})") from error
 
 
-def newest(item: Item) -> float:
-    """When the weights that would be loaded were written."""
+def checkpoint_time(folder: RunFolder) -> float:
+    """Modification time of the best checkpoint; 0 if there is none."""
     try:
-        return (item.path / "best").stat().st_mtime
-    except OSError:  # a folder of another library, or one that was deleted a moment ago
+        return (folder.path / "best").stat().st_mtime
+    except OSError:  # a folder of another library, or one that was just deleted
         return 0.0

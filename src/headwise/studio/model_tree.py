@@ -1,4 +1,4 @@
-"""What the catalogue's models are made of and what they cost, counted on the meta device and remembered."""
+"""Module trees and costs of the catalogue's models, computed on the meta device and cached."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ from headwise.errors import UserError
 from headwise.models.entry import Entry
 from headwise.models.image_fields import ImageFields
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)  # tokens
-SIDES = (64, 96, 128, 192, 224, 256, 384, 448, 512)  # pixels of a square image
-STEPWISE = ("recurrent", "seq2seq")  # families that are counted step by step
-FEW = (4, 8, 16)  # tokens that do for them
+IMAGE_SIZES = (64, 96, 128, 192, 224, 256, 384, 448, 512)  # pixels of a square image
+RECURRENT_FAMILIES = ("recurrent", "seq2seq")  # counted step by step, which is slow
+RECURRENT_LENGTHS = (4, 8, 16)  # tokens
 
 
-class Structures:
-    """One model is counted at a time: it takes the processor, and torch's settings for it are the process's."""
+class ModelTrees:
+    """Computes one model at a time: counting is CPU-bound and changes settings of torch that are global."""
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.known: dict[tuple[Any, ...], Any] = {}
+        self.results: dict[tuple[Any, ...], Any] = {}
 
-    def structure(self, name: str) -> dict[str, Any]:
-        """The tree of modules of one size, with what it is called and where its costs can be asked for."""
+    def get_tree(self, name: str) -> dict[str, Any]:
+        """The module tree of one size, its catalogue entry, and the lengths at which its cost can be requested."""
         entry, size = find(name)
-        return self._once(("structure", entry.name, size), lambda: _structure(entry, size))
+        return self._cached(("structure", entry.name, size), lambda: _build_tree(entry, size))
 
-    def cost(self, name: str, at: int) -> dict[str, Any]:
-        """What one size costs for texts of `at` tokens, or for images of `at` pixels a side; 0: as it was made for."""
+    def get_cost(self, name: str, at: int) -> dict[str, Any]:
+        """The cost of one size for texts of `at` tokens or images of `at` pixels a side; 0: the model's own size."""
         entry, size = find(name)
-        return self._once(("cost", entry.name, size, at), lambda: _cost(entry, size, at))
+        return self._cached(("cost", entry.name, size, at), lambda: _count_cost(entry, size, at))
 
-    def _once(self, key: tuple[Any, ...], count: Callable[[], Found]) -> Found:
+    def _cached(self, key: tuple[Any, ...], compute: Callable[[], Result]) -> Result:
         with self.lock:
-            if key not in self.known:
-                self.known[key] = count()
-            return self.known[key]
+            if key not in self.results:
+                self.results[key] = compute()
+            return self.results[key]
 
 
-def _structure(entry: Entry, size: str) -> dict[str, Any]:
+def _build_tree(entry: Entry, size: str) -> dict[str, Any]:
     from headwise.inspect.cost import tree
     from headwise.models.build import build
 
     name, config = f"{entry.name}-{size}", entry.configure(size)
-    top = tree(build(name, device="meta"), name)
-    pictured = isinstance(config, ImageFields)
-    about = {"name": name, "entry": entry.name, "paper": entry.paper, "year": entry.year, "tree": top.to_json()}
+    root = tree(build(name, device="meta"), name)
+    is_image = isinstance(config, ImageFields)
+    entry_info = {"name": name, "entry": entry.name, "paper": entry.paper, "year": entry.year, "tree": root.to_json()}
     return {
-        **about,
-        "words": entry.vocab_of(size),
+        **entry_info,
+        "vocab": entry.vocab_of(size),
         "outputs": entry.outputs,
-        "counted": bool(top.parameters),
-        "unit": "pixels" if pictured else "tokens",
-        "lengths": SIDES if pictured else FEW if entry.family in STEPWISE else LENGTHS,
-        "usual": FEW[1] if entry.family in STEPWISE else 0,
+        "has_parameters": bool(root.parameters),
+        "unit": "pixels" if is_image else "tokens",
+        "lengths": IMAGE_SIZES if is_image else RECURRENT_LENGTHS if entry.family in RECURRENT_FAMILIES else LENGTHS,
+        "default_length": RECURRENT_LENGTHS[1] if entry.family in RECURRENT_FAMILIES else 0,
     }
 
 
-def _cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
+def _count_cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
     from headwise.blocks.stack import count_parameters
     from headwise.inspect.cost import Image, cost
     from headwise.models.build import build
 
-    name, config, begun = f"{entry.name}-{size}", entry.configure(size), thread_time()
+    name, config, start = f"{entry.name}-{size}", entry.configure(size), thread_time()
     image: Image = ()
     if isinstance(config, ImageFields):
         image = (config.channels, *((at, at) if at else config.image))
@@ -76,10 +76,12 @@ def _cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
     try:
         model = build(name, device="meta", **settings)
         if not count_parameters(model):
-            raise UserError(f"{name}: learns by a fit of its own; its tables grow with the text")
-        found = cost(model, at, image)
+            raise UserError(
+                f"{name}: is fitted without gradients and has no parameters to count; its tables grow with the text"
+            )
+        counted = cost(model, at, image)
     except UserError:
         raise
-    except Exception as error:  # a geometry that nobody checks, or places that are fewer than the tokens
-        raise UserError(f"{name}: cannot be counted for {at} ({error})") from error
-    return {"name": name, "at": at, **asdict(found), "image": image, "seconds": round(thread_time() - begun, 3)}
+    except Exception as error:  # an image size that the model cannot split, or more tokens than positions
+        raise UserError(f"{name}: its cost at {at} cannot be counted ({error})") from error
+    return {"name": name, "at": at, **asdict(counted), "image": image, "seconds": round(thread_time() - start, 3)}

@@ -17,34 +17,34 @@ from headwise.blocks.stream import RECORDER, LayerPath, Recorder
 from headwise.errors import UserError
 from headwise.inference.maps import Maps
 from headwise.inspect.svg import visible
-from headwise.studio.binary_response import Pack
+from headwise.studio.binary_response import BinaryResponse
 from headwise.studio.map_cache import collect_maps
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
 
 
-class Keeper(Recorder):
-    """Keeps the last look at each place, in the order in which they came."""
+class InputsRecorder(Recorder):
+    """Records the last attention inputs of each layer, in order of computation."""
 
     def __init__(self) -> None:
-        self.looks: dict[LayerPath, AttentionInputs | ApproximateMap] = {}
+        self.inputs: dict[LayerPath, AttentionInputs | ApproximateMap] = {}
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
-        self.looks.pop(path, None)
-        self.looks[path] = inputs
+        self.inputs.pop(path, None)
+        self.inputs[path] = inputs
 
-    def of(self, kind: str) -> list[AttentionInputs | ApproximateMap]:
-        """Those of one kind of attention, a layer each."""
-        return [inputs for path, inputs in self.looks.items() if kind_of(path, inputs) == kind]
+    def get_layers(self, kind: str) -> list[AttentionInputs | ApproximateMap]:
+        """The inputs of one kind of attention, one per layer."""
+        return [inputs for path, inputs in self.inputs.items() if kind_of(path, inputs) == kind]
 
 
 @dataclass(frozen=True, eq=False)
-class Neurons:
-    """One text through a model: its tokens and maps, and all queries and keys behind them."""
+class NeuronView:
+    """The tokens and attention maps of one text, and the queries and keys of every layer."""
 
     maps: Maps
-    looks: dict[str, list[AttentionInputs | ApproximateMap]]
+    layers: dict[str, list[AttentionInputs | ApproximateMap]]
 
     def to_dict(self) -> dict[str, Any]:
         kinds = [
@@ -52,85 +52,89 @@ class Neurons:
                 "name": kind,
                 "rows": [visible(token) for token in self.maps.rows(kind)],
                 "columns": [visible(token) for token in self.maps.columns(kind)],
-                "heads": [self.maps.heads(kind, layer) for layer in range(len(looks))],
+                "heads": [self.maps.heads(kind, layer) for layer in range(len(layers))],
             }
-            for kind, looks in self.looks.items()
+            for kind, layers in self.layers.items()
         ]
         return {"main": self.maps.main, "kinds": kinds}
 
     @torch.inference_mode()
-    def row(self, kind: str, layer: int, head: int, query: int, key: int) -> bytes:
-        """One query at all keys; the chosen key's numbers in full."""
-        inputs, exact = self._look(kind, layer)
-        asked, keys = inputs.score.project_query(inputs.q), inputs.k
-        _check(head=(head, asked.shape[1]), query=(query, asked.shape[2]), key=(key, keys.shape[2]))
-        maps = self.maps.exact if exact and kind in self.maps.exact else self.maps.weights  # no others: they are equal
+    def pack_row(self, kind: str, layer: int, head: int, query: int, key: int) -> bytes:
+        """The scores of one query with all keys, and all numbers of the chosen key."""
+        inputs, exact = self._get_inputs(kind, layer)
+        queries, keys = inputs.score.project_query(inputs.q), inputs.k
+        _check_range(head=(head, queries.shape[1]), query=(query, queries.shape[2]), key=(key, keys.shape[2]))
+        maps = (
+            self.maps.exact if exact and kind in self.maps.exact else self.maps.weights
+        )  # without exact maps both are equal
         weights = maps[kind][layer, head, query]
-        one, all_keys = asked[0, head, query], keys[0, head]  # (D,) and (Tk, D)
-        hidden = inputs.mask()
-        pack = Pack()
-        return pack.bytes(
+        q, all_keys = queries[0, head, query], keys[0, head]  # (D,) and (Tk, D)
+        mask = inputs.mask()
+        response = BinaryResponse()
+        return response.to_bytes(
             {
-                "q": one.tolist(),
+                "q": q.tolist(),
                 "k": all_keys[key].tolist(),
-                "dots": (all_keys @ one).tolist(),
+                "dots": (all_keys @ q).tolist(),
                 "scale": inputs.scale,
-                "added": added(inputs)[0, head, query].tolist(),
-                "hidden": [] if hidden is None else hidden.expand(*asked.shape[:3], -1)[0, head, query].tolist(),
+                "added": score_changes(inputs)[0, head, query].tolist(),
+                "masked": [] if mask is None else mask.expand(*queries.shape[:3], -1)[0, head, query].tolist(),
                 "weights": weights.tolist(),
-                "score_mods": names(inputs),
+                "score_mods": list_score_mods(inputs),
                 "exact": exact,
-                "keys": pack.add(all_keys.float().cpu().numpy()),
+                "keys": response.add(all_keys.float().cpu().numpy()),
             }
         )
 
-    def _look(self, kind: str, layer: int) -> tuple[AttentionInputs, bool]:
-        """A layer's look, and whether it is one that the model only approximates."""
-        looks = self.looks.get(kind, [])
-        if not 0 <= layer < len(looks):
+    def _get_inputs(self, kind: str, layer: int) -> tuple[AttentionInputs, bool]:
+        """A layer's attention inputs, and whether they are the exact ones of an approximate attention."""
+        layers = self.layers.get(kind, [])
+        if not 0 <= layer < len(layers):
             raise UserError(f"there is no layer {layer + 1} of {kind} attention here")
-        found, exact = looks[layer], False
-        if isinstance(found, ApproximateMap):
-            if found.exact is None:
-                raise UserError("this layer mixes without queries and keys; choose another layer or run")
-            found, exact = found.exact(), True
-        if not found.score.fused:
-            name = type(found.score).__name__.lower()
-            raise UserError(f"the score of this layer is {name}, no product of q and k element by element")
-        return found, exact
+        inputs, is_exact = layers[layer], False
+        if isinstance(inputs, ApproximateMap):
+            if inputs.exact is None:
+                raise UserError("this layer has no queries and keys; choose another layer or run")
+            inputs, is_exact = inputs.exact(), True
+        if not inputs.score.fused:
+            name = type(inputs.score).__name__.lower()
+            raise UserError(
+                f"the score of this layer is {name}, not a dot product of q and k; choose another layer or run"
+            )
+        return inputs, is_exact
 
 
-def added(inputs: AttentionInputs) -> Tensor:
-    """What terms add to the scaled products, masks aside: (B, H, Tq, Tk)."""
+def score_changes(inputs: AttentionInputs) -> Tensor:
+    """What score mods add to the scaled products, masks excluded: (B, H, Tq, Tk)."""
     scaled = inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
-    edited = scaled
+    scores = scaled
     for mod in inputs.mods_with("edit_scores"):
-        edited = mod.edit_scores(edited, inputs)
+        scores = mod.edit_scores(scores, inputs)
     bias = inputs.bias()
-    return edited - scaled if bias is None else edited - scaled + bias
+    return scores - scaled if bias is None else scores - scaled + bias
 
 
-def names(inputs: AttentionInputs) -> dict[str, list[str]]:
-    """Which terms act here, by what they touch."""
-    found = {hook: inputs.mods_with(hook) for hook in ("rotate", "bias", "edit_scores", "add_values", "edit_weights")}
+def list_score_mods(inputs: AttentionInputs) -> dict[str, list[str]]:
+    """The names of the score mods by hook."""
+    mods = {hook: inputs.mods_with(hook) for hook in ("rotate", "bias", "edit_scores", "add_values", "edit_weights")}
     return {
         hook: [type(mod).__name__ for mod in score_mods]
-        for hook, score_mods in {**found, "mask": inputs.masking_mods()}.items()
+        for hook, score_mods in {**mods, "mask": inputs.masking_mods()}.items()
     }
 
 
-def neurons(loaded: TrainedModel, text: str, target: str) -> Neurons:
-    """Send a text through a model and keep what its heads compare."""
-    keeper = Keeper()
-    token = RECORDER.set(keeper)
+def record_inputs(trained: TrainedModel, text: str, target: str) -> NeuronView:
+    """Run a text through a model and record the queries and keys of its heads."""
+    recorder = InputsRecorder()
+    token = RECORDER.set(recorder)
     try:
-        maps = collect_maps(loaded, text, target)
+        maps = collect_maps(trained, text, target)
     finally:
         RECORDER.reset(token)
-    return Neurons(maps, {kind: keeper.of(kind) for kind in maps.weights})
+    return NeuronView(maps, {kind: recorder.get_layers(kind) for kind in maps.weights})
 
 
-def _check(**given: tuple[int, int]) -> None:
-    for name, (number, count) in given.items():
-        if not 0 <= number < count:
-            raise UserError(f"{name}: there are {count} here, and no number {number + 1}; choose another")
+def _check_range(**indices: tuple[int, int]) -> None:
+    for name, (index, count) in indices.items():
+        if not 0 <= index < count:
+            raise UserError(f"{name}: {index + 1} does not exist; choose one from 1 to {count}")

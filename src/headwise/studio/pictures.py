@@ -1,4 +1,4 @@
-"""One image through a model that reads images: what it says, and what each attention looks at."""
+"""One image through a model: its prediction, and the attention maps over the image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headwise.inspect.image_views import rolled
 from headwise.inspect.panels import borders
 from headwise.inspect.scene import Scene
 from headwise.inspect.svg import visible
-from headwise.studio.binary_response import Pack
+from headwise.studio.binary_response import BinaryResponse
 from headwise.vision.decode import decoding, opened, shown
 
 if TYPE_CHECKING:
@@ -25,92 +25,100 @@ if TYPE_CHECKING:
 
     from headwise.inference.trained_model import TrainedModel
 
-SURE = 12  # labels that are told
+MAX_LABELS = 12  # most probable classes that are sent
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
-    """What stays on the server: attentions at the image, and who asks beside its patches."""
+class ImageMaps:
+    """What stays on the server: the attention maps over the image, and the queries that are not patches."""
 
     gazes: Sequence[Gaze]
-    those: Asked
+    queries: Asked
 
-    def heat(self, number: int, row: int = -1, column: int = -1, query: int = -1) -> bytes:
-        """Where one layer looks, all heads: what a patch asks, or a query from outside, or else the class tokens or the
-        mean of all. As bytes of (H, h, w)."""
+    def pack_map(self, number: int, row: int = -1, column: int = -1, query: int = -1) -> bytes:
+        """The attention of all heads of one layer over the image, (H, h, w): from a patch, from a query outside the
+        image, or else from the class tokens or the mean of all."""
         if not 0 <= number < len(self.gazes):
-            raise UserError(f"there is no layer {number + 1} that looks at the image")
-        gaze = replace(self.gazes[number])  # a copy: whole maps of windows are not kept
-        pack = Pack()
+            raise UserError(f"there is no layer {number + 1} with attention over the image")
+        gaze = replace(self.gazes[number])  # a copy, so that full maps of windows are not cached on it
+        response = BinaryResponse()
         if query >= 0:
-            if gaze.asks is not None or gaze.by_marks or query not in self.those.names:
+            if gaze.asks is not None or gaze.by_marks or query not in self.queries.names:
                 raise UserError(f"there is no query {query + 1} in layer {number + 1}")
-            found = gaze.weights[0, :, query, gaze.class_tokens :].unflatten(-1, gaze.seen)
+            weights = gaze.weights[0, :, query, gaze.class_tokens :].unflatten(-1, gaze.seen)
         else:
-            place = (row, column) if row >= 0 and column >= 0 else None
-            if place and (gaze.asks is None or row >= gaze.asks[0] or column >= gaze.asks[1]):
-                raise UserError(f"there is no patch {row + 1}, {column + 1} that asks in layer {number + 1}")
-            found = gaze.heat(place)[0]
-        return pack.bytes({"layer": number, "weights": pack.add(found.float().cpu().numpy())})
+            patch = (row, column) if row >= 0 and column >= 0 else None
+            if patch and (gaze.asks is None or row >= gaze.asks[0] or column >= gaze.asks[1]):
+                raise UserError(f"there is no patch in row {row + 1}, column {column + 1} of layer {number + 1}")
+            weights = gaze.heat(patch)[0]
+        return response.to_bytes({"layer": number, "weights": response.add(weights.float().cpu().numpy())})
 
-    def layers(self) -> list[dict[str, Any]]:
-        """What there is to choose from."""
-        return [self._layer(gaze) for gaze in self.gazes]
+    def describe_layers(self) -> list[dict[str, Any]]:
+        """Heads, grids and queries of each layer."""
+        return [self._describe_layer(gaze) for gaze in self.gazes]
 
-    def _layer(self, gaze: Gaze) -> dict[str, Any]:
-        outside = gaze.asks is None and not gaze.by_marks
-        queries = {number: visible(name) for number, name in self.those.names.items()} if outside else {}
+    def _describe_layer(self, gaze: Gaze) -> dict[str, Any]:
+        has_queries = gaze.asks is None and not gaze.by_marks
+        queries = {number: visible(name) for number, name in self.queries.names.items()} if has_queries else {}
         return {
             "heads": gaze.cells.shape[1],
-            "asks": gaze.asks,
-            "seen": gaze.seen,
-            "class_tokens": 0 if outside else gaze.class_tokens,
+            "query_grid": gaze.asks,
+            "key_grid": gaze.seen,
+            "class_tokens": 0 if has_queries else gaze.class_tokens,
             "queries": [
-                {"number": number, "name": name, "boxes": self.those.boxes.get(number, ())}
+                {"number": number, "name": name, "boxes": self.queries.boxes.get(number, ())}
                 for number, name in queries.items()
             ],
-            "lines": [] if gaze.tiling is None else borders(gaze.tiling),
+            "window_borders": [] if gaze.tiling is None else borders(gaze.tiling),
         }
 
 
-def pictured(loaded: TrainedModel, content: bytes) -> tuple[Picture, dict[str, Any], Pack]:
-    """The looks, what the page is told of them, and the arrays that go with it."""
-    scene = staged(loaded, content)
-    those = asked(scene.model, scene)
-    found, pack = Picture(gazes(scene.model, those.call), those), Pack()
+def inspect_image(trained: TrainedModel, content: bytes) -> tuple[ImageMaps, dict[str, Any], BinaryResponse]:
+    """The attention maps, the header of the response, and the response with its arrays."""
+    scene = load_scene(trained, content)
+    queries = asked(scene.model, scene)
+    maps, response = ImageMaps(gazes(scene.model, queries.call), queries), BinaryResponse()
     try:
-        rollout = pack.add(rolled_weights(scene))
-    except UserError:  # where others than patches ask, or nobody does
+        rollout = response.add(compute_rollout(scene))
+    except UserError:  # rollout needs self-attention between patches
         rollout = None
-    about = {"image": picture(scene), "layers": found.layers(), "rollout": rollout, **said(loaded, scene.whole, those)}
-    return found, about, pack
+    details = {
+        "image": picture(scene),
+        "layers": maps.describe_layers(),
+        "rollout": rollout,
+        **describe_prediction(trained, scene.whole, queries),
+    }
+    return maps, details, response
 
 
-def paged(loaded: TrainedModel, content: bytes, title: str) -> str:
-    """The same as a page by itself."""
-    return page(staged(loaded, content), title)
+def render_page(trained: TrainedModel, content: bytes, title: str) -> str:
+    """A stand-alone HTML page of the image and its maps."""
+    return page(load_scene(trained, content), title)
 
 
-def staged(loaded: TrainedModel, content: bytes) -> Scene:
-    """A run and the image in these bytes; what cannot be decoded, or is larger than it may be, is refused."""
+def load_scene(trained: TrainedModel, content: bytes) -> Scene:
+    """Decode the image and combine it with the model; images that are damaged or too large are refused."""
     with decoding("image"):
         image = shown(opened(content))
         image.load()
-    scene = Scene(loaded, image)
-    assert scene.pixels  # refuses a run that reads texts
+    scene = Scene(trained, image)
+    assert scene.pixels  # raises for a run that reads texts
     return scene
 
 
-def said(loaded: TrainedModel, image: Image, those: Asked) -> dict[str, Any]:
-    """What the model makes of the image: labels with probabilities, what it found, or a sentence."""
-    about = loaded.describe_image(image)
-    best = sorted(about.probabilities.items(), key=lambda item: -item[1])[:SURE]
-    told = {"labels": [[visible(label), round(value, 6)] for label, value in best], "of": len(about.probabilities)}
-    if best:
-        return told
-    return {**told, "sentence": visible(about.sentence or ", ".join(those.names.values()))}
+def describe_prediction(trained: TrainedModel, image: Image, queries: Asked) -> dict[str, Any]:
+    """The model's prediction: classes with probabilities, detected objects, or a caption."""
+    description = trained.describe_image(image)
+    best = sorted(description.probabilities.items(), key=lambda item: -item[1])[:MAX_LABELS]
+    prediction: dict[str, Any] = {
+        "labels": [[visible(label), round(value, 6)] for label, value in best],
+        "classes": len(description.probabilities),
+    }
+    if not best:
+        prediction["text"] = visible(description.sentence or ", ".join(queries.names.values()))
+    return prediction
 
 
-def rolled_weights(scene: Scene) -> NDArray[np.floating]:
-    """Attention rollout of the class tokens, or of all patches on average: (h, w)."""
+def compute_rollout(scene: Scene) -> NDArray[np.floating]:
+    """Attention rollout of the class tokens, or the mean over all patches: (h, w)."""
     return np.array(rolled(scene).to_json()["maps"][0]["weights"])

@@ -1,4 +1,4 @@
-"""The runs and folders that the studio may open. Requests name them; no request names a file."""
+"""The runs and model folders that the studio may open. Requests use their names, never file paths."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import UserError, nearest
-from headwise.runs import Run, find
+from headwise.runs import Run, find_runs
 from headwise.tasks.tables import TASKS, task_config
 
-LONGEST = 100  # characters of a kind
+MAX_KIND_LENGTH = 100  # characters
 
 
 @dataclass(frozen=True)
-class Item:
-    """A run, or a folder of another library."""
+class RunFolder:
+    """A run, or a model folder of another library."""
 
     name: str
     path: Path
@@ -27,56 +27,55 @@ class Item:
         return Run(self.path) if (self.path / "config.toml").is_file() else None
 
     def to_dict(self) -> dict[str, Any]:
-        """What a list says of it."""
+        """Its entry in the list of runs."""
         if self.run is None:
-            reads = "images" if (self.path / "preprocessor_config.json").is_file() else "texts"
-            about = {"name": self.name, "kind": "folder", "task": "", "model": "", "ready": True}
-            return {**about, **declared(""), "reads": reads}
+            input_kind = "images" if (self.path / "preprocessor_config.json").is_file() else "texts"
+            summary = {"name": self.name, "kind": "folder", "task": "", "model": "", "ready": True}
+            return {**summary, **describe_task(""), "input": input_kind}
         try:
             config = self.run.config
-            task, model = (kind(config.get(key, "")) for key in ("task", "model"))
-            told = {"name": self.name, "kind": "run", "task": task, "model": model, "ready": bool(self.run.steps())}
-            return {**told, **declared(task)}
+            task, model = (get_kind(config.get(key, "")) for key in ("task", "model"))
+            summary = {"name": self.name, "kind": "run", "task": task, "model": model, "ready": bool(self.run.steps())}
+            return {**summary, **describe_task(task)}
         except UserError as error:
             return {"name": self.name, "kind": "run", "task": "", "model": "", "ready": False, "problem": str(error)}
 
 
-def declared(task: str) -> dict[str, Any]:
-    """What pages need to know of a task: what it reads, what it writes, and whether it has targets to follow. Where the
-    task of a folder is not known yet, all of it may be."""
+def describe_task(task: str) -> dict[str, Any]:
+    """A task's declaration for the pages: what it reads, what it generates, and whether it has targets. The task of a
+    Hugging Face folder is not known before it is loaded, so nothing is excluded."""
     if task not in TASKS:
-        return {"reads": "texts", "writes": "" if task else "unknown", "transduces": not task}
+        return {"input": "texts", "output": "" if task else "unknown", "transduces": not task}
     config = task_config(task)(kind=task)
-    return {"reads": config.reads, "writes": config.writes, "transduces": config.transduces}
+    return {"input": config.reads, "output": config.writes, "transduces": config.transduces}
 
 
-def kind(part: Any) -> str:
-    """What a part of an experiment is called, written as a table or as its kind alone."""
-    return str(part.get("kind", "") if isinstance(part, Mapping) else part)[:LONGEST]
+def get_kind(part: Any) -> str:
+    """The kind of a config part, which is written as a table or as the kind alone."""
+    return str(part.get("kind", "") if isinstance(part, Mapping) else part)[:MAX_KIND_LENGTH]
 
 
-def readable(name: str) -> str:
-    """A file name as text: bytes that are no UTF-8 cannot be sent to a page."""
+def decode_name(name: str) -> str:
+    """A file name as valid UTF-8 text, as JSON needs it."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-class Shelf:
-    """Names to folders. Folders that hold runs are looked through again at each request: training adds to them, and
-    makes the first."""
+class RunRegistry:
+    """Maps names to folders. Folders of runs are searched again at each request, since training may add runs."""
 
     def __init__(self, paths: Sequence[Path]):
         self.paths = tuple(paths)
 
-    def items(self) -> dict[str, Item]:
-        """By name; of two with the same name the second is called by its folder, too."""
-        found: dict[str, Item] = {}
+    def items(self) -> dict[str, RunFolder]:
+        """All folders by name. If two have the same name, the second gets its parent's name as a prefix."""
+        folders: dict[str, RunFolder] = {}
         for path in self._folders():
-            name = readable(path.name)
-            name = name if name not in found else f"{readable(path.parent.name)}-{name}"
-            found.setdefault(name, Item(name, path))
-        return found
+            name = decode_name(path.name)
+            name = name if name not in folders else f"{decode_name(path.parent.name)}-{name}"
+            folders.setdefault(name, RunFolder(name, path))
+        return folders
 
-    def __getitem__(self, name: str) -> Item:
+    def __getitem__(self, name: str) -> RunFolder:
         items = self.items()
         if not items:
             raise UserError("there is no run here yet; train one with `headwise demo`")
@@ -89,4 +88,4 @@ class Shelf:
             if (path / "config.toml").is_file() or (path / "config.json").is_file():
                 yield path.resolve()
             elif path.is_dir():
-                yield from (run.path.resolve() for run in find(path))
+                yield from (run.path.resolve() for run in find_runs(path))

@@ -1,11 +1,11 @@
-"""Texts before a model reads them: how long they may be, and what it does not know of them."""
+"""Checks of input texts: their length, and tokens that are not in the vocabulary."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headwise.errors import UserError
-from headwise.studio.limits import MOST_TOKENS
+from headwise.studio.limits import MAX_TOKENS
 from headwise.text import UNK
 
 if TYPE_CHECKING:
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from headwise.text.base import Tokeniser
 
 
-def reads(loaded: TrainedModel) -> Tokeniser:
-    """What cuts the text that a model is given: one that goes on with it has it on its own side."""
-    sides = loaded.tokenisers
-    return sides.target if getattr(loaded.model, "continues", False) else sides.source
+def get_input_tokeniser(trained: TrainedModel) -> Tokeniser:
+    """The tokeniser of the input text: a language model's prompt is on the target side."""
+    tokenisers = trained.tokenisers
+    return tokenisers.target if getattr(trained.model, "continues", False) else tokenisers.source
 
 
-def fitting(tokeniser: Tokeniser, text: str, name: str = "text") -> list[int]:
-    """The tokens of a text; maps of more than these would fill the memory."""
+def encode_checked(tokeniser: Tokeniser, text: str, name: str = "text") -> list[int]:
+    """Encode a text and refuse one that is too long: its maps would fill the memory."""
     ids = tokeniser.encode(text)
-    if len(ids) > MOST_TOKENS:
-        raise UserError(f"this {name} has {len(ids):,} tokens, and here {MOST_TOKENS:,} are the most; shorten it")
+    if len(ids) > MAX_TOKENS:
+        raise UserError(f"this {name} has {len(ids):,} tokens, and at most {MAX_TOKENS:,} are allowed here; shorten it")
     return ids
 
 
-def remark(tokeniser: Tokeniser, text: str) -> str:
-    """What is to be said of a text, or nothing."""
+def report_unknown(tokeniser: Tokeniser, text: str) -> str:
+    """A note on the tokens of a text that are not in the vocabulary; empty if there are none."""
     ids = tokeniser.encode(text)
     count = ids.count(UNK)
-    them = "one of them" if count == 1 else f"{count:,} of them"
-    return f"Of these {len(ids):,} tokens the run does not know {them}: <unk>." if count else ""
+    verb = "is" if count == 1 else "are"
+    return f"{count:,} of these {len(ids):,} tokens {verb} not in the vocabulary: <unk>." if count else ""

@@ -70,8 +70,8 @@ class Embed(Task["EmbedConfig"]):
 
 
 def contest(model: Any, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
-    """Wins and pairs of each row of words (see `SkipGram.contest`)."""
-    wins, counts = model.contest((target for _, target in examples), OTHERS)
+    """Wins and pairs of each row of words (see `SkipGram.rank_contexts`)."""
+    wins, counts = model.rank_contexts((target for _, target in examples), OTHERS)
     if not counts.sum():
         raise UserError("the held-out text has no two known words near each other; give more text to validate on")
     return wins, counts

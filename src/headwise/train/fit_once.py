@@ -8,7 +8,7 @@ from time import monotonic
 
 from torch import nn
 
-from headwise.runs.checkpoint import Checkpoint, latest, save, unique
+from headwise.runs.checkpoint import Checkpoint, load_latest, save, unique_tensors
 from headwise.runs.run import Run
 from headwise.train.state import Metric, Result, Samples, State, Validate
 
@@ -18,7 +18,7 @@ def fit_once(
 ) -> Result:
     """Teach the model, validate it and save it as step 1; a run that has its checkpoint is left as it is."""
     with run.lock():
-        if found := latest(run):
+        if found := load_latest(run):
             state = State(**found.state)
         else:
             begun = monotonic()
@@ -30,5 +30,5 @@ def fit_once(
             where = {"step": 1, "epoch": 1, "minutes": round(state.minutes, 4)}
             run.metrics.append({**where, "valid": scores, "samples": samples(model)})
             run.metrics.sync()
-            save(run, Checkpoint(asdict(state), unique(model)))
+            save(run, Checkpoint(asdict(state), unique_tensors(model)))
     return Result("epochs", state.step, state.epoch, state.minutes, state.best)

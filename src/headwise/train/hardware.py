@@ -7,7 +7,7 @@ import torch
 
 from headwise.errors import UserError
 from headwise.train.config import TrainConfig
-from headwise.utils.cpu import cores, taken
+from headwise.utils.cpu import count_busy_cores, count_cores
 
 
 def prepare(config: TrainConfig) -> torch.device:
@@ -30,13 +30,13 @@ def warn_if_busy(threads: int = 0) -> str:
     Threads wait for each other at every product: where one of two waited for its processor as well, training was seen
     to be forty times slower, not twice.
     """
-    threads, busy = threads or torch.get_num_threads(), taken()
-    free = max(1, cores() - busy)
+    threads, busy = threads or torch.get_num_threads(), count_busy_cores()
+    free = max(1, count_cores() - busy)
     if threads <= free or torch.accelerator.is_available():
         return ""
     return (
-        f"{busy} of {cores()} processors are busy with other programs, for which {threads} threads would wait again "
-        f"and again: --set train.threads={free} may be much faster"
+        f"{busy} of {count_cores()} processors are busy with other programs, for which {threads} threads would wait "
+        f"again and again: --set train.threads={free} may be much faster"
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headwise.blocks.experts import ExpertLoad, added, summary
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
-from headwise.runs.checkpoint import Checkpoint, restore, unique
+from headwise.runs.checkpoint import Checkpoint, restore, unique_tensors
 from headwise.train import hardware, optim
 from headwise.train.config import TrainConfig
 from headwise.train.ema import Ema
@@ -112,7 +112,7 @@ class Learner:
             self.model.train()
 
     def checkpoint(self, state: dict[str, Any]) -> Checkpoint:
-        weights = unique(self.model)
+        weights = unique_tensors(self.model)
         dump = optim.dump(self.optimizer, self.model)
         return Checkpoint(state, weights, dump, self.ema.dump(weights), self.state.carried)
 

@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from headwise.errors import UserError, nearest
-from headwise.runs.checkpoint import NonFinite, latest, save, settle
+from headwise.runs.checkpoint import NonFinite, load_latest, save, update_pointers
 from headwise.runs.run import Run
 from headwise.train.config import TrainConfig
 from headwise.train.learner import Learner
@@ -77,12 +77,12 @@ class Loop:
     def __init__(self, run: Run, learner: Learner, data: Data, config: TrainConfig, signals: Signals):
         self.run, self.learner, self.data = run, learner, data
         self.config, self.signals = config, signals
-        found = latest(run)
+        found = load_latest(run)
         self.state = learner.load(found, str(run.path)) if found else State()
         run.rewind(self.state.step)
         self.keep = max(config.keep_checkpoints, config.average_checkpoints)
         if found:
-            settle(run, found, self.keep)
+            update_pointers(run, found, self.keep)
         self.saved = self.state.timeless() if found else {}
         self.plan = self._planned()
         # steps whose gradient norm is not read yet; waiting for it would stall an accelerator
@@ -178,7 +178,7 @@ class Loop:
                 self._save()
                 raise UserError(
                     f"step {step}: the gradient is not finite (examples {_some(examples)}); the update was not "
-                    f"made and {self.run.checkpoint(self.state.step)} is good: lower the learning rate, mend "
+                    f"made and {self.run.checkpoint_path(self.state.step)} is good: lower the learning rate, mend "
                     'the examples, or set train.nan = "skip"'
                 )
 
@@ -274,7 +274,11 @@ class Loop:
     def _describe_lost_weights(self, why: str) -> str:
         """The sentence for weights that cannot be used any more."""
         kept = self.run.steps()
-        good = f"{self.run.checkpoint(kept[-1])} is the last good checkpoint" if kept else "there is no checkpoint yet"
+        good = (
+            f"{self.run.checkpoint_path(kept[-1])} is the last good checkpoint"
+            if kept
+            else "there is no checkpoint yet"
+        )
         return f"step {self.state.step}: {why}; {good}: lower train.schedule.lr or set train.clip_norm, and train anew"
 
 

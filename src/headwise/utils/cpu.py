@@ -1,4 +1,4 @@
-"""What there is to compute with, told without torch."""
+"""CPU cores that this process may use, without importing torch."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pathlib import Path
 from time import sleep
 
 
-def cores() -> int:
-    """How many processors this process may use."""
+def count_cores() -> int:
+    """The number of CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def taken(seconds: float = 0.2) -> int:
-    """How many of these processors other programs keep busy; 0 where the system does not tell."""
+def count_busy_cores(seconds: float = 0.2) -> int:
+    """The number of these cores that other programs keep busy; 0 if the system does not report it."""
     try:
-        before = _idle()
+        before = _read_idle_ticks()
         sleep(seconds)
-        after = _idle()
+        after = _read_idle_ticks()
     except (OSError, ValueError):
         return 0
-    due = seconds * os.sysconf("SC_CLK_TCK")
-    return sum(after[core] - before[core] < due / 2 for core in before)
+    expected = seconds * os.sysconf("SC_CLK_TCK")
+    return sum(after[core] - before[core] < expected / 2 for core in before)
 
 
-def _idle() -> dict[int, int]:
-    """Ticks that each processor of this process has idled, waiting for files included."""
-    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
-    found = {}
+def _read_idle_ticks() -> dict[int, int]:
+    """Idle ticks of each core of this process, I/O wait included."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    idle = {}
     for line in Path("/proc/stat").read_text().splitlines():
         name, *ticks = line.split()
-        if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in ours:
-            found[int(name[3:])] = int(ticks[3]) + int(ticks[4])
-    return found
+        if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in allowed:
+            idle[int(name[3:])] = int(ticks[3]) + int(ticks[4])
+    return idle

@@ -1,4 +1,4 @@
-"""Optional packages: which extra of Headwise installs them, and what to say where one is missing."""
+"""Optional packages: the extra that installs each of them, and the error message if one is missing."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ EXTRAS = {  # the name that is imported -> the extra; tests compare it with pypr
 }
 
 
-def is_missing(package: str) -> str:
+def describe_missing(package: str) -> str:
     """The end of an error sentence: the package is not installed, and the command that installs it.
 
-    >>> is_missing("uvicorn")
+    >>> describe_missing("uvicorn")
     "the package uvicorn is not installed; run: pip install 'headwise[studio]'"
     """
     package = package.partition(".")[0]
@@ -41,11 +41,11 @@ def is_missing(package: str) -> str:
 
 @contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Say in a sentence which extra brings a package that cannot be imported; other failures stay what they are."""
+    """Turn a missing optional package into a UserError that names its extra; other errors pass through."""
     try:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        raise UserError(f"{what}: {is_missing(package)}") from None
+        raise UserError(f"{what}: {describe_missing(package)}") from None

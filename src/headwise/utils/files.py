@@ -1,7 +1,7 @@
-"""Files and folders that are whole or absent: written aside, synced, renamed.
+"""Atomic writes of files and folders: write to a temporary name, fsync, rename.
 
-Names in a folder of ours that begin with `.tmp-` are rubbish of a killed process; `.old-X` is
-the X that was about to be replaced. `recover` clears both.
+Names that begin with `.tmp-` are leftovers of a killed process; `.old-X` is the X that was about to
+be replaced. `recover` cleans up both.
 """
 
 import errno
@@ -18,8 +18,8 @@ from typing import Any
 from headwise.errors import UserError
 
 Stage = Callable[[str], None]
-LONGEST_NAME = 200  # bytes; file systems take 255, and -2 or .tmp- may be added
-LARGEST_TEXT = 256 * 2**20  # bytes of a JSON, TOML or metrics file
+MAX_NAME_BYTES = 200  # bytes; file systems take 255, and -2 or .tmp- may be added
+MAX_TEXT_BYTES = 256 * 2**20  # bytes of a JSON, TOML or metrics file
 
 _ADVICE = {
     errno.ENOSPC: "free some space or choose another disk",
@@ -34,18 +34,18 @@ _ADVICE = {
 }
 
 
-def user_cache() -> Path:
-    """Where this user's programs keep what can be made again."""
+def user_cache_folder() -> Path:
+    """The cache folder of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwise"
 
 
-def unheard(stage: str) -> None:
-    """The stage callback of those who do not listen."""
+def ignore_stage(stage: str) -> None:
+    """The default stage callback: do nothing."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What the system says against a write, as one sentence for the user."""
+    """Turn an OSError of a write into a UserError with advice."""
     try:
         yield
     except OSError as error:
@@ -54,7 +54,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_name(name: str) -> str:
-    r"""The name, where it can be that of one new folder; raises ValueError where it would leave the folder it is in.
+    r"""Check the name of a new folder; raises ValueError for one that would leave its parent folder.
 
     >>> check_name("../elsewhere")
     Traceback (most recent call last):
@@ -63,22 +63,22 @@ def check_name(name: str) -> str:
     advice = "choose letters, digits, - and _"
     if "/" in name or "\\" in name:
         raise ValueError(f"a folder's name cannot hold / or \\; {advice}")
-    if name.startswith("."):  # . and .. are other folders, .tmp- and .old- are ours
+    if name.startswith("."):  # . and .. are other folders; .tmp- and .old- are reserved
         raise ValueError(f"a folder's name cannot begin with a dot; {advice}")
     if not name.isprintable():
         raise ValueError(f"a folder's name cannot hold control characters; {advice}")
-    if len(name.encode(errors="surrogatepass")) > LONGEST_NAME:
-        raise ValueError(f"a folder's name has at most {LONGEST_NAME} bytes; choose a shorter one")
+    if len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
+        raise ValueError(f"a folder's name has at most {MAX_NAME_BYTES} bytes; choose a shorter one")
     return name
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file and return its descriptor; a FIFO, a device or a folder of that name is an OSError.
+    """Open a regular file and return its descriptor; a FIFO, a device or a folder raises OSError.
 
     For writing, links are refused too, symbolic and hard ones: what is written would change a file somewhere else.
     """
     writes = flags & (os.O_WRONLY | os.O_RDWR)
-    if writes and path.is_symlink():  # os.open would speak of too many levels of links
+    if writes and path.is_symlink():  # os.open would report too many levels of links
         raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
     # O_NONBLOCK: opening a FIFO must not wait for its other end
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if writes else 0), 0o666)
@@ -91,7 +91,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def read_bytes(path: Path, limit: int = LARGEST_TEXT) -> bytes:
+def read_bytes(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
     """Read a regular file of at most `limit` bytes; everything else is an OSError."""
     with os.fdopen(open_regular(path), "rb") as file:
         content = file.read(limit + 1)
@@ -101,12 +101,12 @@ def read_bytes(path: Path, limit: int = LARGEST_TEXT) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Parse a JSON file that may come from anybody; raises only OSError and ValueError."""
+    """Parse an untrusted JSON file; raises only OSError and ValueError."""
     return parse_json(read_bytes(path).decode("utf-8"))
 
 
 def parse_json(text: str) -> Any:
-    """`json.loads`, where nesting that is too deep is a ValueError like every other fault."""
+    """`json.loads`, but too deep nesting is a ValueError, like every other error."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -114,12 +114,12 @@ def parse_json(text: str) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file that may come from anybody; raises only OSError and ValueError."""
+    """Parse an untrusted TOML file; raises only OSError and ValueError."""
     return parse_toml(read_bytes(path).decode("utf-8"))
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """`tomllib.loads`, where nesting that is too deep is a ValueError like every other fault."""
+    """`tomllib.loads`, but too deep nesting is a ValueError, like every other error."""
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -127,7 +127,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    """fsync a file or a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -136,65 +136,65 @@ def sync(path: Path) -> None:
 
 
 def write(path: Path, content: str | bytes) -> Path:
-    """Write a file, or replace it, atomically; its folder is made where it is missing."""
-    aside = path.with_name(f".tmp-{path.name}")
+    """Write or replace a file atomically; its folder is created if it is missing."""
+    temporary = path.with_name(f".tmp-{path.name}")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            aside.unlink(missing_ok=True)  # of a killed process, or a link that somebody planted
-            with os.fdopen(open_regular(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            temporary.unlink(missing_ok=True)  # left by a killed process, or a malicious link
+            with os.fdopen(open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(aside, path)
+            os.replace(temporary, path)
             sync(path.parent)
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     return path
 
 
 @contextmanager
-def appearing(target: Path, stage: Stage = unheard) -> Iterator[Path]:
-    """A folder to fill; afterwards it stands as `target`, whole, in place of an older one."""
-    aside, old = target.with_name(f".tmp-{target.name}"), target.with_name(f".old-{target.name}")
+def atomic_folder(target: Path, stage: Stage = ignore_stage) -> Iterator[Path]:
+    """Yield a temporary folder to fill; on exit it atomically replaces `target`."""
+    temporary, old = target.with_name(f".tmp-{target.name}"), target.with_name(f".old-{target.name}")
     with writing(target):
-        remove(aside)
+        remove(temporary)
         try:
-            aside.mkdir(parents=True)
-            yield aside
+            temporary.mkdir(parents=True)
+            yield temporary
             stage("fsync")
-            for file in aside.iterdir():
+            for file in temporary.iterdir():
                 sync(file)
-            sync(aside)
+            sync(temporary)
             stage("rename")
             if target.exists():
                 os.rename(target, old)
                 stage("replace")
-            os.rename(aside, target)
+            os.rename(temporary, target)
             sync(target.parent)
             remove(old)
         finally:
-            remove(aside)
+            remove(temporary)
 
 
 def discard(folder: Path) -> None:
-    """Delete a folder so that nobody ever sees half of it."""
-    aside = folder.with_name(f".tmp-{folder.name}")
-    remove(aside)
-    os.rename(folder, aside)
-    remove(aside)
+    """Delete a folder atomically: rename it first."""
+    temporary = folder.with_name(f".tmp-{folder.name}")
+    remove(temporary)
+    os.rename(folder, temporary)
+    remove(temporary)
 
 
 def recover(folder: Path) -> None:
-    """Clear what a killed writer left behind; its unfinished replacements are undone."""
+    """Clean up after a killed writer; unfinished replacements are undone."""
     for old in folder.glob(".old-*"):
         target = old.with_name(old.name.removeprefix(".old-"))
         if target.exists():
             remove(old)
         else:
             os.rename(old, target)
-    for aside in folder.glob(".tmp-*"):
-        remove(aside)
+    for temporary in folder.glob(".tmp-*"):
+        remove(temporary)
 
 
 def remove(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Users' own parts: a file named with `--with`, or an installed package with the entry point `headwise.parts`.
+"""Plugins: parts from a file given with `--with`, or from a package with the entry point `headwise.parts`.
 
 Such a file adds its configs to the tables (`PARTS.add`, `SCORE_MODS.add`, ...); nothing of Headwise needs to change.
 """

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from headwise.errors import UserError
-from headwise.utils.cpu import cores
+from headwise.utils.cpu import count_cores
 from headwise.vision.decode import Damaged, Look, Shape, attempt, decoded, fingerprint, fitted, look
 from headwise.vision.workers import shown, spread
 
@@ -61,7 +61,7 @@ class ImageFiles:
         return self._spread(partial(attempt, decoded), items, "decoding images")
 
     def _spread(self, work: Callable[..., Any], items: list[tuple[Any, ...]], what: str) -> Iterator[Any]:
-        results = spread(work, items, self.processes or (cores() if self._many else 1))
+        results = spread(work, items, self.processes or (count_cores() if self._many else 1))
         return shown(results, len(items), what) if self._many else results
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import Any
 from headwise.config.base import validate
 from headwise.data.cache import cache_root
 from headwise.errors import UserError, nearest
-from headwise.utils.extras import is_missing
+from headwise.utils.extras import describe_missing
 from headwise.vision.config import ImagesConfig
 from headwise.vision.images import ImageCorpus
 from headwise.vision.scene_sets import scene_corpus
@@ -79,7 +79,7 @@ NAMED: dict[str, NamedSet] = {
                 package="scikit-learn",
             ),
         ),
-        is_missing("sklearn"),
+        describe_missing("sklearn"),
     ),
     "fashion-mnist": NamedSet(
         (

@@ -1,1 +1,1 @@
-"""What the studio and services have in common: who may ask, how much, and what an answer may do."""
+"""Access control and limits shared by the studio and other HTTP services."""

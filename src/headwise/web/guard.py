@@ -1,11 +1,10 @@
-"""Stands before every route: refuses foreign hosts and origins and bodies that are too long, and tells browsers what a
-page may do.
+"""ASGI middleware in front of every route: checks Host, Origin, key and body size, and sets the security headers.
 
 A page of another site that is open in the same browser can send requests to a server on this machine. It cannot forge
-the Host and Origin headers, so those decide.
+the Host and Origin headers, so these are checked.
 
-Where there is a key, programs show it in a header. Browsers are given it once in an address, `/?key=KEY`, and keep a
-digest of it in a cookie that scripts cannot read and pages of other sites cannot use.
+If there is a key, programs send it in the Authorization header. A browser gets it once in the URL, `/?key=KEY`, and
+keeps a digest of it in an HttpOnly, SameSite=Strict cookie.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LOCAL = ("127.0.0.1", "localhost", "::1")
-MOST_BYTES = 8 * 2**20  # of one request: an image with room to spare
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+MAX_BYTES = 8 * 2**20  # of one request body: enough for an image
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -43,7 +42,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens. One that others can reach needs a key.
+    """Host, port and key of a server. A host that other machines can reach needs a key.
 
     >>> Address("127.0.0.1", 8000).hosts == {"127.0.0.1:8000", "localhost:8000", "[::1]:8000"}
     True
@@ -54,13 +53,15 @@ class Address:
     key: str = ""
 
     def __post_init__(self) -> None:
-        if self.host not in LOCAL and not self.key:
-            raise UserError(f"--host {self.host}: others could reach it; set a key with --key, or use 127.0.0.1")
+        if self.host not in LOCAL_HOSTS and not self.key:
+            raise UserError(
+                f"--host {self.host}: other machines can reach this host; set a key with --key, or use 127.0.0.1"
+            )
 
     @property
     def hosts(self) -> set[str]:
-        """What a browser may call it."""
-        names = {*LOCAL, self.host}
+        """The accepted values of the Host header."""
+        names = {*LOCAL_HOSTS, self.host}
         return {f"[{name}]:{self.port}" if ":" in name else f"{name}:{self.port}" for name in names}
 
     @property
@@ -68,118 +69,120 @@ class Address:
         return f"http://{self.host if ':' not in self.host else f'[{self.host}]'}:{self.port}/"
 
     @property
-    def door(self) -> str:
-        """What a browser is first opened with."""
+    def browser_url(self) -> str:
+        """The URL to open in a browser, with the key."""
         return f"{self.url}?key={quote(self.key, safe='')}" if self.key else self.url
 
     @property
     def cookie(self) -> tuple[str, str]:
-        """Name and value of what a browser keeps. Cookies know no ports, so the name has it."""
+        """Name and value of the cookie. Cookies are shared by all ports of a host, so the name contains the port."""
         return f"headwise-{self.port}", hmac.digest(self.key.encode(), b"headwise", "sha256").hex()
 
-    def knows(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request shows the key, or the cookie that stands for it."""
+    def is_authorized(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request has the key or the cookie."""
         name, value = self.cookie
-        return same(_bearer(headers), self.key) or same(_kept(headers, name), value)
+        return equal_in_constant_time(_get_bearer_token(headers), self.key) or equal_in_constant_time(
+            _get_cookie(headers, name), value
+        )
 
 
 class Guard:
     """ASGI middleware."""
 
-    def __init__(self, app: App, address: Address, most: int = MOST_BYTES):
-        self.app, self.address, self.most = app, address, most
+    def __init__(self, app: App, address: Address, max_bytes: int = MAX_BYTES):
+        self.app, self.address, self.max_bytes = app, address, max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
-            return  # there are no other kinds of requests here
+            return  # websockets are not supported
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if self.address.key and (entered := self._entered(scope)):
-            await send_redirect(send, entered, *self.address.cookie)
+        if self.address.key and (target := self._redirect_target(scope)):
+            await send_redirect(send, target, *self.address.cookie)
             return
-        if refusal := self._refused(headers):
-            await answer(send, *refusal)
+        if error := self._check_headers(headers):
+            await send_error(send, *error)
             return
-        counted = Counted(receive, self.most)
+        body = LimitedBody(receive, self.max_bytes)
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                if counted.exceeded:
-                    raise TooLong
-                known = {name.lower() for name, _ in message.get("headers", [])}
-                extra = [
-                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in known
+                if body.exceeded:
+                    raise BodyTooLong
+                names = {name.lower() for name, _ in message.get("headers", [])}
+                missing = [
+                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in names
                 ]
-                message = {**message, "headers": [*message.get("headers", []), *extra]}
+                message = {**message, "headers": [*message.get("headers", []), *missing]}
             await send(message)
 
         try:
-            await self.app(scope, counted, guarded)
-        except TooLong:
-            await answer(send, 413, f"a request may have {self.most:,} bytes; send less")
+            await self.app(scope, body, send_with_headers)
+        except BodyTooLong:
+            await send_error(send, 413, f"a request body may have at most {self.max_bytes:,} bytes; send less")
 
-    def _entered(self, scope: Scope) -> str:
-        """Where a browser goes that has just been given the right key: the same address without it."""
+    def _redirect_target(self, scope: Scope) -> str:
+        """The URL to redirect to after a GET with the right key: the same without the key; otherwise empty."""
         if scope["method"] != "GET":
             return ""
-        given = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-        if not any(name == "key" and same(value, self.address.key) for name, value in given):
+        parameters = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        if not any(name == "key" and equal_in_constant_time(value, self.address.key) for name, value in parameters):
             return ""
-        rest = urlencode([(name, value) for name, value in given if name != "key"])
-        path = "/" + quote(scope["path"]).lstrip("/")  # two slashes would name another host
+        rest = urlencode([(name, value) for name, value in parameters if name != "key"])
+        path = "/" + quote(scope["path"]).lstrip("/")  # a path that begins with two slashes would name another host
         return f"{path}?{rest}" if rest else path
 
-    def _refused(self, headers: dict[str, str]) -> tuple[int, str] | None:
+    def _check_headers(self, headers: dict[str, str]) -> tuple[int, str] | None:
         address = self.address
         if not address.key and headers.get("host", "").lower() not in address.hosts:
-            return 421, "this server answers only to its own address"
+            return 421, "the Host header does not name this server; use the URL that it prints"
         origin = headers.get("origin")
-        if origin is not None and origin not in {f"http://{host}" for host in _called(address, headers)}:
-            return 403, "pages of other sites may not ask this server"
-        if address.key and not address.knows(headers):
-            return 401, "this server wants its key: open /?key=KEY once, or send `Authorization: Bearer KEY`"
-        told = headers.get("content-length", "")
-        if told.isdecimal() and int(told[:20]) > self.most:  # a few digits tell, and more would take long to read
-            return 413, f"a request may have {self.most:,} bytes; send less"
+        if origin is not None and origin not in {f"http://{host}" for host in _allowed_hosts(address, headers)}:
+            return 403, "requests from pages of other sites are refused"
+        if address.key and not address.is_authorized(headers):
+            return 401, "this server needs its key: open /?key=KEY once, or send `Authorization: Bearer KEY`"
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length[:20]) > self.max_bytes:  # parsing a very long number would be slow
+            return 413, f"a request body may have at most {self.max_bytes:,} bytes; send less"
         return None
 
 
-class TooLong(Exception):
-    """A body went on beyond the limit."""
+class BodyTooLong(Exception):
+    """The body is longer than the limit."""
 
 
-class Counted:
-    """Receives a body, and breaks off where it is longer than it may be."""
+class LimitedBody:
+    """Receives a body and raises `BodyTooLong` beyond the limit."""
 
-    def __init__(self, receive: Receive, most: int):
-        self.receive, self.left, self.exceeded = receive, most, False
+    def __init__(self, receive: Receive, max_bytes: int):
+        self.receive, self.left, self.exceeded = receive, max_bytes, False
 
     async def __call__(self) -> Message:
         message = await self.receive()
         self.left -= len(message.get("body", b""))
         if self.left < 0:
             self.exceeded = True
-            raise TooLong
+            raise BodyTooLong
         return message
 
 
-def _called(address: Address, headers: dict[str, str]) -> Iterable[str]:
-    """The names under which this request may know the server: with a key, the one that it called."""
+def _allowed_hosts(address: Address, headers: dict[str, str]) -> Iterable[str]:
+    """The hosts that an Origin may name: with a key, the one in the Host header."""
     return {headers.get("host", "")} if address.key else address.hosts
 
 
-def same(given: str, wanted: str) -> bool:
-    """In a time that does not tell how much of it is right."""
-    return hmac.compare_digest(given.encode(), wanted.encode())
+def equal_in_constant_time(given: str, expected: str) -> bool:
+    """Compare two strings in constant time, against timing attacks."""
+    return hmac.compare_digest(given.encode(), expected.encode())
 
 
-def _bearer(headers: Mapping[str, str]) -> str:
+def _get_bearer_token(headers: Mapping[str, str]) -> str:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key if scheme.lower() == "bearer" else ""
 
 
-def _kept(headers: Mapping[str, str], name: str) -> str:
+def _get_cookie(headers: Mapping[str, str], name: str) -> str:
     try:
         cookies = SimpleCookie(headers.get("cookie", ""))
     except CookieError:
@@ -188,7 +191,7 @@ def _kept(headers: Mapping[str, str], name: str) -> str:
 
 
 async def send_redirect(send: Send, where: str, name: str, value: str) -> None:
-    """To the address without the key, which a browser keeps from now on."""
+    """Redirect to the URL without the key and set the cookie."""
     cookie = f"{name}={value}; Path=/; HttpOnly; SameSite=Strict"
     headers = {"location": where, "set-cookie": cookie, "cache-control": "no-store", "content-length": "0", **HEADERS}
     start = {"type": "http.response.start", "status": 303}
@@ -196,9 +199,9 @@ async def send_redirect(send: Send, where: str, name: str, value: str) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def answer(send: Send, status: int, sentence: str) -> None:
-    """A refusal in JSON."""
-    body = json.dumps({"error": sentence}).encode()
+async def send_error(send: Send, status: int, message: str) -> None:
+    """Send an error as JSON."""
+    body = json.dumps({"error": message}).encode()
     headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close", **HEADERS}
     start = {"type": "http.response.start", "status": status}
     await send({**start, "headers": [(name.encode(), value.encode()) for name, value in headers.items()]})

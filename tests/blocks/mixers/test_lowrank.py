@@ -14,7 +14,7 @@ from headwise import UserError
 from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.mixers.lowrank import LowRankAttention, Summary
 from headwise.blocks.stream import Stream
-from headwise.runs.checkpoint import restore, unique
+from headwise.runs.checkpoint import restore, unique_tensors
 
 WIDTH, HEADS, LENGTH = 8, 2, 6
 close = torch.testing.assert_close
@@ -102,7 +102,7 @@ def test_as_many_matrices_as_the_paper_counts_in_twelve_layers_of_twelve_heads(s
 
 def test_a_matrix_of_all_layers_is_stored_once_and_still_shared_when_loaded() -> None:
     model, fresh = built("layerwise"), built("layerwise")
-    stored = unique(model)
+    stored = unique_tensors(model)
     assert sum(name.endswith(("keys.weight", "values.weight")) for name in stored) == 1
     restore(fresh, stored, "here")
     first, last = (layer.parts[0] for layer in fresh.encoder.stack.layers)

@@ -1,4 +1,4 @@
-"""What pages may ask: a module for each, with `routes(desk) -> APIRouter`."""
+"""API routes: one module per page, each with `routes(pool) -> APIRouter`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from fastapi import APIRouter
 
-from headwise.studio.model_pool import Desk
+from headwise.studio.model_pool import ModelPool
 from headwise.studio.routes import catalogue, explain, intervene, look, neuron, picture, runs, step
 
-ROUTES: tuple[Callable[[Desk], APIRouter], ...] = (
+ROUTES: tuple[Callable[[ModelPool], APIRouter], ...] = (
     runs.routes,
     catalogue.routes,
     look.routes,

@@ -1,4 +1,4 @@
-"""The catalogue: names at once, what must be counted one model at a time."""
+"""Routes for the catalogue: the list from the index, module trees and costs computed one model at a time."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from fastapi import APIRouter, Query
 
 from headwise.catalog import read_index
 from headwise.errors import UserError, nearest
-from headwise.studio.model_pool import Desk
+from headwise.studio.model_pool import ModelPool
 from headwise.studio.routes.values import Name
 
 if TYPE_CHECKING:
-    from headwise.studio.model_tree import Structures
+    from headwise.studio.model_tree import ModelTrees
 
-MOST = 4096  # tokens
+MAX_LENGTH = 4096  # tokens
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(pool: ModelPool) -> APIRouter:
     router = APIRouter(prefix="/api/catalogue")
 
     @cache
-    def structures() -> Structures:
-        from headwise.studio.model_tree import Structures  # the configs of all models: not needed for the first page
+    def get_model_trees() -> ModelTrees:
+        from headwise.studio.model_tree import (
+            ModelTrees,
+        )  # imports the configs of all models, which the first page does not need
 
-        return Structures()
+        return ModelTrees()
 
     @router.get("")
     async def catalogue() -> list[dict[str, Any]]:
@@ -35,21 +37,21 @@ def routes(desk: Desk) -> APIRouter:
     async def counts(name: Name) -> dict[str, int]:
         if (info := read_index().get(name)) is None:
             raise UserError(f"there is no architecture '{name}'; {nearest(name, read_index())}")
-        return {f"{name}-{size}": of_size.parameters for size, of_size in info.sizes.items()}
+        return {f"{name}-{size}": size_info.parameters for size, size_info in info.sizes.items()}
 
     @router.get("/{name}/structure")
     async def structure(name: Name) -> dict[str, Any]:
-        return await desk.aside(lambda: structures().structure(name))
+        return await pool.run(lambda: get_model_trees().get_tree(name))
 
     @router.get("/{name}/cost")
-    async def cost(name: Name, at: Annotated[int, Query(ge=0, le=MOST)] = 0) -> dict[str, Any]:
-        return await desk.aside(lambda: structures().cost(name, at))
+    async def cost(name: Name, at: Annotated[int, Query(ge=0, le=MAX_LENGTH)] = 0) -> dict[str, Any]:
+        return await pool.run(lambda: get_model_trees().get_cost(name, at))
 
     return router
 
 
 def list_models() -> list[dict[str, Any]]:
-    """Every architecture with its sizes, as the index has them."""
+    """Every architecture with its sizes, from the index."""
     return [
         {
             "name": info.name,
@@ -61,11 +63,11 @@ def list_models() -> list[dict[str, Any]]:
             "sizes": [
                 {
                     "name": f"{info.name}-{size}",
-                    "words": of_size.vocab,
+                    "vocab": size_info.vocab,
                     "outputs": info.outputs,
-                    "published": of_size.published,
+                    "published": size_info.published,
                 }
-                for size, of_size in info.sizes.items()
+                for size, size_info in info.sizes.items()
             ],
         }
         for info in read_index().values()

@@ -1,4 +1,4 @@
-"""Hiding tokens and silencing heads, how much each matters, and the logit lens."""
+"""Routes for ablation (hide tokens, silence heads and layers) and the logit lens."""
 
 from __future__ import annotations
 
@@ -9,69 +9,71 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from headwise.studio.limits import MOST_JUDGED
-from headwise.studio.model_pool import Desk
-from headwise.studio.routes.values import Name, Request, Text
+from headwise.studio.limits import MAX_SCORED_TOKENS
+from headwise.studio.model_pool import ModelPool
+from headwise.studio.routes.values import Name, RequestBody, Text
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
-    from headwise.studio.ablation import Case
+    from headwise.studio.ablation import AblationCase
 
 Number = Annotated[int, Field(ge=0, le=100_000)]
-FEW = 1000
+MAX_CHANGES = 1000
 
 
-class CaseRequest(Request):
-    """A text and what follows it, as text or as tokens; without either, what the model writes."""
+class CaseRequest(RequestBody):
+    """A text and its output, as text or as token ids; without either, the output that the model generates."""
 
     run: Name
     text: Text = ""
     target: Text = ""
-    ids: list[int] = Field(default=[], max_length=MOST_JUDGED)
+    ids: list[int] = Field(default=[], max_length=MAX_SCORED_TOKENS)
 
 
-class ChangesRequest(CaseRequest):
-    """The same with changes: tokens that are hidden, heads and whole layers of attention that are silent."""
+class AblationRequest(CaseRequest):
+    """With ablations: tokens to hide, heads and whole attention layers to silence."""
 
-    hidden: list[Number] = Field(default=[], max_length=FEW)
-    heads: list[tuple[Name, Number, Number]] = Field(default=[], max_length=FEW)
-    layers: list[tuple[Name, Number]] = Field(default=[], max_length=FEW)
+    hidden: list[Number] = Field(default=[], max_length=MAX_CHANGES)
+    heads: list[tuple[Name, Number, Number]] = Field(default=[], max_length=MAX_CHANGES)
+    layers: list[tuple[Name, Number]] = Field(default=[], max_length=MAX_CHANGES)
 
 
 class LayerRequest(CaseRequest):
-    """The same, and a layer of which each head is silenced in turn."""
+    """With a layer whose heads are silenced one at a time."""
 
     kind: Name
     layer: Number
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(pool: ModelPool) -> APIRouter:
     router = APIRouter(prefix="/api/intervene")
 
-    async def answer(request: CaseRequest, task: Callable[[ModuleType, Case], dict[str, Any]]) -> dict[str, Any]:
-        def work(loaded: TrainedModel) -> dict[str, Any]:
+    async def run_task(
+        request: CaseRequest, task: Callable[[ModuleType, AblationCase], dict[str, Any]]
+    ) -> dict[str, Any]:
+        def work(trained: TrainedModel) -> dict[str, Any]:
             from headwise.studio import ablation
 
-            return task(ablation, ablation.Case(loaded, request.text, request.target, request.ids))
+            return task(ablation, ablation.AblationCase(trained, request.text, request.target, request.ids))
 
-        found, spent = await desk.work(request.run, work)
-        return {"milliseconds": round(spent, 1), **found}
+        result, milliseconds = await pool.run_with_model(request.run, work)
+        return {"milliseconds": round(milliseconds, 1), **result}
 
     @router.post("")
-    async def changed(request: ChangesRequest) -> dict[str, Any]:
-        given = request.hidden, request.heads, request.layers
-        return await answer(request, lambda does, case: does.intervened(case, does.Changes(*given)))
+    async def ablate(request: AblationRequest) -> dict[str, Any]:
+        ablations = request.hidden, request.heads, request.layers
+        return await run_task(request, lambda ablation, case: ablation.ablate(case, ablation.Ablations(*ablations)))
 
     @router.post("/heads")
     async def heads(request: LayerRequest) -> dict[str, Any]:
-        return await answer(request, lambda does, case: does.effects(case, request.kind, request.layer))
+        return await run_task(request, lambda ablation, case: ablation.measure_heads(case, request.kind, request.layer))
 
     @router.post("/tokens")
     async def tokens(request: CaseRequest) -> dict[str, Any]:
-        return await answer(request, lambda does, case: does.token_effects(case))
+        return await run_task(request, lambda ablation, case: ablation.measure_tokens(case))
 
     @router.post("/lens")
-    async def lens_of(request: CaseRequest) -> dict[str, Any]:
-        return await answer(request, lambda does, case: does.lens(case))
+    async def logit_lens(request: CaseRequest) -> dict[str, Any]:
+        return await run_task(request, lambda ablation, case: ablation.logit_lens(case))
 
     return router

@@ -1,4 +1,4 @@
-"""Queries and keys of one head, element by element."""
+"""Routes for the queries and keys of one head, element by element."""
 
 from __future__ import annotations
 
@@ -6,48 +6,48 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Response
 
-from headwise.studio.map_cache import Looks, size_of
-from headwise.studio.model_pool import Desk
-from headwise.studio.routes.values import BINARY, Name, Request, Text
+from headwise.studio.map_cache import MapCache, count_bytes
+from headwise.studio.model_pool import ModelPool
+from headwise.studio.routes.values import BINARY, Name, RequestBody, Text
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
-    from headwise.studio.neurons import Neurons
+    from headwise.studio.neurons import NeuronView
 
-KEPT = 2  # queries and keys of all layers are larger than maps
+MAX_ENTRIES = 2  # queries and keys of all layers are larger than maps
 
 
-class NeuronRequest(Request):
-    """A text whose queries and keys are wanted."""
+class NeuronRequest(RequestBody):
+    """A text whose queries and keys are requested."""
 
     run: Name
     text: Text
     target: Text = ""
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(pool: ModelPool) -> APIRouter:
     router = APIRouter(prefix="/api/neuron")
-    looks: Looks[Neurons] = Looks(KEPT)
+    cache: MapCache[NeuronView] = MapCache(MAX_ENTRIES)
 
     @router.post("")
     async def neuron(request: NeuronRequest) -> dict[str, Any]:
-        def work(loaded: TrainedModel) -> Neurons:
-            from headwise.studio.neurons import neurons
+        def work(trained: TrainedModel) -> NeuronView:
+            from headwise.studio.neurons import record_inputs
 
-            return neurons(loaded, request.text, request.target)
+            return record_inputs(trained, request.text, request.target)
 
-        found, spent = await desk.work(request.run, work)
+        view, milliseconds = await pool.run_with_model(request.run, work)
         return {
-            "look": looks.keep(found, size_of(found.maps)),
+            "name": cache.add(view, count_bytes(view.maps)),
             "run": request.run,
-            "milliseconds": round(spent, 1),
-            **found.to_dict(),
+            "milliseconds": round(milliseconds, 1),
+            **view.to_dict(),
         }
 
     @router.get("/{name}/{kind}/{layer}/{head}/{query}/{key}")
     async def neuron_row(name: Name, kind: Name, layer: int, head: int, query: int, key: int) -> Response:
-        found = looks[name]
-        row = await desk.aside(lambda: found.row(kind, layer, head, query, key))
+        view = cache[name]
+        row = await pool.run(lambda: view.pack_row(kind, layer, head, query, key))
         return Response(row, media_type=BINARY)
 
     return router

@@ -1,4 +1,4 @@
-"""One image through a model that reads images."""
+"""Routes for the attention maps of an image."""
 
 from __future__ import annotations
 
@@ -6,47 +6,49 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Body, Query, Response
 
-from headwise.studio.map_cache import Looks
-from headwise.studio.model_pool import Desk
+from headwise.studio.map_cache import MapCache
+from headwise.studio.model_pool import ModelPool
 from headwise.studio.routes.values import BINARY, Name
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
-    from headwise.studio.pictures import Picture
+    from headwise.studio.pictures import ImageMaps
 
-KEPT = 3  # looks: those of many windows are large
+MAX_ENTRIES = 3  # maps of many windows are large
 Image = Annotated[bytes, Body(media_type=BINARY)]
-Place = Annotated[int, Query(ge=-1, le=10_000)]
+GridIndex = Annotated[int, Query(ge=-1, le=10_000)]
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(pool: ModelPool) -> APIRouter:
     router = APIRouter(prefix="/api/picture")
-    looks: Looks[Picture] = Looks(KEPT)
+    cache: MapCache[ImageMaps] = MapCache(MAX_ENTRIES)
 
     @router.post("")
     async def picture(run: Name, content: Image) -> Response:
-        def work(loaded: TrainedModel) -> bytes:
-            from headwise.studio.pictures import pictured
+        def work(trained: TrainedModel) -> bytes:
+            from headwise.studio.pictures import inspect_image
 
-            found, about, pack = pictured(loaded, content)
-            return pack.bytes({"look": looks.keep(found), "run": run, **about})
+            maps, details, response = inspect_image(trained, content)
+            return response.to_bytes({"name": cache.add(maps), "run": run, **details})
 
-        made, _ = await desk.work(run, work)
-        return Response(made, media_type=BINARY)
+        content_bytes, _ = await pool.run_with_model(run, work)
+        return Response(content_bytes, media_type=BINARY)
 
     @router.post("/page")
     async def paged(run: Name, content: Image) -> Response:
-        def work(loaded: TrainedModel) -> str:
-            from headwise.studio.pictures import paged
+        def work(trained: TrainedModel) -> str:
+            from headwise.studio.pictures import render_page
 
-            return paged(loaded, content, run)
+            return render_page(trained, content, run)
 
-        made, _ = await desk.work(run, work)
-        return Response(made, media_type=BINARY)
+        content_bytes, _ = await pool.run_with_model(run, work)
+        return Response(content_bytes, media_type=BINARY)
 
     @router.get("/{name}/{number}")
-    async def heat(name: Name, number: int, row: Place = -1, column: Place = -1, query: Place = -1) -> Response:
-        made = await desk.aside(lambda: looks[name].heat(number, row, column, query))
-        return Response(made, media_type=BINARY)
+    async def heat(
+        name: Name, number: int, row: GridIndex = -1, column: GridIndex = -1, query: GridIndex = -1
+    ) -> Response:
+        content_bytes = await pool.run(lambda: cache[name].pack_map(number, row, column, query))
+        return Response(content_bytes, media_type=BINARY)
 
     return router

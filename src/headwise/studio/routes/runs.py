@@ -1,4 +1,4 @@
-"""Which runs there are, how they went, and what comparisons of them came to."""
+"""Routes for runs: list, state, metrics, samples, differences of settings, and tables of `headwise compare`."""
 
 from __future__ import annotations
 
@@ -10,84 +10,84 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from headwise.errors import UserError
-from headwise.runs.differences import differences
-from headwise.studio.model_pool import Desk
-from headwise.studio.routes.values import Name, Request
-from headwise.studio.run_history import history, rows, samples
+from headwise.runs.differences import find_differences
+from headwise.studio.model_pool import ModelPool
+from headwise.studio.routes.values import Name, RequestBody
+from headwise.studio.run_history import get_rows, get_samples, summarize
 
-MOST_RUNS = 50  # in one request
-Counted = Annotated[int, Field(ge=0, le=2**53)]
-
-
-class Since(Request):
-    """A run of which some rows are known: how many, and the step of the last."""
-
-    run: Name
-    since: Counted = 0
-    step: Counted = 0
+MAX_RUNS = 50  # in one request
+RowCount = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class RowsRequest(Request):
-    """Curves to go on with."""
-
-    runs: list[Since] = Field(max_length=MOST_RUNS)
-
-
-class SamplesRequest(Request):
-    """A run to read from."""
+class RowsOfRun(RequestBody):
+    """A run of which the page already has `since` rows, the last one of this step."""
 
     run: Name
+    since: RowCount = 0
+    step: RowCount = 0
 
 
-class DifferencesRequest(Request):
-    """Runs to tell apart."""
+class RowsRequest(RequestBody):
+    """Runs whose new rows of metrics are requested."""
 
-    runs: list[Name] = Field(max_length=MOST_RUNS)
+    runs: list[RowsOfRun] = Field(max_length=MAX_RUNS)
 
 
-def routes(desk: Desk) -> APIRouter:
-    router, shelf = APIRouter(prefix="/api"), desk.shelf
+class SamplesRequest(RequestBody):
+    """A run whose samples are requested."""
+
+    run: Name
+
+
+class DifferencesRequest(RequestBody):
+    """Runs whose settings are compared."""
+
+    runs: list[Name] = Field(max_length=MAX_RUNS)
+
+
+def routes(pool: ModelPool) -> APIRouter:
+    router, registry = APIRouter(prefix="/api"), pool.registry
 
     @router.get("/runs")
     async def runs() -> list[dict[str, Any]]:
-        return await desk.aside(lambda: [item.to_dict() for item in shelf.items().values()])
+        return await pool.run(lambda: [item.to_dict() for item in registry.items().values()])
 
     @router.get("/runs/histories")
     async def histories() -> list[dict[str, Any]]:
-        return await desk.aside(lambda: [history(item) for item in shelf.items().values()])
+        return await pool.run(lambda: [summarize(item) for item in registry.items().values()])
 
     @router.post("/runs/rows")
     async def since(request: RowsRequest) -> list[dict[str, Any]]:
-        return await desk.aside(lambda: [rows(shelf[each.run], each.since, each.step) for each in request.runs])
+        return await pool.run(lambda: [get_rows(registry[each.run], each.since, each.step) for each in request.runs])
 
     @router.post("/runs/samples")
     async def sampled(request: SamplesRequest) -> list[dict[str, Any]]:
-        return await desk.aside(lambda: samples(shelf[request.run]))
+        return await pool.run(lambda: get_samples(registry[request.run]))
 
     @router.post("/runs/differences")
     async def differing(request: DifferencesRequest) -> dict[str, Any]:
-        return await desk.aside(lambda: _differing(desk, request.runs))
+        return await pool.run(lambda: _compare_settings(pool, request.runs))
 
     @router.get("/comparisons")
     async def comparisons() -> list[str]:
-        return await desk.aside(lambda: sorted(comparing().tables(shelf.paths)))
+        return await pool.run(lambda: sorted(load_comparing().find_tables(registry.paths)))
 
     @router.get("/comparisons/{name}")
     async def comparison(name: Name, score: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
-        return await desk.aside(lambda: comparing().table(shelf.paths, name, score))
+        return await pool.run(lambda: load_comparing().describe_table(registry.paths, name, score))
 
     return router
 
 
-def comparing() -> ModuleType:
-    """Tables need the configs of all models, which the first page does not."""
+def load_comparing() -> ModuleType:
+    """Import lazily: tables need the configs of all models, which the first page does not."""
     return import_module("headwise.studio.comparing")
 
 
-def _differing(desk: Desk, names: list[str]) -> dict[str, Any]:
-    found = [desk.shelf[name].run for name in names]
-    if None in found:
+def _compare_settings(pool: ModelPool, names: list[str]) -> dict[str, Any]:
+    runs = [pool.registry[name].run for name in names]
+    if None in runs:
         raise UserError("a folder of another library has no settings to compare; choose runs")
-    settings = differences([run.config for run in found if run is not None])
-    shown = {key: [None if value is None else str(value) for value in values] for key, values in settings.items()}
-    return {"runs": names, "settings": shown}
+    settings = find_differences([run.config for run in runs if run is not None])
+    texts = {key: [None if value is None else str(value) for value in values] for key, values in settings.items()}
+    return {"runs": names, "settings": texts}

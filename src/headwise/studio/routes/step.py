@@ -1,4 +1,4 @@
-"""Decoding step by step, and a beam search as a tree."""
+"""Routes for decoding step by step and for the tree of a beam search."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Response
 from pydantic import Field
 
-from headwise.studio.limits import MOST_TOKENS
-from headwise.studio.model_pool import Desk
-from headwise.studio.routes.values import BINARY, Name, Request, Text
+from headwise.studio.limits import MAX_TOKENS
+from headwise.studio.model_pool import ModelPool
+from headwise.studio.routes.values import BINARY, Name, RequestBody, Text
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel
-    from headwise.studio.binary_response import Pack
+    from headwise.studio.binary_response import BinaryResponse
 
-Tokens = Annotated[list[int], Field(max_length=MOST_TOKENS)]
+Tokens = Annotated[list[int], Field(max_length=MAX_TOKENS)]
 
 
-class StepRequest(Request):
-    """A text, and the tokens that were written after it."""
+class StepRequest(RequestBody):
+    """A text, and the output tokens chosen so far."""
 
     run: Name
     text: Text = ""
     tokens: Tokens = Field(default=[])
 
 
-class BeamRequest(Request):
-    """A text to search the best output of."""
+class BeamRequest(RequestBody):
+    """A text to decode with beam search."""
 
     run: Name
     text: Text = ""
@@ -35,27 +35,27 @@ class BeamRequest(Request):
     longest: int = Field(32, ge=1, le=128)
 
 
-def routes(desk: Desk) -> APIRouter:
+def routes(pool: ModelPool) -> APIRouter:
     router = APIRouter(prefix="/api/step")
 
     @router.post("")
     async def step(request: StepRequest) -> Response:
-        def work(loaded: TrainedModel) -> tuple[Pack, dict[str, Any]]:
-            from headwise.studio.decoding import stepped
+        def work(trained: TrainedModel) -> tuple[BinaryResponse, dict[str, Any]]:
+            from headwise.studio.decoding import decode_step
 
-            return stepped(loaded, request.text, request.tokens)
+            return decode_step(trained, request.text, request.tokens)
 
-        (pack, found), spent = await desk.work(request.run, work)
-        return Response(pack.bytes({"milliseconds": round(spent, 1), **found}), media_type=BINARY)
+        (response, details), milliseconds = await pool.run_with_model(request.run, work)
+        return Response(response.to_bytes({"milliseconds": round(milliseconds, 1), **details}), media_type=BINARY)
 
     @router.post("/beams")
     async def beams(request: BeamRequest) -> dict[str, Any]:
-        def work(loaded: TrainedModel) -> dict[str, Any]:
-            from headwise.studio.decoding import searched
+        def work(trained: TrainedModel) -> dict[str, Any]:
+            from headwise.studio.decoding import search_beams
 
-            return searched(loaded, request.text, request.beams, request.longest)
+            return search_beams(trained, request.text, request.beams, request.longest)
 
-        found, spent = await desk.work(request.run, work)
-        return {"milliseconds": round(spent, 1), **found}
+        result, milliseconds = await pool.run_with_model(request.run, work)
+        return {"milliseconds": round(milliseconds, 1), **result}
 
     return router

@@ -1,5 +1,5 @@
-// The shell: pages by the address's hash, so that every view has a link that restores it.
-import { fitting, forget, listen, wrong } from "./address.js";
+// The shell: routes by the URL hash, so that every view has a link that restores it.
+import { validParameters, dismissProblems, resetProblems, reportProblem } from "./address.js";
 import { el } from "./dom.js";
 
 // Each page is loaded when it is first shown, and the others as soon as that one is drawn.
@@ -11,26 +11,26 @@ const PAGES = {
   catalogue: ["Catalogue", () => import("./views/catalogue.js")],
   runs: ["Runs", () => import("./views/runs.js")],
 };
-const GONE = "This page could not be loaded: the studio does not answer. Start it again and reload.";
+const GONE = "This page could not be loaded: the studio does not respond. Start it again and reload.";
 
-function place() {
+function readAddress() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const page = Object.hasOwn(PAGES, path) ? path : "look";
-  listen();
-  if (path && page !== path) wrong(`There is no page “${path.slice(0, 60)}”; this is Look.`);
-  return { page, state: fitting(page, Object.fromEntries(new URLSearchParams(query ?? ""))) };
+  resetProblems();
+  if (path && page !== path) reportProblem(`There is no page “${path.slice(0, 60)}”; Look is shown.`);
+  return { page, state: validParameters(page, Object.fromEntries(new URLSearchParams(query ?? ""))) };
 }
 
-/** Keep the view's state in the address without a new page in the history. */
-function keep(page, state) {
-  const told = Object.entries(state).filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  history.replaceState(null, "", `#/${page}?${new URLSearchParams(told)}`);
+/** Write the view's state into the URL without a new history entry. */
+function writeAddress(page, state) {
+  const parameters = Object.entries(state).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  history.replaceState(null, "", `#/${page}?${new URLSearchParams(parameters)}`);
 }
 
-let shows = 0;
+let renders = 0;
 
 async function show() {
-  const { page, state } = place(), [title, load] = PAGES[page], turn = ++shows;
+  const { page, state } = readAddress(), [title, load] = PAGES[page], turn = ++renders;
   document.getElementById("pages").replaceChildren(
     ...Object.entries(PAGES).map(([name, [label]]) =>
       el("a", { href: `#/${name}`, "aria-current": name === page ? "page" : null }, label)),
@@ -38,9 +38,9 @@ async function show() {
   const view = document.getElementById("view");
   delete view.dataset.ready;
   document.title = `${title} · Headwise studio`;
-  const found = await load().catch(() => null);
-  if (turn !== shows) return; // another page was chosen meanwhile
-  if (found) return found[page](view, state, (next) => keep(page, next));
+  const module = await load().catch(() => null);
+  if (turn !== renders) return; // another page was chosen meanwhile
+  if (module) return module[page](view, state, (next) => writeAddress(page, next));
   view.replaceChildren(el("p", { class: "problem", role: "alert" }, GONE));
   view.dataset.ready = "problem";
 }
@@ -50,9 +50,9 @@ document.getElementById("theme").addEventListener("click", () => {
   const dark = (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   root.dataset.theme = dark ? "light" : "dark";
   localStorage.setItem("theme", root.dataset.theme);
-  dispatchEvent(new Event("themed"));
+  dispatchEvent(new Event("themechange"));
 });
-for (const act of ["click", "change", "submit"]) document.getElementById("view").addEventListener(act, forget); // what is shown now was chosen on the page
+for (const act of ["click", "change", "submit"]) document.getElementById("view").addEventListener(act, dismissProblems); // the page now shows a choice of the user, not the URL
 addEventListener("hashchange", show);
 await show();
 for (const [, load] of Object.values(PAGES)) await load().catch(() => null);

@@ -1,7 +1,7 @@
-// Elements from data. Text is always set as text, never as markup.
+// DOM helpers. Text is always set as text, never as markup.
 const SVG = "http://www.w3.org/2000/svg";
 
-function filled(node, settings, children) {
+function fillElement(node, settings, children) {
   for (const [key, value] of Object.entries(settings)) {
     if (value === false || value === null || value === undefined) continue;
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
@@ -12,16 +12,16 @@ function filled(node, settings, children) {
   return node;
 }
 
-export const el = (tag, settings = {}, ...children) => filled(document.createElement(tag), settings, children);
-export const svg = (tag, settings = {}, ...children) => filled(document.createElementNS(SVG, tag), settings, children);
+export const el = (tag, settings = {}, ...children) => fillElement(document.createElement(tag), settings, children);
+export const svg = (tag, settings = {}, ...children) => fillElement(document.createElementNS(SVG, tag), settings, children);
 
 export function field(label, control) {
   control.id ||= `f-${Math.random().toString(36).slice(2)}`;
   return el("div", { class: "field" }, el("label", { for: control.id }, label), control);
 }
 
-/** Buttons of which one is pressed. */
-export function choice(label, options, chosen, choose) {
+/** A group of buttons, one of them pressed. */
+export function buttonGroup(label, options, chosen, choose) {
   const group = el("div", { class: "row", role: "group", "aria-label": label });
   for (const [value, text] of options) {
     group.append(el("button", { type: "button", "data-key": `${label}: ${text}`, "aria-pressed": String(value === chosen), onclick: () => choose(value) }, text));
@@ -29,14 +29,14 @@ export function choice(label, options, chosen, choose) {
   return group;
 }
 
-/** For what is no button but acts as one: Enter and the space bar press it. */
-export const pressed = (act) => (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(event); } };
+/** Key handler for elements with the role of a button: Enter and space press them. */
+export const onPress = (act) => (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(event); } };
 
-/** Where arrow keys lead, as rows and columns. */
+/** Arrow keys as steps of [row, column]. */
 export const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/** A grid of cells that Tab reaches once, and that arrow keys go through. */
-export function roving(grid) {
+/** Roving tabindex: Tab reaches a grid once, arrow keys move between its cells. */
+export function addRovingFocus(grid) {
   const [first] = grid.flat();
   grid.forEach((row, i) => row.forEach((cell, j) => {
     cell.setAttribute("tabindex", cell === first ? 0 : -1);
@@ -47,23 +47,23 @@ export function roving(grid) {
   }));
 }
 
-/** Pixels across that a drawing may take within a panel, which may not be on the page yet. */
-export const room = (panel, most, aside = 0) => Math.max(200, Math.min(most, (panel.clientWidth || most + aside + 34) - 34 - aside));
+/** Width in pixels for a drawing inside a panel, which may not be on the page yet. */
+export const availableWidth = (panel, max, reserved = 0) => Math.max(200, Math.min(max, (panel.clientWidth || max + reserved + 34) - 34 - reserved));
 
-/** Draw anew without taking the keyboard's place away: elements keep it by their `data-key`. */
-export async function refocused(view, draw) {
+/** Redraw and keep the keyboard focus, which is found again by `data-key`. */
+export async function keepFocus(view, draw) {
   const key = document.activeElement?.dataset?.key;
   await draw();
   if (key) view.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
 }
 
-/** Draw again at each change between dark and light, while `node` is on the page. */
-export function themed(node, draw) {
-  const hear = () => (node.isConnected ? draw() : removeEventListener("themed", hear));
-  addEventListener("themed", hear);
+/** Redraw when the theme changes, while `node` is on the page. */
+export function onThemeChange(node, draw) {
+  const listener = () => (node.isConnected ? draw() : removeEventListener("themechange", listener));
+  addEventListener("themechange", listener);
 }
 
-/** What screen readers hear. */
-export const say = (text) => { document.getElementById("said").textContent = text; };
+/** Announce a text to screen readers. */
+export const announce = (text) => { document.getElementById("announcement").textContent = text; };
 
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

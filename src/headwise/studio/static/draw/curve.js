@@ -1,17 +1,17 @@
-// Lines over one axis, each with the band in which its values lie, and the values under the pointer.
+// Curves over a common axis, each with a band from its smallest to its largest values, and the values under the pointer.
 import { el, svg } from "../dom.js";
 import { headColour } from "./colours.js";
 
 const HEIGHT = 260, LEFT = 56, BOTTOM = 40, TOP = 10, RIGHT = 12;
 
-/** `lines`: [{ name, y, low, high }] over the numbers `x`; `tell(place)` hears which x is under the pointer, or null. */
-export function curve(x, lines, { across = "", up = "", label = "Curves", tell = () => {} } = {}) {
+/** `lines`: [{ name, y, low, high }] over the numbers `x`; `onHover(index)` gets the index of the x under the pointer, or null. */
+export function drawCurve(x, lines, { xLabel = "", yLabel = "", label = "Curves", onHover = () => {} } = {}) {
   const width = Math.max(280, Math.min(620, innerWidth - 80));
   const all = lines.flatMap((line) => [...line.low, ...line.high]);
   const [least, most] = [Math.min(...all), Math.max(...all)], room = (most - least || 1) * 0.06;
   const alongX = (value) => LEFT + ((value - x[0]) / (x.at(-1) - x[0] || 1)) * (width - LEFT - RIGHT);
   const alongY = (value) => HEIGHT - BOTTOM - ((value - least + room) / (most - least + 2 * room || 1)) * (HEIGHT - BOTTOM - TOP);
-  const path = (values) => values.map((value, place) => `${place ? "L" : "M"}${alongX(x[place]).toFixed(1)} ${alongY(value).toFixed(1)}`).join("");
+  const path = (values) => values.map((value, index) => `${index ? "L" : "M"}${alongX(x[index]).toFixed(1)} ${alongY(value).toFixed(1)}`).join("");
   const drawn = lines.flatMap(({ low, high, y }, number) => [
     svg("path", { d: `${path(high)}${path(low).replace("M", "L").split("L").filter(Boolean).reverse().map((point) => `L${point}`).join("")}Z`, fill: headColour(number), "fill-opacity": 0.16 }),
     svg("path", { class: "curve", d: path(y), stroke: headColour(number) }),
@@ -34,27 +34,27 @@ export function curve(x, lines, { across = "", up = "", label = "Curves", tell =
   let stop = null;
   return figure;
 
-  function point(place) {
-    stop = place >= 0 && place < x.length ? place : null;
+  function point(index) {
+    stop = index >= 0 && index < x.length ? index : null;
     pointer.setAttribute("visibility", stop === null ? "hidden" : "visible");
-    if (stop !== null) for (const end of ["x1", "x2"]) pointer.setAttribute(end, alongX(x[place]));
-    tell(stop);
+    if (stop !== null) for (const end of ["x1", "x2"]) pointer.setAttribute(end, alongX(x[index]));
+    onHover(stop);
   }
 
   function axes() {
-    const text = (settings, told) => svg("text", settings, told);
+    const text = (settings, content) => svg("text", settings, content);
     return svg("g", { class: "axes" },
       ...ticks(least, most).flatMap((each) => [
         svg("line", { x1: LEFT, x2: width - RIGHT, y1: alongY(each), y2: alongY(each) }),
         text({ x: LEFT - 6, y: alongY(each) + 4, "text-anchor": "end" }, short(each))]),
       ...ticks(x[0], x.at(-1)).map((each) => text({ x: alongX(each), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, short(each))),
-      text({ x: (LEFT + width - RIGHT) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, across),
-      text({ transform: `translate(12 ${(HEIGHT - BOTTOM + TOP) / 2}) rotate(-90)`, "text-anchor": "middle" }, up));
+      text({ x: (LEFT + width - RIGHT) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, xLabel),
+      text({ transform: `translate(12 ${(HEIGHT - BOTTOM + TOP) / 2}) rotate(-90)`, "text-anchor": "middle" }, yLabel));
   }
 }
 
-/** Names of the lines in their colours. */
-export const legend = (names) => el("div", { class: "row note" }, ...names.map((name, number) => {
+/** The legend: names and colours of the lines. */
+export const drawLegend = (names) => el("div", { class: "row note" }, ...names.map((name, number) => {
   const swatch = el("span", { class: "swatch" });
   swatch.style.background = headColour(number);
   return el("span", {}, swatch, name);

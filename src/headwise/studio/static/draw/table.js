@@ -1,24 +1,24 @@
-// A matrix as a table of numbers: to read, with the cell under the pointer or the focus told, or to edit.
-import { el, roving } from "../dom.js";
-import { readable } from "./colours.js";
+// A matrix as a table of numbers, read-only with a hover callback, or editable.
+import { el, addRovingFocus } from "../dom.js";
+import { textColour } from "./colours.js";
 
-/** `cell`: number -> text; `shade`: number -> [r, g, b]; `tell(row, column)` hears where one looks. */
-export function table(name, values, { rows = [], columns = [], cell = String, shade = null, tell = null } = {}) {
+/** `cell`: number -> text; `shade`: number -> [r, g, b]; `onHover(row, column)` is called with the cell under the pointer or the focus. */
+export function drawTable(name, values, { rows = [], columns = [], cell = String, shade = null, onHover = null } = {}) {
   const cells = values.map((row, i) => row.map((value, j) => {
-    const made = el("td", tell && { onmouseenter: () => tell(i, j), onfocus: () => tell(i, j) } || {}, cell(value));
+    const td = el("td", onHover && { onmouseenter: () => onHover(i, j), onfocus: () => onHover(i, j) } || {}, cell(value));
     if (shade && Number.isFinite(value)) {
       const colour = shade(value);
-      made.style.background = `rgb(${colour})`;
-      made.style.color = readable(colour);
+      td.style.background = `rgb(${colour})`;
+      td.style.color = textColour(colour);
     }
-    return made;
+    return td;
   }));
-  if (tell) roving(cells);
-  return { node: framed(name, cells, rows, columns), cells };
+  if (onHover) addRovingFocus(cells);
+  return { node: wrapTable(name, cells, rows, columns), cells };
 }
 
-/** The same to edit: `edit(row, column, number)` hears of every number that is one. */
-export function editable(name, values, edit, { rows = [], columns = [] } = {}) {
+/** An editable matrix: `edit(row, column, number)` is called for every valid number. */
+export function drawEditableTable(name, values, edit, { rows = [], columns = [] } = {}) {
   const cells = values.map((row, i) => row.map((value, j) => el("td", {}, el("input", {
     type: "number", step: "any", value, "aria-label": `${name}, row ${i + 1}, column ${j + 1}`,
     oninput: ({ target }) => {
@@ -27,10 +27,10 @@ export function editable(name, values, edit, { rows = [], columns = [] } = {}) {
       if (!wrong) edit(i, j, target.valueAsNumber);
     },
   }))));
-  return { node: framed(name, cells, rows, columns), cells };
+  return { node: wrapTable(name, cells, rows, columns), cells };
 }
 
-function framed(name, cells, rows, columns) {
+function wrapTable(name, cells, rows, columns) {
   const heading = columns.length ? [el("tr", {}, rows.length ? el("td", { class: "corner" }) : null, ...columns.map((each) => el("th", { scope: "col" }, each)))] : [];
   const body = cells.map((row, i) => el("tr", {}, rows.length ? el("th", { scope: "row" }, rows[i]) : null, ...row));
   return el("div", {}, el("table", { class: "matrix" }, el("caption", {}, name), ...heading, ...body));

@@ -1,10 +1,10 @@
-// Catalogue: every architecture, one of them drawn from the model itself, and what chosen ones cost.
-import { among } from "../address.js";
+// Catalogue: the list of architectures, the module tree of one model, and the cost of several.
+import { keepKnown } from "../address.js";
 import { get } from "../api.js";
-import { choice, el, field, say } from "../dom.js";
-import { short } from "../draw/plot.js";
-import { costs } from "./catalogue_costs.js";
-import { model } from "./catalogue_model.js";
+import { buttonGroup, el, field, announce } from "../dom.js";
+import { formatShort } from "../draw/plot.js";
+import { showCosts } from "./catalogue_costs.js";
+import { showModel } from "./catalogue_model.js";
 
 const SORTS = [["order", "as listed"], ["name", "by name"], ["year", "by year"], ["size", "by size"]];
 
@@ -17,16 +17,16 @@ export async function catalogue(view, state, keep) {
   const sorts = el("div"), names = el("div", { class: "entries" }), count = el("p", { class: "note" });
   const filters = el("section", { class: "panel", "aria-label": "Architectures" },
     field("Find", find), el("div", { class: "pair" }, field("Family", family), field("Task", task)), sorts, count, names, problem);
-  const shown = el("section", { class: "panel", "aria-label": "Model" }, el("p", { class: "note" }, "Choose a size of an architecture to see how it is built."));
+  const shown = el("section", { class: "panel", "aria-label": "Model" }, el("p", { class: "note" }, "Choose a size of an architecture to see its modules."));
   const plotted = el("section", { class: "panel", "aria-label": "Cost" });
   view.replaceChildren(el("h1", {}, "Catalogue"),
-    el("p", { class: "lead" }, "Every architecture that can be built by name. Parameters, shapes, operations and memory are counted on the assembled model, which is built without being allocated."),
+    el("p", { class: "lead" }, "Every architecture that can be built by name. Parameters, shapes, FLOPs and memory are counted on the model itself, built on the meta device without allocating weights."),
     el("div", { class: "columns wide" }, filters, el("div", { class: "stack" }, shown, plotted)));
 
   const entries = await get("/api/catalogue").catch((error) => { problem.textContent = error.message; return []; });
   const counts = new Map(), labels = new Map(), seen = new Set();
-  let busy = false, counting = () => {}; // begins when all that was asked for is drawn
-  const sight = new IntersectionObserver((changes) => {
+  let busy = false, counting = () => {}; // starts once the requested model is drawn
+  const observer = new IntersectionObserver((changes) => {
     for (const each of changes) (each.isIntersecting ? seen.add : seen.delete).call(seen, each.target.dataset.entry);
     counting();
   });
@@ -35,22 +35,22 @@ export async function catalogue(view, state, keep) {
     control.value = value;
   };
   if (entries.length) {
-    [chosen.family = ""] = chosen.family ? among("family", [chosen.family], entries.map((entry) => entry.family)) : [];
-    [chosen.task = ""] = chosen.task ? among("task", [chosen.task], entries.flatMap((entry) => entry.tasks)) : [];
-    chosen.costs = among("model", chosen.costs, entries.flatMap((entry) => entry.sizes.map((size) => size.name)));
+    [chosen.family = ""] = chosen.family ? keepKnown("family", [chosen.family], entries.map((entry) => entry.family)) : [];
+    [chosen.task = ""] = chosen.task ? keepKnown("task", [chosen.task], entries.flatMap((entry) => entry.tasks)) : [];
+    chosen.costs = keepKnown("model", chosen.costs, entries.flatMap((entry) => entry.sizes.map((size) => size.name)));
   }
   options(family, entries.map((entry) => entry.family), chosen.family);
   options(task, entries.flatMap((entry) => entry.tasks), chosen.task);
   list();
   view.dataset.ready = "list";
-  names.scrollTop = (names.querySelector("[aria-pressed=true]")?.closest("article").offsetTop ?? 0) - names.offsetTop; // the list alone, not the page
+  names.scrollTop = (names.querySelector("[aria-pressed=true]")?.closest("article").offsetTop ?? 0) - names.offsetTop; // scroll the list, not the page
   if (chosen.model) await open(chosen.model);
   await plotCosts();
   counting = countNext;
   await counting();
 
   function remember() {
-    if (!names.isConnected) return; // another page has the address by now
+    if (!names.isConnected) return; // another page is open by now
     keep({ model: chosen.model, costs: chosen.costs.join("/"), find: chosen.find, family: chosen.family, task: chosen.task, sort: chosen.sort === "order" ? "" : chosen.sort, what: chosen.what });
   }
 
@@ -60,17 +60,17 @@ export async function catalogue(view, state, keep) {
       && words.every((word) => `${entry.name} ${entry.paper} ${entry.year} ${entry.oracle}`.toLowerCase().includes(word));
     const first = (entry) => counts.get(entry.sizes[0].name) ?? 0;
     const order = { order: () => 0, name: (a, b) => a.name.localeCompare(b.name), year: (a, b) => a.year - b.year, size: (a, b) => first(a) - first(b) }[chosen.sort];
-    const found = entries.filter(fits).sort(order);
-    sorts.replaceChildren(choice("Order", SORTS, chosen.sort, (sort) => { chosen.sort = sort; list(); counting(); }));
+    const matching = entries.filter(fits).sort(order);
+    sorts.replaceChildren(buttonGroup("Order", SORTS, chosen.sort, (sort) => { chosen.sort = sort; list(); counting(); }));
     sorts.firstChild.classList.add("small");
-    count.textContent = `${found.length} of ${entries.length} architectures`;
+    count.textContent = `${matching.length} of ${entries.length} architectures`;
     labels.clear();
-    names.replaceChildren(...found.map(described));
-    for (const entry of names.children) sight.observe(entry);
+    names.replaceChildren(...matching.map(drawEntry));
+    for (const entry of names.children) observer.observe(entry);
     remember();
   }
 
-  function described(entry) {
+  function drawEntry(entry) {
     return el("article", { class: "entry", "data-entry": entry.name },
       el("h2", {}, entry.name, el("span", { class: "quiet" }, ` ${entry.year}, ${entry.family}`)),
       el("p", {}, entry.paper),
@@ -81,14 +81,14 @@ export async function catalogue(view, state, keep) {
   function button(entry, size) {
     const label = el("span", { class: "quiet" }), known = counts.get(size.name);
     labels.set(size.name, label);
-    if (known !== undefined) label.textContent = ` ${known ? short(known) : "–"}`;
-    return el("button", { type: "button", "data-model": size.name, "aria-pressed": String(size.name === chosen.model), title: told(size), onclick: () => pick(size.name) },
+    if (known !== undefined) label.textContent = ` ${known ? formatShort(known) : "–"}`;
+    return el("button", { type: "button", "data-model": size.name, "aria-pressed": String(size.name === chosen.model), title: sizeTitle(size), onclick: () => pick(size.name) },
       size.name.slice(entry.name.length + 1), label);
   }
 
-  function told(size) {
+  function sizeTitle(size) {
     const known = counts.has(size.name) ? `${counts.get(size.name) ? counts.get(size.name).toLocaleString("en") : "no"} parameters, ` : "";
-    const words = size.words ? `${size.words.toLocaleString("en")} words` : `${size.outputs.toLocaleString("en")} outputs`;
+    const words = size.vocab ? `a vocabulary of ${size.vocab.toLocaleString("en")}` : `${size.outputs.toLocaleString("en")} outputs`;
     return `${size.name}: ${known}${words}${size.published ? `, published as ${size.published}` : ""}`;
   }
 
@@ -103,9 +103,9 @@ export async function catalogue(view, state, keep) {
     for (const each of names.querySelectorAll("[data-model]")) each.setAttribute("aria-pressed", String(each.dataset.model === name));
     problem.textContent = "";
     try {
-      await model(shown, name, { add: () => toggle(name), within: () => chosen.costs.includes(name) });
+      await showModel(shown, name, { add: () => toggle(name), within: () => chosen.costs.includes(name) });
       remember();
-      say(`${name} is drawn`);
+      announce(`${name} is drawn`);
       view.dataset.ready = "model";
     } catch (error) {
       problem.textContent = error.message;
@@ -121,31 +121,31 @@ export async function catalogue(view, state, keep) {
 
   async function plotCosts() {
     const every = [...new Set([...chosen.costs, chosen.model].filter(Boolean))];
-    await costs(plotted, every, {
+    await showCosts(plotted, every, {
       what: chosen.what, choose: (what) => { chosen.what = what; remember(); },
       remove: (name) => (chosen.costs.includes(name) ? toggle(name) : null),
     });
   }
 
-  /** One architecture after the other, so that whatever else is asked waits for one of them at most; those in sight
-   * first, and the others only where their sizes decide the order. */
+  /** Request the parameter counts of one architecture at a time, so that other requests wait for one at most: visible
+   * entries first, the others only if the list is sorted by size. */
   async function countNext() {
     if (busy) return;
     busy = true;
     const due = (entry) => !counts.has(entry.sizes[0].name) && (chosen.sort === "size" || seen.has(entry.name));
     for (let entry = entries.find(due); entry && names.isConnected; entry = entries.find(due)) {
-      const found = await get(`/api/catalogue/${encodeURIComponent(entry.name)}/counts`).catch(() => ({}));
-      for (const size of entry.sizes) counted(size, found[size.name] ?? null);
+      const matching = await get(`/api/catalogue/${encodeURIComponent(entry.name)}/counts`).catch(() => ({}));
+      for (const size of entry.sizes) showCount(size, matching[size.name] ?? null);
       if (chosen.sort === "size" && !entries.some(due)) list();
     }
     busy = false;
   }
 
-  function counted(size, count) {
+  function showCount(size, count) {
     counts.set(size.name, count);
     const label = labels.get(size.name);
     if (!label) return;
-    label.textContent = ` ${count ? short(count) : "–"}`;
-    label.parentElement.title = told(size);
+    label.textContent = ` ${count ? formatShort(count) : "–"}`;
+    label.parentElement.title = sizeTitle(size);
   }
 }

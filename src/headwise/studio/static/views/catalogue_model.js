@@ -1,13 +1,13 @@
-// One model of the catalogue: its blocks, and what it costs.
+// One model of the catalogue: its module tree and its cost.
 import { get } from "../api.js";
 import { el } from "../dom.js";
-import { blocks, formula, opened, prepared } from "../draw/blocks.js";
-import { short } from "../draw/plot.js";
-import { saver } from "./saving.js";
+import { drawBlocks, parameterFormula, initiallyOpen, prepareTree } from "../draw/blocks.js";
+import { formatShort } from "../draw/plot.js";
+import { exportButtons } from "./export.js";
 
-const whole = (number) => number.toLocaleString("en");
+const formatCount = (number) => number.toLocaleString("en");
 
-export function bytes(number) {
+export function formatBytes(number) {
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
     if (number < 1024) return `${Number(number.toPrecision(3))} ${unit}`;
     number /= 1024;
@@ -15,51 +15,51 @@ export function bytes(number) {
   return `${Number(number.toPrecision(3))} TiB`;
 }
 
-export const address = (name, what) => `/api/catalogue/${encodeURIComponent(name)}/${what}`;
+export const catalogueUrl = (name, what) => `/api/catalogue/${encodeURIComponent(name)}/${what}`;
 
-export async function model(panel, name, { add, within }) {
-  const found = await get(address(name, "structure"));
-  const root = prepared(found.tree), open = opened(root);
+export async function showModel(panel, name, { add, within }) {
+  const structure = await get(catalogueUrl(name, "structure"));
+  const root = prepareTree(structure.tree), open = initiallyOpen(root);
   const drawing = el("div", { class: "canvas" }), note = el("p", { class: "note" }), figures = el("dl", { class: "figures" });
-  const adding = el("button", { type: "button", "aria-pressed": String(within()), onclick: async () => { adding.setAttribute("aria-pressed", String(!within())); await add(); } }, "Keep in the cost plot");
+  const keepButton = el("button", { type: "button", "aria-pressed": String(within()), onclick: async () => { keepButton.setAttribute("aria-pressed", String(!within())); await add(); } }, "Keep in the cost plot");
   const resting = "Point at a block to see how its parameters add up; click it to open or close it.";
 
   function draw() {
-    const tell = (node) => note.replaceChildren(el("b", {}, node.path), ` (${node.kind}): `, el("span", { class: "formula" }, formula(node)), node.repeats ? `, ${node.repeats} times` : "");
+    const onHover = (node) => note.replaceChildren(el("b", {}, node.path), ` (${node.kind}): `, el("span", { class: "formula" }, parameterFormula(node)), node.repeats ? `, ${node.repeats} times` : "");
     const toggle = (node) => {
       if (!open.delete(node.path)) open.add(node.path);
       draw();
       drawing.querySelector(`[data-path="${CSS.escape(node.path)}"]`).focus({ preventScroll: true });
     };
-    drawing.replaceChildren(blocks(root, { open, toggle, tell, across: drawing.clientWidth > 600 }));
+    drawing.replaceChildren(drawBlocks(root, { open, onToggle: toggle, onHover, sideBySide: drawing.clientWidth > 600 }));
   }
 
-  const take = saver(() => drawing.querySelector("svg"), () => ({ ...found, cost: spent }), name);
-  let spent = null;
+  const exports = exportButtons(() => drawing.querySelector("svg"), () => ({ ...structure, cost }), name);
+  let cost = null;
   panel.replaceChildren(
-    el("h2", {}, found.name), el("p", { class: "note top" }, `${found.paper} (${found.year})`),
-    el("div", { class: "toolbar" }, adding, take), drawing, note, figures);
-  if (!found.counted) {
-    note.textContent = "It learns by a fit of its own: there is nothing to draw before it has read a text, and its tables grow with the text.";
+    el("h2", {}, structure.name), el("p", { class: "note top" }, `${structure.paper} (${structure.year})`),
+    el("div", { class: "toolbar" }, keepButton, exports), drawing, note, figures);
+  if (!structure.has_parameters) {
+    note.textContent = "This model is fitted without gradients: it has no parameters before it is fitted, and its tables grow with the text.";
     return;
   }
   note.textContent = resting;
   draw();
-  spent = await get(`${address(name, "cost")}?at=${found.usual}`).catch((error) => { figures.replaceChildren(el("dt", {}, "Cost"), el("dd", {}, error.message)); return null; });
-  if (spent) figures.replaceChildren(...table(found, spent));
+  cost = await get(`${catalogueUrl(name, "cost")}?at=${structure.default_length}`).catch((error) => { figures.replaceChildren(el("dt", {}, "Cost"), el("dd", {}, error.message)); return null; });
+  if (cost) figures.replaceChildren(...table(structure, cost));
 }
 
-function table(found, spent) {
-  const pictured = found.unit === "pixels";
-  const unit = pictured ? `an image of ${spent.image.slice(1).join(" × ")} pixels` : `a token, with ${spent.length} of them${found.tree.kind === "EncoderDecoder" ? " a side" : ""}`;
-  const words = found.words ? `${whole(found.words)} words` : `${whole(found.outputs)} outputs`;
+function table(structure, cost) {
+  const isImage = structure.unit === "pixels";
+  const unit = isImage ? `an image of ${cost.image.slice(1).join(" × ")} pixels` : `a token of a text of ${cost.length}${structure.tree.kind === "EncoderDecoder" ? " on each side" : ""}`;
+  const outputs = structure.vocab ? `a vocabulary of ${formatCount(structure.vocab)}` : `${formatCount(structure.outputs)} outputs`;
   const lines = [
-    ["Parameters", whole(spent.parameters), `with ${words}`],
-    ["Forward pass", `${short(spent.flops_per_token)} FLOPs`, `for ${unit}: two for each multiplication that the model makes`],
-    ["Training memory", bytes(spent.training_bytes), `16 bytes × ${whole(spent.parameters)}: weights, gradients and two Adam moments`],
-    ["Activations", bytes(spent.activation_bytes), `kept for the backward pass of each ${pictured ? "image" : `text of ${spent.length} tokens`}`],
-    ["Decoding memory", bytes(spent.decoding_bytes), `4 bytes × ${whole(spent.parameters)}`],
-    ...(spent.cache_bytes_per_token ? [["Cache", bytes(spent.cache_bytes_per_token), "keys and values of each token that is written"]] : []),
+    ["Parameters", formatCount(cost.parameters), `with ${outputs}`],
+    ["Forward pass", `${formatShort(cost.flops_per_token)} FLOPs`, `for ${unit}: two for each multiply-add`],
+    ["Training memory", formatBytes(cost.training_bytes), `16 bytes × ${formatCount(cost.parameters)}: weights, gradients and two Adam moments`],
+    ["Activations", formatBytes(cost.activation_bytes), `stored for the backward pass of each ${isImage ? "image" : `text of ${cost.length} tokens`}`],
+    ["Decoding memory", formatBytes(cost.decoding_bytes), `4 bytes × ${formatCount(cost.parameters)}`],
+    ...(cost.cache_bytes_per_token ? [["Cache", formatBytes(cost.cache_bytes_per_token), "KV cache of each generated token"]] : []),
   ];
-  return lines.flatMap(([name, value, from]) => [el("dt", {}, name), el("dd", {}, el("b", {}, value), el("span", { class: "quiet" }, ` ${from}`))]);
+  return lines.flatMap(([name, value, explanation]) => [el("dt", {}, name), el("dd", {}, el("b", {}, value), el("span", { class: "quiet" }, ` ${explanation}`))]);
 }

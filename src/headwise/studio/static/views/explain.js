@@ -1,5 +1,5 @@
-// Explain: how attention works, in numbers that one can change.
-import { choice, el, refocused } from "../dom.js";
+// Explain: how attention works, with numbers that can be edited.
+import { buttonGroup, el, keepFocus } from "../dom.js";
 import { attention } from "./explain_attention.js";
 import { heads } from "./explain_heads.js";
 import { masks } from "./explain_masks.js";
@@ -8,12 +8,12 @@ import { order } from "./explain_order.js";
 import { positions } from "./explain_positions.js";
 
 const TOPICS = {
-  attention: ["Attention", "One head, three tokens, every number. Change an input or a weight and everything that follows from it changes; point at a number to see where it comes from.", attention],
-  masks: ["Masks", "A mask decides who may look at whom: −∞ is added to a score before the softmax, whose exponential is exactly 0. Rows ask, columns are asked.", masks],
-  positions: ["Positions", "Attention sees a set. What tells it where a token stands, and what does that make of the distance between two?", positions],
-  heads: ["Heads", "Several heads look at one sentence at once, each through projections of its own; their outputs are put side by side and mixed by W_O.", heads],
-  order: ["Order", "Shuffle the words: without positions the outputs move along with them and nothing else happens. With positions they change.", order],
-  neuron: ["Neuron", "One weight of a real head, element by element: q times k, their sum, the scale, what masks and biases add, the softmax.", neuron],
+  attention: ["Attention", "One head, three tokens, every number. Edit an input or a weight and all results are recomputed; point at a number to see how it is computed.", attention],
+  masks: ["Masks", "A mask decides which keys a query may attend to: −∞ is added to the other scores before the softmax, so their weights are exactly 0. Rows are queries, columns are keys.", masks],
+  positions: ["Positions", "Attention itself ignores order. Position encodings add it: their values at each position, and the score they give to each distance.", positions],
+  heads: ["Heads", "Several heads attend to one text at once, each with its own projections; their outputs are concatenated and projected by W_O.", heads],
+  order: ["Order", "Permutation equivariance: without positions, shuffled words give the same outputs in shuffled order. With positions the outputs change.", order],
+  neuron: ["Neuron", "One weight of a real head, element by element: the products q × k, their sum, the scale, masks and biases, the softmax.", neuron],
 };
 
 export async function explain(view, state, keep) {
@@ -23,20 +23,20 @@ export async function explain(view, state, keep) {
   const topics = Object.entries(TOPICS).map(([name, [title]]) => [name, title]);
   view.replaceChildren(
     el("h1", {}, "Explain"),
-    el("div", { class: "toolbar" }, choice("Topic", topics, topic, (next) => { location.hash = `#/explain?topic=${next}`; })),
+    el("div", { class: "toolbar" }, buttonGroup("Topic", topics, topic, (next) => { location.hash = `#/explain?topic=${next}`; })),
     el("p", { class: "lead" }, lead), problem, body);
 
-  /** Whatever a topic does: mistakes are told, and the page says when it is ready. */
-  async function work(task) {
+  /** Run a task of a topic, show its error, and mark the page as ready. */
+  async function runTask(task) {
     problem.textContent = "";
     delete view.dataset.ready;
     try {
-      await refocused(body, task);
+      await keepFocus(body, task);
       if (body.isConnected) view.dataset.ready = topic;
     } catch (error) {
       problem.textContent = error.message;
       if (body.isConnected) view.dataset.ready = "problem";
     }
   }
-  await work(() => page(body, state, (next) => body.isConnected && keep({ topic, ...next }), work));
+  await runTask(() => page(body, state, (next) => body.isConnected && keep({ topic, ...next }), runTask));
 }

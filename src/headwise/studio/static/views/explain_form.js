@@ -1,11 +1,11 @@
-// What several topics ask for: a run and a text, sentences to try, numbers by a slider.
+// Form controls of several topics: run and text, example sentences, sliders, index lists.
 import { get } from "../api.js";
 import { el, field } from "../dom.js";
-import { LACKING, fill, runsFor } from "./run_list.js";
+import { NO_TEXT_RUNS, fillRuns, findRuns } from "./run_list.js";
 
-/** Links to a page with the lectures' sentences, for runs that know all of their words. */
-export function sentences(page, state = {}) {
-  const list = el("ul", { class: "examples", "aria-label": "Sentences to try" });
+/** Links to a page with example sentences, for runs that know all of their tokens. */
+export function exampleSentences(page, state = {}) {
+  const list = el("ul", { class: "examples", "aria-label": "Example sentences" });
   let turn = 0;
   async function show(run) {
     const now = ++turn;
@@ -17,37 +17,37 @@ export function sentences(page, state = {}) {
   return { list, show };
 }
 
-/** A form for a run and a text; `ask({ run, text, target })` hears of each submission. */
-export async function asking(state, topic, ask) {
-  const run = el("select", { onchange: () => named() }), text = el("textarea", { spellcheck: "false", dir: "auto" }), target = el("input", { placeholder: "its own output" });
-  const targetField = field("Follow this output", target), tries = sentences("explain", { topic });
-  const asked = () => ({ run: run.value, text: text.value, target: targetField.hidden ? "" : target.value });
-  const form = el("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); ask(asked()); } },
-    field("Run", run), field("Text", text), tries.list, targetField, el("button", { class: "main", type: "submit" }, "Look"));
-  const { runs, problem } = await runsFor(form, (each) => each.reads !== "images", LACKING);
-  const wrong = problem || fill(run, runs, state.run);
+/** A form for a run and a text; `submit({ run, text, target })` is called on each submission. */
+export async function createTextForm(state, topic, submit) {
+  const run = el("select", { onchange: () => updateFields() }), text = el("textarea", { spellcheck: "false", dir: "auto" }), target = el("input", { placeholder: "the model's own output" });
+  const targetField = field("Output", target), examples = exampleSentences("explain", { topic });
+  const getRequest = () => ({ run: run.value, text: text.value, target: targetField.hidden ? "" : target.value });
+  const form = el("form", { class: "panel", onsubmit: (event) => { event.preventDefault(); submit(getRequest()); } },
+    field("Run", run), field("Text", text), examples.list, targetField, el("button", { class: "main", type: "submit" }, "Look"));
+  const { runs, problem: none } = await findRuns(form, (each) => each.input !== "images", NO_TEXT_RUNS);
+  const problem = none || fillRuns(run, runs, state.run);
   text.value = state.text ?? "";
   target.value = state.target ?? "";
-  named();
-  return { form, asked, wrong };
+  updateFields();
+  return { form, getRequest, problem };
 
-  function named() {
+  function updateFields() {
     targetField.hidden = !(runs.find((each) => each.name === run.value)?.transduces ?? true);
-    tries.show(run.value);
+    examples.show(run.value);
   }
 }
 
-/** `change(number)` hears of every move. */
-export function slider(label, value, [least, most, step], change) {
+/** A slider; `change(number)` is called on every move. */
+export function slider(label, value, [min, max, step], change) {
   const output = el("output", {}, String(value));
-  const input = el("input", { type: "range", min: least, max: most, step, oninput: () => { output.textContent = input.value; change(Number(input.value)); } });
+  const input = el("input", { type: "range", min: min, max: max, step, oninput: () => { output.textContent = input.value; change(Number(input.value)); } });
   input.value = value;
-  const made = field(label, input);
-  made.classList.add("slider");
-  made.querySelector("label").append(output);
-  return made;
+  const control = field(label, input);
+  control.classList.add("slider");
+  control.querySelector("label").append(output);
+  return control;
 }
 
-/** A list to choose a number from, counted from one for people. */
-export const numbered = (label, count, chosen, change) => el("select", { "aria-label": label, "data-key": label, onchange: (event) => change(Number(event.target.value)) },
+/** A select for an index, shown from 1. */
+export const indexSelect = (label, count, chosen, change) => el("select", { "aria-label": label, "data-key": label, onchange: (event) => change(Number(event.target.value)) },
   ...Array.from({ length: count }, (_, each) => el("option", { value: each, selected: each === chosen }, `${label.toLowerCase()} ${each + 1}`)));

@@ -1,103 +1,103 @@
-// Positions: what stands at each place as a heat map, and what two places have of their distance as curves.
-import { among, within } from "../address.js";
+// Positions: the table of a position encoding as a heat map, and its scores over distance as curves.
+import { keepKnown, clampIndex } from "../address.js";
 import { getPacked } from "../api.js";
-import { choice, el, field, room, themed } from "../dom.js";
-import { signed } from "../draw/colours.js";
-import { curve, legend } from "../draw/curve.js";
-import { matrix } from "../draw/matrix.js";
-import { numbered, slider } from "./explain_form.js";
-import { number } from "./explain_maths.js";
-import { LACKING, runsFor } from "./run_list.js";
-import { saver } from "./saving.js";
+import { buttonGroup, el, field, availableWidth, onThemeChange } from "../dom.js";
+import { signedColour } from "../draw/colours.js";
+import { drawCurve, drawLegend } from "../draw/curve.js";
+import { drawMatrix } from "../draw/matrix.js";
+import { indexSelect, slider } from "./explain_form.js";
+import { formatNumber } from "./explain_maths.js";
+import { NO_TEXT_RUNS, findRuns } from "./run_list.js";
+import { exportButtons } from "./export.js";
 
-const KINDS = [["sinusoid", "Sinusoid"], ["rotary", "Rotary"], ["alibi", "ALiBi"], ["buckets", "T5 buckets"], ["run", "Of a run"]];
+const KINDS = [["sinusoid", "Sinusoid"], ["rotary", "Rotary"], ["alibi", "ALiBi"], ["buckets", "T5 buckets"], ["run", "From a run"]];
 const SLIDERS = { sinusoid: ["width"], rotary: ["width"], alibi: ["heads"], buckets: [], run: [] };
-const RANGES = { length: ["Places", [4, 128, 4]], width: ["Width", [4, 128, 4]], heads: ["Heads", [1, 16, 1]] };
+const RANGES = { length: ["Positions", [4, 128, 4]], width: ["Width", [4, 128, 4]], heads: ["Heads", [1, 16, 1]] };
 const DEFAULTS = { kind: "sinusoid", length: 48, width: 64, heads: 8, head: 0, which: 0, run: "" };
-const MOST = 8; // lines that can still be told apart
+const MAX_LINES = 8; // more lines are hard to distinguish
 
-export async function positions(body, state, keep, work) {
-  const now = { ...DEFAULTS };
-  for (const key in DEFAULTS) if (state[key] !== undefined) now[key] = typeof DEFAULTS[key] === "number" ? Number(state[key]) : state[key];
-  if (!KINDS.some(([kind]) => kind === now.kind)) now.kind = DEFAULTS.kind;
-  const ofRun = now.kind === "run", listed = ofRun ? await runsFor(body, (each) => each.reads !== "images", LACKING) : { runs: [], problem: "" };
+export async function positions(body, state, keep, runTask) {
+  const selected = { ...DEFAULTS };
+  for (const key in DEFAULTS) if (state[key] !== undefined) selected[key] = typeof DEFAULTS[key] === "number" ? Number(state[key]) : state[key];
+  if (!KINDS.some(([kind]) => kind === selected.kind)) selected.kind = DEFAULTS.kind;
+  const ofRun = selected.kind === "run", listed = ofRun ? await findRuns(body, (each) => each.input !== "images", NO_TEXT_RUNS) : { runs: [], problem: "" };
   const runs = listed.runs.map((each) => each.name);
-  if (now.run && ofRun) among("run", [now.run], runs);
-  if (ofRun && !runs.includes(now.run)) now.run = runs[0] ?? "";
+  if (selected.run && ofRun) keepKnown("run", [selected.run], runs);
+  if (ofRun && !runs.includes(selected.run)) selected.run = runs[0] ?? "";
   const choices = el("div"), picture = el("div", { class: "stack" });
-  const run = el("select", { onchange: () => { now.which = now.head = 0; set("run", run.value); } }, ...runs.map((name) => el("option", { selected: name === now.run }, name)));
-  const controls = el("section", { class: "panel", "aria-label": "Kind of positions" },
-    el("div", { class: "field" }, choice("Kind", KINDS, now.kind, (kind) => { location.hash = `#/explain?topic=positions&kind=${kind}`; })),
+  const run = el("select", { onchange: () => { selected.which = selected.head = 0; set("run", run.value); } }, ...runs.map((name) => el("option", { selected: name === selected.run }, name)));
+  const controls = el("section", { class: "panel", "aria-label": "Position encoding" },
+    el("div", { class: "field" }, buttonGroup("Kind", KINDS, selected.kind, (kind) => { location.hash = `#/explain?topic=positions&kind=${kind}`; })),
     ofRun ? field("Run", run) : null,
-    ...["length", ...SLIDERS[now.kind]].map((key) => slider(RANGES[key][0], now[key], RANGES[key][1], (value) => set(key, value))), choices);
+    ...["length", ...SLIDERS[selected.kind]].map((key) => slider(RANGES[key][0], selected[key], RANGES[key][1], (value) => set(key, value))), choices);
   body.replaceChildren(el("div", { class: "columns" }, controls, picture));
-  let asked = 0;
+  let turns = 0;
   if (listed.problem) throw new Error(listed.problem);
-  await ask();
-  themed(body, () => work(ask));
+  await load();
+  onThemeChange(body, () => runTask(load));
 
   function set(key, value) {
-    now[key] = value;
-    work(ask);
+    selected[key] = value;
+    runTask(load);
   }
 
-  async function ask() {
-    const turn = ++asked;
-    now.head = ofRun ? now.head : within("head", now.head, now.heads);
+  async function load() {
+    const turn = ++turns;
+    selected.head = ofRun ? selected.head : clampIndex("head", selected.head, selected.heads);
     const keys = ofRun ? ["run", "which", "length", "head"] : ["kind", "length", "width", "heads", "head"];
-    const query = new URLSearchParams(keys.map((key) => [key, now[key]]));
-    const found = await getPacked(`/api/explain/positions${ofRun ? "/run" : ""}?${query}`);
-    if (turn !== asked) return;
-    draw(found);
-    keep(Object.fromEntries(["kind", ...keys].map((key) => [key, now[key]])));
+    const query = new URLSearchParams(keys.map((key) => [key, selected[key]]));
+    const view = await getPacked(`/api/explain/positions${ofRun ? "/run" : ""}?${query}`);
+    if (turn !== turns) return;
+    draw(view);
+    keep(Object.fromEntries(["kind", ...keys].map((key) => [key, selected[key]])));
   }
 
-  function draw(found) {
-    const [heads] = found.mean.shape, told = el("p", { class: "told", role: "status" });
+  function draw(view) {
+    const [heads] = view.mean.shape, status = el("p", { class: "status", role: "status" });
     const which = el("select", { onchange: () => set("which", Number(which.value)) },
-      ...(found.choices ?? []).map((name, place) => el("option", { value: place, selected: place === now.which }, name)));
-    choices.replaceChildren(...(found.choices ? [field("Part of the model", which)] : []),
-      ...(heads > 1 ? [field("The table shows", numbered("Head", heads, now.head, (head) => set("head", head)))] : []));
-    const promises = found.promises.map(({ name, kept, says }) =>
-      el("p", { class: `promise ${kept ? "kept" : "broken"}` }, el("b", {}, `${name}: ${kept ? "yes." : "no."}`), says));
+      ...(view.choices ?? []).map((name, index) => el("option", { value: index, selected: index === selected.which }, name)));
+    choices.replaceChildren(...(view.choices ? [field("Part of the model", which)] : []),
+      ...(heads > 1 ? [field("The table shows", indexSelect("Head", heads, selected.head, (head) => set("head", head)))] : []));
+    const properties = view.properties.map(({ name, holds, description }) =>
+      el("p", { class: `property ${holds ? "holds" : "fails"}` }, el("b", {}, `${name}: ${holds ? "yes." : "no."}`), description));
     picture.replaceChildren(
-      el("section", { class: "panel" }, el("h2", {}, found.name), el("p", { class: "formula" }, found.formula), el("p", { class: "note" }, found.says), ...promises),
-      el("section", { class: "panel", "aria-label": "Table" }, el("h2", {}, `${found.axes[0]} down, ${found.axes[1]} across`), el("div", { class: "canvas" }, heatMap(found, told, room(picture, 560, 50)))),
-      el("section", { class: "panel", "aria-label": "Over distance" }, el("h2", {}, `${found.unit}, over distance`), ...distances(found, told)),
-      told);
-    told.textContent = "Point at the table or the curve to see the number there.";
-    controls.querySelector(".take")?.remove();
-    const take = saver(() => [...picture.querySelectorAll("svg")], () => ({ ...found, table: rowsOf(found, found.table), mean: rowsOf(found, found.mean) }), `positions-${now.kind}`);
+      el("section", { class: "panel" }, el("h2", {}, view.name), el("p", { class: "formula" }, view.formula), el("p", { class: "note" }, view.description), ...properties),
+      el("section", { class: "panel", "aria-label": "Table" }, el("h2", {}, `${view.axes[0]} down, ${view.axes[1]} across`), el("div", { class: "canvas" }, heatMap(view, status, availableWidth(picture, 560, 50)))),
+      el("section", { class: "panel", "aria-label": "Over distance" }, el("h2", {}, `${view.unit}, over distance`), ...distances(view, status)),
+      status);
+    status.textContent = "Point at the table or the curve to see its values.";
+    controls.querySelector(".export")?.remove();
+    const take = exportButtons(() => [...picture.querySelectorAll("svg")], () => ({ ...view, table: rowsOf(view, view.table), mean: rowsOf(view, view.mean) }), `positions-${selected.kind}`);
     controls.append(take);
   }
 }
 
-function heatMap(found, told, across) {
-  const values = found.array(found.table), [rows, columns] = found.table.shape;
-  const largest = values.reduce((most, each) => Math.max(most, Math.abs(each)), 1e-9), shade = signed();
+function heatMap(view, status, across) {
+  const values = view.array(view.table), [rows, columns] = view.table.shape;
+  const largest = values.reduce((most, each) => Math.max(most, Math.abs(each)), 1e-9), shade = signedColour();
   const count = (length) => Array.from({ length }, (_, each) => (each % Math.max(1, 8 * Math.floor(length / 32)) ? "" : String(each)));
-  const tell = (spot) => { if (spot) told.textContent = `${found.symbol}(${spot.row}, ${spot.column}) = ${number(spot.weight, 4)}   where ${found.formula}`; };
-  return matrix(count(rows), count(columns), values, tell, { shade: (value) => shade(value / largest), room: across, named: true, label: `${found.name}: ${found.axes[0]} down, ${found.axes[1]} across` }).figure;
+  const onHover = (spot) => { if (spot) status.textContent = `${view.symbol}(${spot.row}, ${spot.column}) = ${formatNumber(spot.weight, 4)}   where ${view.formula}`; };
+  return drawMatrix(count(rows), count(columns), values, onHover, { shade: (value) => shade(value / largest), room: across, named: true, label: `${view.name}: ${view.axes[0]} down, ${view.axes[1]} across` }).figure;
 }
 
-/** The mean over all pairs at a distance, in the band of the least and the largest. */
-function distances(found, told) {
-  const [heads, count] = found.mean.shape, max_distance = (count - 1) / 2;
-  const x = Array.from({ length: count }, (_, place) => place - max_distance);
-  const [mean, low, high] = [found.mean, found.low, found.high].map((where) => found.array(where));
-  const of = (values, head) => values.subarray(head * count, (head + 1) * count);
-  const lines = Array.from({ length: Math.min(heads, MOST) }, (_, head) => ({ name: `head ${head + 1}`, y: [...of(mean, head)], low: [...of(low, head)], high: [...of(high, head)] }));
-  const tell = (place) => {
-    if (place === null) return;
-    const each = lines.slice(0, 4).map(({ name, y, low: least, high: most }) => `${heads > 1 ? `${name}: ` : ""}${number(y[place], 3)}${most[place] - least[place] > 1e-3 ? ` (${number(least[place], 3)} to ${number(most[place], 3)})` : ""}`);
-    told.textContent = `distance ${number(x[place])}: ${each.join(", ")}, the mean of ${found.unit} over all pairs that far apart`;
+/** The mean over all pairs at a distance, with a band from the smallest to the largest. */
+function distances(view, status) {
+  const [heads, count] = view.mean.shape, max_distance = (count - 1) / 2;
+  const x = Array.from({ length: count }, (_, index) => index - max_distance);
+  const [mean, low, high] = [view.mean, view.low, view.high].map((entry) => view.array(entry));
+  const sliceHead = (values, head) => values.subarray(head * count, (head + 1) * count);
+  const lines = Array.from({ length: Math.min(heads, MAX_LINES) }, (_, head) => ({ name: `head ${head + 1}`, y: [...sliceHead(mean, head)], low: [...sliceHead(low, head)], high: [...sliceHead(high, head)] }));
+  const onHover = (index) => {
+    if (index === null) return;
+    const each = lines.slice(0, 4).map(({ name, y, low: least, high: most }) => `${heads > 1 ? `${name}: ` : ""}${formatNumber(y[index], 3)}${most[index] - least[index] > 1e-3 ? ` (${formatNumber(least[index], 3)} to ${formatNumber(most[index], 3)})` : ""}`);
+    status.textContent = `distance ${formatNumber(x[index])}: ${each.join(", ")}, the mean of ${view.unit} over all pairs at this distance`;
   };
-  const figure = el("div", { class: "canvas" }, curve(x, lines, { across: "distance j − i", up: found.unit, label: `${found.unit} over distance`, tell }));
-  const left = heads > MOST ? [el("p", { class: "note" }, `The first ${MOST} of ${heads} heads are drawn.`)] : [];
-  return heads > 1 ? [figure, legend(lines.map((line) => line.name)), ...left] : [figure];
+  const figure = el("div", { class: "canvas" }, drawCurve(x, lines, { xLabel: "distance j − i", yLabel: view.unit, label: `${view.unit} over distance`, onHover }));
+  const left = heads > MAX_LINES ? [el("p", { class: "note" }, `The first ${MAX_LINES} of ${heads} heads are drawn.`)] : [];
+  return heads > 1 ? [figure, drawLegend(lines.map((line) => line.name)), ...left] : [figure];
 }
 
-function rowsOf(found, where) {
-  const values = found.array(where), columns = where.shape.at(-1);
-  return Array.from({ length: where.shape[0] }, (_, row) => [...values.subarray(row * columns, (row + 1) * columns)]);
+function rowsOf(view, entry) {
+  const values = view.array(entry), columns = entry.shape.at(-1);
+  return Array.from({ length: entry.shape[0] }, (_, row) => [...values.subarray(row * columns, (row + 1) * columns)]);
 }

@@ -1,104 +1,104 @@
-// Intervene: hide tokens, silence heads, and see what becomes of the output.
+// Intervene: hide tokens or silence heads, and see how the output changes.
 import { post } from "../api.js";
-import { el, field, refocused, say, themed } from "../dom.js";
-import { pairs } from "../draw/bars.js";
-import { readable, signed } from "../draw/colours.js";
-import { effects } from "../draw/effects.js";
-import { lens as drawLens } from "../draw/lens.js";
-import { fixed, percent, shown } from "../words.js";
-import { saver } from "./saving.js";
-import { writingForm } from "./writing_form.js";
+import { el, field, keepFocus, announce, onThemeChange } from "../dom.js";
+import { drawPairedBars } from "../draw/bars.js";
+import { textColour, signedColour } from "../draw/colours.js";
+import { drawEffects } from "../draw/effects.js";
+import { drawLens } from "../draw/lens.js";
+import { formatFixed, formatPercent, visible } from "../format.js";
+import { exportButtons } from "./export.js";
+import { createGenerationForm } from "./generation_form.js";
 
-const KINDS = { encoder: "Encoder", decoder: "Decoder, its own text", cross: "Decoder, the source" };
+const KINDS = { encoder: "Encoder self-attention", decoder: "Decoder self-attention", cross: "Cross-attention" };
 const split = (text) => (text ?? "").split(",").filter(Boolean);
-const told = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
+const formatChange = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
 
 export async function intervene(view, state, keep) {
-  const target = el("input", { placeholder: "its own output" });
+  const target = el("input", { placeholder: "the model's own output" });
   target.value = state.target ?? "";
   const off = new Set(split(state.off)), hidden = new Set(split(state.hidden).map(Number)); // "cross.0.2", or "cross.0" for all heads
-  let found = null, given = null, ids = [], turn = 0, measured = blank(); // given: run, text and output of what is shown
-  const asking = writingForm(state, "Look", () => begin(written(), { hidden: [], heads: [], layers: [] }), [field("Output to judge", target)]);
+  let result = null, request = null, ids = [], turn = 0, measured = blank(); // request: the run, text and output that are shown
+  const form = createGenerationForm(state, "Look", () => start(readForm(), { hidden: [], heads: [], layers: [] }), [field("Output to score", target)]);
   const panel = (label) => el("section", { class: "panel", "aria-label": label });
-  const output = panel("Output"), tokens = panel("Tokens"), heads = panel("Heads"), guesses = panel("Logit lens");
-  const stages = el("div", { class: "stack" }, output, tokens, heads, guesses);
-  stages.hidden = true;
-  view.replaceChildren(el("h1", {}, "Intervene"), el("p", { class: "lead" }, "What does the output depend on? Hide a token from attention or silence a head, and see the probability of what the model had written."),
-    el("div", { class: "columns" }, asking.form, stages));
-  themed(stages, () => found && (draw(), measured.lens && drawGuesses()));
-  await asking.ready;
-  if (state.text !== undefined && !asking.problem.textContent) await begin(written(), changes());
-  if (stages.isConnected) view.dataset.ready ??= "form";
+  const output = panel("Output"), tokens = panel("Tokens"), heads = panel("Heads"), lensPanel = panel("Logit lens");
+  const panels = el("div", { class: "stack" }, output, tokens, heads, lensPanel);
+  panels.hidden = true;
+  view.replaceChildren(el("h1", {}, "Intervene"), el("p", { class: "lead" }, "Ablation: hide a token from attention or silence a head, and see how the probability of the output changes."),
+    el("div", { class: "columns" }, form.form, panels));
+  onThemeChange(panels, () => result && (draw(), measured.lens && drawLensPanel()));
+  await form.ready;
+  if (state.text !== undefined && !form.problem.textContent) await start(readForm(), changes());
+  if (panels.isConnected) view.dataset.ready ??= "form";
 
   function blank() {
     return { tokens: null, kinds: {}, lens: null };
   }
 
   function remember() {
-    keep({ ...given, hidden: [...hidden].join(","), off: [...off].join(",") });
+    keep({ ...request, hidden: [...hidden].join(","), off: [...off].join(",") });
   }
 
-  function written() {
-    return { ...asking.asked(), target: target.value };
+  function readForm() {
+    return { ...form.getRequest(), target: target.value };
   }
 
-  function about() {
-    return { ...given, ids };
+  function scoredRequest() {
+    return { ...request, ids };
   }
 
   function changes() {
-    const spots = [...off].map((each) => each.split(".")).map(([kind, ...rest]) => [kind, ...rest.map(Number)]);
+    const spots = [...off].map((each) => each.split(".")).map(([kind, ...hint]) => [kind, ...hint.map(Number)]);
     return { hidden: [...hidden], heads: spots.filter((spot) => spot.length === 3), layers: spots.filter((spot) => spot.length === 2) };
   }
 
-  /** The output with and without the changes; nothing where it went wrong. */
-  async function ask(next = about(), changed = changes(), fresh = measured) {
+  /** Request the output with and without the ablations; null if it failed. */
+  async function send(next = scoredRequest(), changed = changes(), fresh = measured) {
     const now = ++turn;
-    asking.problem.textContent = "";
+    form.problem.textContent = "";
     delete view.dataset.ready;
     try {
       const answer = await post("/api/intervene", { ...next, ...changed });
-      if (now !== turn || !stages.isConnected) return null; // a later click was faster, or another page is open
+      if (now !== turn || !panels.isConnected) return null; // a later request is under way, or another page is open
       measured = fresh;
-      [found, ids, given] = [answer, answer.ids, { run: next.run, text: next.text, target: next.target }];
+      [result, ids, request] = [answer, answer.ids, { run: next.run, text: next.text, target: next.target }];
       if (!changed.hidden.length) hidden.clear();
       if (!changed.heads.length && !changed.layers.length) off.clear();
-      asking.remark.textContent = found.remark;
-      stages.hidden = false;
+      form.note.textContent = result.note;
+      panels.hidden = false;
       remember();
-      refocused(view, draw);
+      keepFocus(view, draw);
       return now;
     } catch (error) {
-      if (now === turn && stages.isConnected) failed(error);
+      if (now === turn && panels.isConnected) failed(error);
       return null;
     }
   }
 
   function failed(error) {
-    asking.problem.textContent = error.message;
+    form.problem.textContent = error.message;
     view.dataset.ready = "problem";
   }
 
-  async function begin(next, changed) {
-    asking.button.disabled = true;
-    const begun = await ask({ ...next, ids: [] }, changed, blank());
-    asking.button.disabled = false;
-    if (begun) await measure();
+  async function start(next, changed) {
+    form.button.disabled = true;
+    const started = await send({ ...next, ids: [] }, changed, blank());
+    form.button.disabled = false;
+    if (started) await measure();
   }
 
-  /** How much each token, head and layer matters, layer by layer, so that other questions need not wait long. */
+  /** Measure the effect of each token, head and layer. One request per layer, so that others need not wait long. */
   async function measure() {
-    const mine = measured, current = () => mine === measured && stages.isConnected;
+    const mine = measured, current = () => mine === measured && panels.isConnected;
     try {
-      mine.lens = await post("/api/intervene/lens", about());
-      if (current()) drawGuesses();
-      if (found.hideable && current()) mine.tokens = (await post("/api/intervene/tokens", about())).tokens;
-      if (current()) refocused(view, drawTokens);
-      for (const kind of found.kinds) {
+      mine.lens = await post("/api/intervene/lens", scoredRequest());
+      if (current()) drawLensPanel();
+      if (result.hideable && current()) mine.tokens = (await post("/api/intervene/tokens", scoredRequest())).tokens;
+      if (current()) keepFocus(view, drawTokens);
+      for (const kind of result.kinds) {
         mine.kinds[kind.name] = [];
         for (let layer = 0; layer < kind.layers.length && current(); layer++) {
-          mine.kinds[kind.name].push(await post("/api/intervene/heads", { ...about(), kind: kind.name, layer }));
-          if (current()) refocused(view, drawHeads);
+          mine.kinds[kind.name].push(await post("/api/intervene/heads", { ...scoredRequest(), kind: kind.name, layer }));
+          if (current()) keepFocus(view, drawHeads);
         }
       }
       if (current()) view.dataset.ready = "intervene";
@@ -109,14 +109,14 @@ export async function intervene(view, state, keep) {
 
   async function change(set, key) {
     if (!set.delete(key)) set.add(key);
-    if (await ask()) {
+    if (await send()) {
       view.dataset.ready = "intervene";
-      say(`log P changed by ${told(sum("after") - sum("before"))}`);
+      announce(`log P changed by ${formatChange(sum("after") - sum("before"))}`);
     }
   }
 
   function sum(which) {
-    return found.output.reduce((total, each) => total + each[which], 0);
+    return result.output.reduce((total, each) => total + each[which], 0);
   }
 
   function draw() {
@@ -127,69 +127,69 @@ export async function intervene(view, state, keep) {
 
   function drawOutput() {
     const changed = hidden.size + off.size > 0, before = sum("before"), after = sum("after"), note = el("p", { class: "note" });
-    const rest = changed ? [el("span", { class: "swatch before" }), "before ", el("span", { class: "swatch after" }), "after"] : [found.kinds.length ? "Bars: P of each token. Hide or silence something below, and others stand beside them." : "This model has no attention to change; the lens shows what its layers would write."];
-    const tell = (place) => {
-      if (place === null) { note.replaceChildren(...rest); return; }
-      const { label, before: was, after: is } = found.output[place];
-      const then = changed ? ` before, ${Math.exp(is).toFixed(4)} after; log P ${fixed(was, 3)} ${told(is - was)}` : `; log P ${fixed(was, 3)}`;
-      note.replaceChildren(el("b", {}, shown(label)), " ", el("span", { class: "formula" }, `P = exp(log P) = ${Math.exp(was).toFixed(4)}${then}`));
+    const hint = changed ? [el("span", { class: "swatch before" }), "before ", el("span", { class: "swatch after" }), "after"] : [result.kinds.length ? "Bars: P of each token. Hide or silence something below to compare." : "This model has no attention to ablate; the logit lens shows the predictions of its layers."];
+    const onHover = (index) => {
+      if (index === null) { note.replaceChildren(...hint); return; }
+      const { label, before: was, after: is } = result.output[index];
+      const then = changed ? ` before, ${Math.exp(is).toFixed(4)} after; log P ${formatFixed(was, 3)} ${formatChange(is - was)}` : `; log P ${formatFixed(was, 3)}`;
+      note.replaceChildren(el("b", {}, visible(label)), " ", el("span", { class: "formula" }, `P = exp(log P) = ${Math.exp(was).toFixed(4)}${then}`));
     };
-    tell(null);
+    onHover(null);
     const row = (name, text, number) => [el("dt", {}, name), el("dd", {}, el("span", { class: "formula" }, text || "(nothing)"), number ? el("span", { class: "quiet" }, ` ${number}`) : null)];
-    const clear = el("button", { type: "button", disabled: !changed, onclick: () => { hidden.clear(); off.clear(); ask().then((now) => now && (view.dataset.ready = "intervene")); } }, "Undo all");
-    output.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Output"), clear, saver(() => output.querySelector(".canvas > svg"), () => ({ ...found, ...changes(), measured }), "intervene")),
-      el("dl", { class: "figures" }, ...row("judged", found.text, `log P = Σ log P(token) = ${fixed(before, 3)}, P ${percent(Math.exp(before))}`),
-        ...(changed ? [...row("changed", found.text, `log P = ${fixed(after, 3)} (${told(after - before)}), P ${percent(Math.exp(after))}`), ...row("now writes", found.own)] : [])),
-      el("div", { class: "canvas" }, pairs(found.output.map(({ label, before: was, after: is }) => ({ label, before: Math.exp(was), after: changed ? Math.exp(is) : null })), tell)), note);
+    const clear = el("button", { type: "button", disabled: !changed, onclick: () => { hidden.clear(); off.clear(); send().then((now) => now && (view.dataset.ready = "intervene")); } }, "Undo all");
+    output.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Output"), clear, exportButtons(() => output.querySelector(".canvas > svg"), () => ({ ...result, ...changes(), measured }), "intervene")),
+      el("dl", { class: "figures" }, ...row("scored", result.text, `log P = Σ log P(token) = ${formatFixed(before, 3)}, P ${formatPercent(Math.exp(before))}`),
+        ...(changed ? [...row("ablated", result.text, `log P = ${formatFixed(after, 3)} (${formatChange(after - before)}), P ${formatPercent(Math.exp(after))}`), ...row("now generates", result.generated)] : [])),
+      el("div", { class: "canvas" }, drawPairedBars(result.output.map(({ label, before: was, after: is }) => ({ label, before: Math.exp(was), after: changed ? Math.exp(is) : null })), onHover)), note);
   }
 
   function drawTokens() {
-    tokens.hidden = !found.kinds.length;
-    if (!found.hideable) {
-      tokens.replaceChildren(el("h2", {}, "Hide a token"), el("p", { class: "note" }, "None can be hidden here: this model does not look at its tokens one by one."));
+    tokens.hidden = !result.kinds.length;
+    if (!result.hideable) {
+      tokens.replaceChildren(el("h2", {}, "Hide a token"), el("p", { class: "note" }, "No token can be hidden: the attention of this model has no separate keys for tokens."));
       return;
     }
-    const shade = signed(), all = measured.tokens, scale = all ? Math.max(0.1, ...all.map(Math.abs)) : 1, note = el("p", { class: "note" });
-    const rest = all ? "Colours: how log P of the output changes when that token alone is hidden from all attention." : "Measuring each of them …";
-    const chips = found.read.map((label, place) => {
-      const value = all?.[place], tell = () => { note.textContent = value === undefined ? rest : `hiding “${shown(label)}” changes log P by ${told(value)}`; };
-      const chip = el("button", { type: "button", class: "chip", "data-key": `token-${place}`, "aria-pressed": String(hidden.has(place)), "aria-label": `hide ${shown(label)}, token ${place + 1}`, onclick: () => change(hidden, place), onmouseenter: tell, onfocus: tell, onmouseleave: () => { note.textContent = rest; } }, shown(label));
+    const shade = signedColour(), all = measured.tokens, scale = all ? Math.max(0.1, ...all.map(Math.abs)) : 1, note = el("p", { class: "note" });
+    const hint = all ? "Colours: the change of the output's log P when this token alone is hidden from all attention." : "Measuring …";
+    const chips = result.input.map((label, index) => {
+      const value = all?.[index], onHover = () => { note.textContent = value === undefined ? hint : `hiding “${visible(label)}” changes log P by ${formatChange(value)}`; };
+      const chip = el("button", { type: "button", class: "chip", "data-key": `token-${index}`, "aria-pressed": String(hidden.has(index)), "aria-label": `hide ${visible(label)}, token ${index + 1}`, onclick: () => change(hidden, index), onmouseenter: onHover, onfocus: onHover, onmouseleave: () => { note.textContent = hint; } }, visible(label));
       if (value !== undefined) {
         const rgb = shade(value / scale);
         chip.style.background = `rgb(${rgb})`;
-        chip.style.color = readable(rgb);
+        chip.style.color = textColour(rgb);
       }
       return chip;
     });
-    note.textContent = rest;
+    note.textContent = hint;
     tokens.replaceChildren(el("h2", {}, "Hide a token"), el("div", { class: "row chips" }, ...chips), note);
   }
 
   function drawHeads() {
-    heads.hidden = !found.kinds.length;
+    heads.hidden = !result.kinds.length;
     const note = el("p", { class: "note" }), every = Object.values(measured.kinds).flat(), values = every.flatMap((layer) => layer.heads);
     const scale = Math.max(0.1, ...values.map(Math.abs));
-    const rest = `Numbers: the change of log P of the output when that head alone gives zeros. Full colour is ±${scale.toFixed(1)}.`;
-    const grids = found.kinds.map((kind) => {
+    const hint = `Numbers: the change of the output's log P when this head alone is set to zero. Full colour is ±${scale.toFixed(1)}.`;
+    const grids = result.kinds.map((kind) => {
       const key = (layer, head) => (head === null ? `${kind.name}.${layer}` : `${kind.name}.${layer}.${head}`);
-      const tell = (name, value) => { note.textContent = name === null ? rest : `${KINDS[kind.name] ?? kind.name}, ${name}: ${value === undefined ? "not measured yet" : `log P changes by ${told(value)}`}`; };
-      return el("div", {}, el("h3", {}, KINDS[kind.name] ?? kind.name), effects(kind.layers, measured.kinds[kind.name] ?? [], scale, { key, tell, off: (layer, head) => off.has(key(layer, head)), toggle: (layer, head) => change(off, key(layer, head)) }));
+      const onHover = (name, value) => { note.textContent = name === null ? hint : `${KINDS[kind.name] ?? kind.name}, ${name}: ${value === undefined ? "not measured yet" : `log P changes by ${formatChange(value)}`}`; };
+      return el("div", {}, el("h3", {}, KINDS[kind.name] ?? kind.name), drawEffects(kind.layers, measured.kinds[kind.name] ?? [], scale, { key, onHover, isOff: (layer, head) => off.has(key(layer, head)), onToggle: (layer, head) => change(off, key(layer, head)) }));
     });
-    note.textContent = rest;
-    heads.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Silence a head"), saver(() => [...heads.querySelectorAll("svg")], () => measured.kinds, "heads")), el("div", { class: "flow" }, ...grids), note);
+    note.textContent = hint;
+    heads.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Silence a head"), exportButtons(() => [...heads.querySelectorAll("svg")], () => measured.kinds, "heads")), el("div", { class: "flow" }, ...grids), note);
   }
 
-  function drawGuesses() {
+  function drawLensPanel() {
     const { tokens: written, layers } = measured.lens, note = el("p", { class: "note" });
-    guesses.hidden = !layers.length;
-    const rest = "Each layer's stream through the last norm and the vocabulary, as if no layer followed. Framed: the token that was written.";
-    const tell = (row, place) => {
-      if (row === null) { note.textContent = rest; return; }
-      const layer = layers[row], list = layer.guesses[place].map((guess, rank) => `${shown(guess)} ${percent(layer.probs[place][rank])}`).join(", ");
-      note.replaceChildren(`layer ${row + 1}: ${list}; `, el("b", {}, shown(written[place])), " ", el("span", { class: "formula" }, `has rank ${layer.ranks[place]}, P = softmax(head(norm(x))) = ${Math.exp(layer.log_probs[place]).toFixed(4)}`));
+    lensPanel.hidden = !layers.length;
+    const hint = "Each layer's residual stream through the final norm and the vocabulary head. Framed: the output token.";
+    const onHover = (row, index) => {
+      if (row === null) { note.textContent = hint; return; }
+      const layer = layers[row], list = layer.top_tokens[index].map((guess, rank) => `${visible(guess)} ${formatPercent(layer.probs[index][rank])}`).join(", ");
+      note.replaceChildren(`layer ${row + 1}: ${list}; `, el("b", {}, visible(written[index])), " ", el("span", { class: "formula" }, `has rank ${layer.ranks[index]}, P = softmax(head(norm(x))) = ${Math.exp(layer.log_probs[index]).toFixed(4)}`));
     };
-    note.textContent = rest;
-    guesses.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Logit lens"), saver(() => guesses.querySelector(".canvas > svg"), () => measured.lens, "lens")),
-      el("div", { class: "canvas" }, drawLens(written, layers, tell)), note);
+    note.textContent = hint;
+    lensPanel.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Logit lens"), exportButtons(() => lensPanel.querySelector(".canvas > svg"), () => measured.lens, "lens")),
+      el("div", { class: "canvas" }, drawLens(written, layers, onHover)), note);
   }
 }

@@ -1,13 +1,13 @@
-// Runs to choose from.
+// The list of runs in forms.
 import { get } from "../api.js";
 import { el } from "../dom.js";
 
-const NONE = "There is no trained run here yet; train one with `headwise demo` or `headwise train`, and it shows up here.";
-export const LACKING = "No run here reads texts yet; train one with `headwise demo`, and it shows up here.";
-const AGAIN = 3000; // milliseconds until it is looked for runs again
+const NO_RUNS = "There is no trained run here yet; train one with `headwise demo` or `headwise train`, and it appears here.";
+export const NO_TEXT_RUNS = "No run here takes text yet; train one with `headwise demo`, and it appears here.";
+const RETRY_MS = 3000; // milliseconds between searches for new runs
 
-/** The runs that fit, and a sentence where there are none: then `form` is shown anew as soon as there is one. */
-export async function runsFor(form, fits, lacking) {
+/** The runs that fit. If there are none, `problem` says so, and the page reloads when there is one. */
+export async function findRuns(form, fits, message) {
   const ready = (all) => all.filter((each) => each.ready && fits(each));
   const all = await get("/api/runs"), runs = ready(all);
   if (runs.length) return { runs, problem: "" };
@@ -17,15 +17,15 @@ export async function runsFor(form, fits, lacking) {
       clearInterval(timer);
       dispatchEvent(new Event("hashchange"));
     }
-  }, AGAIN);
-  return { runs, problem: all.some((each) => each.ready) ? lacking : NONE };
+  }, RETRY_MS);
+  return { runs, problem: all.some((each) => each.ready) ? message : NO_RUNS };
 }
 
-/** Fill a list with runs, the `wanted` one chosen; the answer is what is wrong with that, if anything. */
-export function fill(select, runs, wanted) {
+/** Fill a select with runs and select the `wanted` one; returns an error message, or an empty string. */
+export function fillRuns(select, runs, wanted) {
   select.append(...runs.map((each) => el("option", { value: each.name }, each.model ? `${each.name} (${each.model})` : each.name)));
   if (!wanted) return "";
-  if (!runs.some((each) => each.name === wanted)) return `There is no run “${wanted}” here that could do this; choose another.`;
+  if (!runs.some((each) => each.name === wanted)) return `There is no run “${wanted}” here that supports this page; choose another.`;
   select.value = wanted;
   return "";
 }

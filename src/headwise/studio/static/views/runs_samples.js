@@ -1,8 +1,8 @@
-// What a run wrote at each validation: the same examples again and again, so that one sees it learn.
+// Samples: the outputs of a run for the same examples at each validation.
 import { post } from "../api.js";
-import { choice, el } from "../dom.js";
+import { buttonGroup, el } from "../dom.js";
 
-const SHOWN = 6; // changes of one example before the rest is folded
+const SHOWN = 6; // outputs of one example that are not folded
 
 export class Samples {
   constructor(panel, remember) {
@@ -10,7 +10,7 @@ export class Samples {
     panel.hidden = true;
   }
 
-  /** `runs` are those that may have samples; the one that was looked at stays, unless it left. */
+  /** `runs`: the chosen runs; the current one stays selected if it is still among them. */
   async show(runs, wanted = "") {
     this.run = runs.includes(wanted) ? wanted : runs.includes(this.run) ? this.run : runs[0] ?? "";
     const rows = this.run ? await post("/api/runs/samples", { run: this.run }) : [];
@@ -18,29 +18,29 @@ export class Samples {
     if (known === this.known) return;
     this.known = known;
     this.panel.hidden = !runs.length;
-    const picker = choice("Run", runs.map((each) => [each, each]), this.run, (run) => { this.remember(run); return this.show(runs, run); });
+    const picker = buttonGroup("Run", runs.map((each) => [each, each]), this.run, (run) => { this.remember(run); return this.show(runs, run); });
     const examples = rows.at(-1)?.samples ?? [];
     this.panel.replaceChildren(el("h2", {}, "Samples"), runs.length > 1 ? el("div", { class: "toolbar" }, picker) : "",
-      examples.length ? el("p", { class: "note" }, "What the model made of the same examples at its validations, the newest first; only what changed is listed.")
-        : el("p", { class: "note" }, "This run kept no samples (train.samples says how many are kept at each validation)."),
-      ...examples.map((example, place) => told(example, changes(rows, place))));
+      examples.length ? el("p", { class: "note" }, "The model's outputs for the same examples at each validation, newest first; repeated outputs are listed once.")
+        : el("p", { class: "note" }, "This run has no samples (train.samples sets how many are kept at each validation)."),
+      ...examples.map((example, index) => drawExample(example, listChanges(rows, index))));
   }
 }
 
-/** Outputs of one example, the newest first; equal ones that follow each other are one, named by the first step. */
-export function changes(rows, place) {
-  const found = [];
+/** The outputs of one example, newest first; consecutive equal outputs are merged under their first step. */
+export function listChanges(rows, index) {
+  const outputs = [];
   for (const { step, samples } of rows) {
-    const output = samples[place]?.output;
-    if (output !== undefined && output !== found[0]?.output) found.unshift({ step, output });
+    const output = samples[index]?.output;
+    if (output !== undefined && output !== outputs[0]?.output) outputs.unshift({ step, output });
   }
-  return found;
+  return outputs;
 }
 
-function told({ source, reference }, outputs) {
-  const line = (name, text, kind) => el("tr", { class: kind }, el("th", { scope: "row" }, name), el("td", { dir: "auto" }, text || el("i", {}, "nothing")));
+function drawExample({ source, reference }, outputs) {
+  const line = (name, text, kind) => el("tr", { class: kind }, el("th", { scope: "row" }, name), el("td", { dir: "auto" }, text || el("i", {}, "empty")));
   const table = (rows) => el("table", { class: "samples" }, el("tbody", {}, ...rows));
-  const listed = outputs.map(({ step, output }) => line(`step ${step.toLocaleString("en")}`, output, output === reference ? "right" : ""));
-  return el("section", { class: "sample" }, table([line("given", source, "given"), line("true", reference, "given"), ...listed.slice(0, SHOWN)]),
-    listed.length > SHOWN ? el("details", {}, el("summary", {}, `${listed.length - SHOWN} earlier`), table(listed.slice(SHOWN))) : "");
+  const lines = outputs.map(({ step, output }) => line(`step ${step.toLocaleString("en")}`, output, output === reference ? "right" : ""));
+  return el("section", { class: "sample" }, table([line("source", source, "given"), line("reference", reference, "given"), ...lines.slice(0, SHOWN)]),
+    lines.length > SHOWN ? el("details", {}, el("summary", {}, `${lines.length - SHOWN} earlier`), table(lines.slice(SHOWN))) : "");
 }
