@@ -90,11 +90,11 @@ def speed(run: Run) -> float | None:
 
 
 def costs(loaded: TrainedModel) -> tuple[int | None, int | None]:
-    """Parameters, and forward FLOPs a token where `headwise.inspect.cost` can count them."""
+    """Parameters, and forward FLOPs a token where `headwise.models.cost` can count them."""
     import torch
 
     from headwise.blocks.stack import count_parameters
-    from headwise.inspect.cost import cost
+    from headwise.models.cost import cost
 
     count = count_parameters(loaded.model) or None  # what learns by counting has none
     if not count:
