@@ -2,7 +2,8 @@
 
 A name is an architecture (`transformer`) or one size of it (`transformer-base`). `HOMES` is the explicit table of
 architectures. What is known of them without building one (papers, tasks, sizes, parameter counts) is read from
-`catalog.json`, so that listing them imports neither torch nor a model; `python -m headwise.models.index` writes it.
+`catalog.json`, so that listing them imports neither torch nor a model; `python -m headwise.models.index` writes it,
+and `summaries.json` (`models/summary.py`).
 """
 
 from __future__ import annotations

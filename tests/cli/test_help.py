@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from headwise import __version__
+from headwise.catalog import read_index
 from headwise.cli.main import COMMANDS
 
 LATE = (
@@ -17,7 +18,18 @@ LATE = (
 
 @pytest.mark.parametrize(
     "arguments",
-    ["'--help'", "'train', '--help'", "'train', 'no.toml'", "'--version'", "'list'", "'runs'", "'show', 'bret'"],
+    [
+        "'--help'",
+        "'train', '--help'",
+        "'train', 'no.toml'",
+        "'--version'",
+        "'list'",
+        "'runs'",
+        "'show', 'bret'",
+        "'show', 'gpt2'",
+        "'show', 'resnet', '--json'",
+        "'show', 'ngram'",
+    ],
 )
 def test_torch_is_not_imported_for_help_and_names(arguments):
     subprocess.run([sys.executable, "-c", LATE.format(arguments=arguments)], check=True, capture_output=True)
@@ -84,6 +96,22 @@ def test_show_prints_tree_and_costs(headwise):
     assert cost["cache_bytes_per_token"] == 6 * 2 * 512 * 4
     shown = headwise("show", "transformer-base").out
     assert "6 x" in shown and "63,082,496" in shown
+
+
+def test_show_prints_stored_models_as_counted_ones(headwise):
+    """With a vocabulary the model is counted, also where it is the published one."""
+    words = str(read_index()["gpt2"].sizes["tiny"].vocab)
+    for options in ((), ("--json",)):
+        stored, counted = (
+            headwise("show", "gpt2-tiny", *options),
+            headwise("show", "gpt2-tiny", "--vocab", words, *options),
+        )
+        assert stored.status == 0 and stored.out == counted.out
+
+
+def test_show_prints_settings_of_models_that_count(headwise):
+    assert "order = 3" in headwise("show", "ngram-trigram").out
+    assert json.loads(headwise("show", "ngram-trigram", "--json", "--set", "order=4").out)["settings"]["order"] == 4
 
 
 def test_the_package_is_the_command_line_too():

@@ -8,9 +8,14 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+import pytest
+
 from headwise.blocks import tables
-from headwise.catalog import CATALOG, HOMES, MODELS, read_index
+from headwise.catalog import CATALOG, HOMES, MODELS, names, read_index
+from headwise.models.build import build_entry
+from headwise.models.cost import summarise, tree
 from headwise.models.index import build_index, render_page
+from headwise.models.summary import read_lines, read_summary
 
 
 def test_the_index_is_up_to_date() -> None:
@@ -19,6 +24,36 @@ def test_the_index_is_up_to_date() -> None:
     index = build_index()
     assert stored == index
     assert (Path(__file__).parents[2] / "docs" / "catalogue.md").read_text("utf-8") == render_page(index)
+
+
+def test_trees_of_all_sizes_are_stored_as_they_are_built() -> None:
+    """`python -m headwise.models.index` writes them anew."""
+    stored = {name: read_summary(name) for name in names()}
+    assert len(read_lines()) == len(stored)
+    for entry in CATALOG.values():
+        for size in entry.sizes:
+            name = f"{entry.name}-{size}"
+            summary = stored[name]
+            assert summary.tree == tree(build_entry(entry, size, device="meta"), name)
+            assert summary.name == name and (summary.cost is None) == (summary.tree.parameters == 0)
+            if summary.cost is not None:
+                assert summary.cost.parameters == read_index()[entry.name].sizes[size].parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("ngram", "trigram"),
+        ("transformer", "tiny"),
+        ("gpt2", "small"),
+        ("deberta", "tiny"),
+        ("swin", "tiny"),
+        ("gru", "tiny"),
+    ],
+)
+def test_stored_costs_are_those_that_are_counted(name: str, size: str) -> None:
+    """Of models of each kind; counting all takes minutes."""
+    assert read_summary(f"{name}-{size}") == summarise(CATALOG[name], size)
 
 
 def test_homes_are_named_like_their_entries() -> None:

@@ -12,8 +12,8 @@ from headwise.blocks.tables import NORMS, PARTS, POSITIONS, SCORES, WIRINGS
 from headwise.catalog import CATALOG
 from headwise.config.base import Config, merge, validate
 from headwise.errors import UserError
-from headwise.inspect.cost import inputs, room
 from headwise.models.build import build
+from headwise.models.cost import inputs, room
 from headwise.models.image_fields import ImageFields
 
 TABLES = (PARTS, NORMS, WIRINGS, POSITIONS, SCORES)

@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG
 from headwise.compare.render import format_si
-from headwise.inspect.cost import cost
 from headwise.models.build import build
+from headwise.models.cost import cost
 
 
 def ask(studio, path):

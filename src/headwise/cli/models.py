@@ -10,8 +10,8 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from headwise.catalog import Entry
-    from headwise.inspect.cost import Node
+    from headwise.catalog import ModelInfo
+    from headwise.models.summary import Node, Summary
 
 
 def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
@@ -101,67 +101,75 @@ def show(
     json_
         Print one JSON object.
     """
+    from headwise import catalog
+    from headwise.models.summary import read_summary
+
+    architecture, size = catalog.resolve(name)  # a wrong name is told before torch is imported
+    info = catalog.read_index()[architecture]
+    if set_ or vocab or length:
+        summary = _summarise(architecture, size, set_ or [], vocab, length)
+    else:
+        summary = read_summary(f"{architecture}-{size}")
+    if summary.cost is None:
+        _print_settings(summary, info, json_)
+    else:
+        _print_cost(summary, info, vocab or info.sizes[size].vocab, json_)
+
+
+def _summarise(architecture: str, size: str, changed: list[str], vocab: int, length: int) -> Summary:
+    """Count a model that is not stored: with other settings, another vocabulary or another length."""
+    from headwise.catalog import CATALOG
+    from headwise.config.base import merge
+    from headwise.experiment.config import parse_changes
+    from headwise.models.cost import summarise
+
+    settings = parse_changes(changed)
+    if isinstance(settings.get("model"), dict):  # as --set of an experiment has it
+        settings = merge(settings, settings.pop("model"), later=False)
+    return summarise(CATALOG[architecture], size, vocab=vocab, length=length, settings=settings)
+
+
+def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> None:
     from dataclasses import asdict
 
     from rich.console import Console
 
-    from headwise import catalog
-
-    entry, size = catalog.find(name)  # a wrong name is told before torch is imported
-
-    from headwise.blocks.stack import count_parameters
     from headwise.compare.render import format_si
-    from headwise.config.base import merge
-    from headwise.experiment.config import parse_changes
-    from headwise.inspect.cost import cost, tree
-    from headwise.models.build import build
-    from headwise.models.image_fields import ImageFields
 
-    changes = parse_changes(set_ or ())
-    if isinstance(changes.get("model"), dict):  # as --set of an experiment has it
-        changes = merge(changes, changes.pop("model"), later=False)
-    model: Any = build(name, vocab=vocab, device="meta", **changes)
-    if not count_parameters(model):
-        _show_counts(entry, size, json_)
-        return
-    top = tree(model, f"{entry.name}-{size}")
-    config = entry.configure(size, changes)
-    pictured = isinstance(config, ImageFields)
-    costs = cost(model, length, (config.channels, *config.image) if pictured else ())
+    assert summary.cost is not None
+    cost, top = summary.cost, summary.tree
     if json_:
-        report = {"name": top.name, "paper": entry.paper, "cost": asdict(costs), "tree": top.to_json()}
+        report = {"name": top.name, "paper": info.paper, "cost": asdict(cost), "tree": top.to_json()}
         print(json.dumps(report, indent=1))
         return
     console = Console()
     console.print(_drawn(top))
-    if pictured:
-        side = " x ".join(map(str, config.image))
-        words, unit, each = f"{entry.outputs:,} outputs", f"image of {side} pixels", "image"
+    if summary.image:
+        side = " x ".join(map(str, summary.image[1:]))
+        words, unit, each = f"{info.outputs:,} outputs", f"image of {side} pixels", "image"
     else:
-        words, each = f"{vocab or entry.vocab_of(size):,} words", "pair of texts"
-        unit = f"pair of tokens ({costs.length} a side)"
+        words, unit, each = f"{vocab:,} words", f"pair of tokens ({cost.length} a side)", "pair of texts"
     console.print(
-        f"\n{entry.paper} ({entry.year})\n"
-        f"parameters       {costs.parameters:,} with {words}\n"
-        f"FLOPs            {format_si(costs.flops_per_token)} forward for each {unit}\n"
-        f"training memory  {_bytes(costs.training_bytes)} weights, gradients and Adam\n"
-        f"                 {_bytes(costs.activation_bytes)} activations for each {each}\n"
-        f"decoding memory  {_bytes(costs.decoding_bytes)} weights\n"
-        f"                 {_bytes(costs.cache_bytes_per_token)} cache for each target token",
+        f"\n{info.paper} ({info.year})\n"
+        f"parameters       {cost.parameters:,} with {words}\n"
+        f"FLOPs            {format_si(cost.flops_per_token)} forward for each {unit}\n"
+        f"training memory  {_bytes(cost.training_bytes)} weights, gradients and Adam\n"
+        f"                 {_bytes(cost.activation_bytes)} activations for each {each}\n"
+        f"decoding memory  {_bytes(cost.decoding_bytes)} weights\n"
+        f"                 {_bytes(cost.cache_bytes_per_token)} cache for each target token",
         highlight=False,
     )
 
 
-def _show_counts(entry: Entry, size: str, json_: bool) -> None:
+def _print_settings(summary: Summary, info: ModelInfo, json_: bool) -> None:
     """A model without parameters has no size before it has read a text."""
-    settings = entry.configure(size).model_dump(mode="json")
     if json_:
-        print(json.dumps({"name": f"{entry.name}-{size}", "paper": entry.paper, "settings": settings}, indent=1))
+        print(json.dumps({"name": summary.name, "paper": info.paper, "settings": summary.settings}, indent=1))
         return
-    print(f"{entry.name}-{size}: learns by a fit of its own; its tables grow with the text")
-    for key, value in settings.items():
+    print(f"{summary.name}: learns by a fit of its own; its tables grow with the text")
+    for key, value in summary.settings.items():
         print(f"  {key} = {json.dumps(value)}")
-    print(f"\n{entry.paper} ({entry.year})")
+    print(f"\n{info.paper} ({info.year})")
 
 
 def _drawn(node: Node) -> Tree:

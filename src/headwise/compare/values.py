@@ -20,7 +20,7 @@ class Outcome:
 
     scores: Mapping[str, Score]
     parameters: int | None
-    flops_per_token: int | None  # forward, see headwise.inspect.cost
+    flops_per_token: int | None  # forward, see headwise.models.cost
     tokens_per_second: float | None  # in training: the median over the rows of metrics
     minutes: float  # of training
     run: Path

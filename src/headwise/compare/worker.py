@@ -92,11 +92,11 @@ def median_speed(run: Run) -> float | None:
 
 
 def count_costs(trained: TrainedModel) -> tuple[int | None, int | None]:
-    """Parameters, and forward FLOPs per token if `headwise.inspect.cost` can count them."""
+    """Parameters, and forward FLOPs per token if `headwise.models.cost` can count them."""
     import torch
 
     from headwise.blocks.stack import count_parameters
-    from headwise.inspect.cost import cost
+    from headwise.models.cost import cost
 
     count = count_parameters(trained.model) or None  # models fitted without gradients have none
     if not count:

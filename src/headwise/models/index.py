@@ -1,10 +1,10 @@
-"""Write the index of the catalogue and its page in the docs: `python -m headwise.models.index`, after a model or a size
-was added or changed."""
+"""Write the index of the catalogue, the summaries of its models and its page in the docs: `python -m
+headwise.models.index`, after a model or a size was added or changed. It counts every size, which takes some minutes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 from headwise.blocks.stack import count_parameters
 from headwise.catalog import CATALOG, HOMES
 from headwise.models.build import build_entry
+from headwise.models.cost import summarise
+from headwise.models.summary import FILE, dump_summary
 from headwise.utils.files import write
 
 
@@ -38,6 +40,13 @@ def build_index() -> list[dict[str, Any]]:
         }
         for entry in (CATALOG[name] for name in HOMES)
     ]
+
+
+def list_summaries() -> Iterator[str]:
+    """Every size of the catalogue, counted: the lines of the file that `headwise show` reads."""
+    for entry in (CATALOG[name] for name in HOMES):
+        for size in entry.sizes:
+            yield dump_summary(summarise(entry, size))
 
 
 INTRODUCTION = (
@@ -69,10 +78,11 @@ def render_page(index: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Write the index into the package and, in a checkout, the page into its docs."""
+    """Write the index and the summaries into the package and, in a checkout, the page into its docs."""
     index = build_index()
     path = Path(str(resources.files("headwise").joinpath("catalog.json")))
     print(write(path, (json.dumps(index, indent=1, ensure_ascii=False) + "\n").encode()))
+    print(write(path.with_name(FILE), "".join(f"{line}\n" for line in list_summaries())))
     if (docs := path.parents[2] / "docs").is_dir():
         print(write(docs / "catalogue.md", render_page(index)))
 

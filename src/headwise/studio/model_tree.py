@@ -45,8 +45,8 @@ class ModelTrees:
 
 
 def _build_tree(entry: Entry, size: str) -> dict[str, Any]:
-    from headwise.inspect.cost import tree
     from headwise.models.build import build
+    from headwise.models.cost import tree
 
     name, config = f"{entry.name}-{size}", entry.configure(size)
     root = tree(build(name, device="meta"), name)
@@ -65,8 +65,8 @@ def _build_tree(entry: Entry, size: str) -> dict[str, Any]:
 
 def _count_cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
     from headwise.blocks.stack import count_parameters
-    from headwise.inspect.cost import Image, cost
     from headwise.models.build import build
+    from headwise.models.cost import Image, cost
 
     name, config, start = f"{entry.name}-{size}", entry.configure(size), thread_time()
     image: Image = ()

@@ -6,7 +6,7 @@ operation, so FLOPs and the bytes that autograd keeps are counted, not estimated
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,12 +17,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headwise.blocks.positions.absolute import LearnedPositions
 from headwise.blocks.stack import Decoder, Encoder, count_parameters
+from headwise.models.build import build_entry
 from headwise.models.encoder_decoder import EncoderDecoder
+from headwise.models.entry import Entry
 from headwise.models.generative import GenerativeModel
+from headwise.models.image_fields import ImageFields
 from headwise.models.masked_lm import MaskedLanguageModel
+from headwise.models.summary import Cost, Image, Node, Summary
 from headwise.models.text_classifier import SequenceClassifier, SpanClassifier, TokenClassifier
 
-Image = tuple[int, int, int] | tuple[()]  # channels, rows, columns
 Learning = (
     GenerativeModel,
     TokenClassifier,
@@ -32,53 +35,29 @@ Learning = (
 )  # models that take labels and give their loss
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Bytes and floating-point operations for one length of source and target."""
-
-    parameters: int
-    length: int
-    flops_per_token: int  # forward, for one token, or for one source and one target token
-    training_bytes: int  # weights, gradients and two Adam moments
-    activation_bytes: int  # kept for the backward pass, for each pair of `length` tokens
-    decoding_bytes: int  # weights
-    cache_bytes_per_token: int  # keys and values of one more target token
-
-
-@dataclass
-class Node:
-    """One module of the tree: what it is, its own tensors, all parameters below it."""
-
-    name: str
-    kind: str
-    parameters: int
-    tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    children: list[Node] = field(default_factory=list)
-    repeats: int = 1
-
-    def to_json(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {"name": self.name, "kind": self.kind, "parameters": self.parameters}
-        if self.repeats > 1:
-            shown["repeats"] = self.repeats
-        if self.tensors:
-            shown["tensors"] = {name: list(shape) for name, shape in self.tensors.items()}
-        if self.children:
-            shown["children"] = [child.to_json() for child in self.children]
-        return shown
+def summarise(
+    entry: Entry, size: str, *, vocab: int = 0, length: int = 0, settings: Mapping[str, Any] | None = None
+) -> Summary:
+    """Count one size of a catalogue entry, with some settings changed; 0 takes its published vocabulary, and its
+    usual length."""
+    name, changes = f"{entry.name}-{size}", dict(settings or {})
+    model = build_entry(entry, size, vocab=vocab, device="meta", **changes)
+    config, top = entry.configure(size, changes), tree(model, name)
+    if not top.parameters:
+        return Summary(name, None, top, settings=config.model_dump(mode="json"))
+    image: Image = (config.channels, *config.image) if isinstance(config, ImageFields) else ()
+    return Summary(name, cost(model, length, image), top, image)
 
 
 def cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
     """Count a model that lives on the meta device; 0: for 64 tokens, or as many as there are places for. Of a model
     that reads images, `image` is what it reads, (channels, rows, columns): one counts as a token."""
     length = 1 if image else length or min(64, *room(model))
-    model.eval()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(*inputs(model, 1, length, image))
     count = count_parameters(model)
     return Cost(
         parameters=count,
         length=length,
-        flops_per_token=counter.get_total_flops() // length,
+        flops_per_token=_flops(model, length, image) // length,
         training_bytes=16 * count,
         activation_bytes=_kept_bytes(model, 2, length, image)
         - _kept_bytes(model, 1, length, image),  # of one row alone
@@ -87,13 +66,28 @@ def cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
     )
 
 
+def _flops(model: nn.Module, length: int, image: Image) -> int:
+    """Floating-point operations of a forward pass."""
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in learned:  # the counter wants a graph behind whatever requires gradients, views of parameters too
+        parameter.requires_grad_(False)
+    try:
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model.eval()(*inputs(model, 1, length, image))
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_(True)
+    return int(counter.get_total_flops())
+
+
 def room(model: nn.Module) -> list[int]:
     """How many tokens each side has places for, where these are counted."""
     sides = [side for side in model.children() if isinstance(side, Encoder | Decoder)]
     return [
-        side.embed.positions.max_length - (side.opening is not None)
+        table.max_length - (side.opening is not None)
         for side in sides
-        if isinstance(side.embed.positions, LearnedPositions)
+        for table in side.modules()
+        if isinstance(table, LearnedPositions)
     ] or [64]
 
 

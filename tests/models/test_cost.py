@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import headwise
-from headwise.inspect.cost import _storages, cost, inputs
+from headwise.models.cost import _storages, cost, inputs
 
 
 def kept(model: Any, rows: int, length: int) -> int:
