@@ -304,3 +304,18 @@ def test_they_have_a_shape_without_contents() -> None:
     part = headwise.build("t5-tiny", vocab=9, feedforward={"kind": "experts", "top_k": 2}, device="meta")
     ids = torch.zeros(2, 7, dtype=torch.long, device="meta")
     assert part(ids, ids).shape == (2, 7, 9)
+
+
+@pytest.mark.parametrize("wiring", ["pre", "reversible"])
+@pytest.mark.parametrize("learning", [False, True])
+def test_the_padding_of_a_decoder_claims_no_expert(wiring: str, learning: bool) -> None:
+    """Its streams carry no mask, since the causal mask hides what stands behind: the experts are told all the same."""
+    experts = {"kind": "experts", "count": 3, "capacity_factor": 4.0, "eval_capacity_factor": 4.0}
+    model = headwise.build(
+        "transformer-tiny", vocab=12, task="language-model", wiring=wiring, tie="none", feedforward=experts
+    )
+    ids = torch.tensor([[4, 5, 6, 7], [8, 9, 0, 0], [5, 0, 0, 0]])
+    with collect("load") as side:
+        model.train(learning)(ids)
+    loads = side.all("load")
+    assert loads and all(int(load.claims.sum()) == 7 for load in loads)

@@ -193,6 +193,20 @@ def test_columns_that_no_row_needs_are_dropped():
         assert state.length == 2 and {entry.length for entry in state.cache.growing.values()} == {2}
 
 
+@pytest.mark.parametrize("name", ["sinusoid", "bahdanau"])
+@torch.no_grad()
+def test_the_columns_of_a_source_that_has_left_are_dropped(name):
+    model = made("both", name)
+    state = model.start(torch.tensor([SOURCES[3], SOURCES[0] + [0] * 6]))
+    _, state = model.step(torch.tensor([4, 5]), state)
+    state = state.select(torch.tensor([1])).join(model.start(torch.tensor([SOURCES[1]])))
+    assert state.memory["encoder"].x.shape[1] == len(SOURCES[0])
+    logits, state = model.step(torch.tensor([6, 4]), state)
+    alone = model.start(torch.tensor([SOURCES[0]]))
+    _, alone = model.step(torch.tensor([5]), alone)
+    torch.testing.assert_close(logits[:1], model.step(torch.tensor([6]), alone)[0], rtol=1e-12, atol=1e-12)
+
+
 @torch.no_grad()
 def test_what_cannot_join_is_refused():
     model, other = made("lm", "rotary"), made("lm", "alibi")

@@ -124,13 +124,13 @@ def test_padding_may_stand_on_either_side(family):
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "ngram"])
 @torch.no_grad()
-def test_plan_and_modules_may_take_turns_over_padding(family):
+def test_step_forms_and_modules_may_take_turns_over_padding(family):
     model = made(family)
     prompts = torch.tensor([[1, 5, 6, 7], [1, 8, 0, 0], [0, 0, 0, 0]])
-    planned, turns = model.start(prompts, beams=2), model.start(prompts, beams=2)
+    stepped, turns = model.start(prompts, beams=2), model.start(prompts, beams=2)
     tokens = torch.arange(4, 10)
     for step in range(5):
-        logits, planned = model.step(tokens, planned)
+        logits, stepped = model.step(tokens, stepped)
         if step % 2:
             other, turns = model.step(tokens, turns)
         else:
@@ -140,7 +140,7 @@ def test_plan_and_modules_may_take_turns_over_padding(family):
         tokens = logits.argmax(-1)
         if step == 2:  # the first source goes, and the beams of the others change places
             rows = torch.tensor([3, 2, 5, 4])
-            planned, turns, tokens = planned.select(rows), turns.select(rows), tokens[rows]
+            stepped, turns, tokens = stepped.select(rows), turns.select(rows), tokens[rows]
 
 
 @pytest.mark.parametrize("positions", POSITIONS, ids=str)

@@ -53,8 +53,9 @@ class DecodingState:
         return self
 
     def join(self, other: DecodingState) -> DecodingState:
-        """Append the rows of another state of the same model, which must not be used any more. Every row goes on from
-        its own position, as it would alone."""
+        """Continuous batching: append the rows of another state of the same model, which must not be used any more.
+        Each row goes on from its own position, as it would alone. Different numbers of beams are refused, and rows of
+        different lengths where a part does not declare `joins`."""
         self._check_join(other)
         self._compact()
         other._compact()
