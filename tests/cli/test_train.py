@@ -6,7 +6,8 @@ PARTS = '''
 from typing import Literal
 import torch
 from torch import nn
-from headwise.blocks.part import Part, PartConfig, Properties
+from headwise.blocks.part import PartConfig
+from headwise.blocks.stream import Part, Properties
 from headwise.blocks.tables import PARTS
 
 
