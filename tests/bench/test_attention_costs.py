@@ -26,13 +26,13 @@ LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
 def test_the_fit_recovers_a_known_exponent(power: float) -> None:
     noise = [1.02, 0.97, 1.01, 1.0, 0.99, 1.01]
     costs = [3e-4 * n**power * factor for n, factor in zip(LENGTHS, noise, strict=True)]
-    found = fit_exponent(LENGTHS, costs)
-    assert found is not None and abs(found - power) < 0.03
+    result = fit_exponent(LENGTHS, costs)
+    assert result is not None and abs(result - power) < 0.03
 
 
 def test_what_is_paid_once_does_not_count_at_long_lengths() -> None:
-    found = fit_exponent(LENGTHS, [50.0 + n for n in LENGTHS])
-    assert found is not None and found > 0.98
+    result = fit_exponent(LENGTHS, [50.0 + n for n in LENGTHS])
+    assert result is not None and result > 0.98
     assert fit_exponent([512], [1.0]) is None
 
 
@@ -72,35 +72,35 @@ def test_errors_are_those_of_a_direct_computation(mixer: str, causal: bool) -> N
     q, k, v = part.qkv.split(part.qkv.project(x))  # type: ignore[attr-defined]
     exact = attention(q, k, v, causal)
     expected = ((part(x) - part.out(exact.transpose(1, 2).flatten(2))).norm()) / exact.norm()  # type: ignore[operator]
-    found = relative_error(mixed, look, causal, rows=64, blocks=100)
-    assert found is not None and mixed is not None
-    assert found == pytest.approx(float((mixed - exact).norm() / exact.norm()), rel=1e-4, abs=1e-6)
-    assert (found < 1e-5) == (mixer == "attention")
+    result = relative_error(mixed, look, causal, rows=64, blocks=100)
+    assert result is not None and mixed is not None
+    assert result == pytest.approx(float((mixed - exact).norm() / exact.norm()), rel=1e-4, abs=1e-6)
+    assert (result < 1e-5) == (mixer == "attention")
     torch.testing.assert_close(part.out(mixed.transpose(1, 2).flatten(2)), part(x))  # type: ignore[operator]
     assert expected > 0 or mixer == "attention"
     sampled = relative_error(mixed, look, causal, rows=32, blocks=4)
-    assert sampled is not None and 0.5 * found <= sampled + 1e-6 and sampled <= 2 * found + 1e-6
+    assert sampled is not None and 0.5 * result <= sampled + 1e-6 and sampled <= 2 * result + 1e-6
 
 
 def test_a_window_is_compared_with_attention_to_all_keys() -> None:
     mixer = {"kind": "attention", "score_mods": [{"kind": "window", "left": 2, "right": 2}]}
     job = MixerJob(engine="near", mixer=mixer, heads=2, head_width=8)
-    found = LayerBenchmark(job)(40, first=True)
-    assert found["error"] > 0.1
+    result = LayerBenchmark(job)(40, first=True)
+    assert result["error"] > 0.1
 
 
 def test_who_has_no_queries_has_no_error() -> None:
     for mixer in ("fourier", "tokens", {"kind": "attention", "score": "random"}):
-        found = LayerBenchmark(MixerJob(engine="x", mixer=mixer, heads=2, head_width=8))(40, first=True)
-        assert found["error"] is None and found["seconds"] > 0
+        result = LayerBenchmark(MixerJob(engine="x", mixer=mixer, heads=2, head_width=8))(40, first=True)
+        assert result["error"] is None and result["seconds"] > 0
 
 
 def test_memory_is_the_growth_at_the_peak() -> None:
     before = memory.reset_peak()
     block = torch.ones(2**25 // 4)  # 32 MiB, touched
     del block
-    found = memory.peak_growth(before)
-    assert found is not None and 2**25 * 0.9 < found < 2**25 * 1.6
+    result = memory.peak_growth(before)
+    assert result is not None and 2**25 * 0.9 < result < 2**25 * 1.6
 
 
 def test_each_mixer_brings_its_package_and_exact_attention() -> None:
@@ -125,11 +125,11 @@ def test_tables_say_what_was_left_out() -> None:
             costs.seconds = {512: [9.0, scale], 1024: [9.0, 3 * scale]}
             costs.bytes = {512: 10**6, 1024: 4 * 10**6}
     other.costs["forward and backward"].skipped = {2048: "> 8 GB"}
-    found = {title: cells for title, _, cells in build_tables([base, other], [512, 1024, 2048])}
-    assert found["milliseconds, forward"][1][:3] == ["plain", "4,000", "12,000"]
-    assert found["milliseconds, forward"][1][-1] == "never" and found["milliseconds, forward"][0][-1] == "-"
-    assert found["milliseconds, forward and backward"][1][3] == "> 8 GB"
-    assert found["peak megabytes, forward and backward"][0][1:3] == ["1", "4"]
+    result = {title: cells for title, _, cells in build_tables([base, other], [512, 1024, 2048])}
+    assert result["milliseconds, forward"][1][:3] == ["plain", "4,000", "12,000"]
+    assert result["milliseconds, forward"][1][-1] == "never" and result["milliseconds, forward"][0][-1] == "-"
+    assert result["milliseconds, forward and backward"][1][3] == "> 8 GB"
+    assert result["peak megabytes, forward and backward"][0][1:3] == ["1", "4"]
 
 
 class Here(LayerBenchmark):

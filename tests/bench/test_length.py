@@ -49,8 +49,8 @@ def test_the_command_prints_a_table_or_json_and_draws(tmp_path: Path, capsys: py
     assert [(line.split()[0], line.split()[-2:]) for line in lines[2:4]] == [("4", ["4", "4"]), ("8", ["8", "4"])]
     assert "lstm: 8 sequential products" in (tmp_path / "x.svg").read_text()
     app([*small, "--json"], result_action="return_value")
-    found = json.loads(capsys.readouterr().out)
-    assert found["threads"] == 1 and [each["chain"] for each in found["results"]] == [4, 4, 4, 8, 8, 4]
+    result = json.loads(capsys.readouterr().out)
+    assert result["threads"] == 1 and [each["chain"] for each in result["results"]] == [4, 4, 4, 8, 8, 4]
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def runs(folder):
 
 
 @pytest.fixture(scope="session")
-def found(config, runs):
+def result(config, runs):
     """Trained one after the other in this process, which has torch already."""
     config = config.select(seeds=[1])
     for cell in build_cells(config, runs):

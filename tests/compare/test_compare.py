@@ -48,22 +48,22 @@ def values(comparison):
     }
 
 
-def test_an_outcome_tells_all_figures_of_its_run(found, runs):
-    outcome = found.arms["pre"].outcomes[1]
+def test_an_outcome_tells_all_figures_of_its_run(result, runs):
+    outcome = result.arms["pre"].outcomes[1]
     assert set(outcome.scores) == {"SER", "CER", "perplexity"}
     assert outcome.parameters > 10_000 and outcome.flops_per_token > 10_000
     assert outcome.tokens_per_second > 0 and 0 < outcome.minutes < 2
     assert outcome.run == runs / "small" / "pre-1" and outcome.items.is_file()
-    assert (found.score, found.lower) == ("SER", True)
+    assert (result.score, result.lower) == ("SER", True)
 
 
-def test_a_second_call_costs_nothing(found, config, runs):
+def test_a_second_call_costs_nothing(result, config, runs):
     before, board = stamps(runs), Silent()
     again = compare(config.select(seeds=[1]), runs, show=board)
-    assert again == found and not board.cells and stamps(runs) == before
+    assert again == result and not board.cells and stamps(runs) == before
 
 
-def test_runs_of_before_a_setting_came_are_used_and_those_of_another_default_are_not(found, config, runs):
+def test_runs_of_before_a_setting_came_are_used_and_those_of_another_default_are_not(result, config, runs):
     cell = next(iter(build_cells(config, runs)))
     file = cell.find_run().path / "config.toml"
     written = file.read_text()
@@ -78,7 +78,7 @@ def test_runs_of_before_a_setting_came_are_used_and_those_of_another_default_are
         assert cell.describe_state() == state
 
 
-def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(found, config, runs):
+def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(result, config, runs):
     changed = config.arm[1].changed(set={"model.wiring": "pre", "train.schedule.lr": 0.01})
     broken = config.arm[1].changed(name="broken", set={"data.train": "nowhere.tsv"})
     table = config.changed(arm=(config.arm[0], broken, changed), seeds=(1,))
@@ -88,14 +88,14 @@ def test_a_changed_arm_runs_alone_and_a_failing_one_stops_nobody(found, config, 
     run_cell(listed["pre-1"], lambda message: None)
     again = compare(table, runs, show=board)
     assert board.cells == {"broken-1"}
-    assert again.arms["post norm"] == found.arms["post norm"]
+    assert again.arms["post norm"] == result.arms["post norm"]
     assert again.arms["pre"].outcomes[1].run == runs / "small" / "pre-1-2", "the earlier run is not overwritten"
     assert stamps(runs / "small" / "pre-1") == before
     assert "nowhere.tsv" in again.arms["broken"].failures[1] and not again.arms["broken"].outcomes
     assert estimate_difference(again, "broken", "pre", "SER") is None
 
 
-def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(found, config, tmp_path):
+def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(result, config, tmp_path):
     careful = config.changed(changes={"train": {"checkpoint_every": 4}}).select(seeds=[1])
     post, pre = build_cells(careful, tmp_path)
     pool = WorkerPool(2, [], Silent())
@@ -114,7 +114,7 @@ def test_two_at_once_one_killed_and_resumed_end_as_one_after_the_other(found, co
     assert pre.describe_state() == f"resumes at step {pre.find_run().state['step']}"
     run_cell(pre, lambda message: None)
     assert pre.load_outcome().run == tmp_path / "small" / "pre-1"
-    assert values(compare(careful, tmp_path)) == values(found)
+    assert values(compare(careful, tmp_path)) == values(result)
 
 
 def test_a_worker_ends_when_its_parent_is_gone(config, tmp_path):
@@ -129,7 +129,7 @@ def test_a_worker_ends_when_its_parent_is_gone(config, tmp_path):
     assert cell.find_run().steps() and cell.describe_state().startswith("resumes at step")
 
 
-def test_a_score_that_nobody_reports_names_the_others(found):
+def test_a_score_that_nobody_reports_names_the_others(result):
     with pytest.raises(UserError, match="no arm reports 'SRE'; did you mean SER"):
-        found.rank_by("SRE")
-    assert (found.rank_by("perplexity").lower, found.rank_by("CER", lower=False).lower) == (True, False)
+        result.rank_by("SRE")
+    assert (result.rank_by("perplexity").lower, result.rank_by("CER", lower=False).lower) == (True, False)

@@ -10,7 +10,7 @@ from headwise.compare.values import Comparison
 
 
 @pytest.fixture
-def shown(found, table, runs, capsys):
+def shown(result, table, runs, capsys):
     """Print the finished comparison."""
 
     def show(*options):
@@ -21,17 +21,17 @@ def shown(found, table, runs, capsys):
 
 
 def test_json_holds_outcomes_estimates_and_differences(shown):
-    told = json.loads(shown("--format", "json"))
-    assert (told["title"], told["score"], told["lower"]) == ("Wirings", "SER", True)
-    post, pre = told["arms"]
+    data = json.loads(shown("--format", "json"))
+    assert (data["title"], data["score"], data["lower"]) == ("Wirings", "SER", True)
+    post, pre = data["arms"]
     assert (post["name"], post["published"]["scores"], post["differences"]) == ("post norm", {"SER": 20.6}, {})
     outcome = pre["seeds"]["1"]
     figures = {"scores", "parameters", "flops_per_token", "tokens_per_second", "unit", "minutes", "run", "items"}
     assert figures == set(outcome) and outcome["unit"] == "token"
     assert pre["estimates"]["SER"]["mean"] == outcome["scores"]["SER"]["value"]
     assert pre["differences"]["perplexity"].keys() == {"mean", "low", "high", "count", "over"}
-    assert sum(arm["best"] for arm in told["arms"]) == 1
-    assert told["published"] == [{"name": "n-gram", "source": "B 2008", "scores": {"SER": 24.4}}]
+    assert sum(arm["best"] for arm in data["arms"]) == 1
+    assert data["published"] == [{"name": "n-gram", "source": "B 2008", "scores": {"SER": 24.4}}]
 
 
 def test_text_and_markdown_hold_the_same_cells(shown):
@@ -49,10 +49,10 @@ def test_dry_run_says_what_would_be_done(shown, runs):
     assert sorted(runs.rglob("*")) == before
 
 
-def test_the_plot_names_arms_and_published_figures(found, tmp_path):
-    svg = plot_comparison(found, tmp_path / "scores.svg").read_text()
+def test_the_plot_names_arms_and_published_figures(result, tmp_path):
+    svg = plot_comparison(result, tmp_path / "scores.svg").read_text()
     assert all(f"<!-- {part} -->" in svg for part in ("post norm", "pre", "n-gram", "20.6 A 2019", "24.4 B 2008"))
-    assert plot_comparison(found, tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+    assert plot_comparison(result, tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_plot_that_cannot_be_drawn_is_refused_before_anything_runs(table, tmp_path, capsys):

@@ -24,7 +24,7 @@ def suite(table, tmp_path):
 
 
 @pytest.fixture
-def shown(found, suite, runs, capsys):
+def shown(result, suite, runs, capsys):
     def show(*options):
         main(["compare", str(suite), "--runs", str(runs), "--seeds", "1", *options])
         return capsys.readouterr().out
@@ -32,13 +32,13 @@ def shown(found, suite, runs, capsys):
     return show
 
 
-def test_arms_are_rows_and_tables_columns(shown, found):
+def test_arms_are_rows_and_tables_columns(shown, result):
     grid = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown("--format", "markdown").splitlines()]
     header, _, post, pre = [row for row in grid if row]
     assert header == ["arm", "whole: SER", "cost", "less: SER", "cost", "published"]
     assert post[0] == "post norm" and pre[0] == "pre"
     assert post[2] == "1.00" and post[3:5] == ["", ""], "an arm that a table has not is left out there"
-    speeds = {name: arm.outcomes[1].tokens_per_second for name, arm in found.arms.items()}
+    speeds = {name: arm.outcomes[1].tokens_per_second for name, arm in result.arms.items()}
     assert pre[2] == f"{speeds['post norm'] / speeds['pre']:.2f}" and pre[4] == "1.00"
     assert post[5] == "whole 20.6 (A 2019)"
     assert sum("\\*" in row[1] for row in (post, pre)) == 1, "the best of a table is marked"
@@ -51,8 +51,8 @@ def test_the_notes_say_what_the_columns_are(shown):
 
 
 def test_json_holds_every_table_whole(shown):
-    told = json.loads(shown("--format", "json"))
-    assert told["title"] == "Both" and [len(each["arms"]) for each in told["tables"].values()] == [2, 1]
+    data = json.loads(shown("--format", "json"))
+    assert data["title"] == "Both" and [len(each["arms"]) for each in data["tables"].values()] == [2, 1]
 
 
 def test_only_some_arms_and_only_the_tables_that_have_them(suite):
@@ -73,7 +73,7 @@ def test_a_table_alone_is_a_suite_of_itself(table):
     assert list(alone.tables) == ["small"] and alone.title == "Wirings"
 
 
-def test_quality_is_drawn_against_cost(found, suite, runs, tmp_path):
+def test_quality_is_drawn_against_cost(result, suite, runs, tmp_path):
     both = compare_all(Suite.read(suite).select(seeds=[1]), runs)
     svg = draw_suite("Both", both, tmp_path / "both.svg").read_text()
     assert all(f"<!-- {part} -->" in svg for part in ("Both", "whole", "less", "post norm", "pre"))

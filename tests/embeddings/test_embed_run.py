@@ -46,8 +46,8 @@ def test_a_run_is_loaded_and_scored(run):
 
 def test_questions_on_the_command_line(run, capsys):
     main(["embed", str(run), "nearest", "red", "--count", "5", "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert {row["word"] for row in found} == set(COLOURS) - {"red"}
+    result = json.loads(capsys.readouterr().out)
+    assert {row["word"] for row in result} == set(COLOURS) - {"red"}
     main(["embed", str(run), "analogy", "red", "one", "two", "--count", "1"])
     assert capsys.readouterr().out.split()[1] in COLOURS
 

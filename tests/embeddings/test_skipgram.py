@@ -44,13 +44,13 @@ def test_held_out_contexts_beat_random_words_as_often_as_topics_allow():
 
 
 def test_the_same_seed_learns_the_same_vectors():
-    found = []
+    result = []
     for _ in range(2):
         torch.manual_seed(3)
         learnt = model(epochs=1)
         learnt.fit(topics(200))
-        found.append(learnt.vectors)
-    assert torch.equal(*found)
+        result.append(learnt.vectors)
+    assert torch.equal(*result)
 
 
 def test_loss_and_slopes_are_those_of_equation_4():
@@ -112,13 +112,13 @@ def test_frequent_words_are_thinned_out_by_the_root_of_their_share():
 def test_rows_hold_every_pair_once_and_none_across_texts():
     random = np.random.default_rng(0)
     texts = [FIRST + np.arange(start, start + n) for start, n in ((0, 70), (70, 1), (71, 30))]  # distinct words
-    found = [
+    result = [
         (int(each.words[row, word]), int(each.contexts[row, place]))
         for each in make_rows(Text.from_ids(texts), 3, random, shrink=False, batch=2)
         for row, word, place in np.argwhere(each.pairs)
     ]
     expected = [(int(a), int(b)) for text in texts for a in text for b in text if 0 < abs(a - b) <= 3]
-    assert sorted(found) == sorted(expected)
+    assert sorted(result) == sorted(expected)
 
 
 def test_windows_shrink_so_that_near_words_make_more_pairs():

@@ -34,9 +34,9 @@ def test_an_unknown_word_is_told_with_its_like():
 def test_text_files_give_back_every_bit(tmp_path):
     table = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
     written = Vectors([f"wörd{number}" for number in range(50)], table)
-    found = Vectors.read(written.save(tmp_path / "vectors.txt"))
-    assert list(found.words) == list(written.words)
-    assert np.array_equal(found.table, table)
+    result = Vectors.read(written.save(tmp_path / "vectors.txt"))
+    assert list(result.words) == list(written.words)
+    assert np.array_equal(result.table, table)
     assert (tmp_path / "vectors.txt").read_text(encoding="utf-8").splitlines()[0] == "50 7"
 
 

@@ -18,7 +18,7 @@ GIVEN = DepthSettings((2, 6, 18), width=32, seeds=2)
 
 
 @pytest.fixture(scope="module")
-def found() -> DepthMeasurements:
+def result() -> DepthMeasurements:
     return measure(GIVEN)
 
 
@@ -34,29 +34,29 @@ def test_the_exponent_is_that_of_a_power_law() -> None:
     assert fit_growth((2, 4, 8), np.array([[2.0], [4.0], [8.0]]) ** 0.7).exponent == pytest.approx(0.7)
 
 
-def uneven(found: DepthMeasurements, wiring: str, stack: str, depth: int = GIVEN.depths[-1]) -> float:
-    norms = found.gradients[wiring, stack, depth]
+def uneven(result: DepthMeasurements, wiring: str, stack: str, depth: int = GIVEN.depths[-1]) -> float:
+    norms = result.gradients[wiring, stack, depth]
     assert norms.shape == (depth,)
     return norms.max() / norms.min()
 
 
-def test_gradients_vanish_in_the_post_norm_decoder_alone(found: DepthMeasurements) -> None:
-    norms = found.gradients["post", "decoder", GIVEN.depths[-1]]
-    assert norms.argmin() < 3 and uneven(found, "post", "decoder") > 30
-    assert uneven(found, "post", "decoder") > 5 * uneven(found, "post", "decoder", 6)
-    assert uneven(found, "post", "encoder") < 3
-    assert all(uneven(found, wiring, stack) < 8 for wiring in ("pre", "admin") for stack in ("encoder", "decoder"))
+def test_gradients_vanish_in_the_post_norm_decoder_alone(result: DepthMeasurements) -> None:
+    norms = result.gradients["post", "decoder", GIVEN.depths[-1]]
+    assert norms.argmin() < 3 and uneven(result, "post", "decoder") > 30
+    assert uneven(result, "post", "decoder") > 5 * uneven(result, "post", "decoder", 6)
+    assert uneven(result, "post", "encoder") < 3
+    assert all(uneven(result, wiring, stack) < 8 for wiring in ("pre", "admin") for stack in ("encoder", "decoder"))
 
 
-def test_noise_is_amplified_most_by_post_norm(found: DepthMeasurements) -> None:
-    post, pre, admin = (found.growth[wiring] for wiring in WIRINGS)
+def test_noise_is_amplified_most_by_post_norm(result: DepthMeasurements) -> None:
+    post, pre, admin = (result.growth[wiring] for wiring in WIRINGS)
     assert post.exponent > 0.8 > max(pre.exponent, admin.exponent) and post.better_fit == "N"
     assert post.mean[-1] > 2.5 * max(pre.mean[-1], admin.mean[-1])
 
 
-def test_scales_grow_down_the_stack(found: DepthMeasurements) -> None:
-    assert found.scales[0] == 1 and found.scales.shape == (2 * GIVEN.depths[-1],)
-    assert (np.diff(found.scales) > 0).all()
+def test_scales_grow_down_the_stack(result: DepthMeasurements) -> None:
+    assert result.scales[0] == 1 and result.scales.shape == (2 * GIVEN.depths[-1],)
+    assert (np.diff(result.scales) > 0).all()
 
 
 def test_measuring_leaves_the_random_numbers_alone() -> None:
@@ -66,10 +66,10 @@ def test_measuring_leaves_the_random_numbers_alone() -> None:
     assert one == two and torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_the_story_tells_what_was_measured(found: DepthMeasurements) -> None:
-    text = render_text(build_story(GIVEN, found)).plain
+def test_the_story_tells_what_was_measured(result: DepthMeasurements) -> None:
+    text = render_text(build_story(GIVEN, result)).plain
     assert "Post-LN: N fits better" in text and "ω by residual sum" in text
-    for wiring, growth in found.growth.items():
+    for wiring, growth in result.growth.items():
         assert f"{WIRINGS[wiring]}: {growth.better_fit} fits" in text and f"N^{growth.exponent:.2f}" in text
 
 

@@ -104,13 +104,13 @@ def own(tmp_path: Path, **changes: str) -> str:
 
 def test_own_matrices_are_walked_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("attention", "--file", own(tmp_path), "--json")
-    found = json.loads(capsys.readouterr().out)
+    result = json.loads(capsys.readouterr().out)
     inputs = np.array([[1.5, -2], [0.25, 3]])
     scores = np.outer(inputs[:, 0], inputs[:, 1])
     weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    assert np.allclose(found["unscaled"]["outputs"], weights @ inputs @ np.array([[1, 2, 3], [4, 5, 6]]))
-    assert found["scaled"]["weights"] == found["unscaled"]["weights"]  # a head of width 1
-    assert "rounded" not in found
+    assert np.allclose(result["unscaled"]["outputs"], weights @ inputs @ np.array([[1, 2, 3], [4, 5, 6]]))
+    assert result["scaled"]["weights"] == result["unscaled"]["weights"]  # a head of width 1
+    assert "rounded" not in result
 
 
 def test_text_of_own_matrices_with_hostile_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

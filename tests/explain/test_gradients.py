@@ -33,35 +33,35 @@ GIVEN = GradientSettings(length=60, rho=(0.9, 1.0, 1.1), truncate=7)
 
 
 @pytest.fixture(scope="module")
-def found() -> GradientMeasurements:
+def result() -> GradientMeasurements:
     return measure(GIVEN)
 
 
-def curve(found: GradientMeasurements, path: str, setting: float | None = None) -> np.ndarray:
-    (one,) = [each for each in found.curves if (each.path, each.setting) == (path, setting)]
+def curve(result: GradientMeasurements, path: str, setting: float | None = None) -> np.ndarray:
+    (one,) = [each for each in result.curves if (each.path, each.setting) == (path, setting)]
     assert one.norms.shape == (GIVEN.length + 1,)
     return one.norms
 
 
-def test_linear_networks_follow_the_closed_form(found: GradientMeasurements) -> None:
+def test_linear_networks_follow_the_closed_form(result: GradientMeasurements) -> None:
     for rho in GIVEN.rho:
         expected = rho ** np.arange(GIVEN.length + 1)
-        assert curve(found, "linear", rho) == pytest.approx(expected, rel=1e-9)
+        assert curve(result, "linear", rho) == pytest.approx(expected, rel=1e-9)
 
 
-def test_tanh_never_exceeds_it_and_falls_far_below(found: GradientMeasurements) -> None:
+def test_tanh_never_exceeds_it_and_falls_far_below(result: GradientMeasurements) -> None:
     for rho in GIVEN.rho:
         bound = rho ** np.arange(GIVEN.length + 1)
-        assert (curve(found, "tanh", rho) <= bound * (1 + 1e-12)).all()
-        assert curve(found, "tanh", rho)[-1] < 1e-6
+        assert (curve(result, "tanh", rho) <= bound * (1 + 1e-12)).all()
+        assert curve(result, "tanh", rho)[-1] < 1e-6
 
 
-def test_gates_residuals_and_attention_keep_more(found: GradientMeasurements) -> None:
-    tanh = curve(found, "tanh", 1.0)[-1]
-    assert curve(found, "LSTM", 1.0)[-1] > 1000 * tanh
-    assert curve(found, "LSTM", 3.0)[-1] > 0.1
-    assert curve(found, "residual").min() > 0.5 and curve(found, "residual").max() < 100
-    attention = curve(found, "attention")[1:]
+def test_gates_residuals_and_attention_keep_more(result: GradientMeasurements) -> None:
+    tanh = curve(result, "tanh", 1.0)[-1]
+    assert curve(result, "LSTM", 1.0)[-1] > 1000 * tanh
+    assert curve(result, "LSTM", 3.0)[-1] > 0.1
+    assert curve(result, "residual").min() > 0.5 and curve(result, "residual").max() < 100
+    attention = curve(result, "attention")[1:]
     assert attention.max() / attention.min() < 5  # no decay: near and far alike
     assert abs(np.log(attention[:20].mean() / attention[-20:].mean())) < 0.5
 
@@ -82,14 +82,14 @@ def test_norms_are_those_of_the_jacobian(make: type) -> None:
     )
 
 
-def test_float32_overflows_where_the_closed_form_says(found: GradientMeasurements) -> None:
-    assert found.exploding_rho == 1.1
-    finite = {length: math.isfinite(value) for length, value in found.overflow.items()}
+def test_float32_overflows_where_the_closed_form_says(result: GradientMeasurements) -> None:
+    assert result.exploding_rho == 1.1
+    finite = {length: math.isfinite(value) for length, value in result.overflow.items()}
     assert finite == {10: True, 100: True, 300: True, 1000: False}  # 1.1^931 is more than float32 holds
 
 
-def test_clipping_turns_an_explosion_into_a_descent(found: GradientMeasurements) -> None:
-    wild, tamed = found.losses[0.0], found.losses[CLIP]
+def test_clipping_turns_an_explosion_into_a_descent(result: GradientMeasurements) -> None:
+    wild, tamed = result.losses[0.0], result.losses[CLIP]
     assert wild[0] == tamed[0] > 1e4
     assert not any(math.isfinite(loss) for loss in wild[1:])
     assert all(math.isfinite(loss) for loss in tamed) and tamed[-1] < 1e-2 * tamed[0]
@@ -101,8 +101,8 @@ def test_a_steep_network_is_cured_as_well() -> None:
     assert not math.isfinite(steep.losses[0.0][1])
 
 
-def test_truncation_is_exactly_zero_beyond_and_changes_nothing_within(found: GradientMeasurements) -> None:
-    cut = found.truncated.norms
+def test_truncation_is_exactly_zero_beyond_and_changes_nothing_within(result: GradientMeasurements) -> None:
+    cut = result.truncated.norms
     assert cut[: GIVEN.truncate + 1] == pytest.approx(1.1 ** np.arange(GIVEN.truncate + 1), rel=1e-9)
     assert (cut[GIVEN.truncate + 1 :] == 0).all()
     x = torch.randn(9, WIDTH, dtype=torch.float64)
@@ -116,8 +116,8 @@ def test_measuring_leaves_the_random_numbers_alone() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_the_story_tells_what_was_measured(found: GradientMeasurements) -> None:
-    text = render_text(build_story(GIVEN, found)).plain
+def test_the_story_tells_what_was_measured(result: GradientMeasurements) -> None:
+    text = render_text(build_story(GIVEN, result)).plain
     for shown in ("linear, ρ 0.9", "Truncated after 7 steps", "n = 931", "NaN", "clip 1", f"{0.9**60:.1e}"[:3]):
         assert shown in text
 

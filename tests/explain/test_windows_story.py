@@ -14,13 +14,13 @@ from headwise.explain.windows import ShiftedWindows, compute_windows
 
 
 def test_pieces_are_cut_by_the_border_and_rolled_into_whole_windows() -> None:
-    found = compute_windows(ShiftedWindows(grid=6, window=3, shift=1))
-    assert found.shifted[0].tolist() == [1, 2, 2, 2, 3, 3]
-    assert found.shifted[:, 0].tolist() == [1, 4, 4, 4, 7, 7]
-    assert np.array_equal(found.rolled, np.roll(found.shifted, (-1, -1), (0, 1)))
-    last = found.rolled[found.windows == 4]
-    assert np.array_equal(found.allowed, last[:, None] == last[None])
-    assert found.masked == 3
+    result = compute_windows(ShiftedWindows(grid=6, window=3, shift=1))
+    assert result.shifted[0].tolist() == [1, 2, 2, 2, 3, 3]
+    assert result.shifted[:, 0].tolist() == [1, 4, 4, 4, 7, 7]
+    assert np.array_equal(result.rolled, np.roll(result.shifted, (-1, -1), (0, 1)))
+    last = result.rolled[result.windows == 4]
+    assert np.array_equal(result.allowed, last[:, None] == last[None])
+    assert result.masked == 3
 
 
 def test_text_numbers_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,8 +28,8 @@ def test_text_numbers_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "3 of 4 windows" in capsys.readouterr().out
     picture = tmp_path / "windows.svg"
     app(["windows", "--json", "--out", str(picture)], result_action="return_value")
-    told = json.loads(capsys.readouterr().out)
-    assert told["masked"] == 3 and max(map(max, told["shifted"])) == 9
+    data = json.loads(capsys.readouterr().out)
+    assert data["masked"] == 3 and max(map(max, data["shifted"])) == 9
     assert "Shifted windows" in picture.read_text()
 
 

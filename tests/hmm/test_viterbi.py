@@ -18,8 +18,8 @@ def total(tags, emission, transition):
 
 
 def of_all(emission, transition):
-    found = product(range(TAGS), repeat=len(emission))
-    return list(max(found, key=lambda tags: total(tags, emission, transition)))
+    result = product(range(TAGS), repeat=len(emission))
+    return list(max(result, key=lambda tags: total(tags, emission, transition)))
 
 
 @pytest.mark.parametrize("order", [2, 3])
@@ -28,10 +28,10 @@ def test_no_other_sequence_is_better(order):
     transition = torch.randn((TAGS,) * order, dtype=torch.float64)
     emission = torch.randn(3, 4, TAGS, dtype=torch.float64)
     keep = torch.arange(4) < torch.tensor(lengths)[:, None]
-    found = viterbi(emission, keep, transition)
+    result = viterbi(emission, keep, transition)
     for row, length in enumerate(lengths):
-        assert found[row, :length].tolist() == of_all(emission[row, :length], transition)
-        assert (found[row, length:] == PAD).all()
+        assert result[row, :length].tolist() == of_all(emission[row, :length], transition)
+        assert (result[row, length:] == PAD).all()
 
 
 def test_forbidden_tags_and_steps_are_avoided():

@@ -173,8 +173,8 @@ def test_kneser_ney_and_jelinek_mercer_are_their_equations(order, equation, smoo
         whole = (BOS, *prefix)
         context = whole[len(whole) - order + 1 :] if len(whole) >= order else whole
         expected = [getattr(spelt, equation)(token, context) for token in range(EOS, VOCAB)]
-        found = model(torch.tensor([whole]))[0, -1, EOS:].exp().tolist()
-        assert found == pytest.approx(expected, rel=1e-5)
+        result = model(torch.tensor([whole]))[0, -1, EOS:].exp().tolist()
+        assert result == pytest.approx(expected, rel=1e-5)
 
 
 def test_modified_kneser_ney_takes_its_three_discounts():
@@ -228,8 +228,8 @@ def test_beams_of_a_prompt_are_neighbours_and_can_be_selected():
 
 def test_samples_follow_the_model():
     model = built(2).fit(texts())
-    (found,) = decode(model, [[5]], DecodeConfig(temperature=1.0, nbest=1000, max_length=4))
-    first = Counter(hypothesis.ids[0] if hypothesis.ids else EOS for hypothesis in found)
+    (result,) = decode(model, [[5]], DecodeConfig(temperature=1.0, nbest=1000, max_length=4))
+    first = Counter(hypothesis.ids[0] if hypothesis.ids else EOS for hypothesis in result)
     p = model(torch.tensor([[BOS, 5]]))[0, -1].exp()
     chi_square = sum(
         (first[token] - 1000 * float(p[token])) ** 2 / (1000 * float(p[token])) for token in range(2, VOCAB)

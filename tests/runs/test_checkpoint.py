@@ -42,12 +42,12 @@ def checkpoint(step: int, **extra) -> Checkpoint:
 def test_a_saved_checkpoint_comes_back_bit_by_bit(run):
     written = checkpoint(5)
     save(run, written)
-    found = load_latest(run)
-    assert found is not None
-    assert found.state == written.state
+    result = load_latest(run)
+    assert result is not None
+    assert result.state == written.state
     for part in ("model", "optimizer"):
-        assert getattr(found, part).keys() == getattr(written, part).keys()
-        assert all(torch.equal(getattr(found, part)[name], t) for name, t in getattr(written, part).items())
+        assert getattr(result, part).keys() == getattr(written, part).keys()
+        assert all(torch.equal(getattr(result, part)[name], t) for name, t in getattr(written, part).items())
 
 
 def test_a_tied_tensor_is_stored_once_and_stays_tied(run):
@@ -62,9 +62,9 @@ def test_a_tied_tensor_is_stored_once_and_stays_tied(run):
 def test_tensors_that_are_views_of_one_storage_are_saved(run):
     table = torch.arange(12.0).reshape(4, 3)
     save(run, Checkpoint({"step": 1}, {"first": table[:2], "rest": table[2:], "turned": table.T}))
-    found = load_weights(run)
-    assert torch.equal(found["rest"], table[2:])
-    assert torch.equal(found["turned"], table.T)
+    result = load_weights(run)
+    assert torch.equal(result["rest"], table[2:])
+    assert torch.equal(result["turned"], table.T)
 
 
 def test_another_architecture_is_refused_and_the_tensors_named(run):
@@ -96,9 +96,9 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(run):
     means = {
         name: (checkpoint(2).model[name] + checkpoint(3).model[name]) / 2 for name in ("embed.weight", "head.bias")
     }
-    for found in (average_checkpoints(run, 2), load_weights(run, "average")):
-        torch.testing.assert_close({name: found[name] for name in means}, means)
-        assert found["seen"].equal(torch.tensor(3))
+    for result in (average_checkpoints(run, 2), load_weights(run, "average")):
+        torch.testing.assert_close({name: result[name] for name in means}, means)
+        assert result["seen"].equal(torch.tensor(3))
     assert torch.equal(average_checkpoints(run, 1)["embed.weight"], checkpoint(3).model["embed.weight"])
 
 
@@ -151,9 +151,9 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(run, ca
         save(run, checkpoint(step))
     file = run.checkpoint_path(2) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    found = load_latest(run)
-    assert found is not None
-    assert found.step == 1
+    result = load_latest(run)
+    assert result is not None
+    assert result.step == 1
     assert str(file) in caplog.text
     run.rewind(1)
     assert run.steps() == [1]

@@ -64,8 +64,8 @@ def test_no_write_follows_a_link_out_of_the_folder(tmp_path, name, link):
     victim.write_text("precious")
     (run.path / name).unlink(missing_ok=True)
     link(victim, run.path / name)
-    told = refusal(lambda: WRITES[name](run))
-    assert not told or f"{name}: it is a {'symbolic' if link is os.symlink else 'hard'} link" in told
+    message = refusal(lambda: WRITES[name](run))
+    assert not message or f"{name}: it is a {'symbolic' if link is os.symlink else 'hard'} link" in message
     assert victim.read_text() == "precious"
 
 
@@ -147,15 +147,15 @@ def test_one_bad_folder_leaves_the_others_listed(tmp_path, name, how):
     spoil(Run(tmp_path / "bad"), name, how)
     listed = {run.name: summarize_run(run) for run in find_runs(tmp_path)}
     assert (listed["good"].steps, listed["good"].best, listed["good"].problem) == (3, 1.5, "")
-    shelf = RunRegistry([tmp_path])
-    told = {item.name: summarize(item) for item in shelf.items().values()}
-    assert told["good"]["steps"] == 3 and told["good"]["state"] == "interrupted"
-    json.dumps(told)
-    for item in shelf.items().values():
+    registry = RunRegistry([tmp_path])
+    summaries = {item.name: summarize(item) for item in registry.items().values()}
+    assert summaries["good"]["steps"] == 3 and summaries["good"]["state"] == "interrupted"
+    json.dumps(summaries)
+    for item in registry.items().values():
         problem = refusal(lambda item=item: (get_rows(item, 0, 0), get_samples(item), item.to_dict()))
         assert not problem or (item.name == "bad" and str(tmp_path / "bad") in problem)
-    if "bad" in told and told["bad"]["state"] == "damaged":
-        assert "bad" in told["bad"]["problem"] and "\n" not in told["bad"]["problem"]
+    if "bad" in summaries and summaries["bad"]["state"] == "damaged":
+        assert "bad" in summaries["bad"]["problem"] and "\n" not in summaries["bad"]["problem"]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def climb(ladder, climbed, capsys):
 
 
 @pytest.fixture
-def told(climb):
+def output(climb):
     """With the last run trained, by the command itself."""
     return json.loads(climb("--format", "json"))
 
@@ -38,36 +38,36 @@ def stamps(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_the_whole_ladder_is_trained_and_fitted(told):
-    assert len(told["rungs"]) == 9 and all(len(rung["losses"]) == 1 for rung in told["rungs"])
-    counts = sorted({rung["N"] for rung in told["rungs"]})
+def test_the_whole_ladder_is_trained_and_fitted(output):
+    assert len(output["rungs"]) == 9 and all(len(rung["losses"]) == 1 for rung in output["rungs"])
+    counts = sorted({rung["N"] for rung in output["rungs"]})
     # matrices; biases of 9 width and norms of 4 width in each layer; the last norm
     assert counts == [12 * d * w * w + 13 * d * w + 2 * w for w, d in ((8, 1), (16, 1), (32, 2))]
-    assert sorted({rung["D"] for rung in told["rungs"]}) == [1024, 2048, 4096], "whole batches"
-    laws = told["laws"]
+    assert sorted({rung["D"] for rung in output["rungs"]}) == [1024, 2048, 4096], "whole batches"
+    laws = output["laws"]
     assert laws["N"]["x"] == counts and laws["D"]["published"] == 0.095
     for name in "ND":
         exponent = laws[name]["fits"]["power law"]["exponent"]
         assert 0 < exponent["value"] < 2 and exponent["low"] is None
     assert laws["N"]["loss"][0] > laws["N"]["loss"][-1] > 0
-    assert "decades of N" in told["notes"][0] and "do not extrapolate" in told["notes"][0]
-    assert "no intervals: they need more than one seed" in told["notes"]
+    assert "decades of N" in output["notes"][0] and "do not extrapolate" in output["notes"][0]
+    assert "no intervals: they need more than one seed" in output["notes"]
 
 
-def test_a_second_call_costs_nothing(told, climb, climbed):
+def test_a_second_call_costs_nothing(output, climb, climbed):
     before = stamps(climbed)
-    assert json.loads(climb("--format", "json")) == told and stamps(climbed) == before
+    assert json.loads(climb("--format", "json")) == output and stamps(climbed) == before
     assert climb("--dry-run").endswith("9 runs, 1.25G FLOPs, 0 of them to do\n")
 
 
-def test_text_and_markdown_hold_the_same_cells_and_the_caveat(told, climb):
+def test_text_and_markdown_hold_the_same_cells_and_the_caveat(output, climb):
     text, page = climb(), climb("--format", "markdown")
     for part in ("Three sizes", "L(N)", "power law", "Kaplan et al. 2020", "0.076", "0.095", "decades of C"):
         assert part in text and part in page
     assert len({line.count("|") for line in page.splitlines() if line.startswith("|")}) == 1
 
 
-def test_the_plot_has_laws_and_caveat(told, climb, tmp_path):
+def test_the_plot_has_laws_and_caveat(output, climb, tmp_path):
     climb("--plot", tmp_path / "laws.svg")
     svg = (tmp_path / "laws.svg").read_text()
     assert "<!-- Three sizes -->" in svg and "<!-- N, parameters without tables -->" in svg
@@ -83,10 +83,10 @@ def test_of_several_rates_the_best_one_counts(ladder, tmp_path):
     config = ScalingConfig.read(ladder).changed(tokens=(), rates=(1e-6, 0.02), budget={"steps": 3})
     for cell in build_cells(config.comparison, tmp_path):
         run_cell(cell, lambda message: None)
-    found = run_scaling(config, tmp_path)
-    assert [(rung.size, rung.rate, rung.data) for rung in found.rungs] == [(f"w{w}", 0.02, 768) for w in (8, 16, 32)]
-    assert "L(D) is not fitted: it needs 3 points, there is 1" in build_notes(found)
-    assert "best learning rates: w8 0.02, w16 0.02, w32 0.02" in build_notes(found)
+    result = run_scaling(config, tmp_path)
+    assert [(rung.size, rung.rate, rung.data) for rung in result.rungs] == [(f"w{w}", 0.02, 768) for w in (8, 16, 32)]
+    assert "L(D) is not fitted: it needs 3 points, there is 1" in build_notes(result)
+    assert "best learning rates: w8 0.02, w16 0.02, w32 0.02" in build_notes(result)
 
 
 def test_where_all_runs_failed_the_table_says_why(capsys):

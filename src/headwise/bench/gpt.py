@@ -38,8 +38,8 @@ def headwise(job: GptJob) -> tuple[nn.Module, Loss]:
     model = build_ours(job.shape, job.dropout)
 
     def loss(ids: Tensor) -> Tensor:
-        found = model(ids[:, :-1], labels=ids[:, 1:])
-        return found.total / found.count
+        result = model(ids[:, :-1], labels=ids[:, 1:])
+        return result.total / result.count
 
     return model, loss
 

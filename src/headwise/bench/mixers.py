@@ -127,32 +127,32 @@ class LayerBenchmark:
 class ExactInputsRecorder(Recorder):
     """Records the inputs of exact softmax attention over all keys."""
 
-    found: AttentionInputs | None = None
+    exact: AttentionInputs | None = None
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
         if isinstance(inputs, ApproximateMap):
-            self.found = inputs.exact() if inputs.exact else None
+            self.exact = inputs.exact() if inputs.exact else None
         elif isinstance(
             inputs.score, Dot | Scaled
         ):  # windowed attention counts as an approximation of attention to all keys
             always = tuple(mod for mod in inputs.score_mods if isinstance(mod, Causal) or mod in ALWAYS)
-            self.found = replace(inputs, score_mods=always)
+            self.exact = replace(inputs, score_mods=always)
 
 
 def observe_layer(layer: nn.Module, x: Tensor) -> tuple[Tensor | None, AttentionInputs | None]:
     """The output of a layer for `x` before its output projection, (B, H, T, D), and the inputs of exact softmax
     attention with the same queries, keys and values."""
     outputs: list[Tensor] = []
-    observer = ExactInputsRecorder()
+    recorder = ExactInputsRecorder()
     out = getattr(layer, "out", None)
     hook = out.register_forward_pre_hook(lambda _, inputs: outputs.append(inputs[0])) if out is not None else None
-    layer(Stream.of(x), Context(record=observer))
+    layer(Stream.of(x), Context(record=recorder))
     if hook is not None:
         hook.remove()
-    if observer.found is None or not outputs:
+    if recorder.exact is None or not outputs:
         return None, None
-    heads = observer.found.q.shape[1]
-    return outputs[-1].unflatten(-1, (heads, -1)).transpose(1, 2), observer.found  # (B, T, HD) -> (B, H, T, D)
+    heads = recorder.exact.q.shape[1]
+    return outputs[-1].unflatten(-1, (heads, -1)).transpose(1, 2), recorder.exact  # (B, T, HD) -> (B, H, T, D)
 
 
 def relative_error(

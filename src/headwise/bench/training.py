@@ -48,8 +48,8 @@ def headwise(job: TrainJob) -> tuple[nn.Module, Loss]:
     model: Any = config.build(job.shape.vocab)
 
     def loss(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
-        found = model(source, target, labels=labels)
-        return found.total / found.count
+        result = model(source, target, labels=labels)
+        return result.total / result.count
 
     return model, loss
 

@@ -112,4 +112,4 @@ def _check_line(word: str, row: np.ndarray, width: int, known: bool) -> str:
         f"{len(row)} numbers instead of {width}": len(row) != width,
         f"'{word}' is there twice": known,
     }
-    return next((problem for problem, found in checks.items() if found), "")
+    return next((problem for problem, applies in checks.items() if applies), "")

@@ -111,8 +111,8 @@ def build_story(example: AttentionExample) -> Story:
 
 def _projection_step(example: AttentionExample, head: Attention) -> Step:
     def row(letter: str, weights: Numbers, result: Floats) -> tuple[Matrix | str, ...]:
-        given = Matrix("X", head.inputs, example.names)
-        return given, "×", Matrix(f"W_{letter}", weights), "=", Matrix(letter, result, example.names)
+        inputs = Matrix("X", head.inputs, example.names)
+        return inputs, "×", Matrix(f"W_{letter}", weights), "=", Matrix(letter, result, example.names)
 
     first = " + ".join(
         f"{_format_short(x)}·{_format_short(w[0])}" for x, w in zip(head.inputs[0], example.query, strict=True)

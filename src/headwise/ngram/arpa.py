@@ -64,7 +64,7 @@ def escape(word: str) -> str:
 
 
 def unescape(word: str) -> str:
-    return ESCAPED.sub(lambda found: chr(int(found[1], 16)), word)
+    return ESCAPED.sub(lambda match: chr(int(match[1], 16)), word)
 
 
 def from_arpa(path: str | Path) -> tuple[Backoff, list[str]]:

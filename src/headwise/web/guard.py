@@ -172,9 +172,9 @@ def _allowed_hosts(address: Address, headers: dict[str, str]) -> Iterable[str]:
     return {headers.get("host", "")} if address.key else address.hosts
 
 
-def equal_in_constant_time(given: str, expected: str) -> bool:
+def equal_in_constant_time(actual: str, expected: str) -> bool:
     """Compare two strings in constant time, against timing attacks."""
-    return hmac.compare_digest(given.encode(), expected.encode())
+    return hmac.compare_digest(actual.encode(), expected.encode())
 
 
 def _get_bearer_token(headers: Mapping[str, str]) -> str:
