@@ -193,6 +193,7 @@ class StackedStep:
         self.states: list[CellState] = []
         self.steps: list[CellStep] = []
         for number, recurrence in enumerate(tower.recurrences):
+            assert isinstance(recurrence, Recurrence)
             self.states.append(state_before(ctx, number, len(x)).split(recurrence.hidden, dim=-1))
             known = x if number == 0 else x[..., :0]
             self.steps.append(recurrence.unroll(known))
