@@ -80,7 +80,7 @@ class DecodingCache(Cache):
         entry = self.growing.get(path)
         if entry is None:
             entry = self.growing[path] = GrowingBuffer(dim)
-        return entry.extend(new, self.capacity, 0 if path in self.keep else self.limit)
+        return entry.extend(new, self.capacity, self._limit(path))
 
     def extend_keep(self, path: LayerPath, stream: Stream) -> Tensor | None:
         entry = self.keep.get(path)
@@ -106,7 +106,7 @@ class DecodingCache(Cache):
 
     def _limit(self, path: LayerPath) -> int:
         """How many columns are kept; where rows have padding, the mask says which tokens are seen."""
-        return 0 if not self.limit or path in self.keep else self.limit
+        return 0 if path in self.keep else self.limit
 
     def once(self, path: LayerPath, make: Callable[[], Made], dim: int | None = None) -> Made:
         if path not in self.made:

@@ -25,6 +25,8 @@ from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.errors import UserError
 
 Cell = Callable[..., Tensor]  # torch's step of one token
+CellState = tuple[Tensor, ...]  # (B, H) each; the first is h
+CellStep = Callable[[int, Tensor, CellState], CellState]  # token t, its inputs that are not known before, the state
 SATURATED = 1e4  # sigmoid of it is exactly 1, of its negative exactly 0, in every type of number
 
 
@@ -39,6 +41,11 @@ class Recurrence(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x (B, T, C) and state (B, S); lengths (B,) count the real tokens of each row, None: all are real."""
+
+    def unroll(self, x: Tensor) -> CellStep:
+        """One step at a time, for inputs that depend on the step before: `step(t, rest, state)` takes the inputs
+        [x_t; rest]. What x (B, T, C) gives is computed for all t at once."""
+        raise UserError(f"{type(self).__name__} cannot feed its outputs back as inputs; use an LSTM or a GRU")
 
 
 class Elman(Recurrence):
@@ -67,6 +74,20 @@ class Gru(Recurrence):
 
     def forward(self, x: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return through(self.net, torch.gru_cell, x, state, lengths)
+
+    def unroll(self, x: Tensor) -> CellStep:
+        w_ih, w_hh, b_ih, b_hh = self.net.all_weights[0]
+        known, to_rest, to_h = split_inputs(x, w_ih, b_ih, w_hh)
+        parts = (2 * self.hidden, self.hidden)
+
+        def step(t: int, rest: Tensor, state: CellState) -> CellState:
+            (h,) = state
+            gates, new = torch.addmm(known[t], rest, to_rest).split(parts, dim=-1)  # (B, 2H), (B, H)
+            more, old = torch.addmm(b_hh, h, to_h).split(parts, dim=-1)
+            r, z = (gates + more).sigmoid().chunk(2, dim=-1)
+            return (torch.lerp(torch.addcmul(new, r, old).tanh(), h, z),)
+
+        return step
 
 
 class Lstm(Recurrence):
@@ -97,6 +118,19 @@ class Lstm(Recurrence):
         else:
             out, c = self._held(x, before, lengths)
         return out, torch.cat((last(out, h, lengths), c.squeeze(0)), dim=-1)
+
+    def unroll(self, x: Tensor) -> CellStep:
+        w_ih, w_hh, b_ih, b_hh = self.net.all_weights[0]
+        known, to_rest, to_h = split_inputs(x, w_ih, b_ih + b_hh, w_hh)
+
+        def step(t: int, rest: Tensor, state: CellState) -> CellState:
+            h, c = state
+            gates = torch.addmm(torch.addmm(known[t], rest, to_rest), h, to_h)  # (B, 4H)
+            i, f, _, o = gates.sigmoid().chunk(4, dim=-1)
+            c = torch.addcmul(f * c, i, gates.chunk(4, dim=-1)[2].tanh())
+            return o * c.tanh(), c
+
+        return step
 
     def _held(self, x: Tensor, before: tuple[Tensor, Tensor], lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs, and c after the last real token.
@@ -139,6 +173,19 @@ class ChoGru(Recurrence):
             steps.append(h)
         out = torch.stack(steps, dim=1)  # T x (B, H) -> (B, T, H)
         return out, last(out, state, lengths)
+
+    def unroll(self, x: Tensor) -> CellStep:
+        known, to_rest, to_h = split_inputs(x, self.weight_ih, self.bias, self.weight_hh)
+        parts = (2 * self.hidden, self.hidden)
+        to_gates, to_new = to_h.split(parts, dim=-1)
+
+        def step(t: int, rest: Tensor, state: CellState) -> CellState:
+            (h,) = state
+            gates, new = torch.addmm(known[t], rest, to_rest).split(parts, dim=-1)  # (B, 2H), (B, H)
+            r, z = torch.addmm(gates, h, to_gates).sigmoid().chunk(2, dim=-1)
+            return (torch.lerp(torch.addmm(new, r * h, to_new).tanh(), h, z),)
+
+        return step
 
 
 class Recurrent(Part):
@@ -194,6 +241,13 @@ class Recurrent(Part):
         layer = next((step for step in ctx.path if isinstance(step, int)), 0)
         state = final[:, min(layer, final.shape[1] - 1)]  # (B, layers, S) -> (B, S)
         return state.repeat_interleave(len(x) // len(state), 0)  # beams of one source are contiguous rows
+
+
+def split_inputs(x: Tensor, w_ih: Tensor, bias: Tensor, w_hh: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+    """What the known inputs give to the gates, T x (B, gates), and the weights of the other inputs and of h."""
+    width = x.shape[-1]
+    known = F.linear(x, w_ih[:, :width], bias).unbind(1)  # (B, T, C) -> T x (B, gates)
+    return known, w_ih[:, width:].t(), w_hh.t()
 
 
 def through(

@@ -9,22 +9,18 @@ Letters: B sources, K beams, R = B * K rows, T length of the target, S that of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.attention.kernels import auto
 from headwise.blocks.attention.multihead import fold_beams
 from headwise.blocks.attention.score_mods import ALWAYS, AttentionInputs, AttentionLayout, Score, ScoreMod
 from headwise.blocks.bridge import state_before
-from headwise.blocks.mixers.recurrent import ChoGru, Gru, Lstm, Recurrence
+from headwise.blocks.mixers.recurrent import CellState, CellStep, Recurrence
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import Context, Part, Properties, Stream
-
-State = tuple[Tensor, ...]  # (R, H) each; the first is h
-Step = Callable[[int, Tensor, State], State]
 
 
 class SourceAttention(nn.Module):
@@ -191,12 +187,13 @@ class StackedStep:
 
     def __init__(self, tower: StackedCells, x: Tensor, ctx: Context):
         self.drop = tower.drop
-        self.states: list[State] = []
-        self.steps: list[Step] = []
+        self.states: list[CellState] = []
+        self.steps: list[CellStep] = []
         for number, recurrence in enumerate(tower.recurrences):
+            assert isinstance(recurrence, Recurrence)
             self.states.append(state_before(ctx, number, len(x)).split(recurrence.hidden, dim=-1))
             known = x if number == 0 else x[..., :0]
-            self.steps.append(UNROLLED[type(recurrence)](recurrence, known))
+            self.steps.append(recurrence.unroll(known))
 
     @property
     def top(self) -> Tensor:
@@ -214,60 +211,3 @@ class StackedStep:
         """The states for the next call."""
         for number, state in enumerate(self.states):
             ctx.cache.put(ctx.at(number).path, torch.cat(state, dim=-1))
-
-
-# A recurrence as one step (t, rest, state) -> state. What x (R, T, C) gives is computed for all t at once; the weights
-# of the inputs beyond the first C meet `rest`.
-
-
-def lstm(recurrence: Lstm, x: Tensor) -> Step:
-    w_ih, w_hh, b_ih, b_hh = recurrence.net.all_weights[0]
-    known, to_rest, to_h = cut(x, w_ih, b_ih + b_hh, w_hh)
-
-    def step(t: int, rest: Tensor, state: State) -> State:
-        h, c = state
-        gates = torch.addmm(torch.addmm(known[t], rest, to_rest), h, to_h)  # (R, 4H)
-        i, f, _, o = gates.sigmoid().chunk(4, dim=-1)
-        c = torch.addcmul(f * c, i, gates.chunk(4, dim=-1)[2].tanh())
-        return o * c.tanh(), c
-
-    return step
-
-
-def gru(recurrence: Gru, x: Tensor) -> Step:
-    w_ih, w_hh, b_ih, b_hh = recurrence.net.all_weights[0]
-    known, to_rest, to_h = cut(x, w_ih, b_ih, w_hh)
-    parts = (2 * recurrence.hidden, recurrence.hidden)
-
-    def step(t: int, rest: Tensor, state: State) -> State:
-        (h,) = state
-        gates, new = torch.addmm(known[t], rest, to_rest).split(parts, dim=-1)  # (R, 2H), (R, H)
-        more, old = torch.addmm(b_hh, h, to_h).split(parts, dim=-1)
-        r, z = (gates + more).sigmoid().chunk(2, dim=-1)
-        return (torch.lerp(torch.addcmul(new, r, old).tanh(), h, z),)
-
-    return step
-
-
-def cho_gru(recurrence: ChoGru, x: Tensor) -> Step:
-    known, to_rest, to_h = cut(x, recurrence.weight_ih, recurrence.bias, recurrence.weight_hh)
-    parts = (2 * recurrence.hidden, recurrence.hidden)
-    to_gates, to_new = to_h.split(parts, dim=-1)
-
-    def step(t: int, rest: Tensor, state: State) -> State:
-        (h,) = state
-        gates, new = torch.addmm(known[t], rest, to_rest).split(parts, dim=-1)  # (R, 2H), (R, H)
-        r, z = torch.addmm(gates, h, to_gates).sigmoid().chunk(2, dim=-1)
-        return (torch.lerp(torch.addmm(new, r * h, to_new).tanh(), h, z),)
-
-    return step
-
-
-def cut(x: Tensor, w_ih: Tensor, bias: Tensor, w_hh: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
-    """What the known inputs give to the gates, T x (R, gates), and the weights of the other inputs and of h."""
-    width = x.shape[-1]
-    known = F.linear(x, w_ih[:, :width], bias).unbind(1)  # (R, T, C) -> T x (R, gates)
-    return known, w_ih[:, width:].t(), w_hh.t()
-
-
-UNROLLED: dict[type, Callable[..., Step]] = {Lstm: lstm, Gru: gru, ChoGru: cho_gru}
