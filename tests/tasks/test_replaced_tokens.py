@@ -76,6 +76,11 @@ def test_a_sample_that_equals_the_original_counts_as_original() -> None:
         [False, False, True] + 3 * [False],
     ]
     assert torch.equal(corrupted[~hidden], ids[~hidden]) and (corrupted[hidden] == 6).all()
+    logits, real = model(corrupted), ids != PAD
+    labels = torch.zeros_like(logits)
+    labels[0, 3] = labels[1, 2] = 1.0
+    expected = F.binary_cross_entropy_with_logits(logits[real], labels[real], reduction="sum")
+    torch.testing.assert_close(model(ids, hidden).nll, expected)
 
 
 def test_samples_are_drawn_from_the_generator_and_never_special() -> None:

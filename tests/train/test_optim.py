@@ -274,3 +274,14 @@ def test_adafactor_keeps_rows_and_columns_of_a_matrix(shape, numbers):
     state = optimizer.state[model[0]]
     assert sum(entry.numel() for entry in state.values() if isinstance(entry, Tensor)) == numbers
     assert [entry for entry in state.values() if not isinstance(entry, Tensor)] == [1]
+
+
+def test_groups_have_the_learning_rate_scales_of_their_parameters():
+    model = Toy()
+    groups = group_parameters(model, 0.1, False, SLOW)
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    found = {
+        names[id(weight)]: (group["lr_scale"], group["weight_decay"]) for group in groups for weight in group["params"]
+    }
+    decayed = {"inner.weight", "outer.weight", "experts"}
+    assert found == {name: (SLOW.get(name, 1.0), 0.1 if name in decayed else 0.0) for name in names.values()}

@@ -136,3 +136,20 @@ def test_a_vocabulary_larger_than_the_table_of_vectors(place):
     size = words.size - 2
     with pytest.raises(UserError, match=f"init_from: x has vectors for {size} tokens and its tokeniser {words.size};"):
         init_from(model, loaded.experiment.changed(init_from="x"), loaded, Tokenisers(words, words))
+
+
+def test_a_language_model_takes_over_what_a_translator_writes(tmp_path):
+    """Its units are those of the target side, which are others than those of the source."""
+    (tmp_path / "pairs.tsv").write_text("".join(f"a{n} b{n}\tx{n} y{n}\n" for n in range(20)))
+    (tmp_path / "lines.txt").write_text("".join(f"x{n} y{n}\n" for n in range(20)))
+    train = {"steps": 1, "batch_size": 8, "threads": 1}
+    cache = str(tmp_path / "cache")
+    pairs = {"train": str(tmp_path / "pairs.tsv"), "cache": cache}
+    model = {"kind": "transformer-tiny"}
+    tables = {"name": "pairs", "data": pairs, "tokeniser": "words", "model": model, "train": train}
+    old, _ = train_experiment(resolved(tables), tmp_path / "runs")
+    lines = {"train": str(tmp_path / "lines.txt"), "format": "lines", "cache": cache}
+    tables = {"name": "lm", "task": "language-model", "data": lines, "init_from": str(old.path), "train": train}
+    new, _ = train_experiment(resolved(tables), tmp_path / "runs")
+    source, target = (Tokenisers.load(run.tokenizer) for run in (old, new))
+    assert target.target.vocabulary == source.target.vocabulary != source.source.vocabulary

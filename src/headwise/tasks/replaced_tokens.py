@@ -74,8 +74,8 @@ class DiscriminatorHead(nn.Module):
 
 
 class ReplacedTokenDetector(nn.Module):
-    """ELECTRA: a discriminator (`encoder`, `head`) and the generator that it learns from, with shared embeddings. The
-    encoder is found by `init_from`, so that it can be fine-tuned without the generator."""
+    """Replaced token detection: a discriminator (`encoder`, `head`) and the generator that it learns from, with shared
+    embeddings. The encoder is found by `init_from`, so that it can be fine-tuned without the generator."""
 
     def __init__(self, encoder: Encoder, head: DiscriminatorHead, generator: MaskedLanguageModel):
         super().__init__()
@@ -158,6 +158,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         vocab = self.tokenisers.target.size + 1  # the last row is the mask
         narrow = generator_config(model, self.config.generator_size)
         generator = narrow.build(vocab, 0, self.config.shape)
+        generator.order = nn.Identity()  # whether a text follows another is not asked
         encoder = model.build(vocab, 0, self.config.shape).encoder
         assert isinstance(model, TextFields)
         head = DiscriminatorHead(model.outer, model.activation if model.activation in PLAIN else "gelu")
