@@ -181,7 +181,7 @@ def recall_of(model: Any) -> int:
 def losses(model: Any, batch: TextBatch) -> Tensor:
     """The negative log-likelihood of each token, (B, T); a model that looks them up is asked for these alone."""
     if hasattr(model, "score"):
-        found = -model.score(model.contexts(batch.ids), batch.labels)
+        found = -model.score(model.find_contexts(batch.ids), batch.labels)
         return found.masked_fill(batch.labels == PAD, 0.0)
     return per_token(model(batch.ids), batch.labels)
 
