@@ -201,6 +201,7 @@ class Architecture:
     write_texts: Callable[[Tokenisers, Path], bool] = no_files  # of a form of its own; whether there is one
     # further special tokens of theirs -> the one of ours that each is
     also: Mapping[str, str] = field(default_factory=dict)
+    relatives: tuple[type[ModelConfig], ...] = ()  # other models of ours that it can hold with some settings
 
     @property
     def model_type(self) -> str:

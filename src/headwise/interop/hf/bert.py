@@ -20,6 +20,8 @@ from headwise.interop.hf.architecture import (
     fused,
 )
 from headwise.models.bert import AlbertConfig, BertConfig
+from headwise.models.bigbird import BigBirdConfig
+from headwise.models.linformer import LinformerConfig
 
 GUESSERS = ("ForPreTraining", "ForMaskedLM")
 
@@ -179,6 +181,11 @@ LAYER, INSIDE = "encoder.stack.layers.{i}", "bert.encoder.layer.{i}"
 BERT = Architecture(
     theirs=TheirBert,
     config=BertConfig,
+    relatives=(
+        AlbertConfig,
+        BigBirdConfig,
+        LinformerConfig,
+    ),
     classes={
         "BertForPreTraining": "masked",
         "BertForMaskedLM": "masked",
@@ -216,6 +223,7 @@ GROUP = "albert.encoder.albert_layer_groups.0.albert_layers.0"
 ALBERT = Architecture(
     theirs=TheirAlbert,
     config=AlbertConfig,
+    relatives=(BertConfig,),
     classes={
         "AlbertForPreTraining": "masked",
         "AlbertForMaskedLM": "masked",

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from headwise.interop.hf.architecture import Id, Plain
 from headwise.interop.hf.bert import BERT, TheirEncoder, has
+from headwise.models.bert import BertConfig
 from headwise.models.bigbird import BigBirdConfig
 
 
@@ -59,6 +60,7 @@ BIGBIRD = replace(
     BERT,
     theirs=TheirBigBird,
     config=BigBirdConfig,
+    relatives=(BertConfig,),
     classes={
         "BigBirdForPreTraining": "masked",
         "BigBirdForMaskedLM": "masked",

@@ -9,6 +9,7 @@ from headwise.interop.hf.architecture import Architecture
 from headwise.interop.hf.bert import has
 from headwise.interop.hf.vit import POOLER, TheirColumns, columns
 from headwise.models.deit import DeiTConfig
+from headwise.models.vit import ViTConfig
 
 
 class TheirDeiT(TheirColumns):
@@ -24,6 +25,7 @@ class TheirDeiT(TheirColumns):
 DEIT = Architecture(
     theirs=TheirDeiT,
     config=DeiTConfig,
+    relatives=(ViTConfig,),
     classes={
         "DeiTForImageClassificationWithTeacher": "classify-images",
         "DeiTForImageClassification": "classify-images",

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from headwise.interop.hf.architecture import COMPUTED, OURS, Architecture, Id, Key, Plain, Theirs, activation_of, turned
-from headwise.models.gpt import Gpt2Config, GptConfig
+from headwise.models.gpt import Gpt2Config, Gpt3Config, GptConfig
 
 # Of their head for multiple choices.
 SUMMARY = frozenset(
@@ -130,6 +130,10 @@ MASKS = {r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias": COMPUTED}
 GPT = Architecture(
     theirs=TheirGpt1,
     config=GptConfig,
+    relatives=(
+        Gpt2Config,
+        Gpt3Config,
+    ),
     classes={"OpenAIGPTLMHeadModel": "language-model"},
     keys={
         "decoder.embed.table": "transformer.tokens_embed",
@@ -142,6 +146,10 @@ GPT = Architecture(
 GPT2 = Architecture(
     theirs=TheirGpt2,
     config=Gpt2Config,
+    relatives=(
+        GptConfig,
+        Gpt3Config,
+    ),
     classes={"GPT2LMHeadModel": "language-model"},
     keys={
         "decoder.embed.table": "transformer.wte",

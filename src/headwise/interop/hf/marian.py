@@ -21,6 +21,8 @@ from headwise.interop.hf.bart import ALIASES, BART, TIED
 from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import SETTINGS, Texts, Vocabularies, write_json
 from headwise.interop.plain import ATTENTION, CROSS, MLP, plain_stack
+from headwise.models.performer import LinearTransformerConfig, PerformerModelConfig
+from headwise.models.synthesizer import SynthesizerConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.text import SPECIALS
 from headwise.text.hf import Rows
@@ -201,6 +203,11 @@ def check_sinusoids(weights: Weights) -> None:
 MARIAN = Architecture(
     theirs=TheirMarian,
     config=TransformerConfig,
+    relatives=(
+        PerformerModelConfig,
+        LinearTransformerConfig,
+        SynthesizerConfig,
+    ),
     classes={"MarianMTModel": "transduce"},
     keys={name: key for name, key in BART.keys.items() if "embed.positions" not in name and "embed.norm" not in name},
     stem="model.",

@@ -131,6 +131,7 @@ KEYS, SELF, DOWN = columns("swin")
 SWIN = Architecture(
     theirs=TheirSwin,
     config=SwinConfig,
+    relatives=(SwinV2Config,),
     classes={"SwinForImageClassification": "classify-images", "SwinModel": "encode-images"},
     keys={
         **KEYS,
@@ -146,6 +147,7 @@ KEYS, SELF, DOWN = columns("swinv2")
 SWIN_V2 = Architecture(
     theirs=TheirSwinV2,
     config=SwinV2Config,
+    relatives=(SwinConfig,),
     classes={"Swinv2ForImageClassification": "classify-images", "Swinv2Model": "encode-images"},
     keys={
         **KEYS,

@@ -21,6 +21,7 @@ from headwise.interop.hf.architecture import (
     fused,
 )
 from headwise.interop.hf.bart import UNUSED
+from headwise.models.switch import SwitchConfig
 from headwise.models.t5 import T5Config
 
 TIED = {  # to one table for the words of both sides and of the outputs
@@ -178,6 +179,7 @@ def block(side: str, memory: bool) -> dict[str, Any]:
 T5 = Architecture(
     theirs=TheirT5,
     config=T5Config,
+    relatives=(SwitchConfig,),
     classes={"T5ForConditionalGeneration": "transduce", "T5EncoderModel": "encode"},
     keys={
         "{side}.embed.table": "{side}.embed_tokens",

@@ -10,6 +10,7 @@ from pydantic import Field
 from headwise.interop.hf.architecture import OURS, Architecture, Key, Plain, activation_of, fused
 from headwise.interop.hf.bert import has
 from headwise.interop.hf.images import Sides, TheirImages, kernel, pair, vectors
+from headwise.models.deit import DeiTConfig
 from headwise.models.vit import ViTConfig
 
 
@@ -100,6 +101,7 @@ POOLER = "their head does not read it"
 VIT = Architecture(
     theirs=TheirViT,
     config=ViTConfig,
+    relatives=(DeiTConfig,),
     classes={"ViTForImageClassification": "classify-images", "ViTModel": "encode-images"},
     keys=columns("vit", "cls_token"),
     heads={"classify-images": {"heads.0.head": "classifier"}, "encode-images": {"pool.1.dense": "vit.pooler.dense"}},

@@ -170,11 +170,10 @@ def generation(config: Mapping[str, Any], rows: Rows, task: str, context: int) -
 def fitting(config: Any, task: str, vocab: int = 0) -> tuple[Architecture, Schema]:
     """The architecture that can say all of a config: the one that its kind comes from, or a relative."""
     known = [each for each in map(architecture_of, ARCHITECTURES) if each.class_for(task)]
-    line = type(config).__mro__
-    kin = [a for a in known if issubclass(a.config, type(config)) or isinstance(config, a.config)]
+    kin = [a for a in known if isinstance(config, (a.config, *a.relatives))]
     firsts = {a.config: a for a in reversed(kin)}.values()  # of several that are one config here, the first
-    refused = []
-    for each in sorted(firsts, key=lambda a: line.index(a.config) if a.config in line else len(line)):
+    refused: list[tuple[int, str]] = []  # with the number of settings that differ
+    for each in sorted(firsts, key=lambda a: not isinstance(config, a.config)):
         theirs = each.theirs.of(config, vocab)
         back: Any = each.config(**theirs.ours(task, ()))
         ours, again = settled(config, task), settled(back, task)
@@ -184,8 +183,11 @@ def fitting(config: Any, task: str, vocab: int = 0) -> tuple[Architecture, Schem
             differing.append("shared")
         if not differing:
             return each, theirs
-        refused.append(f"{differing[0]}: a folder of {each.model_type} cannot say this, so the model cannot become one")
-    raise UserError(refused[0] if refused else NOWHERE.format(kind=config.kind, task=task))
+        why = f"{differing[0]}: a folder of {each.model_type} cannot say this, so the model cannot become one"
+        refused.append((len(differing), why))
+    if not refused:
+        raise UserError(NOWHERE.format(kind=config.kind, task=task))
+    raise UserError(min(refused, key=lambda refusal: refusal[0])[1])  # of the nearest
 
 
 def sharing(config: Any) -> list[bool]:
