@@ -59,5 +59,5 @@ bench: install
 	$(BIN)/headwise bench decode
 
 clean:
-	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

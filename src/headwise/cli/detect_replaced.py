@@ -32,7 +32,7 @@ def detect_replaced(
 
     For example:
 
-        headwise detect-replaced runs/multi30k-electra "a man in a red shirt is riding a sandwich ."
+        headwise detect-replaced runs/multi30k-electra --checkpoint last "a man in a red shirt is riding a sandwich ."
         headwise detect-replaced runs/multi30k-electra --file captions.txt --above 0.9
         echo "two dogs are playing in the guitar ." | headwise detect-replaced runs/multi30k-electra --json
 

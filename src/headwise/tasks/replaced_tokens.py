@@ -12,6 +12,8 @@ Generator and discriminator share their embeddings; the generator is a quarter a
 DISCREPANCY: as the paper says, all chosen words become the mask; the released code leaves 15 % of them as they are. The
 generator never writes special tokens, which would change what is padding. The opening mark is not judged.
 
+Scores are those of words that the run's own generator replaced: as it learns, they get harder to find.
+
 Letters: B rows, T positions, N hidden words, V vocabulary, C channels.
 """
 
