@@ -20,7 +20,7 @@ PROMPTS = [[5, 6, 7], [9], [], [7, 7, 8, 10, 12, 15, 4, 4, 9]]
 SOURCES = [[5, 6, 7, 2], [9, 2], [8, 8, 11, 14, 20, 3, 2], [7, 7, 8, 10, 12, 15, 4, 4, 9, 2]]
 JOINED = [0, 7, 7, 12]  # the step at which each row joins
 LEAVES = 15  # the step at which the first two rows leave
-POSITIONS = ["sinusoid", {"kind": "learned", "max_length": 40}, "rotary", "alibi", "t5", "shaw", "xl"]
+POSITIONS = ["sinusoid", {"kind": "learned", "max_length": 40}, "rotary", "alibi", "t5", "shaw", "transformer_xl"]
 
 
 def language_model(**settings):

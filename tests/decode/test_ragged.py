@@ -157,6 +157,7 @@ def test_an_ensemble_reads_what_its_members_read():
     assert both.ragged and both.max_length == 0
     together = decode(both, PROMPTS, SEARCHES[0])
     assert ids_of(together) == [ids_of(decode(both, [prompt], SEARCHES[0]))[0] for prompt in PROMPTS]
+    assert both.training and not any(model.training for model in models)  # all as they were
 
 
 class Mean(Part):

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from headwise.blocks.stream import Context, Part, Properties, Stream
 from headwise.testing import check_part
-from headwise.testing.part import CHECKS
+from headwise.testing.part import CHECKS, OF_STATES
 
 
 def test_every_property_has_a_check() -> None:
-    assert set(CHECKS) == {field.name for field in fields(Properties)}
+    assert {*CHECKS, *OF_STATES} == {field.name for field in fields(Properties)}
 
 
 class Noisy(Part):

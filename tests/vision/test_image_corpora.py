@@ -239,7 +239,7 @@ def test_a_script_without_a_guard_still_gets_its_images(pictures):
 
 def test_decoding_many_files_shows_a_bar_on_a_terminal(pictures, monkeypatch, capsys):
     monkeypatch.setattr(image_index, "WORTH", 0)
-    monkeypatch.setattr(image_index, "cores", lambda: 1)
+    monkeypatch.setattr(image_index, "count_cores", lambda: 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     load(pictures)
     assert "decoding images" in capsys.readouterr().err

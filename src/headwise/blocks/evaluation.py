@@ -25,11 +25,14 @@ def eval_mode(model: Any) -> Iterator[None]:
     if not (isinstance(model, nn.Module) and model.training):
         yield
         return
+    # members of an ensemble may have modes of their own
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train()
+        for module, training in modes:
+            module.training = training
 
 
 @contextmanager

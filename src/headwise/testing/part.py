@@ -293,6 +293,8 @@ CHECKS: dict[str, Check] = {
     "packing": check_packing,
     "exact": check_exact,
 }
+# Of decoding states: `check_model` checks rows that join and padded prompts in whole models.
+OF_STATES = ("joins", "ragged", "unbounded")
 OF_GRIDS = (check_causal, check_batch_independent, check_exact)
 
 
