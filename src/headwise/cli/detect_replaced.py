@@ -46,11 +46,11 @@ def detect_replaced(
     loaded = opened(run, checkpoint, device, threads, with_)
     task = loaded.check_task("replaced-tokens")
     for chunk in chunks(texts, file):
-        for text, judged in zip(chunk, task.replaced(loaded.model, chunk), strict=True):
+        for text, words in zip(chunk, task.detect_replaced(loaded.model, chunk), strict=True):
             if json_:
-                print(json.dumps({"text": text, "words": [asdict(each) for each in judged]}, ensure_ascii=False))
+                print(json.dumps({"text": text, "words": [asdict(each) for each in words]}, ensure_ascii=False))
                 continue
             marked = (
-                f"[{each.word} {each.probability:.2f}]" if each.probability >= above else each.word for each in judged
+                f"[{each.word} {each.probability:.2f}]" if each.probability >= above else each.word for each in words
             )
             print(" ".join(marked))

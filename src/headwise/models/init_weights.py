@@ -11,7 +11,6 @@ from headwise.blocks.batchnorm import ConvNorm
 from headwise.blocks.convolution import Residual
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import MLMTransform, VocabularyHead
-from headwise.blocks.latents import PerceiverCrossProjection
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
 from headwise.blocks.positions.relative import T5Bias
 
@@ -112,8 +111,4 @@ def list_projections(model: nn.Module) -> Iterator[SelfProjection | CrossProject
 
 def list_projection_sizes(qkv: SelfProjection | CrossProjection) -> tuple[int, ...]:
     """Rows of each projection in a fused QKV matrix."""
-    return (
-        qkv.rows
-        if isinstance(qkv, SelfProjection | PerceiverCrossProjection)
-        else (qkv.heads * qkv.head_width,) * len(qkv.roles)
-    )
+    return qkv.rows

@@ -10,7 +10,7 @@ with λ = 50 and 15 % of the words hidden. Samples have no gradient, and one tha
 Generator and discriminator share their embeddings; the generator is a quarter as wide.
 
 DISCREPANCY: as the paper says, all chosen words become the mask; the released code leaves 15 % of them as they are. The
-generator never writes special tokens, which would change what is padding. The opening mark is not judged.
+generator never writes special tokens, which would change what is padding. The opening token has no loss.
 
 Scores are those of words that the run's own generator replaced: as it learns, they get harder to find.
 
@@ -142,7 +142,7 @@ def generator_config(model: ModelConfig, size: float) -> ModelConfig:
 
 
 @dataclass(frozen=True)
-class JudgedWord:
+class WordProbability:
     """A word and the probability that it is not the original one: that of its most suspicious token."""
 
     word: str
@@ -184,29 +184,29 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         return model(ids, hidden, self.config.discriminator_weight, self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        return {score.name.lower(): score.value for score in self.scores(self.judged(model, examples), resamples=0)}
+        counts = self.count_detections(model, examples)
+        return {score.name.lower(): score.value for score in self.scores(counts, resamples=0)}
 
     def evaluate(
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
         """Every text with the same words hidden and the same samples at each evaluation of a generator; intervals are
         over blocks."""
-        found = self.judged(model, Examples.of(tokenise(pairs, self.tokenisers)))
-        return Evaluation([], [], [], self.scores(found))
+        counts = self.count_detections(model, Examples.of(tokenise(pairs, self.tokenisers)))
+        return Evaluation([], [], [], self.scores(counts))
 
-    def scores(self, judged: np.ndarray, resamples: int = 1000) -> list[Score]:
+    def scores(self, counts: np.ndarray, resamples: int = 1000) -> list[Score]:
         """Accuracy over all tokens; F1, precision and recall of replaced ones."""
-        tokens, replaced = int(judged.sum()), int(judged[:, [0, 2]].sum())
+        tokens, replaced = int(counts.sum()), int(counts[:, [0, 2]].sum())
         detail = f"{tokens:,} tokens, {replaced:,} of them replaced"
-        whole = judged.sum(0, keepdims=True)
+        whole = counts.sum(0, keepdims=True)
         return [
-            Score(name, float(score(whole)[0]), *interval(judged, score, resamples), detail, "%")
+            Score(name, float(score(whole)[0]), *interval(counts, score, resamples), detail, "%")
             for name, score in RATES.items()
         ]
 
-    def judged(self, model: ReplacedTokenDetector | Any, examples: Examples, tokens: int = 4096) -> np.ndarray:
-        """How many tokens of each block were rightly told to be replaced, wrongly, wrongly not, and rightly not:
-        (blocks, 4)."""
+    def count_detections(self, model: Any, examples: Examples, tokens: int = 4096) -> np.ndarray:
+        """Count true positives, false positives, false negatives and true negatives of each block: (blocks, 4)."""
         data = self._masking(examples, seed=0)
         starts = data.tiles()
         if not len(starts):
@@ -217,8 +217,8 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
             for start in range(0, len(starts), rows):
                 ids, hidden = original(data.batch(starts[start : start + rows]).to(device))
                 corrupted = model.corrupt(ids, hidden, model.guess(ids, hidden), random)
-                told, true, real = model(corrupted) > 0, corrupted != ids, ids != PAD
-                cells = (told & true, told & ~true, ~told & true, ~told & ~true)
+                predicted, replaced, real = model(corrupted) > 0, corrupted != ids, ids != PAD
+                cells = (predicted & replaced, predicted & ~replaced, ~predicted & replaced, ~predicted & ~replaced)
                 parts.append(torch.stack([(cell & real).sum(1) for cell in cells], dim=1).cpu())
         return torch.cat(parts).double().numpy()
 
@@ -241,23 +241,23 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
                 samples.append(Sample(tokeniser.decode(corrupted[0].tolist()), *texts_of))
         return samples
 
-    def replaced(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[list[JudgedWord]]:
+    def detect_replaced(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[list[WordProbability]]:
         """Each word of each text with the probability that it is not the original one."""
         tokeniser, device, most = self.tokenisers.target, get_device(model), self.config.context - 2
         cut = split_words(tokeniser, texts)
         flat = [[number for piece in pieces for number in piece] for pieces in cut]
         blocks = [(text, ids[at : at + most]) for text, ids in enumerate(flat) for at in range(0, len(ids), most)]
-        judged: list[list[float]] = [[] for _ in blocks]
+        by_block: list[list[float]] = [[] for _ in blocks]
         with inference_mode(model):
             for numbers, ids in batches([[*ids, EOS] for _, ids in blocks], tokens):
                 for number, row in zip(numbers, model(ids.to(device)).float().sigmoid().tolist(), strict=True):
-                    judged[number] = row[: len(blocks[number][1])]
+                    by_block[number] = row[: len(blocks[number][1])]
         by_text: list[list[float]] = [[] for _ in texts]
-        for (text, _), row in zip(blocks, judged, strict=True):
+        for (text, _), row in zip(blocks, by_block, strict=True):
             by_text[text] += row
         return [
             [
-                JudgedWord(word, max(probabilities[begin:end]))
+                WordProbability(word, max(probabilities[begin:end]))
                 for word, (begin, end) in zip(words(tokeniser, text), spans(pieces), strict=True)
             ]
             for text, pieces, probabilities in zip(texts, cut, by_text, strict=True)

@@ -235,8 +235,9 @@ class CrossProjection(QKVProjection):
         super().__init__()
         self.heads, self.head_width, self.name = heads, head_width, name
         self.roles = ("keys", "values") if "keys" in reads else ("values",)  # what the rows of the product are
+        self.rows: tuple[int, ...] = (heads * head_width,) * len(self.roles)
         self.query = nn.Linear(width, heads * head_width, bias)
-        self.project = nn.Linear(memory_width or width, len(self.roles) * heads * head_width, bias)
+        self.project = nn.Linear(memory_width or width, sum(self.rows), bias)
 
     def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         memory = ctx.memory[self.name]
