@@ -96,7 +96,7 @@ def test_runs_lists_compares_and_plots(headwise, trained, tmp_path):
 
 def test_a_run_that_hugging_face_cannot_express_is_refused(headwise, trained, tmp_path):
     refused = headwise("export", trained, "hf", "--to", "hf")
-    assert refused.status == 2 and "wiring: a folder of marian cannot say this" in refused.err
+    assert refused.status == 2 and "wiring: config.json of marian cannot express this" in refused.err
     assert not (tmp_path / "hf").exists()
 
 

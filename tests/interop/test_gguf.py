@@ -132,7 +132,7 @@ def test_a_file_is_the_model_that_it_was_made_of(
     model: LlamaForCausalLM, facts: dict[str, Any], tensors: Any, engines: dict[str, Any], tmp_path: Path
 ) -> None:
     imported = read_gguf(written(tmp_path / "m.gguf", facts, tensors))
-    rows = imported.words.source
+    rows = imported.vocabularies.source
     ids = torch.randint(4, 280, (2, 9))
     with torch.inference_mode():
         expected = model(torch.tensor(rows.order)[ids]).logits

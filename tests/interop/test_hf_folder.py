@@ -267,16 +267,16 @@ def test_scaled_rotary_positions_are_refused(folders: dict[str, Path], tmp_path:
 )
 def test_what_a_folder_cannot_say_is_named(settings: dict[str, Any], key: str) -> None:
     from headwise.catalog import MODELS
-    from headwise.interop.hf.write import fitting
+    from headwise.interop.hf.write import choose_architecture
 
     config = MODELS.parse({"width": 32, "heads": 4, "depth": 1, **settings})
     with pytest.raises(UserError, match=f"^{key}:"):
-        fitting(config, "language-model", 10)
+        choose_architecture(config, "language-model", 10)
 
 
 def test_a_relative_may_say_what_its_own_kind_cannot() -> None:
     from headwise.catalog import MODELS
-    from headwise.interop.hf.write import fitting
+    from headwise.interop.hf.write import choose_architecture
 
-    kind, _ = fitting(MODELS.parse({"kind": "gpt", "wiring": "pre"}), "language-model", 10)
+    kind, _ = choose_architecture(MODELS.parse({"kind": "gpt", "wiring": "pre"}), "language-model", 10)
     assert kind.model_type == "gpt2"

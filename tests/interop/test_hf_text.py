@@ -8,8 +8,8 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from headwise.errors import UserError
-from headwise.interop.hf.text import Texts
-from headwise.interop.hf.tokenizer_json import expressed, framed
+from headwise.interop.hf.text import TokeniserFiles
+from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_json
 from headwise.text import BOS, EOS, PAD, SPECIALS
 from headwise.text.hf import HfTokeniser, Rows
 from headwise.text.normalise import PLAIN, Normaliser
@@ -82,11 +82,14 @@ def test_pieces_can_be_read_by_people(engines: Engines) -> None:
 
 def test_marks_are_found_by_config_or_by_name(engines: Engines) -> None:
     names = {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]", "special": True}}
-    texts = Texts("", engines["bert"], names)
-    assert [texts.mark(role, {}) for role in ("pad", "unk", "cls", "sep", "mask")] == [None, 1, 2, 3, None]
-    assert texts.mark("eos", {"eos_token_id": [7, 8]}) == 7 and texts.mark("pad", {"pad_token_id": -1}) is None
+    texts = TokeniserFiles("", engines["bert"], names)
+    assert [texts.find_special_id(role, {}) for role in ("pad", "unk", "cls", "sep", "mask")] == [None, 1, 2, 3, None]
+    assert (
+        texts.find_special_id("eos", {"eos_token_id": [7, 8]}) == 7
+        and texts.find_special_id("pad", {"pad_token_id": -1}) is None
+    )
     with pytest.raises(UserError, match="eos_token_id"):
-        texts.mark("eos", {"eos_token_id": "last"})
+        texts.find_special_id("eos", {"eos_token_id": "last"})
 
 
 def test_a_vocabulary_beyond_the_table_is_refused(engines: Engines) -> None:
@@ -117,9 +120,11 @@ def _config(kind: str) -> Any:
 @pytest.mark.parametrize("make", OWN, ids=["bpe", "unigram", "bytes", "characters", "words"])
 def test_our_own_are_written_as_one(make: Any) -> None:
     ours = make()
-    engine = expressed(ours)
+    engine = to_tokenizer_json(ours)
     assert engine is not None
-    theirs = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(framed(engine, True, False))))
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(add_post_processor(engine, True, False)))
+    )
     for text in SAMPLES:
         assert theirs(text).input_ids == [BOS, *ours.encode(text)]
     for text in ("the cat sat", "cat"):
@@ -127,4 +132,4 @@ def test_our_own_are_written_as_one(make: Any) -> None:
 
 
 def test_classes_of_words_are_not_written() -> None:
-    assert expressed(Words(["cat", "<unk:C:>"])) is None
+    assert to_tokenizer_json(Words(["cat", "<unk:C:>"])) is None

@@ -15,7 +15,7 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.interop.hf.read import read_folder
-from headwise.interop.hf.write import fitting, write_folder
+from headwise.interop.hf.write import choose_architecture, write_folder
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, SPECIALS
 
@@ -179,4 +179,6 @@ def test_damaged_files_are_named(copy: Path, name: str) -> None:
 )
 def test_what_marian_is_not_is_named(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(UserError, match=f"^{key}:"):
-        fitting(TransformerConfig.model_validate({**SINES_FIRST, "width": 32, "heads": 4, **settings}), "transduce", 10)
+        choose_architecture(
+            TransformerConfig.model_validate({**SINES_FIRST, "width": 32, "heads": 4, **settings}), "transduce", 10
+        )

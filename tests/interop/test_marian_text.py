@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwise.errors import UserError
-from headwise.interop.hf.marian import arranged_names, read_ids
+from headwise.interop.hf.marian import order_pieces, read_ids
 from headwise.text import EOS, SPECIALS, UNK
 from headwise.text.hf import Rows
 from headwise.text.marian import MarianTokeniser
@@ -18,7 +18,7 @@ from headwise.text.normalise import PLAIN
 def tokeniser(pieces: Any) -> MarianTokeniser:
     last = len(pieces.ids) - 1
     rows = Rows(len(pieces.ids), pad=last, bos=last, eos=0, unk=1)
-    return MarianTokeniser(pieces.model, arranged_names(pieces.ids, rows.order))
+    return MarianTokeniser(pieces.model, order_pieces(pieces.ids, rows.order))
 
 
 def test_texts_come_back(tokeniser: MarianTokeniser) -> None:

@@ -20,7 +20,7 @@ from headwise.blocks.stream import Context
 from headwise.experiment.config import resolved
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.experiment.run import train_experiment
-from headwise.interop.hf.read import Imported, read_folder
+from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.testing import assert_parity
 from headwise.text import EOS, PAD, UNK
 
@@ -58,9 +58,9 @@ def saved(model: Any, folder: Path) -> Path:
     return save(model, folder, MARKS)
 
 
-def inputs(imported: Imported, types: bool) -> dict[str, Tensor]:
+def inputs(imported: ImportedModel, types: bool) -> dict[str, Tensor]:
     """What they read where we read IDS: the mark in front written out, masks and types made by hand."""
-    order = torch.tensor(imported.words.source.order)
+    order = torch.tensor(imported.vocabularies.source.order)
     ids = torch.nn.functional.pad(IDS, (1, 0), value=1)
     second = torch.zeros_like(ids)
     second[0, 6:], second[1, 5:] = 1, 1
@@ -68,13 +68,13 @@ def inputs(imported: Imported, types: bool) -> dict[str, Tensor]:
     return found | ({"token_type_ids": second} if types else {})
 
 
-def outputs(imported: Imported, model: Any, **given: Tensor) -> tuple[Tensor, Tensor]:
-    """Theirs in our places: outputs, and the last hidden states."""
+def outputs(imported: ImportedModel, model: Any, **given: Tensor) -> tuple[Tensor, Tensor]:
+    """Hugging Face outputs in the order of Headwise rows: outputs, and the last hidden states."""
     found = model(**given, output_hidden_states=True)
     states = found.hidden_states[-1]
     if imported.task == "masked":
         logits = found.prediction_logits if hasattr(found, "prediction_logits") else found.logits
-        return logits[:, 1:][..., list(imported.words.source.order)], states
+        return logits[:, 1:][..., list(imported.vocabularies.source.order)], states
     if imported.task == "answer":
         return torch.stack((found.start_logits, found.end_logits), -1)[:, 1:], states
     if imported.task == "encode":
@@ -83,14 +83,14 @@ def outputs(imported: Imported, model: Any, **given: Tensor) -> tuple[Tensor, Te
     return (found.logits[:, 1:] if imported.task == "tag" else found.logits), states
 
 
-def ours(imported: Imported) -> tuple[Tensor, Tensor]:
+def ours(imported: ImportedModel) -> tuple[Tensor, Tensor]:
     model = imported.model
     found, states = model(IDS), model.encoder(IDS, Context()).x
     labelled = imported.task in ("tag", "classify")
     return (found[..., UNK + 1 :] if labelled else found), states
 
 
-def compare(imported: Imported, model: Any) -> None:
+def compare(imported: ImportedModel, model: Any) -> None:
     expected, states = outputs(imported, model, **inputs(imported, imported.config.token_types > 0))
     found, own = ours(imported)
     real = torch.nn.functional.pad(IDS, (1, 0), value=1) != PAD
@@ -142,7 +142,7 @@ def test_other_forms_of_the_same_models(tmp_path: Path) -> None:
         if settings.get("type_vocab_size") == 1:
             expected = model(**inputs(imported, False)).logits[0, 1:]
             found = imported.model(IDS)[0]
-            assert_parity(found, expected[:, list(imported.words.source.order)])
+            assert_parity(found, expected[:, list(imported.vocabularies.source.order)])
         else:
             compare(imported, model)
 
@@ -180,7 +180,7 @@ def test_absolute_positions_in_a_folder_of_deberta_are_those_of_the_mask_decoder
     save_file(tensors, folder / "model.safetensors")
     imported = read_folder(folder)
     assert imported.config.mask_decoder == 2
-    with pytest.raises(UserError, match="mask_decoder: a folder of deberta cannot say this"):
+    with pytest.raises(UserError, match=r"mask_decoder: config\.json of deberta cannot express this"):
         to_hf(from_hf(folder), tmp_path / "out")
 
 

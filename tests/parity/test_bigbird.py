@@ -18,8 +18,8 @@ from headwise import UserError
 from headwise.blocks.mixers.patterns import Graph
 from headwise.blocks.stream import Context
 from headwise.experiment.convert import from_hf, to_hf
-from headwise.interop.hf.read import Imported, read_folder
-from headwise.interop.hf.write import fitting
+from headwise.interop.hf.read import ImportedModel, read_folder
+from headwise.interop.hf.write import choose_architecture
 from headwise.testing import assert_parity
 from headwise.text import EOS, PAD
 
@@ -52,10 +52,10 @@ def texts(length: int) -> Tensor:
     return ids
 
 
-def compare(imported: Imported, model: Any, length: int) -> None:
+def compare(imported: ImportedModel, model: Any, length: int) -> None:
     ids = texts(length)
     opened = torch.nn.functional.pad(ids, (1, 0), value=1)
-    real, order = opened != PAD, torch.tensor(imported.words.source.order)
+    real, order = opened != PAD, torch.tensor(imported.vocabularies.source.order)
     types = torch.zeros_like(opened)
     types[1, -9:] = 1  # behind its end, where nobody looks
     found = model(order[opened], attention_mask=real.long(), token_type_ids=types, output_hidden_states=True)
@@ -113,7 +113,7 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
     for layer in imported.model.encoder.stack.layers:
         layer.parts[0].graph = Given(block, 1, 2, released=True)
     ids = torch.randint(4, len(VOCAB), (2, length - 1), generator=torch.Generator().manual_seed(1))
-    opened = torch.tensor(imported.words.source.order)[torch.nn.functional.pad(ids, (1, 0), value=1)]
+    opened = torch.tensor(imported.vocabularies.source.order)[torch.nn.functional.pad(ids, (1, 0), value=1)]
     known = np.random.get_state()
     found = model.train()(opened).last_hidden_state
     states = imported.model.train().encoder(ids, Context()).x
@@ -131,7 +131,7 @@ def test_what_a_folder_cannot_say_is_refused(tmp_path: Path) -> None:
     config = read_folder(saved(theirs("BigBirdForMaskedLM"), tmp_path / "in")).config
     for settings in ({"variant": "paper"}, {"window": 5}, {"first": 2}):
         other = config.changed(mixer=config.mixer.changed(**settings))
-        with pytest.raises(UserError, match="a folder of big_bird cannot say this"):
-            fitting(other, "masked", len(VOCAB))
+        with pytest.raises(UserError, match=r"config\.json of big_bird cannot express this"):
+            choose_architecture(other, "masked", len(VOCAB))
     with pytest.raises(UserError, match="'BigBirdForQuestionAnswering' is not known"):
         read_folder(saved(theirs("BigBirdForQuestionAnswering"), tmp_path / "answer"))

@@ -43,7 +43,10 @@ def test_the_discriminator_is_that_of_transformers(tmp_path: Path) -> None:
     ours = ReplacedTokenDetector(imported.model.encoder, head, nn.Identity()).eval()  # type: ignore[arg-type]
 
     read = F.pad(IDS, (1, 0), value=1)  # the opening mark
-    given = {"input_ids": torch.tensor(imported.words.source.order)[read], "attention_mask": (read != PAD).long()}
+    given = {
+        "input_ids": torch.tensor(imported.vocabularies.source.order)[read],
+        "attention_mask": (read != PAD).long(),
+    }
     told = theirs(**given, labels=F.pad(REPLACED, (1, 0)).long())
     real = IDS != PAD
     assert_parity(ours(IDS)[real], told.logits[:, 1:][real])

@@ -18,7 +18,7 @@ from headwise.blocks.stream import Context
 from headwise.experiment.config import resolved
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.experiment.run import train_experiment
-from headwise.interop.hf.read import Imported, read_folder
+from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.testing import assert_parity
 from headwise.text import EOS, PAD, UNK
 
@@ -45,21 +45,21 @@ def saved(model: Any, folder: Path) -> Path:
     return save(model, folder, MARKS)
 
 
-def inputs(imported: Imported) -> dict[str, Tensor]:
+def inputs(imported: ImportedModel) -> dict[str, Tensor]:
     """What they read where we read IDS: the mark in front and the types written out."""
     ids = torch.nn.functional.pad(IDS, (1, 0), value=1)
     second = torch.zeros_like(ids)
     second[0, 6:], second[1, 5:] = 1, 1
-    return {"input_ids": torch.tensor(imported.words.source.order)[ids], "token_type_ids": second}
+    return {"input_ids": torch.tensor(imported.vocabularies.source.order)[ids], "token_type_ids": second}
 
 
-def outputs(imported: Imported, model: Any) -> tuple[Tensor, Tensor]:
-    """Theirs in our places: outputs, and the last hidden states."""
+def outputs(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
+    """Hugging Face outputs in the order of Headwise rows: outputs, and the last hidden states."""
     found = model(**inputs(imported), output_hidden_states=True)
     states = found.hidden_states[-1]
     if imported.task == "masked":
         logits = found.prediction_logits if hasattr(found, "prediction_logits") else found.logits
-        return logits[:, 1:][..., list(imported.words.source.order)], states
+        return logits[:, 1:][..., list(imported.vocabularies.source.order)], states
     if imported.task == "answer":
         return torch.stack((found.start_logits, found.end_logits), -1)[:, 1:], states
     if imported.task == "encode":
@@ -67,7 +67,7 @@ def outputs(imported: Imported, model: Any) -> tuple[Tensor, Tensor]:
     return (found.logits[:, 1:] if imported.task == "tag" else found.logits), states
 
 
-def compare(imported: Imported, model: Any) -> None:
+def compare(imported: ImportedModel, model: Any) -> None:
     expected, states = outputs(imported, model)
     found = imported.model(IDS)
     found = found[..., UNK + 1 :] if imported.task in ("tag", "classify") else found
@@ -105,7 +105,7 @@ def test_a_text_among_longer_ones_is_what_it_is_there_alone(tmp_path: Path) -> N
     model = theirs("FNetForMaskedLM")
     imported = read_folder(saved(model, tmp_path))
     ids = torch.cat((IDS, torch.tensor([[5, 6, 7, EOS, PAD, PAD, PAD, PAD, PAD]])))
-    order = list(imported.words.source.order)
+    order = list(imported.vocabularies.source.order)
     alone = model(torch.tensor(order)[torch.tensor([[1, 5, 6, 7, EOS]])]).logits[0, 1:][:, order]
     assert_parity(imported.model(ids)[2, :4], alone)
 

@@ -22,7 +22,7 @@ from transformers.utils import logging
 from headwise.blocks.record import collect
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
-from headwise.interop.hf.read import Imported, read_folder
+from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.models.build import build
 from headwise.testing import assert_parity
@@ -63,26 +63,26 @@ def theirs(name: str) -> PreTrainedModel:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Imported, Path]:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ImportedModel, Path]:
     folder = tmp_path_factory.mktemp(request.param) / "in"
     model = theirs(request.param)
     model.save_pretrained(folder)
     return model, read_folder(folder), folder
 
 
-def order(imported: Imported) -> torch.Tensor:
-    return torch.tensor(imported.words.source.order)
+def order(imported: ImportedModel) -> torch.Tensor:
+    return torch.tensor(imported.vocabularies.source.order)
 
 
-def real(imported: Imported) -> list[int]:
+def real(imported: ImportedModel) -> list[int]:
     """Our ids that have a row of their own."""
-    return sorted(imported.words.source.back)
+    return sorted(imported.vocabularies.source.back)
 
 
 IDS = torch.randint(4, VOCAB, (3, 9), generator=torch.Generator().manual_seed(0))
 
 
-def gpt3_of(folder: Path, band: int) -> tuple[Any, Any, Imported]:
+def gpt3_of(folder: Path, band: int) -> tuple[Any, Any, ImportedModel]:
     """GPT-2 of transformers and our GPT-3 with its weights."""
     model = theirs("gpt2")
     model.save_pretrained(folder)
@@ -119,7 +119,7 @@ def test_gpt3_hides_what_is_outside_the_band_in_every_other_layer(band: int, tmp
 
 
 @torch.inference_mode()
-def test_logits_and_hidden_states_are_equal(pair: tuple[Any, Imported, Path]) -> None:
+def test_logits_and_hidden_states_are_equal(pair: tuple[Any, ImportedModel, Path]) -> None:
     model, imported, _ = pair
     expected = model(order(imported)[IDS], output_hidden_states=True)
     with collect("layer") as side:
@@ -132,13 +132,13 @@ def test_logits_and_hidden_states_are_equal(pair: tuple[Any, Imported, Path]) ->
 
 
 @torch.inference_mode()
-def test_what_they_do_not_have_has_no_probability(pair: tuple[Any, Imported, Path]) -> None:
+def test_what_they_do_not_have_has_no_probability(pair: tuple[Any, ImportedModel, Path]) -> None:
     model, imported, _ = pair
     own = real(imported)
     expected = model(order(imported)[IDS]).logits.log_softmax(-1)[..., order(imported)[own]]
     found = imported.model(IDS).log_softmax(-1)
     assert_parity(found[..., own], expected)
-    spare = list(imported.words.source.spare)
+    spare = list(imported.vocabularies.source.spare)
     assert not found[..., spare].exp().any()
 
 
@@ -156,9 +156,9 @@ class DueEnd(LogitsProcessor):
 
 
 @torch.inference_mode()
-def test_outputs_are_those_of_generate(pair: tuple[Any, Imported, Path]) -> None:
+def test_outputs_are_those_of_generate(pair: tuple[Any, ImportedModel, Path]) -> None:
     model, imported, _ = pair
-    rows, words = order(imported), imported.words.source
+    rows, words = order(imported), imported.vocabularies.source
     prompts = [[5, 9, 6], [30], [12, 33, 21, 8, 19, 4], [7, 7]]
     banned = [[row] for row in (words.pad, words.bos) if row not in (None, words.eos)]
     for beams in (1, 3) if words.eos is not None else (1,):  # hypotheses that cannot end cannot be compared
@@ -175,9 +175,9 @@ def test_outputs_are_those_of_generate(pair: tuple[Any, Imported, Path]) -> None
 
 
 @torch.inference_mode()
-def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, Imported, Path], tmp_path: Path) -> None:
+def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, ImportedModel, Path], tmp_path: Path) -> None:
     model, imported, folder = pair
-    write_folder(imported.model, imported.config, imported.task, None, tmp_path / "out", imported.words.source)
+    write_folder(imported.model, imported.config, imported.task, None, tmp_path / "out", imported.vocabularies.source)
     before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)

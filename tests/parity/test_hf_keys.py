@@ -15,10 +15,10 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from headwise import UserError
 from headwise.cli.main import main
-from headwise.interop.hf import ARCHITECTURES, architecture_of
-from headwise.interop.hf.architecture import Schema
+from headwise.interop.hf import ARCHITECTURES, load_architecture
+from headwise.interop.hf.architecture import HfConfig
+from headwise.interop.hf.ignored_keys import GENERATION, IGNORED_KEYS
 from headwise.interop.hf.read import read_folder
-from headwise.interop.hf.unread import GENERATION, UNREAD
 
 # What a model has to be for us to read it, beside their defaults.
 NEEDED: dict[str, dict[str, Any]] = {
@@ -27,8 +27,8 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 
 
-def theirs(kind: str) -> type[Schema]:
-    return architecture_of(kind).theirs
+def theirs(kind: str) -> type[HfConfig]:
+    return load_architecture(kind).hf_config
 
 
 def written(kind: str, folder: Path) -> dict[str, Any]:
@@ -99,14 +99,14 @@ def test_keys_of_a_backbone_are_checked_as_well(tmp_path: Path) -> None:
 
 
 def test_keys_that_say_how_to_generate_are_those_of_transformers() -> None:
-    assert set(GenerationConfig._get_default_generation_params()) <= GENERATION | UNREAD
+    assert set(GenerationConfig._get_default_generation_params()) <= GENERATION | IGNORED_KEYS
 
 
 def test_keys_without_effect_are_in_no_schema_as_a_single_value() -> None:
     """What may have one value only does change the numbers."""
     for kind in ARCHITECTURES:
         single = {k for k, f in theirs(kind).model_fields.items() if get_origin(f.annotation) is Literal}
-        assert not single & (UNREAD | set(theirs(kind).unread)) - {"architectures"}
+        assert not single & (IGNORED_KEYS | set(theirs(kind).ignored_keys)) - {"architectures"}
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -134,7 +134,7 @@ def test_an_alias_is_read_as_the_key(kind: str, alias: str) -> None:
 @pytest.mark.parametrize("kind", ["gpt2", "bart", "t5"])
 @torch.inference_mode()
 def test_a_folder_with_aliases_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
-    name = next(iter(architecture_of(kind).classes))
+    name = next(iter(load_architecture(kind).classes))
     model = made(kind, name)
     path = saved(model, tmp_path) / "config.json"
     data = json.loads(path.read_text())
@@ -163,7 +163,7 @@ ROTARY: list[dict[str, Any]] = [
 @pytest.mark.parametrize("rotary", ROTARY, ids=str)
 @torch.inference_mode()
 def test_bases_of_rotary_positions_are_those_of_transformers(kind: str, rotary: dict[str, Any], tmp_path: Path) -> None:
-    model = made(kind, next(iter(architecture_of(kind).classes)))
+    model = made(kind, next(iter(load_architecture(kind).classes)))
     path = saved(model, tmp_path) / "config.json"
     plain = {key: value for key, value in json.loads(path.read_text()).items() if not key.startswith("rope_")}
     path.write_text(json.dumps(plain | rotary))

@@ -157,5 +157,5 @@ def test_what_we_cannot_follow_is_refused(key: str, value: Any, complaint: str, 
 def test_what_they_cannot_say_is_refused(settings: dict[str, Any], key: str, tmp_path: Path) -> None:
     config = LevitConfig(**{**SIZES["tiny"], "image": 20, **settings})
     tokenisers = Tokenisers(Pixels(*config.image, 1, (0.5,), (0.5,)), Labels(["a", "b", "c"]))
-    with pytest.raises(UserError, match=rf"^({key}): a folder of levit cannot say this"):
+    with pytest.raises(UserError, match=rf"^({key}): config.json of levit cannot express this"):
         write_folder(config.build(0, 3), config, "classify-images", tokenisers, tmp_path / "ours")

@@ -18,8 +18,8 @@ from headwise.blocks.record import collect, record
 from headwise.blocks.stream import Context
 from headwise.cli.main import main
 from headwise.experiment.convert import from_hf, to_hf
-from headwise.interop.hf.read import Imported, read_folder
-from headwise.interop.hf.write import fitting, write_folder
+from headwise.interop.hf.read import ImportedModel, read_folder
+from headwise.interop.hf.write import choose_architecture, write_folder
 from headwise.testing import assert_parity
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
@@ -48,20 +48,20 @@ def theirs(config: Any, kind: Any = AutoModelForImageClassification) -> PreTrain
 
 
 @pytest.fixture(scope="module", params=CASES)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Imported, Path]:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ImportedModel, Path]:
     folder = tmp_path_factory.mktemp(request.param) / "in"
     model = theirs(CASES[request.param])
     model.save_pretrained(folder)
     return model, read_folder(folder), folder
 
 
-def images(imported: Imported) -> torch.Tensor:
+def images(imported: ImportedModel) -> torch.Tensor:
     config: Any = imported.config
     return torch.randn(3, config.channels, *config.image, generator=torch.Generator().manual_seed(0))
 
 
 @torch.inference_mode()
-def test_logits_stages_and_attention_are_equal(pair: tuple[Any, Imported, Path]) -> None:
+def test_logits_stages_and_attention_are_equal(pair: tuple[Any, ImportedModel, Path]) -> None:
     model, ours = deepcopy(pair[0]).double(), deepcopy(pair[1].model).double()
     model.set_attn_implementation("eager")
     pixels = images(pair[1]).double()
@@ -78,7 +78,7 @@ def test_logits_stages_and_attention_are_equal(pair: tuple[Any, Imported, Path])
 
 
 @torch.inference_mode()
-def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, Imported, Path], tmp_path: Path) -> None:
+def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, ImportedModel, Path], tmp_path: Path) -> None:
     model, imported, folder = pair
     config: Any = imported.config
     pixels = Pixels(*config.image, config.channels, (0.5,) * config.channels, (0.5,) * config.channels)
@@ -119,7 +119,7 @@ def test_base_models_are_encoders_to_look_into(case: str, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     "changes", [{"mixer": "attention"}, {"wiring": "post"}, {"norm": {"kind": "layer", "eps": 0.1}}]
 )
-def test_what_their_files_cannot_say_is_refused(pair: tuple[Any, Imported, Path], changes: dict[str, Any]) -> None:
+def test_what_their_files_cannot_say_is_refused(pair: tuple[Any, ImportedModel, Path], changes: dict[str, Any]) -> None:
     _, imported, _ = pair
     with pytest.raises(UserError, match=next(iter(changes))):
-        fitting(imported.config.changed(**changes), imported.task)
+        choose_architecture(imported.config.changed(**changes), imported.task)

@@ -18,16 +18,16 @@ from safetensors.torch import load_file, save_file
 from tiny_folders import TINY, assert_equal_logits, logits, made, saved
 
 from headwise import UserError
-from headwise.interop.hf import ARCHITECTURES, architecture_of
+from headwise.interop.hf import ARCHITECTURES, load_architecture
 from headwise.interop.hf.files import WEIGHTS
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
 
-CLASSES = [(kind, name) for kind in ARCHITECTURES for name in architecture_of(kind).classes]
+CLASSES = [(kind, name) for kind in ARCHITECTURES for name in load_architecture(kind).classes]
 TIES = [
     (kind, name)
     for kind, name in CLASSES
-    if architecture_of(kind).classes[name] in ("language-model", "masked", "transduce")
+    if load_architecture(kind).classes[name] in ("language-model", "masked", "transduce")
 ]
 UNTIED = {"marian": [{}, {"share_encoder_decoder_embeddings": False}]}
 
@@ -59,11 +59,11 @@ def test_every_architecture_is_here() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
 def test_tied_pairs_are_those_of_transformers(kind: str, name: str) -> None:
-    words = hasattr(architecture_of(kind).theirs, "context")
+    words = hasattr(load_architecture(kind).hf_config, "context")
     for settings in [*(forms(kind) if words else [{}]), *([{"tie_word_embeddings": False}] if words else [])]:
         model = made(kind, name, **settings)
         data = json.loads(model.config.to_json_string())
-        found = architecture_of(kind).theirs.read(data).tied(name)
+        found = load_architecture(kind).hf_config.read(data).tied_weights(name)
         assert by_source(found) == by_source(model.all_tied_weights_keys)
 
 
@@ -89,7 +89,7 @@ def test_tables_that_differ_from_those_they_are_tied_to(kind: str, name: str, tm
             if others & set(pairs):
                 assert (found - plain).abs().max() > 0.1
             out = tmp_path / f"{form}-{number}-out"
-            write_folder(imported.model, imported.config, imported.task, None, out, imported.words.source)
+            write_folder(imported.model, imported.config, imported.task, None, out, imported.vocabularies.source)
             assert_equal_logits(imported, their_model(name, out))
             assert_equal_logits(read_folder(out), again)
             if imported.config.tie in ("none", "inputs") and kind != "t5":
@@ -117,7 +117,7 @@ def test_models_that_tie_nothing(kind: str, name: str, tmp_path: Path) -> None:
     imported = read_folder(saved(model, tmp_path / "in"))
     assert_equal_logits(imported, model)
     assert imported.config.tie == ("auto" if kind == "t5" else "none")
-    write_folder(imported.model, imported.config, imported.task, None, tmp_path / "out", imported.words.source)
+    write_folder(imported.model, imported.config, imported.task, None, tmp_path / "out", imported.vocabularies.source)
     assert_equal_logits(imported, their_model(name, tmp_path / "out"))
 
 
@@ -155,11 +155,11 @@ def test_known_leftovers_change_nothing_and_are_named(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "headwise")
-    name = HEADS.get(kind, next(iter(architecture_of(kind).classes)))
+    name = HEADS.get(kind, next(iter(load_architecture(kind).classes)))
     folder = saved(made(kind, name), tmp_path)
     stored(folder, **{key: torch.full(shape, 0.5) for key, shape in LEFTOVERS[kind].items()})
     assert_equal_logits(read_folder(folder), their_model(name, folder))
-    assert all(key in caplog.text for key in LEFTOVERS[kind]) and "left aside: " in caplog.text
+    assert all(key in caplog.text for key in LEFTOVERS[kind]) and "ignored: " in caplog.text
 
 
 def test_the_command_names_what_is_left_aside(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_the_command_names_what_is_left_aside(tmp_path: Path) -> None:
     stored(folder, **{key: torch.ones(shape) for key, shape in LEFTOVERS["vit"].items()})
     call = [sys.executable, "-m", "headwise", "import", str(folder), str(tmp_path / "run")]
     told = subprocess.run(call, capture_output=True, text=True, check=True).stderr
-    assert "vit.pooler.dense.bias, vit.pooler.dense.weight left aside: " in told
+    assert "vit.pooler.dense.bias, vit.pooler.dense.weight ignored: " in told
 
 
 @torch.inference_mode()

@@ -23,7 +23,7 @@ from headwise.cli.main import main
 from headwise.experiment.config import resolved
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.experiment.run import train_experiment
-from headwise.interop.hf.files import open_weights
+from headwise.interop.hf.files import open_state_dict
 from headwise.interop.hf.read import read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.testing import assert_parity
@@ -68,7 +68,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 
 def tensors(folder: Path, stem: str) -> dict[str, Tensor]:
-    weights = open_weights(folder).under(stem)
+    weights = open_state_dict(folder).add_prefix(stem)
     return {name: weights[name] for name in weights.names}
 
 
@@ -226,7 +226,7 @@ def test_what_they_cannot_say_or_we_cannot_follow(tmp_path: Path) -> None:
         from_hf(saved(theirs("ViTModel"), tmp_path / "grey", image_mean=[0.5, 0.5], image_std=[0.5, 0.5]))
     pooled = MODELS.parse({"kind": "vit-tiny", "class_tokens": 0})
     tokenisers = Tokenisers(Pixels(16, 16, 1, (0.5,), (0.3,)), Labels(["a", "b"]))
-    with pytest.raises(UserError, match="class_tokens: a folder of vit cannot say this"):
+    with pytest.raises(UserError, match=r"class_tokens: config\.json of vit cannot express this"):
         write_folder(pooled.build(0, 2, "classify-images"), pooled, "classify-images", tokenisers, tmp_path / "mean")
 
 

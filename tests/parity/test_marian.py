@@ -74,7 +74,7 @@ def test_logits_are_equal_both_ways(settings: dict[str, Any], tmp_path: Path) ->
     expected = expected[..., target.order]
     found = ours(SOURCE, TARGET)
     real = sorted(target.back)
-    assert imported.words == (source, target) and imported.tokenisers is None
+    assert imported.vocabularies == (source, target) and imported.tokenisers is None
     assert_parity(found[..., real], expected[..., real])
     assert_parity(found.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
 

@@ -15,7 +15,7 @@ from headwise import UserError
 from headwise.blocks.stream import Context
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
-from headwise.interop.hf.read import Imported, read_folder
+from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.testing import assert_parity
 from headwise.text import BOS, EOS, PAD
@@ -56,9 +56,9 @@ def theirs(kind: str, spread: float = 0.1, **settings: Any) -> Any:
     return model
 
 
-def logits(imported: Imported, model: Any) -> tuple[Tensor, Tensor]:
-    """Theirs in our places, with the marks written out that our model adds; and the encoder's states."""
-    order = torch.tensor(imported.words.source.order)
+def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
+    """Hugging Face logits by Headwise ids, with the special tokens that our model adds; and the encoder's states."""
+    order = torch.tensor(imported.vocabularies.source.order)
     bart = imported.config.kind == "bart"
     source = torch.nn.functional.pad(SOURCE, (1, 0), value=BOS) if bart else SOURCE
     target = torch.nn.functional.pad(TARGET, (1, 0), value=EOS) if bart else TARGET
@@ -68,10 +68,10 @@ def logits(imported: Imported, model: Any) -> tuple[Tensor, Tensor]:
     return written[..., order.clamp(min=0)], found.encoder_last_hidden_state
 
 
-def compare(imported: Imported, model: Any) -> None:
+def compare(imported: ImportedModel, model: Any) -> None:
     expected, states = logits(imported, model)
     found = imported.model(SOURCE, TARGET)
-    real = [number for number in range(found.shape[-1]) if number not in imported.words.target.spare]
+    real = [number for number in range(found.shape[-1]) if number not in imported.vocabularies.target.spare]
     assert_parity(found[..., real], expected[..., real])
     assert_parity(found.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
     own = imported.model.encoder(SOURCE, Context())
@@ -85,7 +85,7 @@ def test_outputs_are_equal_both_ways(kind: str, settings: dict[str, Any], tmp_pa
     model.save_pretrained(tmp_path / "in")
     imported = read_folder(tmp_path / "in")
     compare(imported, model)
-    write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.words.source)
+    write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.vocabularies.source)
     again = type(model).from_pretrained(tmp_path / "out").eval()
     compare(imported, again)
     assert again.generation_config.decoder_start_token_id == model.config.decoder_start_token_id
@@ -103,7 +103,7 @@ def test_a_folder_of_t5_with_both_tables_is_untied(tmp_path: Path) -> None:
     again = type(model).from_pretrained(tmp_path / "in").eval()
     assert not torch.equal(again.lm_head.weight, again.shared.weight)
     compare(imported, again)
-    write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.words.source)
+    write_folder(imported.model, imported.config, "transduce", None, tmp_path / "out", imported.vocabularies.source)
     compare(imported, type(model).from_pretrained(tmp_path / "out").eval())
 
 
@@ -114,14 +114,14 @@ def test_an_encoder_of_t5_alone_reads(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     imported = read_folder(tmp_path)
     assert imported.task == "encode"
-    order = torch.tensor(imported.words.source.order)
+    order = torch.tensor(imported.vocabularies.source.order)
     expected = model(order[SOURCE].clamp(min=0), attention_mask=(SOURCE != PAD).long()).last_hidden_state
     own = imported.model.encoder(SOURCE, Context())
     assert_parity(own.x[own.keep], expected[own.keep])
 
 
 @pytest.fixture(scope="module", params=["T5", "Bart"])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Imported]:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ImportedModel]:
     """With far-apart logits, as in a trained model, and a T5 that likes to come to an end."""
     folder = tmp_path_factory.mktemp("pair")
     # As many layers on both sides: with fewer in the encoder, their T5 has too small a cache.
@@ -137,9 +137,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("beams", [1, 4])
 @torch.inference_mode()
-def test_writing_is_that_of_generate(pair: tuple[Any, Imported], beams: int) -> None:
+def test_writing_is_that_of_generate(pair: tuple[Any, ImportedModel], beams: int) -> None:
     model, imported = pair
-    bart, order = imported.config.kind == "bart", torch.tensor(imported.words.source.order)
+    bart, order = imported.config.kind == "bart", torch.tensor(imported.vocabularies.source.order)
     sources = [[5, 6, 7, 8], [9, 20], [12, 13, 21, 8, 19, 4], [17], [17, 18, 19]]
     config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, max_extra=18)
     end, banned = int(order[EOS]), [[int(order[PAD])], *([[int(order[BOS])]] if bart else [])]

@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor
 from transformers.utils import logging
 
-from headwise.interop.hf.read import Imported
+from headwise.interop.hf.read import ImportedModel
 from headwise.testing import assert_parity
 from headwise.text import BOS, EOS
 
@@ -86,15 +86,15 @@ def saved(model: Any, folder: Path) -> Path:
     return folder
 
 
-def logits(imported: Imported, model: Any) -> tuple[Tensor, Tensor]:
+def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
     """Ours and theirs for the same input, of words that both have."""
     if imported.task in ("classify-images", "detect"):
         images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
         found, expected = imported.model(images), model(images).logits
         return getattr(found, "logits", found), expected
-    order = torch.tensor(imported.words.source.order).clamp(min=0)
+    order = torch.tensor(imported.vocabularies.source.order).clamp(min=0)
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 5, 12, 13, 14, 15]])
-    real = [number for number in range(len(order)) if number not in imported.words.target.spare]
+    real = [number for number in range(len(order)) if number not in imported.vocabularies.target.spare]
     if imported.task == "transduce":
         source, target = (torch.nn.functional.pad(ids, pad, value=mark) for pad, mark in (((0, 1), EOS), ((1, 0), BOS)))
         found = imported.model(source, target)
@@ -113,5 +113,5 @@ def logits(imported: Imported, model: Any) -> tuple[Tensor, Tensor]:
     return found[..., real], expected[..., order][..., real]
 
 
-def assert_equal_logits(imported: Imported, model: Any) -> None:
+def assert_equal_logits(imported: ImportedModel, model: Any) -> None:
     assert_parity(*logits(imported, model))

@@ -59,11 +59,11 @@ def random_model(job: GenerateJob) -> LanguageModel:
 def to_hf_weights(model: LanguageModel) -> dict[str, torch.Tensor]:
     """Our weights under the names of Hugging Face."""
     from headwise.interop.hf.gpt import GPT2
-    from headwise.interop.hf.weights import Vocabularies, collect
+    from headwise.interop.hf.weights import Vocabularies, build_state_dict
     from headwise.text.hf import Rows
 
     rows = Rows(model.vocab, PAD, BOS, EOS, UNK)
-    weights = collect(model, GPT2, Vocabularies(rows, rows))
+    weights = build_state_dict(model, GPT2, Vocabularies(rows, rows))
     return weights | {"lm_head.weight": weights["transformer.wte.weight"]}
 
 

@@ -88,12 +88,12 @@ def marian(job: TrainJob) -> tuple[nn.Module, Loss]:
     """Hugging Face `MarianMTModel`."""
     from transformers import MarianConfig, MarianMTModel
 
-    from headwise.interop.hf.marian import TheirMarian
+    from headwise.interop.hf.marian import HfMarianConfig
     from headwise.models.transformer import TransformerConfig
 
     ours = TransformerConfig.model_validate(job.shape.settings | {"dropout": job.dropout})
     marks = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": BOS, "bos_token_id": BOS}
-    data = TheirMarian.of(ours, job.shape.vocab).model_dump(exclude={"model_type"}) | marks
+    data = HfMarianConfig.from_model_config(ours, job.shape.vocab).model_dump(exclude={"model_type"}) | marks
     model = MarianMTModel(MarianConfig(**data))
     return (
         model,

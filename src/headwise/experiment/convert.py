@@ -15,7 +15,7 @@ from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
 from headwise.interop.gguf_llama import read_gguf
 from headwise.interop.hf.images import PROCESSOR
-from headwise.interop.hf.read import Imported, read_folder
+from headwise.interop.hf.read import ImportedModel, read_folder
 from headwise.interop.hf.write import write_folder
 from headwise.models.image_fields import ImageFields
 from headwise.models.ngram import BackoffConfig
@@ -62,7 +62,7 @@ def from_arpa(file: Path | str) -> TrainedModel:
     return TrainedModel(model, Tokenisers(tokeniser, tokeniser), experiment)
 
 
-def ready(imported: Imported, source: Path) -> TrainedModel:
+def ready(imported: ImportedModel, source: Path) -> TrainedModel:
     """An imported model with its tokenisers as if it had been trained here."""
     pictures = isinstance(imported.config, ImageFields)
     if imported.tokenisers is None:
@@ -71,7 +71,7 @@ def ready(imported: Imported, source: Path) -> TrainedModel:
             f"{source}: has no {lacking} cannot be read; write it with transformers: "
             f"{maker}.from_pretrained('{source}').save_pretrained('{source}')"
         )
-    task: dict[str, Any] = {"kind": imported.task, **imported.settings}
+    task: dict[str, Any] = {"kind": imported.task, **imported.task_settings}
     writes = imported.tokenisers.target
     decode = DecodeConfig(marked=writes.opens if isinstance(writes, HfTokeniser) else True)
     if imported.task == "language-model":

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from headwise.errors import UserError, nearest
 from headwise.interop.gguf import Gguf
-from headwise.interop.hf import architecture_of
-from headwise.interop.hf.files import Weights
-from headwise.interop.hf.read import Imported, assemble
-from headwise.interop.hf.text import Texts
+from headwise.interop.hf import load_architecture
+from headwise.interop.hf.files import LazyStateDict
+from headwise.interop.hf.read import ImportedModel, build_text_model
+from headwise.interop.hf.text import TokeniserFiles
 
 NAMES = {  # theirs -> transformers'
     r"token_embd": "model.embed_tokens",
@@ -36,15 +36,15 @@ MARKS = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 CONTROL, USER = 3, 4  # kinds of tokens that are no pieces of the pair encoding
 
 
-def read_gguf(path: Path) -> Imported:
+def read_gguf(path: Path) -> ImportedModel:
     """The model of a file."""
     file = Gguf(path)
     kind = file.fact("general.architecture")
     if kind != "llama":
         raise UserError(f"{path}: holds a model of kind '{kind}'; only llama is read")
-    weights = Weights(str(path), {_name(name): partial(_tensor, file, name) for name in file.stored})
-    texts = Texts(str(path), tokenizer(file), {})
-    return assemble(architecture_of("llama"), config(file), weights, texts, str(path))
+    weights = LazyStateDict(str(path), {_name(name): partial(_tensor, file, name) for name in file.stored})
+    texts = TokeniserFiles(str(path), tokenizer(file), {})
+    return build_text_model(load_architecture("llama"), config(file), weights, texts, str(path))
 
 
 def config(file: Gguf) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What an architecture of `transformers` is here: a schema of its `config.json`, a table of names, a few words."""
+"""An architecture of `transformers`: a schema of its `config.json`, a map of tensor names, its special tokens."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from torch import Tensor
 
 from headwise.config.base import Config, Problems, validate
 from headwise.errors import UserError
-from headwise.interop.hf.files import Weights
-from headwise.interop.hf.text import Texts
-from headwise.interop.hf.unread import UNREAD
+from headwise.interop.hf.files import LazyStateDict
+from headwise.interop.hf.ignored_keys import IGNORED_KEYS
+from headwise.interop.hf.text import TokeniserFiles
 from headwise.models.config import ModelConfig
 from headwise.models.layers import LayerFields
 from headwise.text.tokenisers import Tokenisers
 
-Id = int | tuple[int, ...] | None
+TokenId = int | tuple[int, ...] | None
 
-Gating = Literal["relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "silu", "swish", "sigmoid"]
-Plain = Literal["relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "silu", "swish", "sigmoid", "tanh"]
+HfGateActivation = Literal["relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "silu", "swish", "sigmoid"]
+HfActivation = Literal["relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "silu", "swish", "sigmoid", "tanh"]
 COMPUTED = "it is computed, and only older versions stored it"
-SHOWN = 5  # names in a complaint
+MAX_NAMES = 5  # in an error message
 UNKNOWN = "nothing here knows what this key changes"
 REMEDY = "remove it if it changes no outputs"
-EMPTY: dict[str, Any] = {"pruned_heads": {}}  # keys that change nothing with this value
-ACTIVATIONS: dict[str, tuple[Plain, ...]] = {  # of several names for one activation the first is written
+NEUTRAL_VALUES: dict[str, Any] = {"pruned_heads": {}}  # keys that change nothing with this value
+HF_ACTIVATIONS: dict[str, tuple[HfActivation, ...]] = {  # Headwise -> Hugging Face; the first name is written
     "relu": ("relu",),
     "gelu": ("gelu",),
     "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),
@@ -38,28 +38,32 @@ ACTIVATIONS: dict[str, tuple[Plain, ...]] = {  # of several names for one activa
     "sigmoid": ("sigmoid",),
     "tanh": ("tanh",),
 }
+ACTIVATIONS = {hf_name: name for name, hf_names in HF_ACTIVATIONS.items() for hf_name in hf_names}
 GATES = {"relu": "reglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "swish": "swiglu", "sigmoid": "glu"}
-OURS = {theirs: ours for ours, names in ACTIVATIONS.items() for theirs in names}
 
 
-def activation_of(config: LayerFields) -> str:
-    """Their name, also of a gate; of one that they do not have, any: that it is another shows when it is read back."""
-    plain = {gate: plain for plain, gate in GATES.items()}.get(config.activation, config.activation)
-    return ACTIVATIONS.get(plain, ("relu",))[0]
+def name_activation(config: LayerFields) -> str:
+    """The Hugging Face name of a model's activation, gated or not.
+
+    One that Hugging Face does not have is called "relu"; `choose_architecture` then refuses the model, because reading
+    the config back gives another activation.
+    """
+    activation = {gated: plain for plain, gated in GATES.items()}.get(config.activation, config.activation)
+    return HF_ACTIVATIONS.get(activation, ("relu",))[0]
 
 
-class Keys(Config):
-    """The keys of a `config.json`, or of a table in it, that matter, with the defaults of `transformers`.
+class HfConfigBase(Config):
+    """The keys of a `config.json`, or of a table in it, that change outputs, with the defaults of `transformers`.
 
     An alias (`attribute_map` in `transformers`) counts as the key that it stands for. Keys that change no outputs are
-    left out; any other is refused, unless it is null.
+    ignored; any other is refused, unless it is null.
     """
 
-    aliases: ClassVar[Mapping[str, str]] = {}  # another name of a key -> the key
-    unread: ClassVar[Collection[str]] = ()  # keys of this model type that change no outputs, beside `UNREAD`
+    aliases: ClassVar[Mapping[str, str]] = {}  # alias -> key
+    ignored_keys: ClassVar[Collection[str]] = ()  # of this model type, beside `IGNORED_KEYS` of all
 
     model_type: str
-    # Old files have these everywhere; where they may have another value, a subclass says so.
+    # Old files of every model type have these; where another value is possible, a subclass says so.
     is_encoder_decoder: Literal[False] = False
     is_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False
@@ -68,59 +72,64 @@ class Keys(Config):
     @model_validator(mode="before")
     @classmethod
     def _resolve_keys(cls, data: Any) -> Any:
-        """Aliases resolved, keys without effect left out, unknown ones refused."""
+        """Resolve aliases, drop ignored keys, refuse unknown ones."""
         if not isinstance(data, Mapping):
             return data
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, value in data.items():
             key = cls.aliases.get(name, name)
             if name != key and key in data and data[key] != value:
                 raise Problems([((name,), f"is {value!r}, but {key}, the same setting, is {data[key]!r}; keep one")])
             if key in cls.model_fields:
-                found[key] = value
-            elif key not in UNREAD and key not in cls.unread and value is not None and value != EMPTY.get(key):
+                values[key] = value
+            elif (
+                key not in IGNORED_KEYS
+                and key not in cls.ignored_keys
+                and value is not None
+                and value != NEUTRAL_VALUES.get(key)
+            ):
                 raise Problems([((str(name),), f"{value!r} is not supported, as {UNKNOWN}; {REMEDY}")])
-        return found
+        return values
 
 
-class Schema(Keys):
-    """The keys of a model's `config.json`."""
+class HfConfig(HfConfigBase):
+    """The `config.json` of a model, as a validated value."""
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str = "config.json") -> Self:
-        found: Self = validate(cls, data, where)
-        return found
+        """Validate the contents of a `config.json`; errors begin with `where`."""
+        config: Self = validate(cls, data, where)
+        return config
 
-    def tied(self, name: str) -> Mapping[str, str]:
-        """The tensors of a class of `transformers` that are tied: each with the one that it is tied to, in the order in
-        which `tie_weights` goes through them."""
+    def tied_weights(self, class_name: str) -> Mapping[str, str]:
+        """Tied tensors of a class of `transformers`: target -> source, in the order of its `tie_weights`."""
         return {}
 
     @abstractmethod
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        """The settings of our config; `names` are the tensors that the folder has."""
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        """The settings of the Headwise model config; `names` are the tensor names of the checkpoint."""
 
     @classmethod
     @abstractmethod
-    def of(cls, config: Any, vocab: int) -> Self:
-        """What says this of a model of ours, as far as it can be said."""
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
+        """The Hugging Face config of a Headwise model config, without checking that it expresses all of it."""
 
 
-class Theirs(Schema):
-    """Of a model that reads texts. One that reads images is a `TheirImages` (images.py)."""
+class HfTextConfig(HfConfig):
+    """The `config.json` of a text model. That of an image model is an `HfImageConfig` (images.py)."""
 
     vocab_size: int = Field(gt=0)
-    pad_token_id: Id = None
-    bos_token_id: Id = None
-    eos_token_id: Id = None
+    pad_token_id: TokenId = None
+    bos_token_id: TokenId = None
+    eos_token_id: TokenId = None
 
     @property
     @abstractmethod
     def context(self) -> int:
-        """How many tokens it reads at once."""
+        """The maximum number of tokens in an input."""
 
 
-def stacked(parts: Sequence[Tensor]) -> Tensor:
+def concatenate(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(tuple(parts)) if len(parts) > 1 else parts[0]
 
 
@@ -128,102 +137,106 @@ def split(tensor: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
     return tensor.split(list(sizes)) if sizes else (tensor,)
 
 
-def transposed(parts: Sequence[Tensor]) -> Tensor:
-    """Conv1D of GPT holds (in, out); ours are (out, in), as nn.Linear."""
+def transpose_matrix(parts: Sequence[Tensor]) -> Tensor:
+    """GPT's Conv1D has weights (in, out); nn.Linear has (out, in)."""
     return parts[0].t() if parts[0].dim() == 2 else parts[0]
 
 
 @dataclass(frozen=True)
-class Key:
-    """Where a module (or a tensor) of ours is in their files.
+class WeightConverter:
+    """The Hugging Face names of a Headwise module (or tensor), with the conversion of its tensors in both directions.
 
-    `read` makes our tensor of theirs; `write` theirs of ours and of the sizes along its first axis that the names are
-    to have, where these are projections of one attention. A product with patches (`kernel` in images.py) has the shape
-    of a patch instead.
+    `read` converts the Hugging Face tensors of `names` into one Headwise tensor. `write` converts a Headwise tensor
+    back, given the rows of each part where it fuses the projections of an attention; for a patch embedding
+    (`flatten_kernel` in images.py), the shape of a patch instead.
     """
 
     names: tuple[str, ...]
-    read: Callable[[Sequence[Tensor]], Tensor] = stacked
+    read: Callable[[Sequence[Tensor]], Tensor] = concatenate
     write: Callable[[Tensor, Sequence[int]], Sequence[Tensor]] = split
-    others: tuple[str, ...] = ()  # further names for all of it
-    by_head: bool = False  # whether theirs has the queries, keys and values of each head together
-    optional: bool = False  # whether a folder may be without it, which then is zero
+    alternatives: tuple[str, ...] = ()  # other names of the whole tensor
+    by_head: bool = False  # Hugging Face's rows are grouped by head, Headwise's by query, key and value
+    optional: bool = False  # zeros where the checkpoint has none
 
 
-def fused(*names: str) -> Key:
-    """Several modules whose rows stand one after the other in ours."""
-    return Key(names)
+NameMap = Mapping[str, str | WeightConverter]  # Headwise module or tensor -> Hugging Face name(s)
 
 
-def turned(name: str) -> Key:
-    """One of which we have the transpose."""
-    return Key((name,), transposed, lambda tensor, sizes: (transposed([tensor]),))
+def fuse(*names: str) -> WeightConverter:
+    """Hugging Face modules whose rows are concatenated in one Headwise module."""
+    return WeightConverter(names)
 
 
-def either(*names: str) -> Key:
-    """One that has several names; the first is written."""
-    return Key(names[:1], others=names[1:])
+def transpose(name: str) -> WeightConverter:
+    """A Hugging Face module with transposed weights."""
+    return WeightConverter((name,), transpose_matrix, lambda tensor, sizes: (transpose_matrix([tensor]),))
 
 
-def no_check(weights: Weights) -> None:
+def any_of(*names: str) -> WeightConverter:
+    """A module that different checkpoints store under different names; the first is written."""
+    return WeightConverter(names[:1], alternatives=names[1:])
+
+
+def skip_check(weights: LazyStateDict) -> None:
     pass
 
 
-def some(names: Iterable[str]) -> str:
-    """The first few of many names.
+def list_names(names: Iterable[str]) -> str:
+    """The first few of many names, for an error message.
 
-    >>> some(f"h.{i}" for i in range(7))
+    >>> list_names(f"h.{i}" for i in range(7))
     'h.0, h.1, h.2, h.3, h.4 and 2 more'
     """
     names = sorted(set(names))
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
-def no_files(tokenisers: Tokenisers, folder: Path) -> bool:
+def write_no_tokeniser_files(tokenisers: Tokenisers, folder: Path) -> bool:
     return False
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """One `model_type`. See the package for how to add one."""
+    """One `model_type`. The docstring of the package explains how to add one."""
 
-    theirs: type[Schema]
+    hf_config: type[HfConfig]
     config: type[ModelConfig]
-    classes: Mapping[str, str]  # theirs -> our task
-    keys: Mapping[str, str | Key]
-    heads: Mapping[str, Mapping[str, str | Key]] = field(default_factory=dict)  # further keys of a task, or of a class
-    hints: Mapping[str, str] = field(default_factory=dict)  # a class of theirs -> a tensor of ours that none but it has
-    stem: str = ""  # of the base model's names, which a folder of a base model leaves out
-    ignored: Mapping[str, str] = field(default_factory=dict)  # a pattern of tensors that are left aside -> the reason
-    check: Callable[[Weights], None] = no_check  # of tensors that are left aside and must have certain values
-    roles: Mapping[str, str] = field(default_factory=dict)  # our mark -> theirs, where they differ
-    texts: Callable[[Path], Texts] = Texts.of
-    write_texts: Callable[[Tokenisers, Path], bool] = no_files  # of a form of its own; whether there is one
-    # further special tokens of theirs -> the one of ours that each is
-    also: Mapping[str, str] = field(default_factory=dict)
-    relatives: tuple[type[ModelConfig], ...] = ()  # other models of ours that it can hold with some settings
+    classes: Mapping[str, str]  # class of transformers -> task
+    name_map: NameMap
+    head_maps: Mapping[str, NameMap] = field(default_factory=dict)  # further names, by task or class
+    required_tensors: Mapping[str, str] = field(default_factory=dict)  # class -> Headwise tensor that only it can hold
+    base_prefix: str = ""  # `base_model_prefix` with a dot; a checkpoint of a base model leaves it out
+    ignored: Mapping[str, str] = field(default_factory=dict)  # pattern of tensor names -> why they are ignored
+    check: Callable[[LazyStateDict], None] = skip_check  # of ignored tensors that must have certain values
+    special_names: Mapping[str, str] = field(default_factory=dict)  # pad, bos, ... -> its name in config.json
+    extra_special_ids: Mapping[str, str] = field(default_factory=dict)  # further <name>_token_id -> pad, bos, ...
+    read_tokeniser_files: Callable[[Path], TokeniserFiles] = TokeniserFiles.read
+    write_tokeniser_files: Callable[[Tokenisers, Path], bool] = write_no_tokeniser_files  # False: none written
+    relatives: tuple[type[ModelConfig], ...] = ()  # other model configs that it can express with some settings
 
     @property
     def model_type(self) -> str:
-        return str(self.theirs.model_fields["model_type"].default)
+        return str(self.hf_config.model_fields["model_type"].default)
 
-    def role(self, mark: str) -> str:
-        return self.roles.get(mark, mark)
+    def special_name(self, token: str) -> str:
+        """The name that a special token (pad, bos, ...) has in `config.json`."""
+        return self.special_names.get(token, token)
 
-    def class_of(self, data: Mapping[str, Any], where: str) -> str:
-        """The class that a folder was written for."""
+    def read_class_name(self, data: Mapping[str, Any], where: str) -> str:
+        """The class of `transformers` that a `config.json` names."""
         names = data.get("architectures") or list(self.classes)[:1]
         if names[0] not in self.classes:
             known = ", ".join(self.classes)
             raise UserError(f"{where}: architectures '{names[0]}' is not known; of {self.model_type}: {known}")
         return str(names[0])
 
-    def class_for(self, task: str, tensors: Collection[str] = ()) -> str:
-        """The class of theirs that a model of ours with these tensors is written for."""
-        able = [name for name, own in self.classes.items() if own == task]
-        fit = [name for name in able if self.hints.get(name, "") in ("", *tensors)]
-        return (fit or able or [""])[0]
+    def choose_class_name(self, task: str, tensors: Collection[str] = ()) -> str:
+        """The class of `transformers` to export a model with these tensors as; empty where no class has this task."""
+        candidates = [name for name, class_task in self.classes.items() if class_task == task]
+        complete = [name for name in candidates if self.required_tensors.get(name, "") in ("", *tensors)]
+        return (complete or candidates or [""])[0]
 
-    def for_class(self, name: str) -> Architecture:
-        """The same with the names of what stands on the base model in a class."""
-        return replace(self, keys={**self.keys, **self.heads.get(self.classes[name], {}), **self.heads.get(name, {})})
+    def with_head(self, class_name: str) -> Architecture:
+        """The same with the tensor names of a class's head."""
+        task_map, class_map = self.head_maps.get(self.classes[class_name], {}), self.head_maps.get(class_name, {})
+        return replace(self, name_map={**self.name_map, **task_map, **class_map})

@@ -7,25 +7,34 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwise.interop.hf.architecture import OURS, Architecture, Id, Key, Plain, Theirs, activation_of, fused
+from headwise.interop.hf.architecture import (
+    ACTIVATIONS,
+    Architecture,
+    HfActivation,
+    HfTextConfig,
+    TokenId,
+    WeightConverter,
+    fuse,
+    name_activation,
+)
 from headwise.models.bart import BartConfig
 
-# Other names of one key; of two stacks they mean the encoder's.
+# `attribute_map` of `transformers`; of two stacks it means the encoder's.
 ALIASES = {
     "hidden_size": "d_model",
     "num_attention_heads": "encoder_attention_heads",
     "num_hidden_layers": "encoder_layers",
 }
-TIED = {  # to one table for the words of both sides and of the outputs
+TIED_WEIGHTS = {  # one table for source, target and output embeddings
     "lm_head.weight": "model.shared.weight",
     "model.decoder.embed_tokens.weight": "model.shared.weight",
     "model.encoder.embed_tokens.weight": "model.shared.weight",
 }
 
 
-class TheirBart(Theirs):
+class HfBartConfig(HfTextConfig):
     aliases = ALIASES
-    unread = ("save_step",)
+    ignored_keys = ("save_step",)
 
     model_type: Literal["bart"] = "bart"
     is_encoder_decoder: Literal[True] = True  # type: ignore[assignment]
@@ -37,18 +46,18 @@ class TheirBart(Theirs):
     decoder_attention_heads: int = Field(16, gt=0)
     encoder_ffn_dim: int = Field(4096, gt=0)
     decoder_ffn_dim: int = Field(4096, gt=0)
-    activation_function: Plain = "gelu"
+    activation_function: HfActivation = "gelu"
     max_position_embeddings: int = Field(1024, gt=0)
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     scale_embedding: bool = False
     tie_word_embeddings: bool = True
-    pad_token_id: Id = 1
-    bos_token_id: Id = 0
-    eos_token_id: Id = 2
-    decoder_start_token_id: Id = 2
-    # Older files still say these; BART itself has but one form of them.
+    pad_token_id: TokenId = 1
+    bos_token_id: TokenId = 0
+    eos_token_id: TokenId = 2
+    decoder_start_token_id: TokenId = 2
+    # Keys of older files; BART of `transformers` supports one value of each.
     normalize_before: Literal[False] = False
     normalize_embedding: Literal[True] = True
     add_final_layer_norm: Literal[False] = False
@@ -58,7 +67,7 @@ class TheirBart(Theirs):
     extra_pos_embeddings: Literal[2] = 2
 
     @model_validator(mode="after")
-    def _alike(self) -> Self:
+    def _check_equal(self) -> Self:
         heads, hidden = self.encoder_attention_heads, self.encoder_ffn_dim
         if (self.decoder_attention_heads, self.decoder_ffn_dim) != (heads, hidden):
             raise ValueError("encoder and decoder of different heads or ffn_dim are not supported")
@@ -70,17 +79,17 @@ class TheirBart(Theirs):
     def context(self) -> int:
         return self.max_position_embeddings
 
-    def tied(self, name: str) -> dict[str, str]:
-        return TIED if self.tie_word_embeddings else {}
+    def tied_weights(self, class_name: str) -> dict[str, str]:
+        return TIED_WEIGHTS if self.tie_word_embeddings else {}
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
             "width": self.d_model,
             "heads": self.encoder_attention_heads,
             "hidden": self.encoder_ffn_dim,
             "encoder": {"depth": self.encoder_layers},
             "decoder": {"depth": self.decoder_layers},
-            "activation": OURS[self.activation_function],
+            "activation": ACTIVATIONS[self.activation_function],
             "positions": {"kind": "learned", "max_length": self.max_position_embeddings, "offset": 2},
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
@@ -90,7 +99,7 @@ class TheirBart(Theirs):
         }
 
     @classmethod
-    def of(cls, config: Any, vocab: int) -> Self:
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
         hidden = config.hidden or 4 * config.width
         data = {
             "vocab_size": vocab,
@@ -101,7 +110,7 @@ class TheirBart(Theirs):
             "decoder_attention_heads": config.heads,
             "encoder_ffn_dim": hidden,
             "decoder_ffn_dim": hidden,
-            "activation_function": activation_of(config),
+            "activation_function": name_activation(config),
             "max_position_embeddings": getattr(config.positions, "max_length", 1024),
             "dropout": config.dropout,
             "attention_dropout": config.attention_dropout,
@@ -112,47 +121,47 @@ class TheirBart(Theirs):
         return cls.model_validate(data)
 
 
-def block(side: str, memory: bool) -> dict[str, str | Key]:
-    """The layers of one stack; where there is a memory to attend to, the feed-forward network comes third."""
-    ours, theirs, last = f"{side}.stack.layers.{{i}}", f"model.{side}.layers.{{i}}", 2 if memory else 1
-    found: dict[str, str | Key] = {
-        f"{ours}.parts.0.qkv.project": fused(*(f"{theirs}.self_attn.{part}_proj" for part in "qkv")),
-        f"{ours}.parts.0.out": f"{theirs}.self_attn.out_proj",
-        f"{ours}.norms.0": f"{theirs}.self_attn_layer_norm",
-        f"{ours}.parts.{last}.inner": f"{theirs}.fc1",
-        f"{ours}.parts.{last}.outer": f"{theirs}.fc2",
-        f"{ours}.norms.{last}": f"{theirs}.final_layer_norm",
+def map_layers(side: str, memory: bool) -> dict[str, str | WeightConverter]:
+    """Tensor names of one stack; with cross-attention to a memory, the feed-forward network is the third part."""
+    layer, hf_layer, last = f"{side}.stack.layers.{{i}}", f"model.{side}.layers.{{i}}", 2 if memory else 1
+    name_map: dict[str, str | WeightConverter] = {
+        f"{layer}.parts.0.qkv.project": fuse(*(f"{hf_layer}.self_attn.{part}_proj" for part in "qkv")),
+        f"{layer}.parts.0.out": f"{hf_layer}.self_attn.out_proj",
+        f"{layer}.norms.0": f"{hf_layer}.self_attn_layer_norm",
+        f"{layer}.parts.{last}.inner": f"{hf_layer}.fc1",
+        f"{layer}.parts.{last}.outer": f"{hf_layer}.fc2",
+        f"{layer}.norms.{last}": f"{hf_layer}.final_layer_norm",
     }
     if memory:
-        found |= {
-            f"{ours}.parts.1.qkv.query": f"{theirs}.encoder_attn.q_proj",
-            f"{ours}.parts.1.qkv.project": fused(*(f"{theirs}.encoder_attn.{part}_proj" for part in "kv")),
-            f"{ours}.parts.1.out": f"{theirs}.encoder_attn.out_proj",
-            f"{ours}.norms.1": f"{theirs}.encoder_attn_layer_norm",
+        name_map |= {
+            f"{layer}.parts.1.qkv.query": f"{hf_layer}.encoder_attn.q_proj",
+            f"{layer}.parts.1.qkv.project": fuse(*(f"{hf_layer}.encoder_attn.{part}_proj" for part in "kv")),
+            f"{layer}.parts.1.out": f"{hf_layer}.encoder_attn.out_proj",
+            f"{layer}.norms.1": f"{hf_layer}.encoder_attn_layer_norm",
         }
-    return found
+    return name_map
 
 
-UNUSED = "transformers reads the table of each side, not this one, where they are not tied"
+UNUSED = "transformers reads the table of each side instead where they are not tied"
 BART = Architecture(
-    theirs=TheirBart,
+    hf_config=HfBartConfig,
     config=BartConfig,
     classes={"BartForConditionalGeneration": "transduce"},
-    keys={
+    name_map={
         "{side}.embed.table": "model.{side}.embed_tokens",
         "{side}.embed.positions": "model.{side}.embed_positions",
         "{side}.embed.norm": "model.{side}.layernorm_embedding",
-        **block("encoder", memory=False),
-        **block("decoder", memory=True),
+        **map_layers("encoder", memory=False),
+        **map_layers("decoder", memory=True),
         "decoder.head.table": "lm_head",
-        "decoder.head.bias": Key(
+        "decoder.head.bias": WeightConverter(
             ("final_logits_bias",),
             read=lambda parts: parts[0].squeeze(0),  # (1, V) -> (V,)
             write=lambda tensor, sizes: (tensor.unsqueeze(0),),
             optional=True,
         ),
     },
-    stem="model.",
-    ignored={r"model\.shared\.weight": UNUSED, r"(model\.)?(encoder|decoder)\.version": "counts formats"},
-    also={"decoder_start": "eos", "forced_bos": "bos", "forced_eos": "eos"},
+    base_prefix="model.",
+    ignored={r"model\.shared\.weight": UNUSED, r"(model\.)?(encoder|decoder)\.version": "a format version"},
+    extra_special_ids={"decoder_start": "eos", "forced_bos": "bos", "forced_eos": "eos"},
 )

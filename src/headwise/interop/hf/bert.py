@@ -9,62 +9,62 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from headwise.interop.hf.architecture import (
+    ACTIVATIONS,
     COMPUTED,
-    OURS,
     Architecture,
-    Id,
-    Key,
-    Plain,
-    Theirs,
-    activation_of,
-    fused,
+    HfActivation,
+    HfTextConfig,
+    NameMap,
+    TokenId,
+    fuse,
+    name_activation,
 )
 from headwise.models.bert import AlbertConfig, BertConfig
 from headwise.models.bigbird import BigBirdConfig
 from headwise.models.linformer import LinformerConfig
 
-GUESSERS = ("ForPreTraining", "ForMaskedLM")
+MLM_CLASSES = ("ForPreTraining", "ForMaskedLM")
 
 
-class TheirEncoder(Theirs):
-    """What BERT and its kin have."""
+class HfEncoderConfig(HfTextConfig):
+    """The keys that BERT and its relatives share."""
 
-    stem: ClassVar[str] = "bert"  # of the base model
-    guess: ClassVar[str] = "cls.predictions"  # of the head that guesses hidden words
+    base_prefix: ClassVar[str] = "bert"  # `base_model_prefix` of `transformers`
+    mlm_head: ClassVar[str] = "cls.predictions"  # module of the masked language model head
 
     hidden_size: int = Field(768, gt=0)
     num_hidden_layers: int = Field(12, gt=0)
     num_attention_heads: int = Field(12, gt=0)
     intermediate_size: int = Field(3072, gt=0)
-    hidden_act: Plain = "gelu"
+    hidden_act: HfActivation = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
     max_position_embeddings: int = Field(512, gt=0)
     type_vocab_size: int = Field(2, ge=0)
     layer_norm_eps: float = 1e-12
     tie_word_embeddings: bool = True
-    pad_token_id: Id = 0
+    pad_token_id: TokenId = 0
     position_embedding_type: Literal["absolute"] = "absolute"
 
     @property
     def context(self) -> int:
         return self.max_position_embeddings
 
-    def tied(self, name: str) -> dict[str, str]:
-        if not self.tie_word_embeddings or not name.endswith(GUESSERS):
+    def tied_weights(self, class_name: str) -> dict[str, str]:
+        if not self.tie_word_embeddings or not class_name.endswith(MLM_CLASSES):
             return {}
         return {
-            f"{self.guess}.decoder.weight": f"{self.stem}.embeddings.word_embeddings.weight",
-            f"{self.guess}.decoder.bias": f"{self.guess}.bias",
+            f"{self.mlm_head}.decoder.weight": f"{self.base_prefix}.embeddings.word_embeddings.weight",
+            f"{self.mlm_head}.decoder.bias": f"{self.mlm_head}.bias",
         }
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
             "width": self.hidden_size,
             "depth": self.num_hidden_layers,
             "heads": self.num_attention_heads,
             "hidden": self.intermediate_size,
-            "activation": OURS[self.hidden_act],
+            "activation": ACTIVATIONS[self.hidden_act],
             "positions": {"kind": "learned", "max_length": self.max_position_embeddings},
             "norm": {"kind": "layer", "eps": self.layer_norm_eps},
             "dropout": self.hidden_dropout_prob,
@@ -73,17 +73,17 @@ class TheirEncoder(Theirs):
         }
 
     @classmethod
-    def of(cls, config: Any, vocab: int) -> Self:
-        return cls.model_validate(cls.common(config) | {"vocab_size": vocab})
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
+        return cls.model_validate(cls.build_keys(config) | {"vocab_size": vocab})
 
     @classmethod
-    def common(cls, config: Any) -> dict[str, Any]:
+    def build_keys(cls, config: Any) -> dict[str, Any]:
         return {
             "hidden_size": config.width,
             "num_hidden_layers": config.depth,
             "num_attention_heads": config.heads,
             "intermediate_size": config.hidden or 4 * config.width,
-            "hidden_act": activation_of(config),
+            "hidden_act": name_activation(config),
             "hidden_dropout_prob": config.dropout,
             "attention_probs_dropout_prob": config.attention_dropout,
             "max_position_embeddings": getattr(config.positions, "max_length", 512),
@@ -93,8 +93,8 @@ class TheirEncoder(Theirs):
         }
 
 
-class TheirBert(TheirEncoder):
-    unread = (
+class HfBertConfig(HfEncoderConfig):
+    ignored_keys = (
         "directionality",
         *(f"pooler_{key}" for key in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")),
     )
@@ -102,16 +102,16 @@ class TheirBert(TheirEncoder):
     model_type: Literal["bert"] = "bert"
     vocab_size: int = Field(30522, gt=0)
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        return super().ours(task, names) | {
-            "pool": "mean" if task == "encode" and not has(names, "pooler.dense.weight") else "pooler",
-            "next_sentence_head": has(names, "cls.seq_relationship.weight"),
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return super().to_settings(task, names) | {
+            "pool": "mean" if task == "encode" and not has_tensor(names, "pooler.dense.weight") else "pooler",
+            "next_sentence_head": has_tensor(names, "cls.seq_relationship.weight"),
         }
 
 
-class TheirAlbert(TheirEncoder):
-    stem, guess = "albert", "predictions"
-    unread = ("down_scale_factor", "gap_size", "ln_type", "net_structure_type", "num_memory_blocks")
+class HfAlbertConfig(HfEncoderConfig):
+    base_prefix, mlm_head = "albert", "predictions"
+    ignored_keys = ("down_scale_factor", "gap_size", "ln_type", "net_structure_type", "num_memory_blocks")
 
     model_type: Literal["albert"] = "albert"
     vocab_size: int = Field(30000, gt=0)
@@ -119,47 +119,47 @@ class TheirAlbert(TheirEncoder):
     hidden_size: int = Field(4096, gt=0)
     num_attention_heads: int = Field(64, gt=0)
     intermediate_size: int = Field(16384, gt=0)
-    hidden_act: Plain = "gelu_new"
+    hidden_act: HfActivation = "gelu_new"
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0
     num_hidden_groups: Literal[1] = 1
     inner_group_num: Literal[1] = 1
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        return super().ours(task, names) | {
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return super().to_settings(task, names) | {
             "embedding_width": self.embedding_size,
-            "pool": "mean" if task == "encode" and not has(names, "pooler.weight") else "pooler",
-            "next_sentence_head": has(names, "sop_classifier.classifier.weight"),
+            "pool": "mean" if task == "encode" and not has_tensor(names, "pooler.weight") else "pooler",
+            "next_sentence_head": has_tensor(names, "sop_classifier.classifier.weight"),
         }
 
     @classmethod
-    def common(cls, config: Any) -> dict[str, Any]:
-        return super().common(config) | {"embedding_size": config.embedding_width or config.width}
+    def build_keys(cls, config: Any) -> dict[str, Any]:
+        return super().build_keys(config) | {"embedding_size": config.embedding_width or config.width}
 
 
-def has(names: Collection[str], ending: str) -> bool:
-    """Whether a folder has a tensor, under whatever stem; where there is no folder to look into, it may have any."""
+def has_tensor(names: Collection[str], ending: str) -> bool:
+    """Whether a checkpoint has a tensor with this ending. Without a checkpoint (no names), True."""
     return not names or any(name.endswith(ending) for name in names)
 
 
 EMBEDDING = {
-    "encoder.embed.table": "{stem}.embeddings.word_embeddings",
-    "encoder.embed.positions": "{stem}.embeddings.position_embeddings",
-    "encoder.embed.types.table": "{stem}.embeddings.token_type_embeddings",
-    "encoder.embed.norm": "{stem}.embeddings.LayerNorm",
+    "encoder.embed.table": "{prefix}.embeddings.word_embeddings",
+    "encoder.embed.positions": "{prefix}.embeddings.position_embeddings",
+    "encoder.embed.types.table": "{prefix}.embeddings.token_type_embeddings",
+    "encoder.embed.norm": "{prefix}.embeddings.LayerNorm",
 }
-LABELS: dict[str, str | Key] = {"head.table": "classifier", "head.bias": "classifier.bias"}
+LABELS: NameMap = {"head.table": "classifier", "head.bias": "classifier.bias"}
 
 
-def under(stem: str, keys: dict[str, str]) -> dict[str, str]:
-    """The same names of another base model."""
-    return {ours: theirs.replace("{stem}", stem) for ours, theirs in keys.items()}
+def set_prefix(prefix: str, name_map: dict[str, str]) -> dict[str, str]:
+    """A name map with the prefix of a base model."""
+    return {name: hf_name.replace("{prefix}", prefix) for name, hf_name in name_map.items()}
 
 
-def heads(pooler: str, order: str, guess: dict[str, str | Key]) -> dict[str, dict[str, str | Key]]:
-    """What stands on the encoder, by task."""
+def build_head_maps(pooler: str, sentence_order: str, mlm_head: NameMap) -> dict[str, NameMap]:
+    """Tensor names of the heads, by task."""
     return {
-        "masked": {"order.1.dense": pooler, "order.2": order, **guess},
+        "masked": {"order.1.dense": pooler, "order.2": sentence_order, **mlm_head},
         "tag": LABELS,
         "classify": {"pool.1.dense": pooler, **LABELS},
         "answer": {"head": "qa_outputs"},
@@ -167,19 +167,19 @@ def heads(pooler: str, order: str, guess: dict[str, str | Key]) -> dict[str, dic
     }
 
 
-def leftovers(stem: str, guess: str = "cls.predictions") -> dict[str, str]:
-    """Tensors of a folder that are left aside, with the reason."""
+def list_ignored(prefix: str, mlm_head: str = "cls.predictions") -> dict[str, str]:
+    """Patterns of ignored tensors, each with the reason."""
     return {
-        rf"{stem}\.embeddings\.position_ids": COMPUTED,
-        rf"{stem}\.pooler\..*": "their head does not read it",
-        rf"{re.escape(guess)}\.bias": "transformers reads decoder.bias where the two are not tied",
+        rf"{prefix}\.embeddings\.position_ids": COMPUTED,
+        rf"{prefix}\.pooler\..*": "the head does not use it",
+        rf"{re.escape(mlm_head)}\.bias": "transformers reads decoder.bias where the two are not tied",
     }
 
 
 PROJECTIONS = ("query", "key", "value")
-LAYER, INSIDE = "encoder.stack.layers.{i}", "bert.encoder.layer.{i}"
+LAYER, HF_LAYER = "encoder.stack.layers.{i}", "bert.encoder.layer.{i}"
 BERT = Architecture(
-    theirs=TheirBert,
+    hf_config=HfBertConfig,
     config=BertConfig,
     relatives=(
         AlbertConfig,
@@ -194,16 +194,16 @@ BERT = Architecture(
         "BertForQuestionAnswering": "answer",
         "BertModel": "encode",
     },
-    keys={
-        **under("bert", EMBEDDING),
-        f"{LAYER}.parts.0.qkv.project": fused(*(f"{INSIDE}.attention.self.{part}" for part in PROJECTIONS)),
-        f"{LAYER}.parts.0.out": f"{INSIDE}.attention.output.dense",
-        f"{LAYER}.norms.0": f"{INSIDE}.attention.output.LayerNorm",
-        f"{LAYER}.parts.1.inner": f"{INSIDE}.intermediate.dense",
-        f"{LAYER}.parts.1.outer": f"{INSIDE}.output.dense",
-        f"{LAYER}.norms.1": f"{INSIDE}.output.LayerNorm",
+    name_map={
+        **set_prefix("bert", EMBEDDING),
+        f"{LAYER}.parts.0.qkv.project": fuse(*(f"{HF_LAYER}.attention.self.{part}" for part in PROJECTIONS)),
+        f"{LAYER}.parts.0.out": f"{HF_LAYER}.attention.output.dense",
+        f"{LAYER}.norms.0": f"{HF_LAYER}.attention.output.LayerNorm",
+        f"{LAYER}.parts.1.inner": f"{HF_LAYER}.intermediate.dense",
+        f"{LAYER}.parts.1.outer": f"{HF_LAYER}.output.dense",
+        f"{LAYER}.norms.1": f"{HF_LAYER}.output.LayerNorm",
     },
-    heads=heads(
+    head_maps=build_head_maps(
         "bert.pooler.dense",
         "cls.seq_relationship",
         {
@@ -213,15 +213,15 @@ BERT = Architecture(
             "head.bias": "cls.predictions.decoder.bias",
         },
     ),
-    hints={"BertForPreTraining": "order.2.weight"},
-    stem="bert.",
-    ignored=leftovers("bert"),
-    roles={"bos": "cls", "eos": "sep"},
+    required_tensors={"BertForPreTraining": "order.2.weight"},
+    base_prefix="bert.",
+    ignored=list_ignored("bert"),
+    special_names={"bos": "cls", "eos": "sep"},
 )
 
-GROUP = "albert.encoder.albert_layer_groups.0.albert_layers.0"
+HF_GROUP = "albert.encoder.albert_layer_groups.0.albert_layers.0"
 ALBERT = Architecture(
-    theirs=TheirAlbert,
+    hf_config=HfAlbertConfig,
     config=AlbertConfig,
     relatives=(BertConfig,),
     classes={
@@ -232,17 +232,17 @@ ALBERT = Architecture(
         "AlbertForQuestionAnswering": "answer",
         "AlbertModel": "encode",
     },
-    keys={
-        **under("albert", EMBEDDING),
+    name_map={
+        **set_prefix("albert", EMBEDDING),
         "encoder.embed.widen": "albert.encoder.embedding_hidden_mapping_in",
-        f"{LAYER}.parts.0.qkv.project": fused(*(f"{GROUP}.attention.{part}" for part in PROJECTIONS)),
-        f"{LAYER}.parts.0.out": f"{GROUP}.attention.dense",
-        f"{LAYER}.norms.0": f"{GROUP}.attention.LayerNorm",
-        f"{LAYER}.parts.1.inner": f"{GROUP}.ffn",
-        f"{LAYER}.parts.1.outer": f"{GROUP}.ffn_output",
-        f"{LAYER}.norms.1": f"{GROUP}.full_layer_layer_norm",
+        f"{LAYER}.parts.0.qkv.project": fuse(*(f"{HF_GROUP}.attention.{part}" for part in PROJECTIONS)),
+        f"{LAYER}.parts.0.out": f"{HF_GROUP}.attention.dense",
+        f"{LAYER}.norms.0": f"{HF_GROUP}.attention.LayerNorm",
+        f"{LAYER}.parts.1.inner": f"{HF_GROUP}.ffn",
+        f"{LAYER}.parts.1.outer": f"{HF_GROUP}.ffn_output",
+        f"{LAYER}.norms.1": f"{HF_GROUP}.full_layer_layer_norm",
     },
-    heads=heads(
+    head_maps=build_head_maps(
         "albert.pooler",
         "sop_classifier.classifier",
         {
@@ -252,8 +252,8 @@ ALBERT = Architecture(
             "head.bias": "predictions.decoder.bias",
         },
     ),
-    hints={"AlbertForPreTraining": "order.2.weight"},
-    stem="albert.",
-    ignored=leftovers("albert", "predictions"),
-    roles={"bos": "cls", "eos": "sep"},
+    required_tensors={"AlbertForPreTraining": "order.2.weight"},
+    base_prefix="albert.",
+    ignored=list_ignored("albert", "predictions"),
+    special_names={"bos": "cls", "eos": "sep"},
 )

@@ -1,4 +1,4 @@
-"""The order of the channels in the residual stream, which nothing but sinusoids can see."""
+"""The order of the channels in the residual stream, which only sinusoidal positions depend on."""
 
 from __future__ import annotations
 
@@ -14,33 +14,31 @@ from headwise.blocks.norm import LayerNorm, RMSNorm
 from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 
 
-def sines_first(model: Any, config: Any) -> tuple[Any, Any]:
-    """The same model with all sines of its positions before the cosines, as other programs have them.
-
-    The channels of the whole residual stream change places, which changes nothing that leaves it.
-    """
+def move_sines_first(model: Any, config: Any) -> tuple[Any, Any]:
+    """Permute the channels of the residual stream so that sinusoidal positions have all sines before the cosines, as
+    in Marian and fairseq. Outputs do not change."""
     positions = getattr(config, "positions", None)
     if not isinstance(positions, SinusoidalPositionsConfig) or positions.halves:
         return model, config
     channels = torch.arange(config.width)
-    order, moved = torch.cat((channels[0::2], channels[1::2])), deepcopy(model)
-    for module in moved.modules():
-        for weight, axis in _along(module):
+    order, permuted = torch.cat((channels[0::2], channels[1::2])), deepcopy(model)
+    for module in permuted.modules():
+        for weight, axis in _list_stream_axes(module):
             weight.data = weight.data.index_select(axis, order.to(weight.device))
-    return moved, config.changed(positions=SinusoidalPositionsConfig(halves=True))
+    return permuted, config.changed(positions=SinusoidalPositionsConfig(halves=True))
 
 
-def _along(module: nn.Module) -> list[tuple[Tensor, int]]:
+def _list_stream_axes(module: nn.Module) -> list[tuple[Tensor, int]]:
     """The weights of a module that have an axis along the residual stream, and that axis."""
     if isinstance(module, nn.Embedding):
         return [(module.weight, 1)]
     if isinstance(module, LayerNorm | RMSNorm):
         return [(weight, 0) for weight in module.parameters()]
     if isinstance(module, Attention):
-        return _between(module.qkv, module.out)
-    return _between(module.inner, module.outer) if isinstance(module, FeedForward) else []
+        return _list_projection_axes(module.qkv, module.out)
+    return _list_projection_axes(module.inner, module.outer) if isinstance(module, FeedForward) else []
 
 
-def _between(reads: nn.Module, writes: nn.Module) -> list[tuple[Tensor, int]]:
-    read = [(each.weight, 1) for each in reads.modules() if isinstance(each, nn.Linear)]
-    return read + [(weight, 0) for weight in writes.parameters()]
+def _list_projection_axes(inputs: nn.Module, outputs: nn.Module) -> list[tuple[Tensor, int]]:
+    columns = [(linear.weight, 1) for linear in inputs.modules() if isinstance(linear, nn.Linear)]
+    return columns + [(weight, 0) for weight in outputs.parameters()]

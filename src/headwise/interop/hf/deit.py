@@ -6,24 +6,24 @@ from collections.abc import Collection
 from typing import Any, Literal
 
 from headwise.interop.hf.architecture import Architecture
-from headwise.interop.hf.bert import has
-from headwise.interop.hf.vit import POOLER, TheirColumns, columns
+from headwise.interop.hf.bert import has_tensor
+from headwise.interop.hf.vit import POOLER, HfVitBaseConfig, map_base_model
 from headwise.models.deit import DeiTConfig
 from headwise.models.vit import ViTConfig
 
 
-class TheirDeiT(TheirColumns):
+class HfDeiTConfig(HfVitBaseConfig):
     model_type: Literal["deit"] = "deit"
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        return super().ours(task, names) | {
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return super().to_settings(task, names) | {
             "class_tokens": 2,
-            "class_heads": 2 if has(names, "distillation_classifier.weight") else 1,
+            "class_heads": 2 if has_tensor(names, "distillation_classifier.weight") else 1,
         }
 
 
 DEIT = Architecture(
-    theirs=TheirDeiT,
+    hf_config=HfDeiTConfig,
     config=DeiTConfig,
     relatives=(ViTConfig,),
     classes={
@@ -31,8 +31,8 @@ DEIT = Architecture(
         "DeiTForImageClassification": "classify-images",
         "DeiTModel": "encode-images",
     },
-    keys=columns("deit", "cls_token", "distillation_token"),
-    heads={
+    name_map=map_base_model("deit", "cls_token", "distillation_token"),
+    head_maps={
         "DeiTForImageClassificationWithTeacher": {
             "heads.0.head": "cls_classifier",
             "heads.1.head": "distillation_classifier",
@@ -40,7 +40,7 @@ DEIT = Architecture(
         "DeiTForImageClassification": {"heads.0.head": "classifier"},
         "encode-images": {"pool.1.dense": "deit.pooler.dense"},
     },
-    hints={"DeiTForImageClassificationWithTeacher": "heads.1.head.weight"},
-    stem="deit.",
+    required_tensors={"DeiTForImageClassificationWithTeacher": "heads.1.head.weight"},
+    base_prefix="deit.",
     ignored={r"deit\.pooler\..*": POOLER},
 )

@@ -1,4 +1,4 @@
-"""DETR of `transformers`, with a ResNet of its own or one that is named as in timm."""
+"""DETR of `transformers`, with a ResNet under its own tensor names or under those of timm."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from torch import Tensor
 
 from headwise.config.base import Problems, problems
-from headwise.interop.hf.architecture import OURS, Architecture, Key, Keys, Plain, activation_of, either
-from headwise.interop.hf.bart import ALIASES, block
-from headwise.interop.hf.images import Sides, TheirImages, pair
-from headwise.interop.hf.resnet import TheirResNet, backbone
+from headwise.interop.hf.architecture import (
+    ACTIVATIONS,
+    Architecture,
+    HfActivation,
+    HfConfigBase,
+    WeightConverter,
+    any_of,
+    name_activation,
+)
+from headwise.interop.hf.bart import ALIASES, map_layers
+from headwise.interop.hf.images import HfImageConfig, ImageSize, to_pair
+from headwise.interop.hf.resnet import HfResNetConfig, map_resnet
 from headwise.models.detr import DetrConfig
 
-DEPTHS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3)}  # by the names of timm
-TIMM = {  # names of `transformers` -> of timm
+DEPTHS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3)}  # by timm's name
+TIMM_NAMES = {  # part of a tensor name in `transformers` -> in timm
     "embedder.embedder.convolution": "conv1",
     "embedder.embedder.normalization": "bn1",
     "shortcut.convolution": "downsample.0",
@@ -26,13 +34,13 @@ TIMM = {  # names of `transformers` -> of timm
 }
 
 
-class TheirBackbone(TheirResNet):
-    # Of those that it gives the last one is read; none: the last stage.
+class HfBackboneConfig(HfResNetConfig):
+    # The last output is used; without outputs, the last stage.
     out_features: tuple[str, ...] | None = None
     out_indices: tuple[int, ...] | None = None
 
     @model_validator(mode="after")
-    def _last(self) -> Self:
+    def _check_last_stage(self) -> Self:
         count = len(self.depths)
         if self.out_features and self.out_features[-1] != f"stage{count}":
             raise ValueError(f"out_features must end with the last stage, stage{count}")
@@ -41,37 +49,45 @@ class TheirBackbone(TheirResNet):
         return self
 
 
-class TimmBackbone(Keys):
-    """One of timm's, by its name."""
+class TimmBackboneConfig(HfConfigBase):
+    """A backbone of timm, by its name."""
 
-    unread = (*TheirImages.unread, "stage_names", "use_pretrained_backbone", "freeze_batch_norm_2d", "in_chans")
+    ignored_keys = (
+        *HfImageConfig.ignored_keys,
+        "stage_names",
+        "use_pretrained_backbone",
+        "freeze_batch_norm_2d",
+        "in_chans",
+    )
 
     model_type: Literal["timm_backbone"] = "timm_backbone"
     backbone: Literal["resnet50", "resnet101"] = "resnet50"
     num_channels: int = Field(3, gt=0)
     features_only: Literal[True] = True
     output_stride: Literal[32] | None = None
-    out_features: Literal[None] = None  # timm counts them
+    out_features: Literal[None] = None  # timm selects outputs by index
     out_indices: tuple[int, ...] | None = None
 
     @property
-    def resnet(self) -> TheirBackbone:
-        """The same without timm."""
-        return TheirBackbone(num_channels=self.num_channels, depths=DEPTHS[self.backbone], out_indices=self.out_indices)
+    def resnet(self) -> HfBackboneConfig:
+        """The equivalent ResNet of `transformers`."""
+        return HfBackboneConfig(
+            num_channels=self.num_channels, depths=DEPTHS[self.backbone], out_indices=self.out_indices
+        )
 
 
-def timm(data: Mapping[str, Any]) -> TheirBackbone:
+def read_timm_backbone(data: Mapping[str, Any]) -> HfBackboneConfig:
     try:
-        return TimmBackbone.model_validate(data).resnet
+        return TimmBackboneConfig.model_validate(data).resnet
     except ValidationError as error:
         raise Problems(problems(error)) from None
 
 
-class TheirDetr(TheirImages):
+class HfDetrConfig(HfImageConfig):
     aliases = ALIASES
-    # Losses, and what older files say of parts that it does not have.
-    unread = (
-        *TheirImages.unread,
+    # Losses, and keys of older files that DETR does not use.
+    ignored_keys = (
+        *HfImageConfig.ignored_keys,
         *(f"{name}_cost" for name in ("class", "bbox", "giou")),
         *(f"{name}_coefficient" for name in ("mask_loss", "dice_loss", "bbox_loss", "giou_loss", "eos")),
         *("max_position_embeddings", "scale_embedding", "use_pretrained_backbone"),
@@ -79,11 +95,11 @@ class TheirDetr(TheirImages):
 
     model_type: Literal["detr"] = "detr"
     is_encoder_decoder: Literal[True] = True  # type: ignore[assignment]
-    image_size: Sides = (800, 1066)  # our own: theirs reads images of any size
+    image_size: ImageSize = (800, 1066)  # a key of Headwise: `transformers` reads images of any size
     use_timm_backbone: bool = True
-    backbone: Literal["resnet50", "resnet101"] | None = None  # timm's, where nothing else is said
+    backbone: Literal["resnet50", "resnet101"] | None = None  # the default is timm's resnet50
     backbone_kwargs: dict[str, Any] | None = None
-    backbone_config: TheirBackbone | None = None
+    backbone_config: HfBackboneConfig | None = None
     dilation: Literal[False] = False
     position_embedding_type: Literal["sine"] = "sine"
     num_queries: int = Field(100, gt=0)
@@ -94,35 +110,39 @@ class TheirDetr(TheirImages):
     decoder_attention_heads: int = Field(8, gt=0)
     encoder_ffn_dim: int = Field(2048, gt=0)
     decoder_ffn_dim: int = Field(2048, gt=0)
-    activation_function: Plain = "relu"
+    activation_function: HfActivation = "relu"
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
-    auxiliary_loss: Literal[False] = False  # with it, the final norm stands between their decoder's layers
+    auxiliary_loss: Literal[False] = False  # with it, the final norm also follows each decoder layer
 
     @field_validator("backbone_config", mode="before")
     @classmethod
-    def _what_matters(cls, value: Any) -> Any:
-        return timm(value) if isinstance(value, Mapping) and value.get("model_type") == "timm_backbone" else value
+    def _resolve_timm(cls, value: Any) -> Any:
+        return (
+            read_timm_backbone(value)
+            if isinstance(value, Mapping) and value.get("model_type") == "timm_backbone"
+            else value
+        )
 
     @property
-    def named(self) -> dict[str, Any]:
-        """What is said of a backbone that has no table of its own."""
+    def timm_keys(self) -> dict[str, Any]:
+        """The keys of a timm backbone without a `backbone_config`."""
         return (self.backbone_kwargs or {}) | ({"backbone": self.backbone} if self.backbone else {})
 
     @model_validator(mode="after")
-    def _alike(self) -> Self:
-        timm(self.named)
+    def _check_equal(self) -> Self:
+        read_timm_backbone(self.timm_keys)
         heads, hidden = self.encoder_attention_heads, self.encoder_ffn_dim
         if (self.decoder_attention_heads, self.decoder_ffn_dim) != (heads, hidden):
             raise ValueError("encoder and decoder of different heads or ffn_dim are not supported")
         return self
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        backbone = (self.backbone_config or timm(self.named)).ours(task, names)
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        backbone = (self.backbone_config or read_timm_backbone(self.timm_keys)).to_settings(task, names)
         shape = {key: backbone[key] for key in ("width", "depths", "bottleneck")}
         return {
-            "image": pair(self.image_size),
+            "image": to_pair(self.image_size),
             "channels": self.num_channels,
             "backbone": {"kind": "resnet", "norm": "frozen", **shape},
             "queries": self.num_queries,
@@ -131,20 +151,20 @@ class TheirDetr(TheirImages):
             "hidden": self.encoder_ffn_dim,
             "depth": self.encoder_layers,
             "decoder": {"depth": self.decoder_layers},
-            "activation": OURS[self.activation_function],
+            "activation": ACTIVATIONS[self.activation_function],
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "hidden_dropout": self.activation_dropout,
         }
 
     @classmethod
-    def of(cls, config: Any, vocab: int) -> Self:
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
         hidden = config.hidden or 4 * config.width
         return cls(
             image_size=config.image,
             num_channels=config.channels,
             use_timm_backbone=False,
-            backbone_config=backbone_of(config),
+            backbone_config=build_backbone_config(config),
             num_queries=config.queries,
             d_model=config.width,
             encoder_layers=config.depth,
@@ -153,55 +173,59 @@ class TheirDetr(TheirImages):
             decoder_attention_heads=config.heads,
             encoder_ffn_dim=hidden,
             decoder_ffn_dim=hidden,
-            activation_function=activation_of(config),
+            activation_function=name_activation(config),
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
             activation_dropout=config.hidden_dropout,
         )
 
 
-def backbone_of(config: DetrConfig) -> TheirBackbone:
-    """Of one that is no ResNet, any: that it is another shows when it is read back."""
+def build_backbone_config(config: DetrConfig) -> HfBackboneConfig:
+    """A backbone other than ResNet becomes the default one; `choose_architecture` then refuses the model."""
     if config.backbone.kind != "resnet":
-        return TheirBackbone()
-    found = TheirBackbone.of(config.backbone.with_image_size(*config.image, config.channels), 0)
-    return found.changed(out_features=(f"stage{len(found.depths)}",))
+        return HfBackboneConfig()
+    resnet = HfBackboneConfig.from_model_config(config.backbone.with_image_size(*config.image, config.channels), 0)
+    return resnet.changed(out_features=(f"stage{len(resnet.depths)}",))
 
 
-def either_backbone() -> dict[str, Key]:
-    """Under the names of `transformers`, and of timm, which counts stages from 1."""
-    found, names = {}, dict[str, Any](backbone("encoder.stem.backbone", "model.backbone.conv_encoder.model"))
-    for ours, theirs in names.items():
+def map_backbone() -> dict[str, WeightConverter]:
+    """Tensor names of the backbone in `transformers`, and in timm, which counts stages from 1."""
+    name_map = {}
+    resnet: dict[str, Any] = map_resnet("encoder.stem.backbone", "model.backbone.conv_encoder.model")
+    for pattern, hf_pattern in resnet.items():
         for stage in range(4):
-            other = theirs.replace("encoder.stages.{stage}.layers", f"layer{stage + 1}")
-            for name, timm in TIMM.items():
-                other = other.replace(name, timm)
-            here, there = (name.replace("{stage}", str(stage)) for name in (ours, theirs))
-            found[here] = either(there, other)
-    return found
+            timm_name = hf_pattern.replace("encoder.stages.{stage}.layers", f"layer{stage + 1}")
+            for part, timm_part in TIMM_NAMES.items():
+                timm_name = timm_name.replace(part, timm_part)
+            name, hf_name = (template.replace("{stage}", str(stage)) for template in (pattern, hf_pattern))
+            name_map[name] = any_of(hf_name, timm_name)
+    return name_map
 
 
-def unfolded(parts: Sequence[Tensor]) -> Tensor:
+def flatten_kernel_1x1(parts: Sequence[Tensor]) -> Tensor:
     return parts[0].flatten(1) if parts[0].dim() > 1 else parts[0]  # (C, D, 1, 1) -> (C, D)
 
 
-def folded(tensor: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+def unflatten_kernel_1x1(tensor: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
     return (tensor[..., None, None] if tensor.dim() > 1 else tensor,)  # (C, D) -> (C, D, 1, 1)
 
 
 DETR = Architecture(
-    theirs=TheirDetr,
+    hf_config=HfDetrConfig,
     config=DetrConfig,
     classes={"DetrForObjectDetection": "detect"},
-    keys={
-        **either_backbone(),
-        "encoder.stem.project": Key(("model.input_projection",), unfolded, folded),
-        **block("encoder", memory=False),
-        **{ours.replace("decoder.stack", "decoder"): key for ours, key in block("decoder", memory=True).items()},
+    name_map={
+        **map_backbone(),
+        "encoder.stem.project": WeightConverter(("model.input_projection",), flatten_kernel_1x1, unflatten_kernel_1x1),
+        **map_layers("encoder", memory=False),
+        **{
+            name.replace("decoder.stack", "decoder"): value
+            for name, value in map_layers("decoder", memory=True).items()
+        },
         **{f"decoder.layers.{{i}}.parts.{part}.qkv.places.table": "model.query_position_embeddings" for part in (0, 1)},
         "decoder.final": "model.decoder.layernorm",
         "classes": "class_labels_classifier",
         **{f"boxes.{2 * layer}": f"bbox_predictor.layers.{layer}" for layer in range(3)},
     },
-    ignored={r".*\.num_batches_tracked": "counts steps of training"},
+    ignored={r".*\.num_batches_tracked": "counts training steps"},
 )

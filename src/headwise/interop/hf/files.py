@@ -1,4 +1,4 @@
-"""The files of a folder: JSON, and safetensors that are mapped into memory and read one tensor at a time."""
+"""The checkpoint of a folder: safetensors, one file or several shards, memory-mapped and read one tensor at a time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headwise.errors import UserError
 from headwise.interop.folders import read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-OLD = {"gamma": "weight", "beta": "bias"}
+LEGACY_LEAVES = {"gamma": "weight", "beta": "bias"}
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Tensors by name, each read when it is asked for."""
+class LazyStateDict:
+    """A state dict whose tensors are read when they are accessed."""
 
-    where: str
+    where: str  # the file, for error messages
     readers: Mapping[str, Callable[[], Tensor]]
 
     @property
@@ -33,23 +33,24 @@ class Weights:
     def __getitem__(self, name: str) -> Tensor:
         return self.readers[name]()
 
-    def under(self, stem: str) -> Weights:
-        """The same with whole names: a base model that was saved alone leaves out its stem."""
-        if not stem or any(name.startswith(stem) for name in self.readers):
+    def add_prefix(self, prefix: str) -> LazyStateDict:
+        """The same with the base model's prefix, which a base model that was saved alone leaves out."""
+        if not prefix or any(name.startswith(prefix) for name in self.readers):
             return self
-        return Weights(self.where, {f"{stem}{name}": reader for name, reader in self.readers.items()})
+        return LazyStateDict(self.where, {f"{prefix}{name}": reader for name, reader in self.readers.items()})
 
 
-def open_weights(folder: Path) -> Weights:
-    """The weights of a folder, in one file or in several with an index."""
+def open_state_dict(folder: Path) -> LazyStateDict:
+    """Open the checkpoint of a folder, one file or shards with an index."""
     if (folder / INDEX).is_file():
         shards = read_json(folder / INDEX).get("weight_map")
         if not isinstance(shards, dict) or any(Path(str(name)).name != name for name in shards.values()):
             raise UserError(f"{folder / INDEX}: must map tensors to files of this folder; fetch it again")
         files = [folder / name for name in sorted(set(shards.values()))]
-        return Weights(str(folder / INDEX), {name: read for file in files for name, read in _readers(file).items()})
+        readers = {name: reader for file in files for name, reader in _open_shard(file).items()}
+        return LazyStateDict(str(folder / INDEX), readers)
     if (folder / WEIGHTS).is_file():
-        return Weights(str(folder / WEIGHTS), _readers(folder / WEIGHTS))
+        return LazyStateDict(str(folder / WEIGHTS), _open_shard(folder / WEIGHTS))
     for pattern in PICKLES:
         for file in folder.glob(pattern):
             raise UserError(
@@ -60,19 +61,19 @@ def open_weights(folder: Path) -> Weights:
     raise UserError(f"{folder}: has no {WEIGHTS}; name the folder of a model")
 
 
-def modern(name: str) -> str:
-    """The name that a tensor has today: the first BERTs called the weights of their norms otherwise.
+def modernise_name(name: str) -> str:
+    """The current name of a tensor: the first BERT checkpoints have TensorFlow's names in their layer norms.
 
-    >>> modern("bert.embeddings.LayerNorm.gamma")
+    >>> modernise_name("bert.embeddings.LayerNorm.gamma")
     'bert.embeddings.LayerNorm.weight'
     """
-    stem, _, leaf = name.rpartition(".")
-    return f"{stem}.{OLD[leaf]}" if leaf in OLD else name
+    module, _, leaf = name.rpartition(".")
+    return f"{module}.{LEGACY_LEAVES[leaf]}" if leaf in LEGACY_LEAVES else name
 
 
-def _readers(file: Path) -> dict[str, Callable[[], Tensor]]:
+def _open_shard(file: Path) -> dict[str, Callable[[], Tensor]]:
     try:
-        opened: Any = safe_open(file, framework="pt")
-        return {modern(name): partial(opened.get_tensor, name) for name in opened.keys()}  # noqa: SIM118
+        shard: Any = safe_open(file, framework="pt")
+        return {modernise_name(name): partial(shard.get_tensor, name) for name in shard.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise UserError(f"{file}: cannot be read ({error}); fetch it again") from None

@@ -7,34 +7,34 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headwise.interop.hf.architecture import Architecture, Id, Plain
-from headwise.interop.hf.bert import EMBEDDING, TheirEncoder, has, heads, leftovers, under
+from headwise.interop.hf.architecture import Architecture, HfActivation, TokenId
+from headwise.interop.hf.bert import EMBEDDING, HfEncoderConfig, build_head_maps, has_tensor, list_ignored, set_prefix
 from headwise.models.fnet import FNetConfig
 
 
-class TheirFNet(TheirEncoder):
-    """There are no heads in it; the keys that count them are ours, so that they survive the way there and back."""
+class HfFNetConfig(HfEncoderConfig):
+    """FNet has no attention; `num_attention_heads` is a key of Headwise that keeps `heads` in an exported folder."""
 
-    stem = "fnet"
-    unread = ("tpu_short_seq_length",)  # only with use_tpu_fourier_optimizations
+    base_prefix = "fnet"
+    ignored_keys = ("tpu_short_seq_length",)  # only with use_tpu_fourier_optimizations
 
     model_type: Literal["fnet"] = "fnet"
     vocab_size: int = Field(32000, gt=0)
-    hidden_act: Plain = "gelu_new"
+    hidden_act: HfActivation = "gelu_new"
     type_vocab_size: int = Field(4, ge=0)
-    pad_token_id: Id = 3
-    use_tpu_fourier_optimizations: Literal[False] = False  # cuts one transform of 512 to the length: other numbers
+    pad_token_id: TokenId = 3
+    use_tpu_fourier_optimizations: Literal[False] = False  # gives different results
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        return super().ours(task, names) | {
-            "pool": "mean" if task == "encode" and not has(names, "pooler.dense.weight") else "pooler",
-            "next_sentence_head": has(names, "cls.seq_relationship.weight"),
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return super().to_settings(task, names) | {
+            "pool": "mean" if task == "encode" and not has_tensor(names, "pooler.dense.weight") else "pooler",
+            "next_sentence_head": has_tensor(names, "cls.seq_relationship.weight"),
         }
 
 
-LAYER, INSIDE = "encoder.stack.layers.{i}", "fnet.encoder.layer.{i}"
+LAYER, HF_LAYER = "encoder.stack.layers.{i}", "fnet.encoder.layer.{i}"
 FNET = Architecture(
-    theirs=TheirFNet,
+    hf_config=HfFNetConfig,
     config=FNetConfig,
     classes={
         "FNetForPreTraining": "masked",
@@ -44,16 +44,16 @@ FNET = Architecture(
         "FNetForQuestionAnswering": "answer",
         "FNetModel": "encode",
     },
-    keys={
-        **under("fnet", EMBEDDING),
+    name_map={
+        **set_prefix("fnet", EMBEDDING),
         "encoder.embed.norm.0": "fnet.embeddings.LayerNorm",
         "encoder.embed.norm.1": "fnet.embeddings.projection",
-        f"{LAYER}.norms.0": f"{INSIDE}.fourier.output.LayerNorm",
-        f"{LAYER}.parts.1.inner": f"{INSIDE}.intermediate.dense",
-        f"{LAYER}.parts.1.outer": f"{INSIDE}.output.dense",
-        f"{LAYER}.norms.1": f"{INSIDE}.output.LayerNorm",
+        f"{LAYER}.norms.0": f"{HF_LAYER}.fourier.output.LayerNorm",
+        f"{LAYER}.parts.1.inner": f"{HF_LAYER}.intermediate.dense",
+        f"{LAYER}.parts.1.outer": f"{HF_LAYER}.output.dense",
+        f"{LAYER}.norms.1": f"{HF_LAYER}.output.LayerNorm",
     },
-    heads=heads(
+    head_maps=build_head_maps(
         "fnet.pooler.dense",
         "cls.seq_relationship",
         {
@@ -63,8 +63,8 @@ FNET = Architecture(
             "head.bias": "cls.predictions.decoder.bias",
         },
     ),
-    hints={"FNetForPreTraining": "order.2.weight"},
-    stem="fnet.",
-    ignored=leftovers("fnet"),
-    roles={"bos": "cls", "eos": "sep"},
+    required_tensors={"FNetForPreTraining": "order.2.weight"},
+    base_prefix="fnet.",
+    ignored=list_ignored("fnet"),
+    special_names={"bos": "cls", "eos": "sep"},
 )

@@ -1,4 +1,4 @@
-"""GPT (`openai-gpt`) and GPT-2 of `transformers`: matrices that are transposed, one for queries, keys and values."""
+"""GPT (`openai-gpt`) and GPT-2 of `transformers`: transposed weights (Conv1D), fused queries, keys and values."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from headwise.interop.hf.architecture import COMPUTED, OURS, Architecture, Id, Key, Plain, Theirs, activation_of, turned
+from headwise.interop.hf.architecture import (
+    ACTIVATIONS,
+    COMPUTED,
+    Architecture,
+    HfActivation,
+    HfTextConfig,
+    NameMap,
+    TokenId,
+    name_activation,
+    transpose,
+)
 from headwise.models.gpt import Gpt2Config, Gpt3Config, GptConfig
 
-# Of their head for multiple choices.
+# Keys of the multiple choice head.
 SUMMARY = frozenset(
     f"summary_{key}" for key in ("activation", "first_dropout", "hidden_size", "proj_to_labels", "type", "use_proj")
 )
 
 
-class TheirGpt(Theirs):
-    """What both have."""
+class HfGptBaseConfig(HfTextConfig):
+    """The keys that both versions share."""
 
     aliases: ClassVar[Mapping[str, str]] = {
         "hidden_size": "n_embd",
@@ -25,9 +35,9 @@ class TheirGpt(Theirs):
         "num_attention_heads": "n_head",
         "num_hidden_layers": "n_layer",
     }
-    unread = SUMMARY | {"n_ctx", "n_special", "predict_special_tokens"}
+    ignored_keys = SUMMARY | {"n_ctx", "n_special", "predict_special_tokens"}
 
-    words: ClassVar[str]  # their table
+    word_embedding: ClassVar[str]  # tensor name
 
     n_positions: int = Field(512, gt=0)
     n_embd: int = Field(768, gt=0)
@@ -42,10 +52,10 @@ class TheirGpt(Theirs):
     def context(self) -> int:
         return self.n_positions
 
-    def tied(self, name: str) -> dict[str, str]:
-        return {"lm_head.weight": self.words} if self.tie_word_embeddings else {}
+    def tied_weights(self, class_name: str) -> dict[str, str]:
+        return {"lm_head.weight": self.word_embedding} if self.tie_word_embeddings else {}
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
             "width": self.n_embd,
             "depth": self.n_layer,
@@ -57,11 +67,11 @@ class TheirGpt(Theirs):
         }
 
     @classmethod
-    def of(cls, config: Any, vocab: int) -> Self:
-        return cls.model_validate(cls.common(config) | {"vocab_size": vocab})
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
+        return cls.model_validate(cls.build_keys(config) | {"vocab_size": vocab})
 
     @classmethod
-    def common(cls, config: Any) -> dict[str, Any]:
+    def build_keys(cls, config: Any) -> dict[str, Any]:
         return {
             "n_positions": getattr(config.positions, "max_length", 512),
             "n_embd": config.width,
@@ -74,89 +84,91 @@ class TheirGpt(Theirs):
         }
 
 
-class TheirGpt1(TheirGpt):
-    """DISCREPANCY: what its file calls "gelu" is computed in the tanh form, and it has no plain GELU."""
+class HfGptConfig(HfGptBaseConfig):
+    """DISCREPANCY: "gelu" means the tanh approximation; the exact GELU does not exist here."""
 
-    words: ClassVar[str] = "transformer.tokens_embed.weight"
+    word_embedding: ClassVar[str] = "transformer.tokens_embed.weight"
 
     model_type: Literal["openai-gpt"] = "openai-gpt"
     vocab_size: int = Field(40478, gt=0)
     afn: Literal["gelu", "relu", "silu", "swish"] = "gelu"
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        return super().ours(task, names) | {"activation": "gelu_tanh" if self.afn == "gelu" else OURS[self.afn]}
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return super().to_settings(task, names) | {
+            "activation": "gelu_tanh" if self.afn == "gelu" else ACTIVATIONS[self.afn]
+        }
 
     @classmethod
-    def common(cls, config: Any) -> dict[str, Any]:
+    def build_keys(cls, config: Any) -> dict[str, Any]:
         names = {"relu": "relu", "swish": "silu"}
-        return super().common(config) | {"afn": names.get(config.activation, "gelu")}
+        return super().build_keys(config) | {"afn": names.get(config.activation, "gelu")}
 
 
-class TheirGpt2(TheirGpt):
-    words: ClassVar[str] = "transformer.wte.weight"
-    unread = TheirGpt.unread | {"reorder_and_upcast_attn"}  # in float32 it changes nothing
+class HfGpt2Config(HfGptBaseConfig):
+    word_embedding: ClassVar[str] = "transformer.wte.weight"
+    ignored_keys = HfGptBaseConfig.ignored_keys | {"reorder_and_upcast_attn"}  # in float32 it changes nothing
 
     model_type: Literal["gpt2"] = "gpt2"
     vocab_size: int = Field(50257, gt=0)
     n_positions: int = Field(1024, gt=0)
     n_inner: int | None = Field(None, gt=0)
-    activation_function: Plain = "gelu_new"
-    bos_token_id: Id = 50256
-    eos_token_id: Id = 50256
+    activation_function: HfActivation = "gelu_new"
+    bos_token_id: TokenId = 50256
+    eos_token_id: TokenId = 50256
     scale_attn_weights: Literal[True] = True
     scale_attn_by_inverse_layer_idx: Literal[False] = False
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        own = {"hidden": self.n_inner or 0, "activation": OURS[self.activation_function]}
-        return super().ours(task, names) | own
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        settings = {"hidden": self.n_inner or 0, "activation": ACTIVATIONS[self.activation_function]}
+        return super().to_settings(task, names) | settings
 
     @classmethod
-    def common(cls, config: Any) -> dict[str, Any]:
-        own = {"n_inner": config.hidden or None, "activation_function": activation_of(config)}
-        return super().common(config) | own
+    def build_keys(cls, config: Any) -> dict[str, Any]:
+        keys = {"n_inner": config.hidden or None, "activation_function": name_activation(config)}
+        return super().build_keys(config) | keys
 
 
-LAYER: dict[str, str | Key] = {
+LAYER_MAP: NameMap = {
     "decoder.stack.layers.{i}.norms.0": "transformer.h.{i}.ln_1",
-    "decoder.stack.layers.{i}.parts.0.qkv.project": turned("transformer.h.{i}.attn.c_attn"),
-    "decoder.stack.layers.{i}.parts.0.out": turned("transformer.h.{i}.attn.c_proj"),
+    "decoder.stack.layers.{i}.parts.0.qkv.project": transpose("transformer.h.{i}.attn.c_attn"),
+    "decoder.stack.layers.{i}.parts.0.out": transpose("transformer.h.{i}.attn.c_proj"),
     "decoder.stack.layers.{i}.norms.1": "transformer.h.{i}.ln_2",
-    "decoder.stack.layers.{i}.parts.1.inner": turned("transformer.h.{i}.mlp.c_fc"),
-    "decoder.stack.layers.{i}.parts.1.outer": turned("transformer.h.{i}.mlp.c_proj"),
+    "decoder.stack.layers.{i}.parts.1.inner": transpose("transformer.h.{i}.mlp.c_fc"),
+    "decoder.stack.layers.{i}.parts.1.outer": transpose("transformer.h.{i}.mlp.c_proj"),
     "decoder.head.table": "lm_head",
 }
 MASKS = {r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias": COMPUTED}
 
 GPT = Architecture(
-    theirs=TheirGpt1,
+    hf_config=HfGptConfig,
     config=GptConfig,
     relatives=(
         Gpt2Config,
         Gpt3Config,
     ),
     classes={"OpenAIGPTLMHeadModel": "language-model"},
-    keys={
+    name_map={
         "decoder.embed.table": "transformer.tokens_embed",
         "decoder.embed.positions": "transformer.positions_embed",
-        **LAYER,
+        **LAYER_MAP,
     },
-    stem="transformer.",
+    base_prefix="transformer.",
     ignored=MASKS,
 )
 GPT2 = Architecture(
-    theirs=TheirGpt2,
+    hf_config=HfGpt2Config,
     config=Gpt2Config,
     relatives=(
         GptConfig,
         Gpt3Config,
     ),
     classes={"GPT2LMHeadModel": "language-model"},
-    keys={
+    name_map={
         "decoder.embed.table": "transformer.wte",
         "decoder.embed.positions": "transformer.wpe",
-        **LAYER,
+        **LAYER_MAP,
         "decoder.stack.final": "transformer.ln_f",
     },
-    stem="transformer.",
+    base_prefix="transformer.",
     ignored=MASKS,
 )

@@ -7,19 +7,19 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwise.interop.hf.architecture import COMPUTED, Architecture, Key
-from headwise.interop.hf.bert import has
-from headwise.interop.hf.images import TheirImages
+from headwise.interop.hf.architecture import COMPUTED, Architecture, WeightConverter
+from headwise.interop.hf.bert import has_tensor
+from headwise.interop.hf.images import HfImageConfig
 from headwise.models.levit import LevitConfig
 
 PATCH: Literal[16] = 16
-STAGES = 3  # theirs shrink after the first and the second stage
-Three = Annotated[tuple[int, ...], Field(min_length=STAGES, max_length=STAGES)]
-Shrinking = tuple[str | int, ...]
+STAGES = 3  # with downsampling after the first and the second
+PerStage = Annotated[tuple[int, ...], Field(min_length=STAGES, max_length=STAGES)]
+DownOp = tuple[str | int, ...]
 
 
-class TheirLevit(TheirImages):
-    """Keys and values of one width in all stages, and images of whole patches."""
+class HfLevitConfig(HfImageConfig):
+    """Key and value widths must be equal in all stages."""
 
     model_type: Literal["levit"] = "levit"
     image_size: int = Field(224, gt=0)
@@ -27,32 +27,32 @@ class TheirLevit(TheirImages):
     stride: Literal[2] = 2
     padding: Literal[1] = 1
     patch_size: Literal[16] = PATCH
-    hidden_sizes: Three = (128, 256, 384)
-    num_attention_heads: Three = (4, 8, 12)
-    depths: Three = (4, 4, 4)
-    key_dim: Three = (16, 16, 16)
+    hidden_sizes: PerStage = (128, 256, 384)
+    num_attention_heads: PerStage = (4, 8, 12)
+    depths: PerStage = (4, 4, 4)
+    key_dim: PerStage = (16, 16, 16)
     drop_path_rate: int | float = 0
     mlp_ratio: tuple[Literal[2], ...] = (2, 2, 2)
-    attention_ratio: Three = (2, 2, 2)
-    down_ops: tuple[Shrinking, ...] = ()  # what shrinks, with key width, heads, values, hidden channels and stride
+    attention_ratio: PerStage = (2, 2, 2)
+    down_ops: tuple[DownOp, ...] = ()  # "Subsample", key_dim, heads, attention_ratio, mlp_ratio, stride
 
     @model_validator(mode="after")
-    def _alike(self) -> Self:
+    def _check_equal(self) -> Self:
         for name in ("key_dim", "attention_ratio"):
             if len(set(getattr(self, name))) > 1:
-                raise ValueError(f"{name} differs between stages, and here it cannot")
-        if self.down_ops and self.down_ops[: STAGES - 1] != self.shrinking():
-            raise ValueError("down_ops are not those that follow from hidden_sizes and key_dim")
+                raise ValueError(f"{name} must be equal in all stages")
+        if self.down_ops and self.down_ops[: STAGES - 1] != self.build_down_ops():
+            raise ValueError("down_ops other than those that follow from hidden_sizes and key_dim are not supported")
         return self
 
-    def shrinking(self) -> tuple[Shrinking, ...]:
+    def build_down_ops(self) -> tuple[DownOp, ...]:
         """The `down_ops` of every released model."""
         width = self.key_dim[0]
         return tuple(("Subsample", width, channels // width, 4, 2, 2) for channels in self.hidden_sizes[:-1])
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
-            "image": self.image_size // PATCH * PATCH,  # theirs fails on others
+            "image": self.image_size // PATCH * PATCH,  # `transformers` fails on other sizes
             "channels": self.num_channels,
             "widths": self.hidden_sizes,
             "depths": self.depths,
@@ -60,65 +60,66 @@ class TheirLevit(TheirImages):
             "head_width": self.key_dim[0],
             "mixer": {"kind": "levit", "value_expand": self.attention_ratio[0]},
             "drop_path": self.drop_path_rate,
-            "class_heads": 2 if has(names, "classifier_distill.linear.weight") else 1,
+            "class_heads": 2 if has_tensor(names, "classifier_distill.linear.weight") else 1,
         }
 
     @classmethod
-    def of(cls, config: Any, vocab: int) -> Self:
-        # Their schema has a whole number for how often branches are left out in training, so it stays unsaid.
-        said = cls(
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
+        # drop_path_rate is an integer in `transformers`, so it is not written.
+        hf_config = cls(
             image_size=config.image[0],
             num_channels=config.channels,
-            hidden_sizes=three(config.widths),
-            num_attention_heads=three(config.heads),
-            depths=three(config.depths),
+            hidden_sizes=fit_stages(config.widths),
+            num_attention_heads=fit_stages(config.heads),
+            depths=fit_stages(config.depths),
             key_dim=(config.head_width,) * STAGES,
             attention_ratio=(getattr(config.mixer, "value_expand", 2),) * STAGES,
         )
-        found: Self = said.changed(down_ops=said.shrinking())
-        return found
+        with_down_ops: Self = hf_config.changed(down_ops=hf_config.build_down_ops())
+        return with_down_ops
 
 
-def three(values: tuple[int, ...]) -> tuple[int, ...]:
-    """As many as there are stages; a model of more or fewer does not come back the same, so it is refused."""
+def fit_stages(values: tuple[int, ...]) -> tuple[int, ...]:
+    """Values for exactly three stages. `choose_architecture` refuses a model with more or fewer, as it reads back
+    differently."""
     return (*values, *(0,) * STAGES)[:STAGES]
 
 
-def normed(ours: str, theirs: str) -> dict[str, str | Key]:
-    """A linear map with its batch norm."""
-    return {f"{ours}.linear": f"{theirs}.linear", f"{ours}.norm": f"{theirs}.batch_norm"}
+def map_linear(name: str, hf_name: str) -> dict[str, str | WeightConverter]:
+    """A linear layer with its batch norm."""
+    return {f"{name}.linear": f"{hf_name}.linear", f"{name}.norm": f"{hf_name}.batch_norm"}
 
 
-def stem(number: int) -> dict[str, str | Key]:
+def map_stem_convolution(number: int) -> dict[str, str | WeightConverter]:
     """A convolution of the stem."""
-    ours, theirs = f"encoder.stem.patches.layers.{number}", f"levit.patch_embeddings.embedding_layer_{number + 1}"
-    return {f"{ours}.conv": f"{theirs}.convolution", f"{ours}.norm": f"{theirs}.batch_norm"}
+    name, hf_name = f"encoder.stem.patches.layers.{number}", f"levit.patch_embeddings.embedding_layer_{number + 1}"
+    return {f"{name}.conv": f"{hf_name}.convolution", f"{name}.norm": f"{hf_name}.batch_norm"}
 
 
-LAYER, INSIDE = "encoder.stack.layers.{stage}.layers.{i}", "levit.encoder.stages.{stage}.layers.{i}"
+LAYER, HF_LAYER = "encoder.stack.layers.{stage}.layers.{i}", "levit.encoder.stages.{stage}.layers.{i}"
 LEVIT = Architecture(
-    theirs=TheirLevit,
+    hf_config=HfLevitConfig,
     config=LevitConfig,
     classes={
         "LevitForImageClassificationWithTeacher": "classify-images",
         "LevitForImageClassification": "classify-images",
         "LevitModel": "encode-images",
     },
-    keys={
-        **{ours: theirs for number in range(4) for ours, theirs in stem(number).items()},
-        **normed(f"{LAYER}.parts.0.qkv.project", f"{INSIDE}.module.queries_keys_values"),
-        f"{LAYER}.parts.0.score_mods.0.scores": f"{INSIDE}.module.attention_biases",
-        **normed(f"{LAYER}.parts.0.out.1", f"{INSIDE}.module.projection"),
-        **normed(f"{LAYER}.parts.0.inner", f"{INSIDE}.module.linear_up"),
-        **normed(f"{LAYER}.parts.0.outer", f"{INSIDE}.module.linear_down"),
-        **normed(f"{LAYER}.attention.qkv.query", f"{INSIDE}.queries"),
-        **normed(f"{LAYER}.attention.qkv.project", f"{INSIDE}.keys_values"),
-        f"{LAYER}.attention.score_mods.0.scores": f"{INSIDE}.attention_biases",
-        **normed(f"{LAYER}.attention.out.1", f"{INSIDE}.projection"),
-        **normed("heads.0.head", "classifier"),
-        **normed("heads.1.head", "classifier_distill"),
+    name_map={
+        **{name: hf_name for number in range(4) for name, hf_name in map_stem_convolution(number).items()},
+        **map_linear(f"{LAYER}.parts.0.qkv.project", f"{HF_LAYER}.module.queries_keys_values"),
+        f"{LAYER}.parts.0.score_mods.0.scores": f"{HF_LAYER}.module.attention_biases",
+        **map_linear(f"{LAYER}.parts.0.out.1", f"{HF_LAYER}.module.projection"),
+        **map_linear(f"{LAYER}.parts.0.inner", f"{HF_LAYER}.module.linear_up"),
+        **map_linear(f"{LAYER}.parts.0.outer", f"{HF_LAYER}.module.linear_down"),
+        **map_linear(f"{LAYER}.attention.qkv.query", f"{HF_LAYER}.queries"),
+        **map_linear(f"{LAYER}.attention.qkv.project", f"{HF_LAYER}.keys_values"),
+        f"{LAYER}.attention.score_mods.0.scores": f"{HF_LAYER}.attention_biases",
+        **map_linear(f"{LAYER}.attention.out.1", f"{HF_LAYER}.projection"),
+        **map_linear("heads.0.head", "classifier"),
+        **map_linear("heads.1.head", "classifier_distill"),
     },
-    hints={"LevitForImageClassificationWithTeacher": "heads.1.head.linear.weight"},
-    stem="levit.",
+    required_tensors={"LevitForImageClassificationWithTeacher": "heads.1.head.linear.weight"},
+    base_prefix="levit.",
     ignored={r".*\.attention_bias_idxs": COMPUTED},
 )

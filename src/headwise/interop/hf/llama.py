@@ -1,4 +1,4 @@
-"""LLaMA of `transformers`, and Mistral, which is the same where it sees all that went before."""
+"""LLaMA of `transformers`, and Mistral, which is the same without a sliding window."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pydantic import Field, model_validator
 
 from headwise.config.base import Problems
 from headwise.interop.hf.architecture import (
+    ACTIVATIONS,
     COMPUTED,
     GATES,
-    OURS,
     Architecture,
-    Gating,
-    Id,
-    Key,
-    Theirs,
-    activation_of,
-    fused,
+    HfGateActivation,
+    HfTextConfig,
+    NameMap,
+    TokenId,
+    fuse,
+    name_activation,
 )
 from headwise.models.llama import LlamaConfig
 
 BASE = 10_000.0
 
 
-class TheirLlama(Theirs):
-    unread = ("is_llama_config", "max_sequence_length", "pretraining_tp", "unsloth_fixed")
+class HfLlamaConfig(HfTextConfig):
+    ignored_keys = ("is_llama_config", "max_sequence_length", "pretraining_tp", "unsloth_fixed")
 
     model_type: Literal["llama"] = "llama"
     vocab_size: int = Field(32000, gt=0)
@@ -36,23 +36,23 @@ class TheirLlama(Theirs):
     num_attention_heads: int = Field(32, gt=0)
     num_key_value_heads: int | None = Field(None, gt=0)
     head_dim: int | None = Field(None, gt=0)
-    hidden_act: Gating = "silu"
+    hidden_act: HfGateActivation = "silu"
     max_position_embeddings: int = Field(2048, gt=0)
     rms_norm_eps: float = 1e-6
     attention_bias: bool = False
     mlp_bias: bool = False
     attention_dropout: float | None = 0.0
     tie_word_embeddings: bool = False
-    bos_token_id: Id = 1
-    eos_token_id: Id = 2
-    rope_theta: float = Field(BASE, gt=0)  # where versions before 5 have it
+    bos_token_id: TokenId = 1
+    eos_token_id: TokenId = 2
+    rope_theta: float = Field(BASE, gt=0)  # `transformers` before version 5
     partial_rotary_factor: float | None = None
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None
     rope_interleaved: Literal[False] = False
 
     @model_validator(mode="after")
-    def _unscaled(self) -> Self:
+    def _check_rotary(self) -> Self:
         key = "rope_scaling" if self.rope_scaling else "rope_parameters"
         kind, share = self.rotary.get("rope_type", self.rotary.get("type", "default")), "partial_rotary_factor"
         if kind != "default":
@@ -66,21 +66,21 @@ class TheirLlama(Theirs):
 
     @property
     def rotary(self) -> dict[str, Any]:
-        """What is said of the rotary positions: `transformers` lets the older name win, as a whole."""
+        """The rotary settings: in `transformers` the older name takes precedence, as a whole table."""
         return self.rope_scaling or self.rope_parameters or {}
 
     @property
     def base(self) -> Any:
         return self.rotary.get("rope_theta", self.rope_theta)
 
-    def tied(self, name: str) -> dict[str, str]:
+    def tied_weights(self, class_name: str) -> dict[str, str]:
         return {"lm_head.weight": "model.embed_tokens.weight"} if self.tie_word_embeddings else {}
 
     @property
     def context(self) -> int:
         return self.max_position_embeddings
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
             "width": self.hidden_size,
             "depth": self.num_hidden_layers,
@@ -88,7 +88,7 @@ class TheirLlama(Theirs):
             "head_width": self.head_dim or 0,
             "key_value_heads": self.num_key_value_heads or 0,
             "hidden": self.intermediate_size,
-            "activation": GATES[OURS[self.hidden_act]],
+            "activation": GATES[ACTIVATIONS[self.hidden_act]],
             "positions": {"kind": "rotary", "base": self.base},
             "norm": {"kind": "rms", "eps": self.rms_norm_eps},
             "attention_bias": self.attention_bias,
@@ -97,7 +97,7 @@ class TheirLlama(Theirs):
         }
 
     @classmethod
-    def of(cls, config: Any, vocab: int) -> Self:
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
         base = getattr(config.positions, "base", BASE)
         data = {
             "vocab_size": vocab,
@@ -107,7 +107,7 @@ class TheirLlama(Theirs):
             "head_dim": config.head_width or config.width // config.heads,
             "num_key_value_heads": config.key_value_heads or config.heads,
             "intermediate_size": config.hidden or 4 * config.width,
-            "hidden_act": activation_of(config),
+            "hidden_act": name_activation(config),
             "rms_norm_eps": config.norm.eps,
             "attention_bias": config.attention_bias,
             "mlp_bias": config.mlp_bias,
@@ -119,7 +119,7 @@ class TheirLlama(Theirs):
         return cls.model_validate(data)
 
 
-class TheirMistral(TheirLlama):
+class HfMistralConfig(HfLlamaConfig):
     model_type: Literal["mistral"] = "mistral"  # type: ignore[assignment]
     intermediate_size: int = Field(14336, gt=0)
     num_key_value_heads: int | None = Field(8, gt=0)
@@ -129,34 +129,34 @@ class TheirMistral(TheirLlama):
     mlp_bias: Literal[False] = False
 
 
-KEYS: dict[str, str | Key] = {
+NAME_MAP: NameMap = {
     "decoder.embed.table": "model.embed_tokens",
     "decoder.stack.layers.{i}.norms.0": "model.layers.{i}.input_layernorm",
-    "decoder.stack.layers.{i}.parts.0.qkv.project": fused(
+    "decoder.stack.layers.{i}.parts.0.qkv.project": fuse(
         "model.layers.{i}.self_attn.q_proj", "model.layers.{i}.self_attn.k_proj", "model.layers.{i}.self_attn.v_proj"
     ),
     "decoder.stack.layers.{i}.parts.0.out": "model.layers.{i}.self_attn.o_proj",
     "decoder.stack.layers.{i}.norms.1": "model.layers.{i}.post_attention_layernorm",
-    "decoder.stack.layers.{i}.parts.1.inner": fused("model.layers.{i}.mlp.gate_proj", "model.layers.{i}.mlp.up_proj"),
+    "decoder.stack.layers.{i}.parts.1.inner": fuse("model.layers.{i}.mlp.gate_proj", "model.layers.{i}.mlp.up_proj"),
     "decoder.stack.layers.{i}.parts.1.outer": "model.layers.{i}.mlp.down_proj",
     "decoder.stack.final": "model.norm",
     "decoder.head.table": "lm_head",
 }
-RATES = {r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq": COMPUTED}
+FREQUENCIES = {r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq": COMPUTED}
 
 LLAMA = Architecture(
-    theirs=TheirLlama,
+    hf_config=HfLlamaConfig,
     config=LlamaConfig,
     classes={"LlamaForCausalLM": "language-model"},
-    keys=KEYS,
-    stem="model.",
-    ignored=RATES,
+    name_map=NAME_MAP,
+    base_prefix="model.",
+    ignored=FREQUENCIES,
 )
 MISTRAL = Architecture(
-    theirs=TheirMistral,
+    hf_config=HfMistralConfig,
     config=LlamaConfig,
     classes={"MistralForCausalLM": "language-model"},
-    keys=KEYS,
-    stem="model.",
-    ignored=RATES,
+    name_map=NAME_MAP,
+    base_prefix="model.",
+    ignored=FREQUENCIES,
 )

@@ -7,19 +7,19 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwise.interop.hf.architecture import Architecture, Key
-from headwise.interop.hf.images import Sides, TheirImages, pair
+from headwise.interop.hf.architecture import Architecture, WeightConverter
+from headwise.interop.hf.images import HfImageConfig, ImageSize, to_pair
 from headwise.models.resnet import ResNetConfig
 
 
-class TheirResNet(TheirImages):
-    """Stages that are each twice as wide as the one before. Any size of images will do, so that no key says it there;
-    the one that does is ours, so that it survives the way there and back."""
+class HfResNetConfig(HfImageConfig):
+    """Every stage must be twice as wide as the one before. `image_size` is a key of Headwise that keeps the size in an
+    exported folder: `transformers` reads images of any size."""
 
-    unread = (*TheirImages.unread, "stage_names", "out_features", "out_indices")  # of a backbone
+    ignored_keys = (*HfImageConfig.ignored_keys, "stage_names", "out_features", "out_indices")  # of a backbone
 
     model_type: Literal["resnet"] = "resnet"
-    image_size: Sides = 224
+    image_size: ImageSize = 224
     embedding_size: int = Field(64, gt=0)
     hidden_sizes: tuple[int, ...] = Field((256, 512, 1024, 2048), min_length=1)
     depths: tuple[int, ...] = Field((3, 4, 6, 3), min_length=1)
@@ -29,7 +29,7 @@ class TheirResNet(TheirImages):
     downsample_in_bottleneck: Literal[False] = False
 
     @model_validator(mode="after")
-    def _doubling(self) -> Self:
+    def _check_doubling(self) -> Self:
         widths = ResNetConfig(**self._settings()).widths
         if self.hidden_sizes != widths:
             raise ValueError(f"hidden_sizes must be {widths} here, as every stage doubles embedding_size")
@@ -43,11 +43,11 @@ class TheirResNet(TheirImages):
             "bottleneck": self.layer_type == "bottleneck",
         }
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        return {"image": pair(self.image_size), **self._settings()}
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return {"image": to_pair(self.image_size), **self._settings()}
 
     @classmethod
-    def of(cls, config: Any, vocab: int) -> Self:
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
         return cls(
             image_size=config.image,
             num_channels=config.channels,
@@ -58,25 +58,30 @@ class TheirResNet(TheirImages):
         )
 
 
-def backbone(ours: str, theirs: str) -> dict[str, str | Key]:
-    """The names of everything but the head, under these two."""
-    layer, inside = f"{ours}.stack.layers.{{stage}}.layers.{{i}}", f"{theirs}.encoder.stages.{{stage}}.layers.{{i}}"
+def map_resnet(prefix: str, hf_prefix: str) -> dict[str, str | WeightConverter]:
+    """Tensor names of all but the head."""
+    layer, hf_layer = (
+        f"{prefix}.stack.layers.{{stage}}.layers.{{i}}",
+        f"{hf_prefix}.encoder.stages.{{stage}}.layers.{{i}}",
+    )
     return {
-        **convolved(f"{ours}.stem.patches.layers.0", f"{theirs}.embedder.embedder"),
-        **convolved(f"{layer}.shortcut", f"{inside}.shortcut"),
-        **{key: name for n in range(3) for key, name in convolved(f"{layer}.body.{n}", f"{inside}.layer.{n}").items()},
+        **map_convolution(f"{prefix}.stem.patches.layers.0", f"{hf_prefix}.embedder.embedder"),
+        **map_convolution(f"{layer}.shortcut", f"{hf_layer}.shortcut"),
+        **map_convolution(f"{layer}.body.0", f"{hf_layer}.layer.0"),
+        **map_convolution(f"{layer}.body.1", f"{hf_layer}.layer.1"),
+        **map_convolution(f"{layer}.body.2", f"{hf_layer}.layer.2"),
     }
 
 
-def convolved(ours: str, theirs: str) -> dict[str, str | Key]:
+def map_convolution(name: str, hf_name: str) -> dict[str, str | WeightConverter]:
     """A convolution with its batch norm."""
-    return {f"{ours}.conv": f"{theirs}.convolution", f"{ours}.norm": f"{theirs}.normalization"}
+    return {f"{name}.conv": f"{hf_name}.convolution", f"{name}.norm": f"{hf_name}.normalization"}
 
 
 RESNET = Architecture(
-    theirs=TheirResNet,
+    hf_config=HfResNetConfig,
     config=ResNetConfig,
     classes={"ResNetForImageClassification": "classify-images", "ResNetModel": "encode-images"},
-    keys={**backbone("encoder", "resnet"), "heads.0.head": "classifier.1"},
-    stem="resnet.",
+    name_map={**map_resnet("encoder", "resnet"), "heads.0.head": "classifier.1"},
+    base_prefix="resnet.",
 )

@@ -1,7 +1,7 @@
 """Swin and Swin v2 of `transformers`.
 
-DISCREPANCY: of images that are no squares, where one side fits into a window, they shift no windows at all; here they
-are shifted along the other side (blocks/grid.py).
+DISCREPANCY: where one side of an image that is not square fits into a window, `transformers` shifts no windows at all;
+here they are shifted along the other side (blocks/grid.py).
 """
 
 from __future__ import annotations
@@ -11,29 +11,37 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from headwise.interop.hf.architecture import COMPUTED, OURS, Architecture, Key, Plain, activation_of, fused
-from headwise.interop.hf.images import Sides, TheirImages, kernel, pair, vectors
+from headwise.interop.hf.architecture import (
+    ACTIVATIONS,
+    COMPUTED,
+    Architecture,
+    HfActivation,
+    WeightConverter,
+    fuse,
+    name_activation,
+)
+from headwise.interop.hf.images import HfImageConfig, ImageSize, concatenate_vectors, flatten_kernel, to_pair
 from headwise.models.swin import SwinConfig, SwinV2Config
 
-EPS = 1e-5  # of the norms that they have no key for
+EPS = 1e-5  # of the norms that `layer_norm_eps` does not set
 
 
-def _as_others(eps: float) -> float:
+def _check_eps(eps: float) -> float:
     if eps != EPS:
-        raise ValueError(f"only {EPS}, which their other norms have, is supported")
+        raise ValueError(f"only {EPS}, the value of all other norms in transformers, is supported")
     return eps
 
 
-class TheirSwin(TheirImages):
+class HfSwinConfig(HfImageConfig):
     aliases: ClassVar[Mapping[str, str]] = {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"}
-    # What follows from depths and embed_dim, what a backbone gives, and a decoder of masked images.
-    unread = (
-        *TheirImages.unread,
+    # Derived from depths and embed_dim, outputs of a backbone, and a key of masked image modelling.
+    ignored_keys = (
+        *HfImageConfig.ignored_keys,
         *("num_layers", "hidden_size", "stage_names", "out_features", "out_indices", "encoder_stride", "path_norm"),
     )
 
     model_type: Literal["swin"] = "swin"
-    image_size: Sides = 224
+    image_size: ImageSize = 224
     patch_size: int = Field(4, gt=0)
     embed_dim: int = Field(96, gt=0)
     depths: tuple[int, ...] = (2, 2, 6, 2)
@@ -44,13 +52,13 @@ class TheirSwin(TheirImages):
     hidden_dropout_prob: float = 0.0
     attention_probs_dropout_prob: float = 0.0
     drop_path_rate: float = 0.1
-    hidden_act: Plain = "gelu"
+    hidden_act: HfActivation = "gelu"
     use_absolute_embeddings: bool = False
-    layer_norm_eps: Annotated[float, AfterValidator(_as_others)] = EPS
+    layer_norm_eps: Annotated[float, AfterValidator(_check_eps)] = EPS
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
-            "image": pair(self.image_size),
+            "image": to_pair(self.image_size),
             "channels": self.num_channels,
             "patch": self.patch_size,
             "width": self.embed_dim,
@@ -58,7 +66,7 @@ class TheirSwin(TheirImages):
             "heads": self.num_heads,
             "window": self.window_size,
             "expand": self.mlp_ratio,
-            "activation": OURS[self.hidden_act],
+            "activation": ACTIVATIONS[self.hidden_act],
             "positions": "grid" if self.use_absolute_embeddings else "none",
             "dropout": self.hidden_dropout_prob,
             "attention_dropout": self.attention_probs_dropout_prob,
@@ -66,11 +74,11 @@ class TheirSwin(TheirImages):
         }
 
     @classmethod
-    def of(cls, config: Any, vocab: int) -> Self:
-        return cls(**cls.said(config))
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
+        return cls(**cls.build_keys(config))
 
     @classmethod
-    def said(cls, config: Any) -> dict[str, Any]:
+    def build_keys(cls, config: Any) -> dict[str, Any]:
         return {
             "image_size": config.image,
             "num_channels": config.channels,
@@ -80,7 +88,7 @@ class TheirSwin(TheirImages):
             "num_heads": config.heads,
             "window_size": config.window,
             "mlp_ratio": config.expand,
-            "hidden_act": activation_of(config),
+            "hidden_act": name_activation(config),
             "use_absolute_embeddings": config.positions.kind == "grid",
             "hidden_dropout_prob": config.dropout,
             "attention_probs_dropout_prob": config.attention_dropout,
@@ -88,78 +96,78 @@ class TheirSwin(TheirImages):
         }
 
 
-class TheirSwinV2(TheirSwin):
+class HfSwinV2Config(HfSwinConfig):
     model_type: Literal["swinv2"] = "swinv2"  # type: ignore[assignment]
     pretrained_window_sizes: tuple[int, ...] = (0, 0, 0, 0)
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
-        reaches = self.pretrained_window_sizes[: len(self.depths)]
-        return super().ours(task, names) | {"pretrained_windows": reaches if any(reaches) else ()}
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        windows = self.pretrained_window_sizes[: len(self.depths)]
+        return super().to_settings(task, names) | {"pretrained_windows": windows if any(windows) else ()}
 
     @classmethod
-    def said(cls, config: Any) -> dict[str, Any]:
-        return super().said(config) | {
+    def build_keys(cls, config: Any) -> dict[str, Any]:
+        return super().build_keys(config) | {
             "pretrained_window_sizes": config.pretrained_windows or (0,) * len(config.depths)
         }
 
 
 LAYER = "encoder.stack.layers.{stage}.layers.{i}"
-LOOK = f"{LAYER}.parts.0"
+ATTENTION = f"{LAYER}.parts.0"
 
 
-def columns(stem: str) -> tuple[dict[str, str | Key], str, str]:
-    """The names that both versions have, and where one of their layers and a merging are."""
-    stage = f"{stem}.encoder.layers.{{stage}}"
-    inside = f"{stage}.blocks.{{i}}"
-    keys: dict[str, str | Key] = {
-        "encoder.stem.patches.project": kernel(f"{stem}.embeddings.patch_embeddings.projection"),
-        "encoder.stem.norm": f"{stem}.embeddings.norm",
-        "encoder.stem.positions.table": vectors(f"{stem}.embeddings.position_embeddings"),
-        f"{LAYER}.norms.0": f"{inside}.layernorm_before",
-        f"{LOOK}.qkv.project": fused(*(f"{inside}.attention.self.{part}" for part in ("query", "key", "value"))),
-        f"{LOOK}.out": f"{inside}.attention.output.dense",
-        f"{LAYER}.norms.1": f"{inside}.layernorm_after",
-        f"{LAYER}.parts.1.inner": f"{inside}.intermediate.dense",
-        f"{LAYER}.parts.1.outer": f"{inside}.output.dense",
-        "encoder.stack.final": f"{stem}.layernorm",
+def map_base_model(prefix: str) -> tuple[dict[str, str | WeightConverter], str, str]:
+    """Tensor names that both versions share; and the modules of self-attention and of patch merging."""
+    hf_stage = f"{prefix}.encoder.layers.{{stage}}"
+    hf_layer = f"{hf_stage}.blocks.{{i}}"
+    name_map: dict[str, str | WeightConverter] = {
+        "encoder.stem.patches.project": flatten_kernel(f"{prefix}.embeddings.patch_embeddings.projection"),
+        "encoder.stem.norm": f"{prefix}.embeddings.norm",
+        "encoder.stem.positions.table": concatenate_vectors(f"{prefix}.embeddings.position_embeddings"),
+        f"{LAYER}.norms.0": f"{hf_layer}.layernorm_before",
+        f"{ATTENTION}.qkv.project": fuse(*(f"{hf_layer}.attention.self.{part}" for part in ("query", "key", "value"))),
+        f"{ATTENTION}.out": f"{hf_layer}.attention.output.dense",
+        f"{LAYER}.norms.1": f"{hf_layer}.layernorm_after",
+        f"{LAYER}.parts.1.inner": f"{hf_layer}.intermediate.dense",
+        f"{LAYER}.parts.1.outer": f"{hf_layer}.output.dense",
+        "encoder.stack.final": f"{prefix}.layernorm",
         "heads.0.head": "classifier",
     }
-    return keys, f"{inside}.attention.self", f"{stage}.downsample"
+    return name_map, f"{hf_layer}.attention.self", f"{hf_stage}.downsample"
 
 
-KEYS, SELF, DOWN = columns("swin")
+NAME_MAP, HF_SELF, HF_DOWNSAMPLE = map_base_model("swin")
 SWIN = Architecture(
-    theirs=TheirSwin,
+    hf_config=HfSwinConfig,
     config=SwinConfig,
     relatives=(SwinV2Config,),
     classes={"SwinForImageClassification": "classify-images", "SwinModel": "encode-images"},
-    keys={
-        **KEYS,
-        f"{LOOK}.score_mods.0.table": Key((f"{SELF}.relative_position_bias_table",)),
-        f"{LAYER}.project.0": f"{DOWN}.norm",
-        f"{LAYER}.project.1": f"{DOWN}.reduction",
+    name_map={
+        **NAME_MAP,
+        f"{ATTENTION}.score_mods.0.table": WeightConverter((f"{HF_SELF}.relative_position_bias_table",)),
+        f"{LAYER}.project.0": f"{HF_DOWNSAMPLE}.norm",
+        f"{LAYER}.project.1": f"{HF_DOWNSAMPLE}.reduction",
     },
-    stem="swin.",
+    base_prefix="swin.",
     ignored={r".*\.relative_position_index": COMPUTED},
 )
 
-KEYS, SELF, DOWN = columns("swinv2")
+NAME_MAP, HF_SELF, HF_DOWNSAMPLE = map_base_model("swinv2")
 SWIN_V2 = Architecture(
-    theirs=TheirSwinV2,
+    hf_config=HfSwinV2Config,
     config=SwinV2Config,
     relatives=(SwinConfig,),
     classes={"Swinv2ForImageClassification": "classify-images", "Swinv2Model": "encode-images"},
-    keys={
-        **KEYS,
-        f"{LOOK}.qkv.bias": Key(
-            (f"{SELF}.query.bias", f"{SELF}.value.bias"), write=lambda tensor, sizes: tensor.chunk(2)
+    name_map={
+        **NAME_MAP,
+        f"{ATTENTION}.qkv.bias": WeightConverter(
+            (f"{HF_SELF}.query.bias", f"{HF_SELF}.value.bias"), write=lambda tensor, sizes: tensor.chunk(2)
         ),
-        f"{LOOK}.score_mods.0.inner": f"{SELF}.continuous_position_bias_mlp.0",
-        f"{LOOK}.score_mods.0.outer": f"{SELF}.continuous_position_bias_mlp.2",
-        f"{LOOK}.score.log_factor": f"{SELF}.logit_scale",
-        f"{LAYER}.project.0": f"{DOWN}.reduction",
-        f"{LAYER}.project.1": f"{DOWN}.norm",
+        f"{ATTENTION}.score_mods.0.inner": f"{HF_SELF}.continuous_position_bias_mlp.0",
+        f"{ATTENTION}.score_mods.0.outer": f"{HF_SELF}.continuous_position_bias_mlp.2",
+        f"{ATTENTION}.score.log_factor": f"{HF_SELF}.logit_scale",
+        f"{LAYER}.project.0": f"{HF_DOWNSAMPLE}.reduction",
+        f"{LAYER}.project.1": f"{HF_DOWNSAMPLE}.norm",
     },
-    stem="swinv2.",
+    base_prefix="swinv2.",
     ignored={r".*\.(relative_position_index|relative_coords_table)": COMPUTED},
 )

@@ -10,32 +10,32 @@ from pydantic import Field, model_validator
 from headwise.config.base import Problems
 from headwise.errors import UserError
 from headwise.interop.hf.architecture import (
+    ACTIVATIONS,
     GATES,
-    OURS,
     Architecture,
-    Id,
-    Key,
-    Plain,
-    Theirs,
-    activation_of,
-    fused,
+    HfActivation,
+    HfTextConfig,
+    TokenId,
+    WeightConverter,
+    fuse,
+    name_activation,
 )
 from headwise.interop.hf.bart import UNUSED
 from headwise.models.switch import SwitchConfig
 from headwise.models.t5 import T5Config
 
-TIED = {  # to one table for the words of both sides and of the outputs
+TIED_WEIGHTS = {  # one table for source, target and output embeddings
     "encoder.embed_tokens.weight": "shared.weight",
     "decoder.embed_tokens.weight": "shared.weight",
     "lm_head.weight": "shared.weight",
 }
-UNLIMITED = 2**31  # tokens: distances are all that counts
+UNLIMITED = 2**31  # tokens: relative positions set no limit
 
 
-class TheirT5(Theirs):
-    """DISCREPANCY: `transformers` ties the outputs of every T5 that it makes, also where `tie_word_embeddings` is
-    false, which there only says that they are not scaled (version 1.1). A folder that has both tables is loaded untied,
-    there as here."""
+class HfT5Config(HfTextConfig):
+    """DISCREPANCY: `transformers` ties the output table of every new T5, also where `tie_word_embeddings` is false,
+    which only means that outputs are not scaled (version 1.1). A checkpoint with both tables is loaded untied, there as
+    here."""
 
     aliases: ClassVar[Mapping[str, str]] = {
         "hidden_size": "d_model",
@@ -43,10 +43,10 @@ class TheirT5(Theirs):
         "num_hidden_layers": "num_layers",
         "head_dim": "d_kv",
     }
-    unread = ("n_positions",)
+    ignored_keys = ("n_positions",)
 
     model_type: Literal["t5"] = "t5"
-    is_encoder_decoder: bool = True  # type: ignore[assignment]  # an encoder alone says false
+    is_encoder_decoder: bool = True  # type: ignore[assignment]  # false in T5EncoderModel
     vocab_size: int = Field(32128, gt=0)
     d_model: int = Field(512, gt=0)
     d_kv: int = Field(64, gt=0)
@@ -59,38 +59,38 @@ class TheirT5(Theirs):
     dropout_rate: float = 0.1
     layer_norm_epsilon: float = 1e-6
     feed_forward_proj: str = "relu"
-    dense_act_fn: str | None = None  # these two win over what feed_forward_proj says
+    dense_act_fn: str | None = None  # these two take precedence over feed_forward_proj
     is_gated_act: bool | None = None
     tie_word_embeddings: bool = True
     scale_decoder_outputs: bool | None = None
-    pad_token_id: Id = 0
-    eos_token_id: Id = 1
-    decoder_start_token_id: Id = 0
+    pad_token_id: TokenId = 0
+    eos_token_id: TokenId = 1
+    decoder_start_token_id: TokenId = 0
 
     @model_validator(mode="before")
     @classmethod
-    def _depth(cls, data: Any) -> Any:
-        """An alias of num_layers is for the encoder alone: the decoder's depth is settled before it is resolved."""
+    def _set_decoder_depth(cls, data: Any) -> Any:
+        """Set the decoder's default depth before aliases are resolved: it is num_layers, not num_hidden_layers."""
         if not isinstance(data, Mapping) or data.get("num_decoder_layers") is not None:
             return data
         return {**data, "num_decoder_layers": data.get("num_layers", cls.model_fields["num_layers"].default)}
 
     @model_validator(mode="after")
-    def _known(self) -> Self:
-        plain, gated = self.parts
-        if plain not in OURS or (gated and OURS[plain] not in GATES):
+    def _check_activation(self) -> Self:
+        plain, gated = self.activation_parts
+        if plain not in ACTIVATIONS or (gated and ACTIVATIONS[plain] not in GATES):
             key = "feed_forward_proj" if self.dense_act_fn is None else "dense_act_fn"
-            what = f"{plain!r} is not supported{' in a gate' * gated}"
-            raise Problems([((key,), f"{what}; relu and gated-gelu are the usual ones")])
+            problem = f"{plain!r} is not supported{' in a gate' * gated}"
+            raise Problems([((key,), f"{problem}; relu and gated-gelu are the usual ones")])
         return self
 
     @property
-    def parts(self) -> tuple[str, bool]:
-        """The activation, and whether it is that of a gate."""
+    def activation_parts(self) -> tuple[str, bool]:
+        """The activation, and whether the feed-forward network is gated."""
         gated = self.feed_forward_proj.startswith("gated-")
-        # What version 1.1 computes under the name of gated-gelu is the tanh form.
-        named = "gelu_new" if self.feed_forward_proj == "gated-gelu" else self.feed_forward_proj.removeprefix("gated-")
-        return self.dense_act_fn or named, gated if self.is_gated_act is None else self.is_gated_act
+        # gated-gelu of version 1.1 is the tanh approximation.
+        name = "gelu_new" if self.feed_forward_proj == "gated-gelu" else self.feed_forward_proj.removeprefix("gated-")
+        return self.dense_act_fn or name, gated if self.is_gated_act is None else self.is_gated_act
 
     @property
     def context(self) -> int:
@@ -98,13 +98,17 @@ class TheirT5(Theirs):
 
     @property
     def activation(self) -> str:
-        plain, gated = OURS[cast(Plain, self.parts[0])], self.parts[1]
+        plain, gated = ACTIVATIONS[cast(HfActivation, self.activation_parts[0])], self.activation_parts[1]
         return GATES[plain] if gated else plain
 
-    def tied(self, name: str) -> dict[str, str]:
-        return {key: TIED[key] for key in list(TIED)[:1]} if name == "T5EncoderModel" else TIED
+    def tied_weights(self, class_name: str) -> dict[str, str]:
+        return (
+            {key: TIED_WEIGHTS[key] for key in list(TIED_WEIGHTS)[:1]}
+            if class_name == "T5EncoderModel"
+            else TIED_WEIGHTS
+        )
 
-    def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         if task == "transduce" and not self.is_encoder_decoder:
             raise UserError("config.json: is_encoder_decoder: is false, but the model has a decoder; correct it")
         scaled = self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
@@ -129,7 +133,7 @@ class TheirT5(Theirs):
         }
 
     @classmethod
-    def of(cls, config: Any, vocab: int) -> Self:
+    def from_model_config(cls, config: Any, vocab: int) -> Self:
         gate = "gated-" if config.activation in GATES.values() else ""
         data = {
             "vocab_size": vocab,
@@ -143,8 +147,8 @@ class TheirT5(Theirs):
             "relative_attention_max_distance": getattr(config.positions, "max_distance", 128),
             "dropout_rate": config.dropout,
             "layer_norm_epsilon": config.norm.eps,
-            "feed_forward_proj": "gated-gelu" if config.activation == "geglu_tanh" else gate + activation_of(config),
-            "dense_act_fn": activation_of(config),
+            "feed_forward_proj": "gated-gelu" if config.activation == "geglu_tanh" else gate + name_activation(config),
+            "dense_act_fn": name_activation(config),
             "is_gated_act": bool(gate),
             "tie_word_embeddings": config.tie not in ("inputs", "none"),
             "scale_decoder_outputs": config.scale_outputs,
@@ -152,44 +156,46 @@ class TheirT5(Theirs):
         return cls.model_validate(data)
 
 
-def block(side: str, memory: bool) -> dict[str, Any]:
-    """The layers of one stack; where there is a memory to attend to, the feed-forward network comes third."""
-    ours, theirs, last = f"{side}.stack.layers.{{i}}", f"{side}.block.{{i}}.layer", 2 if memory else 1
-    across, dense = f"{theirs}.1.EncDecAttention", f"{theirs}.{last}.DenseReluDense"
-    found = {
-        f"{ours}.norms.0": f"{theirs}.0.layer_norm",
-        f"{ours}.parts.0.qkv.project": fused(*(f"{theirs}.0.SelfAttention.{part}" for part in "qkv")),
-        f"{ours}.parts.0.out": f"{theirs}.0.SelfAttention.o",
-        f"{ours}.parts.0.score_mods.0.table": f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias",
-        f"{ours}.norms.{last}": f"{theirs}.{last}.layer_norm",
-        f"{ours}.parts.{last}.inner": Key((f"{dense}.wi_0", f"{dense}.wi_1"), others=(f"{dense}.wi",)),
-        f"{ours}.parts.{last}.outer": f"{dense}.wo",
+def map_layers(side: str, memory: bool) -> dict[str, Any]:
+    """Tensor names of one stack; with cross-attention to a memory, the feed-forward network is the third part."""
+    layer, hf_layer, last = f"{side}.stack.layers.{{i}}", f"{side}.block.{{i}}.layer", 2 if memory else 1
+    cross, dense = f"{hf_layer}.1.EncDecAttention", f"{hf_layer}.{last}.DenseReluDense"
+    name_map = {
+        f"{layer}.norms.0": f"{hf_layer}.0.layer_norm",
+        f"{layer}.parts.0.qkv.project": fuse(*(f"{hf_layer}.0.SelfAttention.{part}" for part in "qkv")),
+        f"{layer}.parts.0.out": f"{hf_layer}.0.SelfAttention.o",
+        f"{layer}.parts.0.score_mods.0.table": f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{layer}.norms.{last}": f"{hf_layer}.{last}.layer_norm",
+        f"{layer}.parts.{last}.inner": WeightConverter(
+            (f"{dense}.wi_0", f"{dense}.wi_1"), alternatives=(f"{dense}.wi",)
+        ),
+        f"{layer}.parts.{last}.outer": f"{dense}.wo",
         f"{side}.stack.final": f"{side}.final_layer_norm",
     }
     if memory:
-        found |= {
-            f"{ours}.norms.1": f"{theirs}.1.layer_norm",
-            f"{ours}.parts.1.qkv.query": f"{across}.q",
-            f"{ours}.parts.1.qkv.project": fused(f"{across}.k", f"{across}.v"),
-            f"{ours}.parts.1.out": f"{across}.o",
+        name_map |= {
+            f"{layer}.norms.1": f"{hf_layer}.1.layer_norm",
+            f"{layer}.parts.1.qkv.query": f"{cross}.q",
+            f"{layer}.parts.1.qkv.project": fuse(f"{cross}.k", f"{cross}.v"),
+            f"{layer}.parts.1.out": f"{cross}.o",
         }
-    return found
+    return name_map
 
 
 T5 = Architecture(
-    theirs=TheirT5,
+    hf_config=HfT5Config,
     config=T5Config,
     relatives=(SwitchConfig,),
     classes={"T5ForConditionalGeneration": "transduce", "T5EncoderModel": "encode"},
-    keys={
+    name_map={
         "{side}.embed.table": "{side}.embed_tokens",
-        **block("encoder", memory=False),
-        **block("decoder", memory=True),
+        **map_layers("encoder", memory=False),
+        **map_layers("decoder", memory=True),
         "decoder.head.table": "lm_head",
     },
     ignored={
         r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight": "older versions stored it",
         r"shared\.weight": UNUSED,
     },
-    roles={"bos": "decoder_start"},
+    special_names={"bos": "decoder_start"},
 )

@@ -1,4 +1,4 @@
-"""What a folder says about its tokens: `tokenizer.json` and the files beside it."""
+"""The tokeniser files of a folder: `tokenizer.json` and the files that name its special tokens."""
 
 from __future__ import annotations
 
@@ -17,89 +17,90 @@ from headwise.text.vocabulary import Labels, Words
 if TYPE_CHECKING:
     from headwise.interop.hf.architecture import Architecture
 
-MARKS = ("pad", "bos", "eos", "unk", "mask")
-TOKENIZER, SETTINGS, NAMES = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-OURS = "headwise-tokenisers.json"  # in folders that we wrote with a tokeniser that no tokenizer.json can express
+SPECIAL_NAMES = ("pad", "bos", "eos", "unk", "mask")
+TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+NATIVE = "headwise-tokenisers.json"  # written for a tokeniser that no tokenizer.json can express
 LABELLERS: dict[str, type[Words | Labels]] = {"tag": Words, "classify": Labels, "regress": Labels}
 
 
 class Vocabularies(NamedTuple):
-    """The rows of the words that are read, and of the words or labels that are written."""
+    """The embedding rows of the source vocabulary, and of the target vocabulary or the labels."""
 
     source: Rows
     target: Rows
 
 
-NO_WORDS = Vocabularies(Rows(0), Rows(0))  # of a model that reads images
+NO_VOCABULARIES = Vocabularies(Rows(0), Rows(0))  # of an image model
 
 
 @dataclass(frozen=True)
-class Texts:
-    """What is known about the tokens of a model."""
+class TokeniserFiles:
+    """The contents of a folder's tokeniser files."""
 
     where: str
-    engine: dict[str, Any]  # tokenizer.json; empty where there is none
-    names: dict[str, Any]  # `bos_token` and the like
-    ours: Tokenisers | None = None
+    tokenizer_json: dict[str, Any]  # empty where there is none
+    special_tokens: dict[str, Any]  # `bos_token` and the like
+    native: Tokenisers | None = None
 
     @classmethod
-    def of(cls, folder: Path) -> Texts:
-        """From the files of a folder."""
-        path, ours = folder / TOKENIZER, folder / OURS
-        files = [folder / name for name in (NAMES, SETTINGS) if (folder / name).is_file()]
+    def read(cls, folder: Path) -> TokeniserFiles:
+        path, native = folder / TOKENIZER, folder / NATIVE
+        files = [folder / name for name in (SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG) if (folder / name).is_file()]
         return cls(
             str(path),
             read_json(path) if path.is_file() else {},
             {key: value for file in files for key, value in read_json(file).items() if value is not None},
-            Tokenisers.load(ours) if ours.is_file() else None,
+            Tokenisers.load(native) if native.is_file() else None,
         )
 
-    def mark(self, role: str, config: Mapping[str, Any]) -> int | None:
-        """The id of a mark: as `config.json` says, or of the token that the other files name."""
-        given = config.get(f"{role}_token_id")
-        given = given[0] if isinstance(given, list | tuple) and given else given
-        if given is not None:
-            if type(given) is not int:
-                raise UserError(f"config.json: {role}_token_id is no id but {given!r}; correct it")
-            return given if given >= 0 else None  # some files say -1 where there is none
-        model = self.engine.get("model", {})
-        if role == "unk" and isinstance(model.get("unk_id"), int):
+    def find_special_id(self, name: str, config: Mapping[str, Any]) -> int | None:
+        """The id of a special token: from `config.json`, or of the token that the other files name."""
+        token_id = config.get(f"{name}_token_id")
+        token_id = token_id[0] if isinstance(token_id, list | tuple) and token_id else token_id
+        if token_id is not None:
+            if type(token_id) is not int:
+                raise UserError(f"config.json: {name}_token_id is no id but {token_id!r}; correct it")
+            return token_id if token_id >= 0 else None  # some files have -1 where there is none
+        model = self.tokenizer_json.get("model", {})
+        if name == "unk" and isinstance(model.get("unk_id"), int):
             return int(model["unk_id"])
-        name = self.names.get(f"{role}_token") or model.get(f"{role}_token")
-        name = name.get("content") if isinstance(name, dict) else name
+        token = self.special_tokens.get(f"{name}_token") or model.get(f"{name}_token")
+        token = token.get("content") if isinstance(token, dict) else token
         pieces = model["vocab"] if isinstance(model.get("vocab"), dict) else {}
-        added = {token["content"]: token["id"] for token in self.engine.get("added_tokens", ())}
-        return added.get(name, pieces.get(name))
+        added = {entry["content"]: entry["id"] for entry in self.tokenizer_json.get("added_tokens", ())}
+        return added.get(token, pieces.get(token))
 
-    def words(
-        self, kind: Architecture, theirs: Any, config: Mapping[str, Any], labels: Collection[str] = ()
+    def build_vocabularies(
+        self, architecture: Architecture, hf_config: Any, config: Mapping[str, Any], labels: Collection[str] = ()
     ) -> Vocabularies:
-        """The rows of words; a model that labels has some of labels beside."""
-        source = Rows(theirs.vocab_size, **{mark: self.mark(kind.role(mark), config) for mark in MARKS})
+        """The rows of the vocabulary, and of the labels where there are any; `config` has the special ids."""
+        ids = {name: self.find_special_id(architecture.special_name(name), config) for name in SPECIAL_NAMES}
+        source = Rows(hf_config.vocab_size, **ids)
         return Vocabularies(source, Rows(len(labels)) if labels else source)
 
-    def tokenisers(self, words: Vocabularies, labels: list[str], task: str) -> Tokenisers | None:
-        """Of texts, and of labels where the task has them."""
-        if self.ours or not self.engine:
-            return self.ours
+    def build_tokenisers(self, vocabularies: Vocabularies, labels: list[str], task: str) -> Tokenisers | None:
+        """The tokenisers of texts, and of labels where the task has them; None without a `tokenizer.json`."""
+        if self.native or not self.tokenizer_json:
+            return self.native
         try:
-            texts = HfTokeniser(self.engine, words.source, masked=task == "masked")
+            tokeniser = HfTokeniser(self.tokenizer_json, vocabularies.source, masked=task == "masked")
         except UserError as error:
             raise UserError(f"{self.where}: {error}") from None
-        return Tokenisers(texts, LABELLERS[task](distinct(labels)) if task in LABELLERS else texts)
+        target = LABELLERS[task](distinguish_labels(labels)) if task in LABELLERS else tokeniser
+        return Tokenisers(tokeniser, target)
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(data, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
-def distinct(names: Iterable[str]) -> list[str]:
-    """Labels that are told apart: ImageNet has two called "crane".
+def distinguish_labels(labels: Iterable[str]) -> list[str]:
+    """Add its number to a repeated label: ImageNet has two called "crane".
 
-    >>> distinct(["crane", "dog", "crane"])
+    >>> distinguish_labels(["crane", "dog", "crane"])
     ['crane', 'dog', 'crane (2)']
     """
-    found: dict[str, int] = {}
-    for number, name in enumerate(names):
-        found[name if name not in found else f"{name} ({number})"] = number
-    return list(found)
+    numbers: dict[str, int] = {}
+    for number, label in enumerate(labels):
+        numbers[label if label not in numbers else f"{label} ({number})"] = number
+    return list(numbers)

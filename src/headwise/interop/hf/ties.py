@@ -1,7 +1,7 @@
-"""Tied tensors of `transformers`: which stored one each of them is, and which of ours need not be stored.
+"""Tied weights of `transformers`: which stored tensor each tied one equals, and which need not be stored.
 
-`transformers` 5 ties two tensors where its class and `tie_word_embeddings` say so, unless a folder stores both of them
-and they differ (`PreTrainedModel.tie_weights`). The order of the pairs counts; it is the same here.
+`transformers` 5 ties two tensors where its class and `tie_word_embeddings` say so, unless a checkpoint stores both and
+they differ (`PreTrainedModel.tie_weights`). The order of the pairs matters; it is the same here.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from headwise.interop.hf.architecture import Architecture, Key
-from headwise.interop.hf.files import Weights
+from headwise.interop.hf.architecture import Architecture, WeightConverter
+from headwise.interop.hf.files import LazyStateDict
 from headwise.models.config import Tie
 
-# Our tables of words, by task; others have only one.
+# Embedding tables and output tables by task; other tasks have one table.
 TABLES = {
     "language-model": ("decoder.embed.table", "decoder.head.table"),
     "masked": ("encoder.embed.table", "head.table"),
@@ -23,29 +23,29 @@ TABLES = {
 }
 
 
-def untie(weights: Weights, tied: Mapping[str, str]) -> tuple[Weights, dict[str, str]]:
-    """The same with each tensor of a tied pair under its own name; and the stored tensor that each of them is."""
-    stored = {name for pair in tied.items() for name in pair if name in weights.readers}
-    holders = {name: name for name in stored}
-    for target, source in tied.items():
-        if target in holders and source in holders:
-            if _equal(weights, holders[target], holders[source]):
-                holders[target] = holders[source]
-        elif target in holders:
-            holders[source] = holders[target]
-        elif source in holders:
-            holders[target] = holders[source]
+def resolve_ties(weights: LazyStateDict, tied_weights: Mapping[str, str]) -> tuple[LazyStateDict, dict[str, str]]:
+    """The state dict with every tied tensor under its own name; and tied tensor -> the stored tensor it equals."""
+    stored = {name for pair in tied_weights.items() for name in pair if name in weights.readers}
+    stored_names = {name: name for name in stored}
+    for target, source in tied_weights.items():
+        if target in stored_names and source in stored_names:
+            if _are_equal(weights, stored_names[target], stored_names[source]):
+                stored_names[target] = stored_names[source]
+        elif target in stored_names:
+            stored_names[source] = stored_names[target]
+        elif source in stored_names:
+            stored_names[target] = stored_names[source]
         else:
-            others = [holders[name] for name, other in tied.items() if other == source and name in holders]
-            holders |= dict.fromkeys((target,), others[0]) if others else {}
-    readers = {**weights.readers, **{name: weights.readers[holder] for name, holder in holders.items()}}
-    return Weights(weights.where, readers), holders
+            siblings = [name for name, other in tied_weights.items() if other == source and name in stored_names]
+            stored_names |= {target: stored_names[siblings[0]]} if siblings else {}
+    readers = {**weights.readers, **{name: weights.readers[stored] for name, stored in stored_names.items()}}
+    return LazyStateDict(weights.where, readers), stored_names
 
 
-def tie_of(task: str, architecture: Architecture, holders: Mapping[str, str]) -> Tie:
-    """How the tables of words of a model of ours are tied, where they are the same stored tensor."""
-    names = [_name(architecture, table) for table in TABLES[task]]
-    source, *target, output = (holders.get(name, name) for name in names)
+def infer_tie(task: str, architecture: Architecture, stored_names: Mapping[str, str]) -> Tie:
+    """The setting `tie` of a model whose tables are these stored tensors."""
+    names = [_find_hf_name(architecture, table) for table in TABLES[task]]
+    source, *target, output = (stored_names.get(name, name) for name in names)
     if not target:
         return "auto" if source == output else "none"
     if source == target[0]:
@@ -53,24 +53,24 @@ def tie_of(task: str, architecture: Architecture, holders: Mapping[str, str]) ->
     return "target" if target[0] == output else "none"
 
 
-def fold(tensors: Mapping[str, Tensor], tied: Mapping[str, str]) -> dict[str, Tensor]:
-    """The same without those that `transformers` ties to others when it reads them."""
-    found = dict(tensors)
-    for target, source in tied.items():
-        if target in found and source not in found:
-            found[source] = found.pop(target)
-        elif target in found and (found[target] is found[source] or torch.equal(found[target], found[source])):
-            del found[target]
-    return found
+def drop_tied(state: Mapping[str, Tensor], tied_weights: Mapping[str, str]) -> dict[str, Tensor]:
+    """A state dict without the tensors that `transformers` ties to others when it loads them."""
+    kept = dict(state)
+    for target, source in tied_weights.items():
+        if target in kept and source not in kept:
+            kept[source] = kept.pop(target)
+        elif target in kept and (kept[target] is kept[source] or torch.equal(kept[target], kept[source])):
+            del kept[target]
+    return kept
 
 
-def _name(architecture: Architecture, table: str) -> str:
-    """Their name for a table of ours."""
+def _find_hf_name(architecture: Architecture, table: str) -> str:
+    """The Hugging Face tensor name of an embedding or output table."""
     side = table.partition(".")[0]
-    key = architecture.keys.get(table) or architecture.keys[table.replace(side, "{side}", 1)]
-    name = key.names[0] if isinstance(key, Key) else key
+    value = architecture.name_map.get(table) or architecture.name_map[table.replace(side, "{side}", 1)]
+    name = value.names[0] if isinstance(value, WeightConverter) else value
     return f"{name.format(side=side)}.weight"
 
 
-def _equal(weights: Weights, one: str, other: str) -> bool:
+def _are_equal(weights: LazyStateDict, one: str, other: str) -> bool:
     return one == other or torch.equal(weights[one], weights[other])

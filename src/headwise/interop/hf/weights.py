@@ -1,4 +1,4 @@
-"""Tensors of theirs into a model of ours, and back: by an architecture's table of names.
+"""Convert a Hugging Face state dict into the tensors of a Headwise model, and back, by an architecture's name map.
 
 Letters: V rows of a vocabulary.
 """
@@ -19,238 +19,253 @@ from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
 from headwise.blocks.heads import NEVER
 from headwise.blocks.images import PatchEmbedding
 from headwise.errors import UserError
-from headwise.interop.hf.architecture import Architecture, Key, some
-from headwise.interop.hf.files import Weights
+from headwise.interop.hf.architecture import Architecture, WeightConverter, list_names
+from headwise.interop.hf.files import LazyStateDict
 from headwise.interop.hf.text import Vocabularies
-from headwise.models.init_weights import list_projection_sizes as projections
+from headwise.models.init_weights import list_projection_sizes
 from headwise.text.hf import ABSENT, Rows
 
-LEAVES = {"table": "weight"}  # ours -> theirs; others are called alike
-PLACES = {"{stage}": r"(?P<stage>\d+)", "{i}": r"(?P<i>\d+)", "{side}": r"(?P<side>encoder|decoder)"}
-WORDS = re.compile(r"(.*\.)?(embed|head)\.(table\.weight|bias)")  # our tensors with a row for each word or label
+LEAF_NAMES = {"table": "weight"}  # Headwise -> Hugging Face; all others are equal
+PLACEHOLDERS = {"{stage}": r"(?P<stage>\d+)", "{i}": r"(?P<i>\d+)", "{side}": r"(?P<side>encoder|decoder)"}
+VOCABULARY_TENSORS = re.compile(r"(.*\.)?(embed|head)\.(table\.weight|bias)")  # one row for each token or label
 OUTPUT_BIAS = re.compile(r"(.*\.)?head\.bias")
 log = logging.getLogger(__name__)
 
+Parts = tuple[str, ...]  # Hugging Face tensors that together are one Headwise tensor
+Copies = list[Parts]  # the same tensor for each layer that shares it
+
 
 @dataclass
-class Link:
-    """A tensor of ours with its places in their files."""
+class MappedTensor:
+    """A Headwise tensor with its Hugging Face names."""
 
-    ours: str
+    name: str
     tensor: Tensor
-    sizes: Sequence[int]  # of the projections that it fuses; of a patch, channels and sides
+    sizes: Sequence[int]  # rows of each projection that it fuses; of a patch embedding, channels and sides
     heads: int  # of the attention that it belongs to
-    rows: Rows | None  # where it has a row for each word
-    key: Key = field(default_factory=lambda: Key(()))
-    places: list[list[tuple[str, ...]]] = field(default_factory=list)  # where it may be; copies; parts
-    written: list[list[tuple[str, ...]]] = field(default_factory=list)  # where it is put; one for each of our names
+    rows: Rows | None  # where it has a row for each token
+    converter: WeightConverter = field(default_factory=lambda: WeightConverter(()))
+    candidates: list[Copies] = field(default_factory=list)  # names that a checkpoint may store it under
+    written: list[Copies] = field(default_factory=list)  # names that it is exported under, for each of its own names
 
     @property
-    def names(self) -> Iterator[str]:
-        return (name for copies in self.places for parts in copies for name in parts)
+    def hf_names(self) -> Iterator[str]:
+        return (name for copies in self.candidates for parts in copies for name in parts)
 
 
-def links(model: nn.Module, architecture: Architecture, words: Vocabularies) -> list[Link]:
-    """Every tensor of a model, tied ones once."""
-    found: dict[int, Link] = {}
+def map_tensors(model: nn.Module, architecture: Architecture, vocabularies: Vocabularies) -> list[MappedTensor]:
+    """Every tensor of a model with its Hugging Face names; tied tensors once."""
+    mapped: dict[int, MappedTensor] = {}
     patterns = [
-        (_pattern(ours), key if isinstance(key, Key) else Key((key,))) for ours, key in architecture.keys.items()
+        (_compile_pattern(name), value if isinstance(value, WeightConverter) else WeightConverter((value,)))
+        for name, value in architecture.name_map.items()
     ]
     for name, tensor in model.state_dict(keep_vars=True).items():
-        link = found.setdefault(id(tensor), _link(model, name, tensor, words))
-        for pattern, key in patterns:
-            if places := _places(model, name, pattern, key):
-                link.key = link.key if link.places else key
-                link.places += places
-                count = len(link.sizes) or 1
-                link.written.append(next((own for own in places if len(own[0]) == count), places[0]))
+        entry = mapped.setdefault(id(tensor), _describe_tensor(model, name, tensor, vocabularies))
+        for pattern, converter in patterns:
+            if candidates := _expand_names(model, name, pattern, converter):
+                entry.converter = entry.converter if entry.candidates else converter
+                entry.candidates += candidates
+                count = len(entry.sizes) or 1
+                entry.written.append(next((copies for copies in candidates if len(copies[0]) == count), candidates[0]))
                 break
-    for link in found.values():
-        if not (link.places or OUTPUT_BIAS.fullmatch(link.ours)):
+    for entry in mapped.values():
+        if not (entry.candidates or OUTPUT_BIAS.fullmatch(entry.name)):
             raise UserError(
-                f"a folder of {architecture.model_type} has no place for {link.ours}, so the model cannot become one"
+                f"{entry.name}: a checkpoint of {architecture.model_type} has no tensor for it, so the model cannot be "
+                "exported; train one without it"
             )
-    return list(found.values())
+    return list(mapped.values())
 
 
-def _link(model: nn.Module, name: str, tensor: Tensor, words: Vocabularies) -> Link:
+def _describe_tensor(model: nn.Module, name: str, tensor: Tensor, vocabularies: Vocabularies) -> MappedTensor:
     owner = model.get_submodule(name.rsplit(".", 2)[0]) if name.count(".") > 1 else model
-    by_word = not isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Linear)
-    rows = _rows(name, words) if by_word else None
-    return Link(name, tensor, _sizes(owner, name, tensor), getattr(owner, "heads", 1), rows)
+    has_rows = not isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Linear)
+    rows = _find_rows(name, vocabularies) if has_rows else None
+    return MappedTensor(name, tensor, _list_part_sizes(owner, name, tensor), getattr(owner, "heads", 1), rows)
 
 
-def fill(
+def load_weights(
     model: nn.Module,
     architecture: Architecture,
-    words: Vocabularies,
-    weights: Weights,
-    holders: Mapping[str, str] = MappingProxyType({}),
+    vocabularies: Vocabularies,
+    weights: LazyStateDict,
+    stored_names: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Copy the tensors of a folder into a model, one at a time. `holders` are the stored ones that tied ones are."""
-    found = links(model, architecture, words)
+    """Copy a checkpoint into a model, one tensor at a time. `stored_names`: tied tensor -> the stored one it equals."""
+    mapped = map_tensors(model, architecture, vocabularies)
     names = set(weights.names)
-    _check_names(found, architecture, weights, holders)
+    _check_names(mapped, architecture, weights, stored_names)
     architecture.check(weights)
     with torch.no_grad():
-        for link in found:
-            parts = _present(link, names)
-            made = _made(link, [weights[name] for name in parts], weights.where) if parts else torch.zeros(())
-            link.tensor.copy_(made)
-            _check_copies(link, parts, weights, holders)
-            if link.rows and OUTPUT_BIAS.fullmatch(link.ours):
-                link.tensor[list(link.rows.spare)] = NEVER
+        for entry in mapped:
+            parts = _find_stored(entry, names)
+            stored = [weights[name] for name in parts]
+            entry.tensor.copy_(_convert(entry, stored, weights.where) if parts else torch.zeros(()))
+            _check_copies(entry, parts, weights, stored_names)
+            if entry.rows and OUTPUT_BIAS.fullmatch(entry.name):
+                entry.tensor[list(entry.rows.spare)] = NEVER
 
 
-def collect(model: nn.Module, architecture: Architecture, words: Vocabularies) -> dict[str, Tensor]:
-    """Their tensors of a model of ours, tied ones under each of their names."""
-    found: dict[str, Tensor] = {}
-    for link in links(model, architecture, words):
-        tensor = link.tensor.detach().cpu()
-        if link.rows:
-            tensor = returned(tensor, link.rows)
-        if not link.places:
-            _check_nothing(link, tensor, architecture)
+def build_state_dict(model: nn.Module, architecture: Architecture, vocabularies: Vocabularies) -> dict[str, Tensor]:
+    """The Hugging Face state dict of a model, with tied tensors under each of their names."""
+    state: dict[str, Tensor] = {}
+    for entry in map_tensors(model, architecture, vocabularies):
+        tensor = entry.tensor.detach().cpu()
+        if entry.rows:
+            tensor = to_hf_order(tensor, entry.rows)
+        if not entry.candidates:
+            _check_zero(entry, tensor, architecture)
             continue
-        if link.key.by_head:
-            tensor = regrouped(tensor, len(link.sizes), link.heads)
-        made = link.key.write(tensor, link.sizes)
-        for parts in (parts for own in link.written for parts in own):
-            found |= dict(zip(parts, made, strict=True))
-    return found
+        if entry.converter.by_head:
+            tensor = regroup_rows(tensor, len(entry.sizes), entry.heads)
+        converted = entry.converter.write(tensor, entry.sizes)
+        for parts in (parts for copies in entry.written for parts in copies):
+            state |= dict(zip(parts, converted, strict=True))
+    return state
 
 
-def _pattern(ours: str) -> re.Pattern[str]:
-    escaped = re.escape(ours)
-    for place, group in PLACES.items():
-        escaped = escaped.replace(re.escape(place), group)
+def _compile_pattern(name: str) -> re.Pattern[str]:
+    escaped = re.escape(name)
+    for placeholder, group in PLACEHOLDERS.items():
+        escaped = escaped.replace(re.escape(placeholder), group)
     return re.compile(escaped)
 
 
-def _places(model: nn.Module, name: str, pattern: re.Pattern[str], key: Key) -> list[list[tuple[str, ...]]]:
-    """Their names for a tensor of ours, where the pattern is its name or its module's."""
+def _expand_names(model: nn.Module, name: str, pattern: re.Pattern[str], converter: WeightConverter) -> list[Copies]:
+    """The Hugging Face names of a tensor, if the pattern matches its name or its module's."""
     module, _, leaf = name.rpartition(".")
-    whole = pattern.fullmatch(name)
-    match = whole or pattern.fullmatch(module)
+    whole_name = pattern.fullmatch(name)
+    match = whole_name or pattern.fullmatch(module)
     if not match:
         return []
-    ending = "" if whole else f".{LEAVES.get(leaf, leaf)}"
+    ending = "" if whole_name else f".{LEAF_NAMES.get(leaf, leaf)}"
+    layers = list(_list_layers(model, match))
     return [
-        list(dict.fromkeys(tuple(each.format(**here) + ending for each in names) for here in _layers(model, match)))
-        for names in (key.names, *((other,) for other in key.others))
+        list(dict.fromkeys(tuple(template.format(**layer) + ending for template in templates) for layer in layers))
+        for templates in (converter.names, *((alternative,) for alternative in converter.alternatives))
     ]
 
 
-def _layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, Any]]:
-    """What stands for `{i}` and `{side}`: a layer of ours that is used again is several of theirs."""
+def _list_layers(model: nn.Module, match: re.Match[str]) -> Iterator[dict[str, Any]]:
+    """The values of `{i}` and `{side}`: a layer that shares its weights is stored several times."""
     groups = match.groupdict()
     if "i" not in groups:
         yield groups
         return
     stack: Any = model.get_submodule(match.string[: match.start("i")].removesuffix(".layers."))
-    for place, layer in enumerate(stack.order):
+    for index, layer in enumerate(stack.order):
         if layer == int(groups["i"]):
-            yield groups | {"i": place}
+            yield groups | {"i": index}
 
 
-def _sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:
-    """How many rows of a fused tensor belong to each of its parts, or what its columns are; none where it is whole."""
+def _list_part_sizes(owner: nn.Module, name: str, tensor: Tensor) -> Sequence[int]:
+    """The rows of each part of a fused tensor, or the shape of a patch; empty for any other tensor."""
     if isinstance(owner, SelfProjection | CrossProjection) and name.rsplit(".", 2)[1] == "project":
-        return projections(owner)
+        return list_projection_sizes(owner)
     if getattr(owner, "gated", False) and name.rsplit(".", 2)[1] == "inner":
         return (len(tensor) // 2,) * 2
     return (owner.channels, owner.patch, owner.patch) if isinstance(owner, PatchEmbedding) else ()
 
 
-def _rows(name: str, words: Vocabularies) -> Rows | None:
-    if not WORDS.fullmatch(name):
+def _find_rows(name: str, vocabularies: Vocabularies) -> Rows | None:
+    if not VOCABULARY_TENSORS.fullmatch(name):
         return None
-    rows = words.source if name.startswith("encoder.") else words.target
-    return rows if rows.vocab else None  # a regression has neither words nor labels
+    rows = vocabularies.source if name.startswith("encoder.") else vocabularies.target
+    return rows if rows.vocab else None  # a regression has neither tokens nor labels
 
 
-def _present(link: Link, names: set[str]) -> tuple[str, ...]:
-    """The first of a tensor's places that is there; tied tensors are often stored once."""
-    return next((copies[0] for copies in link.places if names.issuperset(copies[0])), ())
+def _find_stored(entry: MappedTensor, names: set[str]) -> Parts:
+    """The first names of a tensor that the checkpoint has; tied tensors are often stored once."""
+    return next((copies[0] for copies in entry.candidates if names.issuperset(copies[0])), ())
 
 
-def _made(link: Link, parts: Sequence[Tensor], where: str) -> Tensor:
-    """Our tensor of theirs."""
+def _convert(entry: MappedTensor, parts: Sequence[Tensor], where: str) -> Tensor:
+    """Stored tensors -> the Headwise tensor, with its shape checked."""
     shapes = " and ".join(str(tuple(part.shape)) for part in parts)
-    expected = (link.rows.vocab, *link.tensor.shape[1:]) if link.rows else tuple(link.tensor.shape)
+    expected = (entry.rows.vocab, *entry.tensor.shape[1:]) if entry.rows else tuple(entry.tensor.shape)
     try:
-        made = link.key.read([part.float() for part in parts])
-        made = regrouped(made, link.heads, len(link.sizes)) if link.key.by_head else made
+        tensor = entry.converter.read([part.float() for part in parts])
+        tensor = regroup_rows(tensor, entry.heads, len(entry.sizes)) if entry.converter.by_head else tensor
     except (RuntimeError, IndexError):
-        made = torch.zeros(())
-    if made.shape != expected:
-        names = link.places[0][0]
+        tensor = torch.zeros(())
+    if tensor.shape != expected:
+        names = entry.candidates[0][0]
         raise UserError(
             f"{where}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} {shapes}, config.json asks for "
             f"{expected} in all; take both from one model"
         )
-    return arranged(made, link.rows) if link.rows else made
+    return to_headwise_order(tensor, entry.rows) if entry.rows else tensor
 
 
-def regrouped(tensor: Tensor, outer: int, inner: int) -> Tensor:
+def regroup_rows(tensor: Tensor, outer: int, inner: int) -> Tensor:
     """Rows in `outer` groups of `inner` -> in `inner` groups of `outer`."""
     return tensor.unflatten(0, (outer, inner, -1)).transpose(0, 1).flatten(0, 2)
 
 
-def arranged(theirs: Tensor, rows: Rows) -> Tensor:
-    """(V, ...) in their order -> in ours; rows of zeros for what is absent."""
+def to_headwise_order(hf_table: Tensor, rows: Rows) -> Tensor:
+    """(V, ...) by Hugging Face ids -> by Headwise ids; absent special tokens have rows of zeros."""
     order = torch.tensor(rows.order)
-    made = theirs[order.clamp(min=0)]
-    made[order == ABSENT] = 0
-    return made
+    table = hf_table[order.clamp(min=0)]
+    table[order == ABSENT] = 0
+    return table
 
 
-def returned(ours: Tensor, rows: Rows) -> Tensor:
-    """(V, ...) in our order -> in theirs. A mask that was left behind in fine-tuning is a row of zeros."""
-    if rows.mask is not None and len(ours) == len(rows.order) - 1:
-        ours = torch.cat((ours, torch.zeros_like(ours[:1])))
-    return ours[list(rows.back)]
+def to_hf_order(table: Tensor, rows: Rows) -> Tensor:
+    """(V, ...) by Headwise ids -> by Hugging Face ids. A mask token that fine-tuning dropped has a row of zeros."""
+    if rows.mask is not None and len(table) == len(rows.order) - 1:
+        table = torch.cat((table, torch.zeros_like(table[:1])))
+    return table[list(rows.back)]
 
 
 def _check_names(
-    found: Sequence[Link], architecture: Architecture, weights: Weights, holders: Mapping[str, str]
+    mapped: Sequence[MappedTensor],
+    architecture: Architecture,
+    weights: LazyStateDict,
+    stored_names: Mapping[str, str],
 ) -> None:
-    """Every tensor of the model is there, and every stored one is used, a copy of one that is, or left aside for a
-    stated reason."""
+    """Check that every tensor of the model is stored, and that every stored tensor is used, a copy of a used one, or
+    ignored for a reason."""
     names, where = set(weights.names), weights.where
-    needed = [link for link in found if link.places and not link.key.optional and not _present(link, names)]
-    missing = [name for link in needed for name in link.places[0][0]]
-    known = {name for link in found for name in link.names}
-    used = {holders[name] for name in known if name in holders}
-    reasons = {name: _reason(name, architecture) for name in names - known if holders.get(name) not in used}
-    further = [name for name, reason in reasons.items() if not reason]
+    absent = [
+        entry
+        for entry in mapped
+        if entry.candidates and not entry.converter.optional and not _find_stored(entry, names)
+    ]
+    missing = [name for entry in absent for name in entry.candidates[0][0]]
+    known = {name for entry in mapped for name in entry.hf_names}
+    used = {stored_names[name] for name in known if name in stored_names}
+    unused = [name for name in names - known if stored_names.get(name) not in used]
+    reasons = {name: _find_ignore_reason(name, architecture) for name in unused}
+    unexpected = [name for name, reason in reasons.items() if not reason]
     if missing:
-        raise UserError(f"{where}: has no {some(missing)}; it is not the model that config.json describes")
-    if further:
-        raise UserError(f"{where}: config.json does not ask for {some(further)}; take both from one model")
+        raise UserError(f"{where}: has no {list_names(missing)}; it is not the model that config.json describes")
+    if unexpected:
+        raise UserError(f"{where}: config.json does not ask for {list_names(unexpected)}; take both from one model")
     for reason in sorted({reason for reason in reasons.values() if reason}):
-        log.info("%s: %s left aside: %s", where, some(name for name in reasons if reasons[name] == reason), reason)
+        log.info("%s: %s ignored: %s", where, list_names(name for name in reasons if reasons[name] == reason), reason)
 
 
-def _reason(name: str, architecture: Architecture) -> str:
-    """Why a tensor is left aside; nothing where it may not be."""
+def _find_ignore_reason(name: str, architecture: Architecture) -> str:
+    """Why a tensor is ignored; empty where it may not be."""
     return next((reason for pattern, reason in architecture.ignored.items() if re.fullmatch(pattern, name)), "")
 
 
-def _check_copies(link: Link, parts: tuple[str, ...], weights: Weights, holders: Mapping[str, str]) -> None:
-    """Refuse a folder that stores a tensor of ours under several names, with other values."""
-    stored = [copy for copies in link.places for copy in copies if set(copy) <= set(weights.readers) and copy != parts]
-    for copy in stored:
-        same = [holders.get(one, one) == holders.get(other, other) for one, other in zip(parts, copy, strict=False)]
+def _check_copies(entry: MappedTensor, parts: Parts, weights: LazyStateDict, stored_names: Mapping[str, str]) -> None:
+    """Refuse a checkpoint that stores one tensor under several names with different values."""
+    stored = set(weights.readers)
+    others = [copy for copies in entry.candidates for copy in copies if stored.issuperset(copy) and copy != parts]
+    for copy in others:
         if len(copy) != len(parts) or not all(
-            done or torch.equal(weights[one], weights[other])
-            for done, one, other in zip(same, parts, copy, strict=True)
+            stored_names.get(one, one) == stored_names.get(other, other) or torch.equal(weights[one], weights[other])
+            for one, other in zip(parts, copy, strict=True)
         ):
             raise UserError(
-                f"{weights.where}: {some(parts)} and {some(copy)} are one part of the model, but differ; remove one"
+                f"{weights.where}: {list_names(parts)} and {list_names(copy)} are one part of the model, but differ; "
+                "remove one"
             )
 
 
-def _check_nothing(link: Link, tensor: Tensor, architecture: Architecture) -> None:
+def _check_zero(entry: MappedTensor, tensor: Tensor, architecture: Architecture) -> None:
     if tensor.count_nonzero():
-        raise UserError(f"{link.ours}: a folder of {architecture.model_type} has no place for it; train without")
+        raise UserError(f"{entry.name}: a checkpoint of {architecture.model_type} has no tensor for it; train without")

@@ -1,4 +1,4 @@
-"""A model of ours as a Hugging Face folder."""
+"""Export a model as a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -11,15 +11,24 @@ from torch import Tensor
 
 from headwise.errors import UserError
 from headwise.interop.folders import new_folder
-from headwise.interop.hf import ARCHITECTURES, architecture_of
-from headwise.interop.hf.architecture import Architecture, Schema, Theirs
-from headwise.interop.hf.channels import sines_first
+from headwise.interop.hf import ARCHITECTURES, load_architecture
+from headwise.interop.hf.architecture import Architecture, HfConfig, HfTextConfig
+from headwise.interop.hf.channels import move_sines_first
 from headwise.interop.hf.files import WEIGHTS
-from headwise.interop.hf.images import PROCESSOR, processor
-from headwise.interop.hf.text import LABELLERS, MARKS, NO_WORDS, OURS, SETTINGS, TOKENIZER, Vocabularies, write_json
-from headwise.interop.hf.ties import fold
-from headwise.interop.hf.tokenizer_json import expressed, framed
-from headwise.interop.hf.weights import collect
+from headwise.interop.hf.images import PROCESSOR, build_processor_config
+from headwise.interop.hf.text import (
+    LABELLERS,
+    NATIVE,
+    NO_VOCABULARIES,
+    SPECIAL_NAMES,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    Vocabularies,
+    write_json,
+)
+from headwise.interop.hf.ties import drop_tied
+from headwise.interop.hf.tokenizer_json import add_post_processor, to_tokenizer_json
+from headwise.interop.hf.weights import build_state_dict
 from headwise.models.assemble import TextFields
 from headwise.models.generative import GenerativeModel
 from headwise.models.language_model import LanguageModel
@@ -33,16 +42,18 @@ from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
 
-# What decides nothing once a model is trained, what its tensors tell, and what is compared as stacks.
-SILENT = {
+# Settings that change no outputs of a trained model, that its tensors show, or that are compared as stacks.
+IGNORED_SETTINGS = {
     "kind", "dropout", "attention_dropout", "hidden_dropout", "drop_path", "embeddings", "output_bias", "suppress_ids",
     "pool", "next_sentence_head", "class_heads", "frozen", "backbone_lr_scale", "tie",
 }  # fmt: skip
-STACKS = {"depth", "layers", "shared", "encoder", "decoder"}
+STACK_SETTINGS = {"depth", "layers", "shared", "encoder", "decoder"}
 SIDES = ("encoder", "decoder")
-NOWHERE = "model.kind: transformers has no '{kind}' to {task}, so the run stays here"
-LONGEST = 1024  # tokens that `transformers` is told to write at most
-GENERATION = tuple(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "decoder_start", "forced_bos", "forced_eos"))
+NO_ARCHITECTURE = "model.kind: transformers has no '{kind}' to {task}, so the run cannot be exported to it"
+MAX_LENGTH = 1024  # limit in generation_config.json
+GENERATION_IDS = tuple(
+    f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start", "forced_bos", "forced_eos")
+)
 
 
 def write_folder(
@@ -54,15 +65,18 @@ def write_folder(
     rows: Rows | None = None,
     function: str = "",
 ) -> None:
-    """A folder that `transformers` loads. An imported vocabulary gets its own order back, from its tokeniser or from
-    `rows`; another keeps our ids. `function` is what makes probabilities of a classifier's logits."""
+    """Write a folder that `transformers` loads.
+
+    The rows of an imported vocabulary return to their original order, which its tokeniser or `rows` knows; a model
+    trained here keeps its ids. `function` turns a classifier's logits into probabilities (softmax or sigmoid).
+    """
     if tokenisers and isinstance(tokenisers.source, Pixels):
-        _write_images(model, config, task, tokenisers, folder)
+        _write_image_model(model, config, task, tokenisers, folder)
     else:
-        _write_texts(model, config, task, tokenisers, folder, rows, function)
+        _write_text_model(model, config, task, tokenisers, folder, rows, function)
 
 
-def _write_texts(
+def _write_text_model(
     model: Any,
     config: Any,
     task: str,
@@ -71,63 +85,67 @@ def _write_texts(
     rows: Rows | None,
     function: str,
 ) -> None:
-    """Of a model that reads texts."""
-    shape = "classify" if task == "regress" else task
-    labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and shape in LABELLERS else []
+    build_task = "classify" if task == "regress" else task
+    labels = tokenisers.target.vocabulary[len(SPECIALS) :] if tokenisers and build_task in LABELLERS else []
     if not isinstance(config, LayerFields):  # n-grams, hidden Markov models, word vectors, recurrent networks
-        raise UserError(NOWHERE.format(kind=config.kind, task=task))
-    source, target = vocabularies(model, task, tokenisers, labels, rows)
-    model, config = sines_first(model, config)
-    if separate := shape == "transduce" and target is not source:
+        raise UserError(NO_ARCHITECTURE.format(kind=config.kind, task=task))
+    source, target = find_vocabularies(model, task, tokenisers, labels, rows)
+    model, config = move_sines_first(model, config)
+    if separate := build_task == "transduce" and target is not source:
         config = config.changed(tie="target" if config.tie == "auto" else config.tie)
-    kind, theirs = fitting(config, shape, source.vocab)
-    assert isinstance(theirs, Theirs)
-    name = kind.class_for(shape, model.state_dict())
-    weights = fold(collect(model, kind.for_class(name), Vocabularies(source, target)), theirs.tied(name))
-    data = described(theirs, name, ["LABEL_0"] if task == "regress" else labels) | problem_type(task, function, labels)
-    data |= {f"{kind.role(mark)}_token_id": getattr(source, mark) for mark in MARKS}
-    data |= {f"{theirs}_token_id": getattr(source, mark) for theirs, mark in kind.also.items()}
+    architecture, hf_config = choose_architecture(config, build_task, source.vocab)
+    assert isinstance(hf_config, HfTextConfig)
+    class_name = architecture.choose_class_name(build_task, model.state_dict())
+    state = build_state_dict(model, architecture.with_head(class_name), Vocabularies(source, target))
+    state = drop_tied(state, hf_config.tied_weights(class_name))
+    data = build_config_json(hf_config, class_name, ["LABEL_0"] if task == "regress" else labels)
+    data |= choose_problem_type(task, function, labels)
+    data |= {f"{architecture.special_name(name)}_token_id": getattr(source, name) for name in SPECIAL_NAMES}
+    data |= {f"{hf_name}_token_id": getattr(source, name) for hf_name, name in architecture.extra_special_ids.items()}
     if separate:
         data["decoder_vocab_size"] = target.vocab
     with new_folder(folder) as aside:
-        _save(weights, aside)
+        _save_checkpoint(state, aside)
         write_json(aside / "config.json", data)
-        write_json(aside / "generation_config.json", generation(data, source, task, theirs.context))
-        if tokenisers and not kind.write_texts(tokenisers, aside):
-            _write_tokenisers(tokenisers, kind, model, aside)
+        write_json(aside / "generation_config.json", build_generation_config(data, source, task, hf_config.context))
+        if tokenisers and not architecture.write_tokeniser_files(tokenisers, aside):
+            _write_tokenisers(tokenisers, architecture, model, aside)
 
 
-def _write_images(model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str) -> None:
-    """Of a model that reads images, which are of the size and the channels that it was trained on."""
+def _write_image_model(model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str) -> None:
+    """The config has the image size and the channels of the training data."""
     pixels = tokenisers.source
     assert isinstance(pixels, Pixels)
-    kind, theirs = fitting(config.with_image_size(pixels.height, pixels.width, pixels.channels), task)
-    name = kind.class_for(task, model.state_dict())
-    weights = collect(model, kind.for_class(name), NO_WORDS)
-    problem_type(task, "softmax", tokenisers.target.vocabulary[len(SPECIALS) :])
+    labels = tokenisers.target.vocabulary[len(SPECIALS) :]
+    sized_config = config.with_image_size(pixels.height, pixels.width, pixels.channels)
+    architecture, hf_config = choose_architecture(sized_config, task)
+    class_name = architecture.choose_class_name(task, model.state_dict())
+    state = build_state_dict(model, architecture.with_head(class_name), NO_VOCABULARIES)
+    choose_problem_type(task, "softmax", labels)  # refuses a single label
     with new_folder(folder) as aside:
-        _save(weights, aside)
-        write_json(aside / "config.json", described(theirs, name, tokenisers.target.vocabulary[len(SPECIALS) :]))
-        write_json(aside / PROCESSOR, processor(pixels))
+        _save_checkpoint(state, aside)
+        write_json(aside / "config.json", build_config_json(hf_config, class_name, labels))
+        write_json(aside / PROCESSOR, build_processor_config(pixels))
 
 
-def _save(weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Each tensor with a storage of its own."""
-    own = {name: tensor.clone().contiguous() for name, tensor in weights.items()}
-    save_file(own, folder / WEIGHTS, metadata={"format": "pt"})
+def _save_checkpoint(state: Mapping[str, Tensor], folder: Path) -> None:
+    """Save a state dict; safetensors needs tensors that share no storage."""
+    copies = {name: tensor.clone().contiguous() for name, tensor in state.items()}
+    save_file(copies, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def described(theirs: Schema, name: str, labels: Sequence[str]) -> dict[str, Any]:
-    """What every `config.json` has."""
-    named = {
+def build_config_json(hf_config: HfConfig, class_name: str, labels: Sequence[str]) -> dict[str, Any]:
+    """`config.json` without special token ids."""
+    label_maps = {
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
-    return theirs.model_dump(mode="json") | {"architectures": [name], "dtype": "float32"} | (named if labels else {})
+    data = hf_config.model_dump(mode="json") | {"architectures": [class_name], "dtype": "float32"}
+    return data | (label_maps if labels else {})
 
 
-def problem_type(task: str, function: str, labels: Collection[str]) -> dict[str, str]:
-    """What says there how logits become probabilities; nothing where it is the usual."""
+def choose_problem_type(task: str, function: str, labels: Collection[str]) -> dict[str, str]:
+    """`problem_type` of a classifier; empty for a softmax over several labels, the default of `transformers`."""
     if task == "regress":
         return {"problem_type": "regression"}
     if task in ("classify", "classify-images") and function == "softmax" and len(labels) == 1:
@@ -135,105 +153,111 @@ def problem_type(task: str, function: str, labels: Collection[str]) -> dict[str,
     return {"problem_type": "multi_label_classification"} if function == "sigmoid" and len(labels) > 1 else {}
 
 
-def vocabularies(
+def find_vocabularies(
     model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], rows: Rows | None = None
 ) -> Vocabularies:
-    """The rows that an imported vocabulary remembers, or our own. The output of a regression is none of them."""
-    source, target = _vocabularies(model, task, tokenisers, labels, rows)
+    """The rows of an imported vocabulary, or those of a model trained here. A regression has no target rows."""
+    source, target = _find_token_rows(model, task, tokenisers, labels, rows)
     return Vocabularies(source, Rows(0) if task == "regress" else target)
 
 
-def _vocabularies(
+def _find_token_rows(
     model: Any, task: str, tokenisers: Tokenisers | None, labels: Collection[str], rows: Rows | None
 ) -> Vocabularies:
-    words = _words(tokenisers) if tokenisers else None
-    rows = words.rows if isinstance(words, HfTokeniser) else rows
+    tokeniser = _source_tokeniser(tokenisers) if tokenisers else None
+    rows = tokeniser.rows if isinstance(tokeniser, HfTokeniser) else rows
     if rows is None:
         tables = [side.embed.table for name in SIDES if (side := getattr(model, name, None))]
         sizes = [table.num_embeddings for table in tables]
-        own = [Rows(size, PAD, BOS, EOS, UNK, mask=size - 1 if task == "masked" else None) for size in sizes]
-        if tables[0] is not tables[-1]:  # two vocabularies, even where they happen to be of one size
-            return Vocabularies(own[0], own[-1])
-        rows = own[0]
+        native = [Rows(size, PAD, BOS, EOS, UNK, mask=size - 1 if task == "masked" else None) for size in sizes]
+        if tables[0] is not tables[-1]:  # two vocabularies, even if they have the same size
+            return Vocabularies(native[0], native[-1])
+        rows = native[0]
     return Vocabularies(rows, Rows(len(labels)) if labels else rows)
 
 
-def generation(config: Mapping[str, Any], rows: Rows, task: str, context: int) -> dict[str, Any]:
-    """`generation_config.json`: what is never written here is not written there."""
+def build_generation_config(config: Mapping[str, Any], rows: Rows, task: str, context: int) -> dict[str, Any]:
+    """`generation_config.json`: tokens that are never generated here are forbidden there too."""
     never = [row for row in (rows.pad, rows.bos) if row not in (None, rows.eos)]
-    found = {key: config[key] for key in GENERATION if key in config}
-    if rows.order == tuple(range(rows.vocab)) and never:  # an imported one writes what it always wrote
-        found["bad_words_ids"] = [[row] for row in never]
-    return found | ({"max_length": min(context, LONGEST)} if task == "transduce" else {})
+    data = {key: config[key] for key in GENERATION_IDS if key in config}
+    if rows.order == tuple(range(rows.vocab)) and never:  # an imported model generates what it always did
+        data["bad_words_ids"] = [[row] for row in never]
+    return data | ({"max_length": min(context, MAX_LENGTH)} if task == "transduce" else {})
 
 
-def fitting(config: Any, task: str, vocab: int = 0) -> tuple[Architecture, Schema]:
-    """The architecture that can say all of a config: the one that its kind comes from, or a relative."""
-    known = [each for each in map(architecture_of, ARCHITECTURES) if each.class_for(task)]
-    kin = [a for a in known if isinstance(config, (a.config, *a.relatives))]
-    firsts = {a.config: a for a in reversed(kin)}.values()  # of several that are one config here, the first
-    refused: list[tuple[int, str]] = []  # with the number of settings that differ
-    for each in sorted(firsts, key=lambda a: not isinstance(config, a.config)):
-        theirs = each.theirs.of(config, vocab)
-        back: Any = each.config(**theirs.ours(task, ()))
-        ours, again = settled(config, task), settled(back, task)
-        differing = [key for key in ours if ours[key] != again.get(key)]
+def choose_architecture(config: Any, task: str, vocab: int = 0) -> tuple[Architecture, HfConfig]:
+    """The architecture that expresses all of a model config, with its Hugging Face config: the architecture of the
+    same kind, or a relative. Reading the Hugging Face config back must give the same settings."""
+    able = [each for each in map(load_architecture, ARCHITECTURES) if each.choose_class_name(task)]
+    related = [each for each in able if isinstance(config, (each.config, *each.relatives))]
+    candidates = {each.config: each for each in reversed(related)}.values()  # the first one for each model config
+    refusals: list[tuple[int, str]] = []  # number of differing settings, message
+    for architecture in sorted(candidates, key=lambda each: not isinstance(config, each.config)):
+        hf_config = architecture.hf_config.from_model_config(config, vocab)
+        read_back: Any = architecture.config(**hf_config.to_settings(task, ()))
+        settings, settings_back = resolve_settings(config, task), resolve_settings(read_back, task)
+        differing = [key for key in settings if settings[key] != settings_back.get(key)]
         # Layers that share weights can be written as copies, not the other way round.
-        if any(other and not own for own, other in zip(sharing(config), sharing(back), strict=True)):
+        if any(after and not before for before, after in zip(list_shared(config), list_shared(read_back), strict=True)):
             differing.append("shared")
         if not differing:
-            return each, theirs
-        why = f"{differing[0]}: a folder of {each.model_type} cannot say this, so the model cannot become one"
-        refused.append((len(differing), why))
-    if not refused:
-        raise UserError(NOWHERE.format(kind=config.kind, task=task))
-    raise UserError(min(refused, key=lambda refusal: refusal[0])[1])  # of the nearest
+            return architecture, hf_config
+        message = (
+            f"{differing[0]}: config.json of {architecture.model_type} cannot express this, so the model cannot be "
+            "exported; train with another value"
+        )
+        refusals.append((len(differing), message))
+    if not refusals:
+        raise UserError(NO_ARCHITECTURE.format(kind=config.kind, task=task))
+    raise UserError(min(refusals, key=lambda refusal: refusal[0])[1])  # of the closest architecture
 
 
-def sharing(config: Any) -> list[bool]:
+def list_shared(config: Any) -> list[bool]:
     """Whether the layers of each stack share weights."""
     return [stack.shared for stack in config.stacks()] if isinstance(config, LayerFields) else []
 
 
-def settled(config: Any, task: str) -> dict[str, Any]:
-    """Everything that decides a model's numbers, with what was left open filled in."""
+def resolve_settings(config: Any, task: str) -> dict[str, Any]:
+    """Every setting that changes outputs, with derived defaults filled in."""
     if not isinstance(config, LayerFields):
-        return {key: value for key, value in config if key not in SILENT}
-    found = {key: value for key, value in config if key not in SILENT | STACKS}
+        return {key: value for key, value in config if key not in IGNORED_SETTINGS}
+    settings = {key: value for key, value in config if key not in IGNORED_SETTINGS | STACK_SETTINGS}
     if isinstance(config, TextFields):
-        found["pool"] = config.pool if task == "classify" else ""
-    found["head_width"] = config.head_width or config.width // config.heads
-    found["key_value_heads"] = config.key_value_heads or config.heads
-    found["hidden"] = config.hidden or 4 * config.width
-    found["layers"] = [
+        settings["pool"] = config.pool if task == "classify" else ""
+    settings["head_width"] = config.head_width or config.width // config.heads
+    settings["key_value_heads"] = config.key_value_heads or config.heads
+    settings["hidden"] = config.hidden or 4 * config.width
+    settings["layers"] = [
         (stack.depth, sorted({str(layer) for layer in stack.layers or config.pattern(memory)}))
         for stack, memory in zip(config.stacks(), (False, task == "transduce"), strict=True)
     ]
-    return found
+    return settings
 
 
-def _write_tokenisers(tokenisers: Tokenisers, kind: Architecture, model: Any, folder: Path) -> None:
-    words, labelled = _words(tokenisers), not isinstance(model, GenerativeModel)
-    if isinstance(words, HfTokeniser):
-        engine, names = words.engine, {mark: _name(words, getattr(words.rows, mark)) for mark in MARKS}
-    elif (tokenisers.shared or labelled) and (own := expressed(words)):
+def _write_tokenisers(tokenisers: Tokenisers, architecture: Architecture, model: Any, folder: Path) -> None:
+    tokeniser, has_labels = _source_tokeniser(tokenisers), not isinstance(model, GenerativeModel)
+    if isinstance(tokeniser, HfTokeniser):
+        tokenizer_json = tokeniser.engine
+        tokens = {name: _find_token(tokeniser, getattr(tokeniser.rows, name)) for name in SPECIAL_NAMES}
+    elif (tokenisers.shared or has_labels) and (plain_json := to_tokenizer_json(tokeniser)):
         masks = [MASK] if isinstance(model, MaskedLanguageModel) else []
-        reads = not isinstance(model, LanguageModel)
-        engine = framed(own, not reads or model.encoder.opening is not None, reads, *masks)
-        names = dict(zip(MARKS, [*SPECIALS, *masks], strict=False))
+        has_encoder = not isinstance(model, LanguageModel)
+        opens = not has_encoder or model.encoder.opening is not None
+        tokenizer_json = add_post_processor(plain_json, opens, has_encoder, *masks)
+        tokens = dict(zip(SPECIAL_NAMES, [*SPECIALS, *masks], strict=False))
     else:
-        tokenisers.save(folder / OURS)
+        tokenisers.save(folder / NATIVE)
         return
-    write_json(folder / TOKENIZER, engine)
-    tokens = {f"{kind.role(mark)}_token": name for mark, name in names.items() if name}
-    write_json(folder / SETTINGS, {"tokenizer_class": "PreTrainedTokenizerFast", **tokens})
+    write_json(folder / TOKENIZER, tokenizer_json)
+    special_tokens = {f"{architecture.special_name(name)}_token": token for name, token in tokens.items() if token}
+    write_json(folder / TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **special_tokens})
 
 
-def _words(tokenisers: Tokenisers) -> Tokeniser:
-    """The tokeniser of what is read, without what puts two texts together."""
+def _source_tokeniser(tokenisers: Tokenisers) -> Tokeniser:
+    """The tokeniser of single texts, also where the source is a pair of texts."""
     source = tokenisers.source
     return source.inner if isinstance(source, Paired) else source
 
 
-def _name(tokeniser: HfTokeniser, row: int | None) -> str | None:
+def _find_token(tokeniser: HfTokeniser, row: int | None) -> str | None:
     return None if row is None else tokeniser.tokenizer.id_to_token(row)

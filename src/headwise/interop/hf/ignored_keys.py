@@ -1,8 +1,8 @@
-"""Keys of a `config.json` that change no output of a model in evaluation mode, so that none of our schemas reads them.
+"""Keys of a `config.json` that change no output of a model in evaluation mode, so that no schema reads them.
 
-A key that is neither here, nor in a schema, nor an alias is refused: nobody knows what it changes. Keys that one model
-type alone has are in the `unread` of its schema. What does change outputs and has no counterpart here is a field of
-the schema with the one value that we can follow (`Literal`).
+A key that is neither here, nor in a schema (`HfConfig`), nor an alias is refused: what it changes is unknown. Keys of
+one model type are in the `ignored_keys` of its schema. A key that changes outputs and has no equivalent in Headwise is
+a field of the schema with the one supported value (`Literal`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ READ_ELSEWHERE = frozenset({  # labels by read.py, special tokens by text.py
     "id2label", "label2id", "num_labels", "_num_labels", "problem_type", "pad_token_id", "bos_token_id",
     "eos_token_id", "unk_token_id", "mask_token_id", "cls_token_id", "sep_token_id", "decoder_start_token_id",
 })  # fmt: skip
-RUNTIME = frozenset({  # how it is computed, and what is returned beside the outputs
+RUNTIME = frozenset({  # how outputs are computed, and what is returned beside them
     "_attn_implementation", "_attn_implementation_autoset", "attn_implementation", "_experts_implementation",
     "experts_implementation", "chunk_size_feed_forward", "gradient_checkpointing", "use_cache", "output_past",
     "output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate",
@@ -29,7 +29,7 @@ TRAINING = frozenset({  # dropout, initial weights, losses
     "attention_probs_dropout_prob", "pooler_dropout", "encoder_layerdrop", "decoder_layerdrop", "drop_path_rate",
     "init_std", "init_xavier_std", "initializer_factor", "initializer_range", "tf_legacy_loss",
 })  # fmt: skip
-GENERATION = frozenset({  # of older versions; today they stand in generation_config.json
+GENERATION = frozenset({  # of older versions; today in generation_config.json
     "assistant_confidence_threshold", "assistant_lookbehind", "bad_words_ids", "begin_suppress_tokens",
     "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty",
     "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty", "force_bos_token_to_be_generated",
@@ -38,4 +38,4 @@ GENERATION = frozenset({  # of older versions; today they stand in generation_co
     "num_return_sequences", "remove_invalid_values", "repetition_penalty", "suppress_tokens", "target_lookbehind",
     "temperature", "top_k", "top_p", "typical_p",
 })  # fmt: skip
-UNREAD = METADATA | READ_ELSEWHERE | RUNTIME | TRAINING | GENERATION
+IGNORED_KEYS = METADATA | READ_ELSEWHERE | RUNTIME | TRAINING | GENERATION
