@@ -184,9 +184,11 @@ def test_absolute_positions_in_a_folder_of_deberta_are_those_of_the_mask_decoder
         to_hf(from_hf(folder), tmp_path / "out")
 
 
-def test_the_marks_around_a_text_must_be_known(tmp_path: Path) -> None:
+def test_the_special_tokens_around_a_text_must_be_known(tmp_path: Path) -> None:
     theirs("Bert", "BertModel").save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"nothing says which marks stand around a text; add cls_token and sep_token"):
+    with pytest.raises(
+        UserError, match=r"nothing says which special tokens begin and end a text; add cls_token and sep_token"
+    ):
         read_folder(tmp_path)
 
 

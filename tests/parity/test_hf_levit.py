@@ -132,8 +132,8 @@ def test_base_models_are_encoders(name: str, own: dict[str, Any], tmp_path: Path
 @pytest.mark.parametrize(
     ("key", "value", "complaint"),
     [
-        ("key_dim", [8, 8, 4], "key_dim differs between stages"),
-        ("down_ops", [["Subsample", 8, 2, 4, 2, 1], ["Subsample", 8, 3, 4, 2, 2]], "down_ops are not those"),
+        ("key_dim", [8, 8, 4], "key_dim must be equal in all stages"),
+        ("down_ops", [["Subsample", 8, 2, 4, 2, 1], ["Subsample", 8, 3, 4, 2, 2]], "down_ops other than those"),
         ("mlp_ratio", [2, 2, 4], "mlp_ratio"),
         ("depths", [1, 1], "depths"),
     ],

@@ -183,7 +183,7 @@ def test_marian_with_positions_that_are_no_sinusoids_is_refused(tmp_path: Path) 
     before = logits(imported, model)[1]
     stored(folder, **{"model.encoder.embed_positions.weight": sinusoids.flip(0)})
     assert (logits(imported, their_model("MarianMTModel", folder))[1] - before).abs().max() > 0.1
-    with pytest.raises(UserError, match=r"model\.encoder\.embed_positions\.weight is not made of sinusoids"):
+    with pytest.raises(UserError, match=r"model\.encoder\.embed_positions\.weight is no table of sinusoids"):
         read_folder(folder)
 
 
