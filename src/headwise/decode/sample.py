@@ -47,8 +47,8 @@ def draw_uniforms(source: Source, config: DecodeConfig) -> Tensor:
 
 
 def draw(log_probs: Tensor, numbers: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
-    """Inverse transform sampling: the token at which the cumulative P of a row, after temperature, top-k and top-p,
-    passes the row's number (R,); (R, V) -> (R, 1).
+    """Nucleus sampling, top-k and temperature: the token at which the cumulative P of a row, so truncated, passes its
+    uniform number (R,): (R, V) -> (R, 1).
 
     Temperature comes first, then top-k, then top-p, which keeps the token that crosses p.
     """

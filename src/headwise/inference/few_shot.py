@@ -26,7 +26,7 @@ def build_few_shot_prompt(
     if not (has_input and has_output):
         raise UserError(f"template: {template!r} must hold {{input}} and, after it, {{output}}")
     if count is not None and not 0 <= count <= len(examples):
-        raise UserError(f"count: there are {len(examples)} examples, not {count}; choose from 0 to {len(examples)}")
+        raise UserError(f"count: {count} of {len(examples)} examples is not possible; choose from 0 to {len(examples)}")
     shots = "".join(before + source + between + target + after for source, target in examples[:count])
     # Without the space before the answer: tokens of words begin with it.
     return shots + before + text + between.rstrip(" ")
