@@ -71,7 +71,7 @@ def test_examples_are_shown_and_answers_printed(headwise, writers, shots):
 def test_few_shot_from_python(writers):
     run = load(writers["counted"])
     assert run.few_shot(list(PAIRS.items()), ["sky", "sea"], count=2) == ["ciel", "mer"]
-    [[way]] = run.continuations(["input: sun\n"], stop=["eil"])
+    [[way]] = run.continue_prompts(["input: sun\n"], stop=["eil"])
     assert way.text == "output: sol"
     assert run.generate(["input: sun\n"], stop=["eil"])[0][0].text == "input: sun\noutput: sol"
 
@@ -90,7 +90,7 @@ def test_a_prompt_beyond_the_context_is_read_from_its_end_and_said_to_be(headwis
     )
     assert short.status == long.status == 0
     assert long.out == "z" * 8 + short.out
-    assert "a prompt has 16 tokens, and the model 8 in sight: of a longer text it reads the end" in caplog.text
+    assert "a prompt has 16 tokens and the context 8: only the end of the prompt is read" in caplog.text
 
 
 MISTAKES = [

@@ -34,10 +34,10 @@ def test_translate_a_file_with_another_engine(headwise, trained, tmp_path):
 def test_eight_bits_are_left_to_ctranslate2_only_where_its_sums_are_right(trained, monkeypatch, caplog, wrong):
     monkeypatch.setattr(backends, "overflows", lambda: wrong)  # as the CPU has it
     loaded = hw.load(trained)
-    taken = [backends.choose(loaded, "auto", int8).model for int8 in (False, True)]
+    taken = [backends.choose_backend(loaded, "auto", int8).model for int8 in (False, True)]
     assert [isinstance(model, CTranslate2Engine) for model in taken] == [True, not wrong]
     assert not caplog.text
-    assert isinstance(backends.choose(loaded, "ctranslate2", int8=True).model, CTranslate2Engine)
+    assert isinstance(backends.choose_backend(loaded, "ctranslate2", int8=True).model, CTranslate2Engine)
     assert ("use --engine native" in caplog.text) is wrong
 
 

@@ -38,9 +38,9 @@ def test_a_wide_beam_is_exhaustive_search(table_model, alpha):
     model, source = table_model(vocab=6), [4, 3]
     config = DecodeConfig(beams=400, nbest=25, length_penalty=alpha, max_length=4)
     expected = by_score(model.sentences(source, limit=4), alpha)[:25]
-    (found,) = decode(model, [source], config)
-    assert [hypothesis.ids for hypothesis in found] == [ids for _, ids, _ in expected]
-    for hypothesis, (score, _, log_prob) in zip(found, expected, strict=True):
+    (hypotheses,) = decode(model, [source], config)
+    assert [hypothesis.ids for hypothesis in hypotheses] == [ids for _, ids, _ in expected]
+    for hypothesis, (score, _, log_prob) in zip(hypotheses, expected, strict=True):
         assert hypothesis.score == pytest.approx(score, abs=1e-5)
         assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-5)
 
@@ -57,9 +57,9 @@ def test_a_narrow_beam_is_plain_beam_search(table_model, seed, beams, alpha, dat
     config = DecodeConfig(beams=beams, nbest=nbest, length_penalty=alpha, max_length=5)
     model = table_model(seed=seed, vocab=7)
     sources = [[3], [5, 4, 3], [4, 4]]
-    for source, found in zip(sources, decode(model, sources, config), strict=True):
+    for source, outputs in zip(sources, decode(model, sources, config), strict=True):
         expected = plain_beam(model, source, config)
-        assert [hypothesis.ids for hypothesis in found] == [ids for _, ids, _ in expected]
+        assert [hypothesis.ids for hypothesis in outputs] == [ids for _, ids, _ in expected]
 
 
 def test_the_length_penalty_by_hand(markov_model):
@@ -76,25 +76,25 @@ def test_the_length_penalty_by_hand(markov_model):
 
 
 def test_n_best_are_sorted_and_distinct(table_model):
-    found = decode(table_model(), [[3, 4], [5]], DecodeConfig(beams=8, nbest=8, max_length=6))
-    for hypotheses in found:
+    outputs = decode(table_model(), [[3, 4], [5]], DecodeConfig(beams=8, nbest=8, max_length=6))
+    for hypotheses in outputs:
         scores = [hypothesis.score for hypothesis in hypotheses]
         assert scores == sorted(scores, reverse=True)
         assert len({hypothesis.ids for hypothesis in hypotheses}) == 8
 
 
-def test_fewer_sentences_than_asked_for(markov_model):
+def test_fewer_sentences_than_nbest(markov_model):
     model = markov_model(5, {1: {END: 0.7, 3: 0.3}, 3: {END: 1.0}})
-    (found,) = decode(model, [[4]], DecodeConfig(beams=6, nbest=6))
-    assert [hypothesis.ids for hypothesis in found] == [(), (3,)]
+    (hypotheses,) = decode(model, [[4]], DecodeConfig(beams=6, nbest=6))
+    assert [hypothesis.ids for hypothesis in hypotheses] == [(), (3,)]
 
 
 def test_stops_when_no_live_hypothesis_can_win(markov_model):
     # After three steps the best hypothesis is found; the other could ramble on for 1,000 more.
     chain = {1: {3: 0.9, 5: 0.1}, 3: {4: 0.9, 5: 0.1}, 4: {END: 0.9, 5: 0.1}, 5: {5: 0.999, END: 0.001}}
     model = markov_model(6, chain)
-    (found,) = decode(model, [[3]], DecodeConfig(beams=2, length_penalty=0, max_extra=1000))
-    assert found[0].ids == (3, 4)
+    (hypotheses,) = decode(model, [[3]], DecodeConfig(beams=2, length_penalty=0, max_extra=1000))
+    assert hypotheses[0].ids == (3, 4)
     assert len(model.rows_seen) == 3
 
 

@@ -27,7 +27,7 @@ def test_the_limit_grows_with_the_source_up_to_a_maximum():
         ({"beam": 4}, "Headwise calls it decode.beams"),
     ],
 )
-def test_a_mistake_names_the_key_and_the_way_out(data, message):
+def test_an_error_names_the_key_and_a_remedy(data, message):
     with pytest.raises(UserError, match=message):
         validate(DecodeConfig, data)
 

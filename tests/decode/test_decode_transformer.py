@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from headwise.decode.config import DecodeConfig
-from headwise.decode.driver import decode, threads
+from headwise.decode.driver import decode, use_threads
 from headwise.decode.ensemble import Ensemble
 from headwise.models.transformer import TransformerConfig
 
@@ -22,7 +22,7 @@ def transformer():
     torch.manual_seed(5)
     small = {"depth": 2}
     config = TransformerConfig(width=32, heads=4, encoder=small, decoder=small)
-    with threads(1):  # the steps are tiny
+    with use_threads(1):  # the steps are tiny
         yield config.build(16).eval()
 
 
@@ -35,8 +35,8 @@ def log_prob(model, source, ids):
 
 @pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.search)
 def test_log_probs_are_those_of_the_whole_pass(transformer, config):
-    found = decode(transformer, SOURCES, config)
-    for source, hypotheses in zip(SOURCES, found, strict=True):
+    outputs = decode(transformer, SOURCES, config)
+    for source, hypotheses in zip(SOURCES, outputs, strict=True):
         assert len(hypotheses) == config.nbest
         for hypothesis in hypotheses:
             assert hypothesis.log_prob == pytest.approx(log_prob(transformer, source, hypothesis.ids), abs=1e-4)
@@ -54,4 +54,4 @@ def test_an_ensemble_of_transformers(transformer):
     config = SEARCHES[1]
     twice = decode(Ensemble([transformer, transformer]), SOURCES, config)
     once = decode(transformer, SOURCES, config)
-    assert [[h.ids for h in own] for own in twice] == [[h.ids for h in own] for own in once]
+    assert [[h.ids for h in nbest] for nbest in twice] == [[h.ids for h in nbest] for nbest in once]

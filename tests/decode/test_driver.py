@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headwise.decode.config import DecodeConfig
-from headwise.decode.driver import batches, decode, decode_batches, step_threads, stream, threads
+from headwise.decode.driver import batch_by_length, choose_threads, decode, decode_batches, stream, use_threads
 from headwise.errors import UserError
 
 SEARCHES = [
@@ -34,8 +34,8 @@ def test_no_output_is_longer_than_its_limit(table_model, config):
     model = table_model(vocab=9, spread=1.0)
     model.table[:, 2] -= 3  # ends are rare
     sources = [[3] * length for length in range(6)]
-    found = decode(model, sources, config)
-    longest = [max(len(hypothesis.ids) for hypothesis in hypotheses) for hypotheses in found]
+    outputs = decode(model, sources, config)
+    longest = [max(len(hypothesis.ids) for hypothesis in hypotheses) for hypotheses in outputs]
     limits = [config.limit(len(source)) for source in sources]
     assert all(length <= limit for length, limit in zip(longest, limits, strict=True))
     assert any(length == limit for length, limit in zip(longest, limits, strict=True))
@@ -45,8 +45,8 @@ def test_no_output_is_longer_than_its_limit(table_model, config):
 def test_a_stream_gives_the_same_tokens(table_model, config):
     model = table_model(vocab=9)
     for source in ([], [4], [5, 3, 8]):
-        ((found,),) = decode(model, [source], config)
-        assert tuple(stream(model, source, config)) == found.ids
+        ((hypothesis,),) = decode(model, [source], config)
+        assert tuple(stream(model, source, config)) == hypothesis.ids
 
 
 def test_a_stream_follows_one_hypothesis(table_model):
@@ -62,7 +62,7 @@ def test_a_diverged_model_is_reported(table_model, config):
         decode(model, [[3], [4]], config)
 
 
-def test_an_engine_is_not_asked_for_what_it_cannot_do():
+def test_settings_that_an_engine_lacks_are_refused():
     class Other:
         def decode(self, sources, config):
             return [[] for _ in sources]
@@ -77,7 +77,7 @@ def test_no_sources_no_hypotheses(table_model):
     assert decode(table_model(), []) == []
 
 
-def test_batches_come_as_they_get_ready(table_model):
+def test_batches_are_yielded_when_they_are_done(table_model):
     model, sources = table_model(), [[3], [4] * 9, [5, 5]]
     config = DecodeConfig(tokens_per_batch=10)
     ready = list(decode_batches(model, sources, config))
@@ -86,13 +86,13 @@ def test_batches_come_as_they_get_ready(table_model):
 
 
 @given(lengths=st.lists(st.integers(1, 40)), tokens=st.integers(0, 100))
-def test_batches_are_bounded_and_hold_everything_once(lengths, tokens):
-    plan = list(batches(lengths, tokens))
+def test_batches_are_bounded_and_contain_each_source_once(lengths, tokens):
+    plan = list(batch_by_length(lengths, tokens))
     assert sorted(number for batch in plan for number in batch) == list(range(len(lengths)))
     assert all(len(b) == 1 or len(b) * max(lengths[number] for number in b) <= tokens for b in plan)
 
 
-def test_the_model_and_the_threads_are_left_as_they_were(table_model):
+def test_model_mode_and_threads_are_restored(table_model):
     model, before = table_model(), torch.get_num_threads()
     model.train()
     modes = []
@@ -101,15 +101,15 @@ def test_the_model_and_the_threads_are_left_as_they_were(table_model):
     decode(model, [[3]])
     assert modes == [False] * len(modes)
     assert model.training
-    with threads(before + 1):
+    with use_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
 
 
-def test_large_steps_take_all_threads():
+def test_large_steps_use_all_threads():
     cpu = torch.device("cpu")
     small, large = nn.Linear(8, 8), nn.Linear(4096, 4096, device="meta")
-    with threads(2):
-        assert step_threads(small, 4, cpu) == 1
-        assert step_threads(large, 4, cpu) == 2
-        assert step_threads(small, 10_000_000, cpu) == 2
+    with use_threads(2):
+        assert choose_threads(small, 4, cpu) == 1
+        assert choose_threads(large, 4, cpu) == 2
+        assert choose_threads(small, 10_000_000, cpu) == 2

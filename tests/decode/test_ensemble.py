@@ -12,10 +12,10 @@ BEAM = DecodeConfig(beams=4, nbest=4, max_length=6)
 SOURCES = [[3, 4], [5], [4, 4, 4]]
 
 
-def assert_same(found, expected):
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [hypothesis.ids for hypothesis in ours] == [hypothesis.ids for hypothesis in theirs]
-        for one, other in zip(ours, theirs, strict=True):
+def assert_same(outputs, expected):
+    for actual, expected_nbest in zip(outputs, expected, strict=True):
+        assert [hypothesis.ids for hypothesis in actual] == [hypothesis.ids for hypothesis in expected_nbest]
+        for one, other in zip(actual, expected_nbest, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-5)
 
 
@@ -32,18 +32,18 @@ def test_the_order_of_models_does_not_matter(table_model):
 def test_probabilities_are_averaged(markov_model):
     sure = markov_model(5, {1: {3: 0.9, 4: 0.1}})
     doubtful = markov_model(5, {1: {3: 0.2, 4: 0.8}})
-    ((found,),) = decode(Ensemble([sure, doubtful]), [[3]])
-    assert found.ids == (3,)
-    assert found.log_prob == pytest.approx(math.log(0.55))
+    ((hypothesis,),) = decode(Ensemble([sure, doubtful]), [[3]])
+    assert hypothesis.ids == (3,)
+    assert hypothesis.log_prob == pytest.approx(math.log(0.55))
 
 
 def test_another_vocabulary_is_refused(table_model):
-    with pytest.raises(UserError, match=r"Model 2 .* vocab 7 .* model 1 has 6"):
+    with pytest.raises(UserError, match=r"model 2 .* vocab 7 .* model 1 has 6"):
         Ensemble([table_model(vocab=6), table_model(vocab=7)])
 
 
 def test_an_empty_ensemble_is_refused():
-    with pytest.raises(UserError, match="at least one model"):
+    with pytest.raises(UserError, match="name at least one run"):
         Ensemble([])
 
 

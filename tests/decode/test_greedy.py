@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwise.decode.beam import beam
+from headwise.decode.beam import beam_search
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
-from headwise.decode.generator import Request, best
+from headwise.decode.generator import Request, topk
 
 END = 2
 
@@ -24,9 +24,9 @@ def test_follows_the_most_probable_token(table_model, source):
         if token == END:
             break
         ids.append(token)
-    ((found,),) = decode(model, [source], DecodeConfig(max_length=12, length_penalty=0))
-    assert found.ids == tuple(ids)
-    assert found.log_prob == pytest.approx(total, abs=1e-5)
+    ((hypothesis,),) = decode(model, [source], DecodeConfig(max_length=12, length_penalty=0))
+    assert hypothesis.ids == tuple(ids)
+    assert hypothesis.log_prob == pytest.approx(total, abs=1e-5)
 
 
 @settings(deadline=None, max_examples=40)
@@ -36,7 +36,7 @@ def test_a_beam_of_one_is_greedy(table_model, seed, length):
     config = DecodeConfig(max_length=9)
     request = Request([source], config, torch.device("cpu"))
     state = model.start(torch.tensor([[*source, END]]))
-    ((by_beam,),) = beam(model, state, request)
+    ((by_beam,),) = beam_search(model, state, request)
     ((greedy,),) = decode(model, [source], config)
     assert by_beam.ids == greedy.ids
     assert by_beam.score == pytest.approx(greedy.score, abs=1e-5)
@@ -45,16 +45,16 @@ def test_a_beam_of_one_is_greedy(table_model, seed, length):
 def test_padding_and_start_are_never_produced(markov_model):
     model = markov_model(5, {1: {0: 0.5, 1: 0.3, 4: 0.2}, 4: {0: 0.9, END: 0.1}})
     for config in (DecodeConfig(), DecodeConfig(beams=3), DecodeConfig(temperature=1.0)):
-        (found,) = decode(model, [[3]], config)
-        assert found[0].ids == (4,)
-        assert found[0].log_prob == pytest.approx(math.log(0.02))
+        (hypotheses,) = decode(model, [[3]], config)
+        assert hypotheses[0].ids == (4,)
+        assert hypotheses[0].log_prob == pytest.approx(math.log(0.02))
 
 
 def test_finished_sources_leave_the_batch(table_model):
     model = table_model(vocab=5, spread=3.0)
     sources = [[3] * length for length in range(1, 9)]
-    found = decode(model, sources, DecodeConfig(max_length=30))
-    lengths = [len(hypotheses[0].ids) + 1 for hypotheses in found]
+    outputs = decode(model, sources, DecodeConfig(max_length=30))
+    lengths = [len(hypotheses[0].ids) + 1 for hypotheses in outputs]
     expected = [sum(length > step for length in lengths) for step in range(max(lengths))]
     assert model.rows_seen == expected
     assert len(set(lengths)) > 2
@@ -67,6 +67,6 @@ def test_best_is_topk(rows, vocab, count):
     scores = torch.randn(rows, vocab, generator=torch.Generator().manual_seed(vocab))
     scores[0, -1] = 99.0  # in the tail behind the last whole block
     expected = scores.topk(count)
-    values, places = best(scores, count)
+    values, places = topk(scores, count)
     assert torch.equal(values, expected.values)
     assert torch.equal(places, expected.indices)

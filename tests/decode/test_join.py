@@ -8,9 +8,9 @@ import torch
 import headwise
 from headwise.blocks.record import record
 from headwise.decode.config import DecodeConfig
-from headwise.decode.driver import threads
+from headwise.decode.driver import use_threads
 from headwise.decode.ensemble import Ensemble
-from headwise.decode.window import with_window
+from headwise.decode.window import wrap_in_window
 from headwise.errors import UserError
 from headwise.models.ngram import NgramConfig
 from headwise.text import BOS
@@ -56,7 +56,7 @@ ENCODER_DECODERS = {
 
 
 @cache
-def made(kind, name):
+def build_model(kind, name):
     torch.manual_seed(3)
     model = {"lm": LANGUAGE_MODELS, "both": ENCODER_DECODERS}[kind][name]()
     model = model.double().eval().requires_grad_(False)
@@ -66,15 +66,15 @@ def made(kind, name):
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    with threads(1):
+    with use_threads(1):
         yield
 
 
-def starts(kind):
+def build_inputs(kind):
     return [[BOS, *prompt] for prompt in PROMPTS] if kind == "lm" else SOURCES
 
 
-def write(model, state, tokens, steps):
+def decode_greedily(model, state, tokens, steps):
     """Greedy steps: the logits of each, (R, steps, V), and the last tokens."""
     logits = []
     for _ in range(steps):
@@ -109,12 +109,12 @@ def run_together(model, texts, beams=1, watched=()):
 
 
 @torch.no_grad()
-def check(model, kind, beams=1, watched=(), tolerance=1e-12):
-    together, state = run_together(model, starts(kind), beams, watched)
+def check_join(model, kind, beams=1, watched=(), tolerance=1e-12):
+    together, state = run_together(model, build_inputs(kind), beams, watched)
     written = set()
-    for row, text in enumerate(starts(kind)):
+    for row, text in enumerate(build_inputs(kind)):
         logits = together[row]
-        alone, _ = write(model, model.start(torch.tensor([text])), torch.tensor([4 + row]), logits.shape[1])
+        alone, _ = decode_greedily(model, model.start(torch.tensor([text])), torch.tensor([4 + row]), logits.shape[1])
         torch.testing.assert_close(logits, alone.expand_as(logits), rtol=tolerance, atol=tolerance)
         assert torch.equal(logits[0].argmax(-1), alone[0].argmax(-1))
         written.add(tuple(alone[0].argmax(-1)[:5].tolist()))
@@ -124,44 +124,44 @@ def check(model, kind, beams=1, watched=(), tolerance=1e-12):
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_prompts_of_different_lengths_join_a_language_model(name):
-    state = check(made("lm", name), "lm")
+    state = check_join(build_model("lm", name), "lm")
     assert state.lengths.tolist() == [1 + len(PROMPTS[3]) + 8, 1 + len(PROMPTS[2]) + 13]
 
 
 @pytest.mark.parametrize("name", ENCODER_DECODERS)
 def test_sources_of_different_lengths_join_an_encoder_decoder(name):
-    check(made("both", name), "both")
+    check_join(build_model("both", name), "both")
 
 
 @pytest.mark.parametrize("name", ["rotary", "lstm"])
 def test_the_beams_of_a_row_join_together(name):
-    check(made("lm", name), "lm", beams=2)
+    check_join(build_model("lm", name), "lm", beams=2)
 
 
 def test_the_beams_of_a_source_join_together():
-    check(made("both", "sinusoid"), "both", beams=2)
+    check_join(build_model("both", "sinusoid"), "both", beams=2)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("lm", "alibi"), ("lm", "segments"), ("both", "rotary"), ("both", "luong")])
-def test_modules_and_step_forms_may_take_turns(kind, name):
-    check(made(kind, name), kind, watched={3, 7, 8, 15, 17})
+def test_modules_and_step_forms_alternate(kind, name):
+    check_join(build_model(kind, name), kind, watched={3, 7, 8, 15, 17})
 
 
 def test_an_ensemble_joins_as_its_members_do():
-    both = Ensemble([made("lm", "rotary"), made("lm", "lstm")])
-    check(both, "lm", tolerance=1e-6)  # its log P are in float32
+    both = Ensemble([build_model("lm", "rotary"), build_model("lm", "lstm")])
+    check_join(both, "lm", tolerance=1e-6)  # its log P are in float32
 
 
 @torch.no_grad()
-def test_an_n_gram_model_joins_too():
+def test_an_ngram_model_joins():
     lines = torch.randint(3, VOCAB, (40, 12), generator=torch.Generator().manual_seed(1)).tolist()
     model = NgramConfig(order=3).build(VOCAB).fit(lines)
-    check(model, "lm")
+    check_join(model, "lm")
 
 
 @torch.no_grad()
 def test_rows_of_one_length_need_no_mask():
-    model = made("lm", "alibi")
+    model = build_model("lm", "alibi")
     state = model.start(torch.tensor([[1, 5, 6]])).join(model.start(torch.tensor([[1, 8, 9]])))
     assert state.gaps is None and state.cache.growing and not state.cache.keep
     state.join(model.start(torch.tensor([[1]])))
@@ -178,7 +178,7 @@ def test_rows_of_one_length_need_no_mask():
 @torch.no_grad()
 def test_columns_that_no_row_needs_are_dropped():
     """A state in which rows come and go has as many columns as its longest row."""
-    model = made("lm", str(POSITIONS[1]))
+    model = build_model("lm", str(POSITIONS[1]))
     state = model.start(torch.tensor([[1]]))
     for _ in range(6):
         _, state = model.step(torch.tensor([5]), state)
@@ -195,8 +195,8 @@ def test_columns_that_no_row_needs_are_dropped():
 
 @pytest.mark.parametrize("name", ["sinusoid", "bahdanau"])
 @torch.no_grad()
-def test_the_columns_of_a_source_that_has_left_are_dropped(name):
-    model = made("both", name)
+def test_the_columns_of_a_dropped_source_are_dropped(name):
+    model = build_model("both", name)
     state = model.start(torch.tensor([SOURCES[3], SOURCES[0] + [0] * 6]))
     _, state = model.step(torch.tensor([4, 5]), state)
     state = state.select(torch.tensor([1])).join(model.start(torch.tensor([SOURCES[1]])))
@@ -208,8 +208,8 @@ def test_the_columns_of_a_source_that_has_left_are_dropped(name):
 
 
 @torch.no_grad()
-def test_what_cannot_join_is_refused():
-    model, other = made("lm", "rotary"), made("lm", "alibi")
+def test_states_that_cannot_join_are_refused():
+    model, other = build_model("lm", "rotary"), build_model("lm", "alibi")
     prompt = torch.tensor([[1, 5]])
     with pytest.raises(UserError, match="join: the states are those of different models"):
         model.start(prompt).join(other.start(prompt))
@@ -218,6 +218,6 @@ def test_what_cannot_join_is_refused():
     compressed = language_model(mixer="compressed").eval()
     with pytest.raises(UserError, match="different lengths cannot share the state of CompressedAttention; join rows"):
         compressed.start(prompt).join(compressed.start(prompt[:, :1]))
-    window = with_window(model, [[5] * 9], DecodeConfig(context=4))
-    with pytest.raises(UserError, match="join: a window begins anew for all its rows at once"):
+    window = wrap_in_window(model, [[5] * 9], DecodeConfig(context=4))
+    with pytest.raises(UserError, match="join: a sliding window restarts all rows at once"):
         window.start(prompt).join(window.start(prompt))

@@ -1,4 +1,4 @@
-"""Rules that look back, against plain Python."""
+"""Logits processors against plain Python."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ PASTS = st.lists(st.integers(4, 6), min_size=0, max_size=12)
 
 @settings(deadline=None, max_examples=50)
 @given(past=PASTS, size=st.integers(1, 4), padding=st.integers(0, 3))
-def test_what_would_make_a_sequence_come_twice_is_closed(past, size, padding):
+def test_ngram_blocking_forbids_tokens_that_complete_a_repeated_ngram(past, size, padding):
     grams = [tuple(past[start : start + size]) for start in range(len(past) - size + 1)]
     last = tuple(past[len(past) - size + 1 :]) if len(past) >= size - 1 else None
     banned = [last is not None and (*last, token) in grams for token in range(4, 7)]
@@ -26,7 +26,7 @@ def test_what_would_make_a_sequence_come_twice_is_closed(past, size, padding):
 
 @settings(deadline=None, max_examples=30)
 @given(past=PASTS, padding=st.integers(0, 3))
-def test_tokens_that_were_there_are_penalised_once(past, padding):
+def test_the_repetition_penalty_is_applied_once_per_token(past, padding):
     logits = torch.tensor([[9.0, 1.0, -2.0, 0.5, 2.0, -1.0, 0.0]])
     expected = [x if token not in past else x / 2 if x > 0 else x * 2 for token, x in enumerate(logits[0].tolist())]
     assert penalize_repeats(logits, torch.tensor([[0] * padding + past], dtype=torch.long), 2.0)[0].tolist() == expected
@@ -34,31 +34,31 @@ def test_tokens_that_were_there_are_penalised_once(past, padding):
 
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 1000), beams=st.integers(1, 3), size=st.integers(1, 3))
-def test_no_output_repeats_a_sequence(table_model, seed, beams, size):
+def test_no_output_repeats_an_ngram(table_model, seed, beams, size):
     model = table_model(vocab=30, seed=seed, spread=1.0)
     model.table[:, 2] -= 5  # ends are rare
-    (found,) = decode(model, [[3]], DecodeConfig(max_length=15, beams=beams, nbest=beams, no_repeat_ngram=size))
-    for hypothesis in found:
+    (hypotheses,) = decode(model, [[3]], DecodeConfig(max_length=15, beams=beams, nbest=beams, no_repeat_ngram=size))
+    for hypothesis in hypotheses:
         grams = [hypothesis.ids[start : start + size] for start in range(len(hypothesis.ids) - size + 1)]
         assert len(set(grams)) == len(grams)
 
 
-def test_no_output_is_shorter_than_it_may_be_but_the_limit_comes_first(table_model):
+def test_outputs_have_the_minimum_length_unless_the_maximum_is_smaller(table_model):
     model = table_model(vocab=9)
     model.table[:, 2] += 5  # ends are likely
     sources = [[3], [3] * 10]
     config = DecodeConfig(max_extra=2, min_length=6)
     for way in (config, config.changed(beams=3), config.changed(temperature=1.0)):
-        assert [len(own[0].ids) for own in decode(model, sources, way)] == [3, 6]
+        assert [len(nbest[0].ids) for nbest in decode(model, sources, way)] == [3, 6]
 
 
-def test_a_penalty_makes_repetitions_rarer(table_model):
+def test_a_repetition_penalty_makes_repetitions_rarer(table_model):
     model = table_model(vocab=40, rows=41)
     model.table[:, 2] -= 20  # no end before it is due
     lone, penal = (
         decode(model, [[3], [4], [5]], DecodeConfig(max_length=20, repetition_penalty=penalty)) for penalty in (1, 3)
     )
-    distinct = [sum(len(set(own[0].ids)) for own in found) for found in (lone, penal)]
+    distinct = [sum(len(set(nbest[0].ids)) for nbest in outputs) for outputs in (lone, penal)]
     assert distinct[0] < distinct[1]
 
 

@@ -13,7 +13,7 @@ from headwise.blocks.residual import PreNorm
 from headwise.blocks.stream import Part, Properties
 from headwise.catalog import CATALOG
 from headwise.decode.config import DecodeConfig
-from headwise.decode.driver import decode, decode_batches, threads
+from headwise.decode.driver import decode, decode_batches, use_threads
 from headwise.decode.ensemble import Ensemble
 from headwise.models.language_model import LanguageModel
 from headwise.models.ngram import NgramConfig
@@ -41,7 +41,7 @@ def recurrent(name, **settings):
     return headwise.build(f"{name}-tiny", vocab=VOCAB, task="language-model", tie="none", **settings)
 
 
-def counted():
+def build_ngram():
     lines = torch.randint(3, VOCAB, (40, 12), generator=torch.Generator().manual_seed(1)).tolist()
     return NgramConfig(order=3).build(VOCAB).fit([*lines, *PROMPTS])
 
@@ -55,12 +55,12 @@ FAMILIES = {
     "performer": lambda: transformer("rotary", mixer={"kind": "performer", "features": 8}),
     **{name: lambda name=name: recurrent(name) for name in RECURRENT},
     "lstm-pre": lambda: recurrent("lstm", wiring="pre"),
-    "ngram": counted,
+    "ngram": build_ngram,
 }
 
 
 @cache
-def made(family):
+def build_model(family):
     torch.manual_seed(3)
     model = FAMILIES[family]()
     if family != "ngram":
@@ -69,26 +69,26 @@ def made(family):
     return model
 
 
-def ids_of(found):
-    return [[hypothesis.ids for hypothesis in own] for own in found]
+def get_ids(outputs):
+    return [[hypothesis.ids for hypothesis in nbest] for nbest in outputs]
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    with threads(1):  # the steps are tiny
+    with use_threads(1):  # the steps are tiny
         yield
 
 
-@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.search + "-rules" * config.looks_back)
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.search + "-rules" * config.needs_history)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_does_not_depend_on_the_others(family, config):
-    model = made(family)
+    model = build_model(family)
     ((numbers, together),) = decode_batches(model, PROMPTS, config)  # all at once
     alone = [decode(model, [PROMPTS[number]], config)[0] for number in numbers]
-    assert ids_of(together) == ids_of(alone)
-    assert len({own[0].ids for own in together}) > 2
-    for ours, theirs in zip(together, alone, strict=True):
-        assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=1e-4)
+    assert get_ids(together) == get_ids(alone)
+    assert len({nbest[0].ids for nbest in together}) > 2
+    for actual, expected in zip(together, alone, strict=True):
+        assert [h.log_prob for h in actual] == pytest.approx([h.log_prob for h in expected], abs=1e-4)
 
 
 CATALOGUED = [
@@ -97,18 +97,18 @@ CATALOGUED = [
 
 
 @pytest.mark.parametrize("name", CATALOGUED)
-def test_so_it_is_for_every_language_model_of_the_catalogue(name):
+def test_every_catalogued_language_model_decodes_prompts_independently(name):
     torch.manual_seed(4)
     model = headwise.build(f"{name}-tiny", vocab=VOCAB, task="language-model").double().eval()
     prompts = [*PROMPTS, [4, 5, 6, 7] * 6]
     together = decode(model, prompts, SEARCHES[0])
-    assert ids_of(together) == [ids_of(decode(model, [prompt], SEARCHES[0]))[0] for prompt in prompts]
+    assert get_ids(together) == [get_ids(decode(model, [prompt], SEARCHES[0]))[0] for prompt in prompts]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_padding_may_stand_on_either_side(family):
-    model = made(family)
+def test_padding_may_be_left_or_right(family):
+    model = build_model(family)
     rows = [[BOS, *prompt] for prompt in PROMPTS]
     longest = max(map(len, rows))
     right = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
@@ -124,8 +124,8 @@ def test_padding_may_stand_on_either_side(family):
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "ngram"])
 @torch.no_grad()
-def test_step_forms_and_modules_may_take_turns_over_padding(family):
-    model = made(family)
+def test_step_forms_and_modules_alternate_over_padding(family):
+    model = build_model(family)
     prompts = torch.tensor([[1, 5, 6, 7], [1, 8, 0, 0], [0, 0, 0, 0]])
     stepped, turns = model.start(prompts, beams=2), model.start(prompts, beams=2)
     tokens = torch.arange(4, 10)
@@ -145,18 +145,18 @@ def test_step_forms_and_modules_may_take_turns_over_padding(family):
 
 @pytest.mark.parametrize("positions", POSITIONS, ids=str)
 @torch.no_grad()
-def test_prompts_of_one_length_cost_no_mask(positions):
-    state = made(str(positions)).start(torch.tensor([[1, 5, 6], [1, 8, 9]]))
+def test_prompts_of_one_length_need_no_mask(positions):
+    state = build_model(str(positions)).start(torch.tensor([[1, 5, 6], [1, 8, 9]]))
     assert isinstance(state.cache, DecodingCache) and state.gaps is None
     assert state.cache.growing and not state.cache.keep
 
 
-def test_an_ensemble_reads_what_its_members_read():
-    models = [made("rotary"), made("lstm")]
+def test_an_ensemble_is_ragged_if_its_members_are():
+    models = [build_model("rotary"), build_model("lstm")]
     both = Ensemble(models)
     assert both.ragged and both.max_length == 0
     together = decode(both, PROMPTS, SEARCHES[0])
-    assert ids_of(together) == [ids_of(decode(both, [prompt], SEARCHES[0]))[0] for prompt in PROMPTS]
+    assert get_ids(together) == [get_ids(decode(both, [prompt], SEARCHES[0]))[0] for prompt in PROMPTS]
     assert both.training and not any(model.training for model in models)  # all as they were
 
 
@@ -174,24 +174,24 @@ class Mean(Part):
         return sums / (stream.pos.unsqueeze(-1) + 1)
 
 
-def test_parts_that_know_of_no_padding_get_prompts_of_one_length():
-    base = deepcopy(made("pre-norm"))
+def test_parts_without_padding_masks_get_prompts_of_one_length():
+    base = deepcopy(build_model("pre-norm"))
     base.decoder.stack.layers[0] = PreNorm([Mean()], lambda: torch.nn.Identity())
     model = LanguageModel(base.decoder)
     assert not model.ragged
     sizes = [len(numbers) for numbers, _ in decode_batches(model, PROMPTS, SEARCHES[0])]
     assert sizes == [1, 1, 1, 1, 2, 1]
     together = decode(model, PROMPTS, SEARCHES[0])
-    assert ids_of(together) == [ids_of(decode(model, [prompt], SEARCHES[0]))[0] for prompt in PROMPTS]
+    assert get_ids(together) == [get_ids(decode(model, [prompt], SEARCHES[0]))[0] for prompt in PROMPTS]
 
 
-def test_a_table_of_positions_ends_what_is_written():
-    model = deepcopy(made(str(POSITIONS[1])))  # 24 positions
+def test_learned_positions_limit_the_output():
+    model = deepcopy(build_model(str(POSITIONS[1])))  # 24 positions
     model.decoder.head.bias = torch.nn.Parameter(torch.zeros(VOCAB, dtype=torch.float64))
     with torch.no_grad():
         model.decoder.head.bias[2] = -100.0  # no end before it is due
-    found = decode(model, [[5] * 3, [6] * 22, []], DecodeConfig(max_length=100, max_extra=100))
-    assert [len(own[0].ids) for own in found] == [20, 1, 23]
+    outputs = decode(model, [[5] * 3, [6] * 22, []], DecodeConfig(max_length=100, max_extra=100))
+    assert [len(nbest[0].ids) for nbest in outputs] == [20, 1, 23]
     with pytest.raises(
         headwise.errors.UserError, match="a prompt of 23 tokens is too long: this model has 24 positions"
     ):

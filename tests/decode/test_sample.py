@@ -58,16 +58,16 @@ def test_the_ends_of_the_number_line_hit_possible_tokens():
     assert draw(log_probs, numbers, 1.0, 0, 1.0)[:, 0].tolist() == [1, 2]
 
 
-def test_whole_sentences_come_as_often_as_they_should(table_model):
+def test_sentences_are_sampled_with_their_probability(table_model):
     model, source = table_model(vocab=5, spread=1.0), [3, 4]
-    (found,) = decode(model, [source], DecodeConfig(temperature=1.0, nbest=1024, max_length=1))
+    (hypotheses,) = decode(model, [source], DecodeConfig(temperature=1.0, nbest=1024, max_length=1))
     sentences = dict(model.sentences(source, limit=1))
     # Marks are drawn never and the end is due after one token: the first token decides.
     first = model.continuations((), source)
     chances = {(): first[END], (3,): first[3], (4,): first[4]}
-    counts = torch.tensor([sum(hypothesis.ids == ids for hypothesis in found) for ids in chances])
+    counts = torch.tensor([sum(hypothesis.ids == ids for hypothesis in hypotheses) for ids in chances])
     assert_drawn_from(counts, [2.718281828**log_prob for log_prob in chances.values()])
-    assert all(abs(hypothesis.log_prob - sentences[hypothesis.ids]) < 1e-5 for hypothesis in found)
+    assert all(abs(hypothesis.log_prob - sentences[hypothesis.ids]) < 1e-5 for hypothesis in hypotheses)
 
 
 def test_a_seed_fixes_the_samples(table_model):
@@ -81,10 +81,10 @@ def test_a_seed_fixes_the_samples(table_model):
 
 
 def test_samples_of_a_source_differ_and_are_sorted(table_model):
-    (found,) = decode(table_model(vocab=20, spread=1.0), [[3]], DecodeConfig(temperature=1.0, nbest=10))
-    scores = [hypothesis.score for hypothesis in found]
-    assert len(found) == 10
-    assert len({hypothesis.ids for hypothesis in found}) > 5
+    (hypotheses,) = decode(table_model(vocab=20, spread=1.0), [[3]], DecodeConfig(temperature=1.0, nbest=10))
+    scores = [hypothesis.score for hypothesis in hypotheses]
+    assert len(hypotheses) == 10
+    assert len({hypothesis.ids for hypothesis in hypotheses}) > 5
     assert scores == sorted(scores, reverse=True)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode, stream
-from headwise.decode.text import cut, decode_continuation, stream_text
+from headwise.decode.text import cut_at_stop, decode_continuation, stream_text
 from headwise.text import BOS, EOS
 from headwise.text.config import BpeConfig
 from headwise.text.normalise import PLAIN
@@ -59,13 +59,13 @@ GREEDY = DecodeConfig(max_length=60, max_extra=60)
 alphabet = st.text("ab ☃ï\n,", max_size=14)
 
 
-def specified(tokeniser, prompt, ids, stop):
+def expected_text(tokeniser, prompt, ids, stop):
     """The text of as few tokens as it takes to hold a stop string, cut before it."""
     known = len(tokeniser.decode(prompt))
     for count in range(len(ids) + 1):
         text = tokeniser.decode([*prompt, *ids[:count]])[known:]
-        if any(each in text for each in stop):
-            return cut(text, stop)
+        if any(string in text for string in stop):
+            return cut_at_stop(text, stop)
     return text
 
 
@@ -76,13 +76,13 @@ def specified(tokeniser, prompt, ids, stop):
     text=alphabet,
     stop=st.lists(st.text("ab ☃ï\n,", min_size=1, max_size=4), max_size=3),
 )
-def test_a_text_ends_at_the_first_stop_string_and_never_shows_it(kind, prompt, text, stop):
+def test_a_text_is_cut_before_the_first_stop_string(kind, prompt, text, stop):
     tokeniser = TOKENISERS[kind]
     prompt, ids = tokeniser.encode(prompt), tokeniser.encode(text)
     config, model = GREEDY.changed(stop=stop), Reciter([ids], tokeniser.size)
-    expected = specified(tokeniser, prompt, ids, stop)
-    ((found,),) = decode(model, [prompt], config, tokeniser=tokeniser)
-    assert decode_continuation(tokeniser, prompt, found.ids, stop) == expected
+    expected = expected_text(tokeniser, prompt, ids, stop)
+    ((hypothesis,),) = decode(model, [prompt], config, tokeniser=tokeniser)
+    assert decode_continuation(tokeniser, prompt, hypothesis.ids, stop) == expected
     shown = ""
     for piece in stream_text(tokeniser, prompt, stream(model, prompt, config, tokeniser=tokeniser), stop):
         shown += piece
@@ -91,26 +91,26 @@ def test_a_text_ends_at_the_first_stop_string_and_never_shows_it(kind, prompt, t
 
 
 @pytest.mark.parametrize("config", [GREEDY, GREEDY.changed(beams=2), GREEDY.changed(temperature=1e-3, nbest=2)])
-def test_rows_stop_each_for_itself(config):
+def test_rows_stop_independently(config):
     tokeniser = TOKENISERS["bytes"]
     texts = ["one. two", "no end", "three.", ". four"]
     model = Reciter([tokeniser.encode(text) for text in texts], tokeniser.size)
     prompts = [[100, 101], [100, 102], [100, 103], [100, 104]]
-    found = decode(model, prompts, config.changed(stop=[". ", "!"]), tokeniser=tokeniser)
-    told = [decode_continuation(tokeniser, p, own[0].ids, [". "]) for p, own in zip(prompts, found, strict=True)]
-    assert told == ["one", "no end", "three.", ""]
-    assert [len(own[0].ids) for own in found] == [5, 6, 6, 2]  # no token after the string was asked for
-    assert found[0][0].log_prob == pytest.approx(0, abs=1e-4)  # the end after it is free
+    outputs = decode(model, prompts, config.changed(stop=[". ", "!"]), tokeniser=tokeniser)
+    texts = [decode_continuation(tokeniser, p, nbest[0].ids, [". "]) for p, nbest in zip(prompts, outputs, strict=True)]
+    assert texts == ["one", "no end", "three.", ""]
+    assert [len(nbest[0].ids) for nbest in outputs] == [5, 6, 6, 2]  # no token after the string was asked for
+    assert outputs[0][0].log_prob == pytest.approx(0, abs=1e-4)  # the end after it is free
 
 
-def test_a_stop_string_in_the_prompt_stops_nothing():
+def test_a_stop_string_in_the_prompt_is_ignored():
     tokeniser = TOKENISERS["characters"]
     model = Reciter([tokeniser.encode("ba ab")], tokeniser.size)
-    ((found,),) = decode(model, [tokeniser.encode("ab")], GREEDY.changed(stop=["ab", "bb"]), tokeniser=tokeniser)
-    assert tokeniser.decode(found.ids) == "ba ab"
+    ((hypothesis,),) = decode(model, [tokeniser.encode("ab")], GREEDY.changed(stop=["ab", "bb"]), tokeniser=tokeniser)
+    assert tokeniser.decode(hypothesis.ids) == "ba ab"
 
 
-def test_tokens_after_a_stop_string_are_not_asked_for():
+def test_no_token_is_read_after_a_stop_string():
     tokeniser, asked = TOKENISERS["bytes"], []
 
     def tokens():
@@ -122,7 +122,7 @@ def test_tokens_after_a_stop_string_are_not_asked_for():
     assert tokeniser.decode(asked) == "sn☃w☃!"
 
 
-def test_a_half_character_is_shown_when_nothing_follows():
+def test_an_incomplete_character_at_the_end_is_streamed():
     tokeniser = TOKENISERS["bytes"]
     ids = tokeniser.encode("a☃")[:-1]
     assert list(stream_text(tokeniser, [], ids)) == ["a", "\ufffd"] and tokeniser.decode(ids) == "a\ufffd"

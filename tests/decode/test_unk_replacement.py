@@ -44,7 +44,7 @@ def copier() -> EncoderDecoder:
     return model.eval()
 
 
-def loaded(model: Any, **decode: Any) -> TrainedModel:
+def build_trained_model(model: Any, **decode: Any) -> TrainedModel:
     tables = {"data": {"name": "demo"}, "model": {"kind": "luong-tiny"}, "train": {"steps": 1}, "decode": decode}
     return TrainedModel(model, Tokenisers(WORDS, WORDS), resolved(tables))
 
@@ -52,26 +52,26 @@ def loaded(model: Any, **decode: Any) -> TrainedModel:
 TEXTS = ["ein Zwergspitz sieht den Igel", "und Igel katze Lurch ball", "ein hund sieht eine katze"]
 
 
-def test_names_are_carried_over(copier: EncoderDecoder) -> None:
-    plain = loaded(copier).translate(TEXTS)
+def test_unknown_words_are_copied_from_the_source(copier: EncoderDecoder) -> None:
+    plain = build_trained_model(copier).translate(TEXTS)
     assert plain == ["ein <unk> sieht den <unk>", "und <unk> katze <unk> ball", TEXTS[2]]
-    assert loaded(copier, replace_unknown=True).translate(TEXTS) == TEXTS
-    assert loaded(copier).translate(TEXTS, replace_unknown=True, beams=3, tokens_per_batch=1) == TEXTS
+    assert build_trained_model(copier, replace_unknown=True).translate(TEXTS) == TEXTS
+    assert build_trained_model(copier).translate(TEXTS, replace_unknown=True, beams=3, tokens_per_batch=1) == TEXTS
 
 
-def test_a_dictionary_translates_them(copier: EncoderDecoder, tmp_path: Path) -> None:
+def test_a_dictionary_translates_unknown_words(copier: EncoderDecoder, tmp_path: Path) -> None:
     file = tmp_path / "names.tsv"
     file.write_text("Igel\thedgehog\nhund\tnever needed\n", encoding="utf-8")
-    found = loaded(copier, replace_unknown=True, dictionary=str(file)).translate(TEXTS)
-    assert found == ["ein Zwergspitz sieht den hedgehog", "und hedgehog katze Lurch ball", TEXTS[2]]
+    outputs = build_trained_model(copier, replace_unknown=True, dictionary=str(file)).translate(TEXTS)
+    assert outputs == ["ein Zwergspitz sieht den hedgehog", "und hedgehog katze Lurch ball", TEXTS[2]]
 
 
-def test_evaluation_replaces_them_too(copier: EncoderDecoder) -> None:
+def test_evaluation_replaces_unknown_words(copier: EncoderDecoder) -> None:
     pairs = [(text, text) for text in TEXTS]
-    assert loaded(copier, replace_unknown=True).evaluate(pairs).outputs == TEXTS
+    assert build_trained_model(copier, replace_unknown=True).evaluate(pairs).outputs == TEXTS
 
 
-def test_the_last_attention_of_a_transformer_decides() -> None:
+def test_the_last_cross_attention_of_a_transformer_aligns() -> None:
     model = headwise.build("transformer-tiny", vocab=12).eval()
     source, target = [5, 9, 7], (4, 3, 8)
     with torch.no_grad(), headwise.record() as maps:
@@ -80,13 +80,13 @@ def test_the_last_attention_of_a_transformer_decides() -> None:
     assert align_unknown(model, [source, [5, 6, 7, 8, 9]], [target, (4, 3)])[0] == last.argmax(-1).tolist()
 
 
-def test_an_empty_source_has_no_word_to_give(copier: EncoderDecoder) -> None:
+def test_an_empty_source_replaces_nothing(copier: EncoderDecoder) -> None:
     assert replace_unknown(copier, [""], [UNKNOWN], SIDES, REPLACE) == [["ein <unk>"]]
 
 
-def test_what_is_missing_is_said() -> None:
+def test_errors_name_what_is_missing() -> None:
     deaf = headwise.build("sutskever-tiny", vocab=12).eval()
-    with pytest.raises(UserError, match="this model does not look at its source"):
+    with pytest.raises(UserError, match="this model has no cross-attention"):
         replace_unknown(deaf, ["ein Igel"], [UNKNOWN], SIDES, REPLACE)
     with pytest.raises(UserError, match="needs tokenisers of kind 'words'"):
         replace_unknown(deaf, ["ab"], [UNKNOWN], (Characters("ab"), WORDS), REPLACE)

@@ -16,7 +16,7 @@ LETTERS = Characters("abcdefgh")
 SIDES = Tokenisers(LETTERS, LETTERS)
 
 
-def test_a_language_model_looks_back_alone() -> None:
+def test_a_language_model_attends_to_earlier_tokens_only() -> None:
     torch.manual_seed(0)
     model = headwise.build("gpt2-tiny", vocab=LETTERS.size).eval()
     maps = collect_attention(model, SIDES, "abcd")
@@ -29,7 +29,7 @@ def test_a_language_model_looks_back_alone() -> None:
 
 
 @pytest.mark.parametrize("task", ["masked", "tag", "classify"])
-def test_an_encoder_shows_its_opening_mark(task: str) -> None:
+def test_the_maps_of_an_encoder_include_its_opening_token(task: str) -> None:
     torch.manual_seed(0)
     model = headwise.build("bert-tiny", vocab=LETTERS.size + 1, outputs=9, task=task).eval()
     maps = collect_attention(model, SIDES, "abc")
@@ -39,7 +39,7 @@ def test_an_encoder_shows_its_opening_mark(task: str) -> None:
 
 def test_mistakes_are_one_sentence() -> None:
     model = headwise.build("gpt2-tiny", vocab=LETTERS.size)
-    with pytest.raises(UserError, match="this model reads a text and writes no other"):
+    with pytest.raises(UserError, match="only encoder-decoder models have a target text"):
         collect_attention(model, SIDES, "ab", target="cd")
     with pytest.raises(UserError, match="there is no text to look at"):
         collect_attention(model, SIDES, "")

@@ -3,18 +3,18 @@
 import pytest
 
 from headwise.errors import UserError
-from headwise.inference.few_shot import few_shot
+from headwise.inference.few_shot import build_few_shot_prompt
 
 SHOTS = [("sea", "mer"), ("sky {output}", "ciel")]
 
 
-def test_prompts_are_these():
-    assert few_shot(SHOTS, "sun") == (
+def test_prompts_follow_the_template():
+    assert build_few_shot_prompt(SHOTS, "sun") == (
         "input: sea\noutput: mer\n\ninput: sky {output}\noutput: ciel\n\ninput: sun\noutput:"
     )
-    assert few_shot(SHOTS, "sun", count=1) == "input: sea\noutput: mer\n\ninput: sun\noutput:"
-    assert few_shot(SHOTS, "sun", count=0) == few_shot([], "sun") == "input: sun\noutput:"
-    assert few_shot(SHOTS, "sun", "{input} => {output}; ", count=1) == "sea => mer; sun =>"
+    assert build_few_shot_prompt(SHOTS, "sun", count=1) == "input: sea\noutput: mer\n\ninput: sun\noutput:"
+    assert build_few_shot_prompt(SHOTS, "sun", count=0) == build_few_shot_prompt([], "sun") == "input: sun\noutput:"
+    assert build_few_shot_prompt(SHOTS, "sun", "{input} => {output}; ", count=1) == "sea => mer; sun =>"
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_prompts_are_these():
 )
 def test_a_mistake_is_one_sentence(given, sentence):
     with pytest.raises(UserError, match=sentence):
-        few_shot(SHOTS, "sun", **given)
+        build_few_shot_prompt(SHOTS, "sun", **given)

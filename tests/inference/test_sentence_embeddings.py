@@ -34,7 +34,7 @@ def test_a_text_has_the_same_vector_alone_and_among_others(name, task):
         torch.testing.assert_close(embed(model, BOTH, [text])[0], row, rtol=1e-4, atol=1e-5)
 
 
-def test_pools_are_what_they_say():
+def test_pools_equal_their_definitions():
     model = tiny("bert", "masked")
     ids = torch.tensor([[*LETTERS.encode("abc"), EOS]])
     with torch.no_grad():
@@ -45,13 +45,13 @@ def test_pools_are_what_they_say():
     assert embed(model, BOTH, TEXTS, normalised=True).norm(dim=1) == pytest.approx(torch.ones(4))
 
 
-def test_vectors_can_be_learnt_from():
+def test_embeddings_can_be_inputs_of_training():
     probe = torch.nn.Linear(32, 2)
     probe(embed(tiny("bert", "masked"), BOTH, TEXTS)).sum().backward()
     assert probe.weight.grad is not None
 
 
-def test_a_language_model_gives_its_last_states():
+def test_a_language_model_is_embedded_by_its_last_states():
     model = tiny("gpt2", "language-model")
     ids = torch.tensor([[BOS, *LETTERS.encode("abc")]])
     with torch.inference_mode():
@@ -60,7 +60,7 @@ def test_a_language_model_gives_its_last_states():
     torch.testing.assert_close(embed(model, BOTH, ["abc", "abcdefg"])[0], states[0].mean(0))
 
 
-def test_what_gives_no_vectors_is_refused():
+def test_models_without_embeddings_are_refused():
     with pytest.raises(UserError, match="has no pooler"):
         embed(tiny("transformer", "transduce"), BOTH, TEXTS, "pooler")
     with pytest.raises(UserError, match="did you mean mean"):

@@ -87,9 +87,9 @@ def test_any_writer_steps_as_it_decodes(runs, name):
     loaded = load(runs / name)
     prompt = "abc"
     if name == HOSTILE:
-        wanted = loaded.continuations([prompt], max_length=5)[0][0]
+        wanted = loaded.continue_prompts([prompt], max_length=5)[0][0]
     else:
-        wanted = loaded.candidates([prompt], max_length=5)[0][0]
+        wanted = loaded.translate_nbest([prompt], max_length=5)[0][0]
     written = []
     for _ in range(5):
         _, found = decode_step(loaded, prompt, written)
@@ -116,7 +116,7 @@ def test_alignments_of_a_recurrent_decoder_are_shown_for_all_steps(page, visit):
 def test_the_tree_is_the_librarys_search(runs):
     loaded = load(runs / "reverse")
     tree = search_beams(loaded, "abcd", 3, 12)
-    best = loaded.candidates(["abcd"], beams=3, max_length=12)[0][0]
+    best = loaded.translate_nbest(["abcd"], beams=3, max_length=12)[0][0]
     assert tree["text"] == best.text and tree["score"] == pytest.approx(best.score)
     for node in tree["nodes"]:
         before = (

@@ -80,7 +80,7 @@ def test_a_model_that_is_not_merged_decodes_the_same_in_every_form(name):
     assert [each.ids for each in wanted] != [each.ids for each in written(plain)]
     for found, right in zip(written(to_column_major(model)), wanted, strict=True):
         assert found.log_prob == pytest.approx(right.log_prob, abs=1e-5)
-    assert away(quantize(model, least=1), model) < 0.05 < away(plain, model)
+    assert away(quantize(model, min_weights=1), model) < 0.05 < away(plain, model)
     merge(model)
     assert [each.ids for each in written(model)] == [each.ids for each in wanted]
 

@@ -17,7 +17,7 @@ from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.int8 import quantize
-from headwise.decode.int8_screen import for_cpu
+from headwise.decode.int8_screen import prepare_for_cpu
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, PAD, SPECIALS
@@ -53,7 +53,7 @@ def best_ids(results: list[list[Hypothesis]]) -> Outputs:
 
 def headwise(job: DecodeJob) -> Callable[[], Outputs]:
     sources, config = random_sources(job), build_decode_config(job)
-    model = for_cpu(random_model(job)[0], config)
+    model = prepare_for_cpu(random_model(job)[0], config)
     return lambda: best_ids(decode(model, sources, config))
 
 

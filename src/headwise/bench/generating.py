@@ -12,7 +12,7 @@ from headwise.bench.jobs import GenerateJob
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.int8 import quantize
-from headwise.decode.int8_screen import for_cpu
+from headwise.decode.int8_screen import prepare_for_cpu
 from headwise.models.language_model import LanguageModel
 from headwise.text import BOS, EOS, PAD, SPECIALS, UNK
 
@@ -27,7 +27,7 @@ def random_prompts(job: GenerateJob) -> Outputs:
 def headwise(job: GenerateJob, int8: bool) -> Callable[[], Outputs]:
     texts, limits = random_prompts(job), {"max_ratio": 0, "max_extra": job.length, "max_length": job.length}
     config = DecodeConfig(beams=1, tokens_per_batch=job.rows * (job.prompt + 1), **limits)
-    model = quantize(random_model(job)) if int8 else for_cpu(random_model(job), config)
+    model = quantize(random_model(job)) if int8 else prepare_for_cpu(random_model(job), config)
     return lambda: [list(hypotheses[0].ids) for hypotheses in decode(model, texts, config)]
 
 

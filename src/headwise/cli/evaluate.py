@@ -147,7 +147,7 @@ def _report(found: Evaluation, loaded: TrainedModel, settings: dict[str, Any]) -
     if found.confusion is not None:
         report["confusion"] = {"labels": found.labels, "counts": found.confusion.tolist()}
     if loaded.experiment.task.transduces:
-        report["decode"] = loaded.decoding(**settings).model_dump(mode="json")
+        report["decode"] = loaded.build_decode_config(**settings).model_dump(mode="json")
     return report
 
 

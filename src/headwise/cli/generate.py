@@ -13,7 +13,7 @@ from cyclopts import Parameter, validators
 
 from headwise.cli.common import Checkpoint, Device, File, Int8, Json, Seed, Threads, TopK, TopP, With, chunks, opened
 from headwise.errors import UserError
-from headwise.inference.few_shot import TEMPLATE, few_shot
+from headwise.inference.few_shot import TEMPLATE, build_few_shot_prompt
 
 if TYPE_CHECKING:
     from headwise.inference.trained_model import TrainedModel, Translation
@@ -80,7 +80,7 @@ def generate(
     prompts
         How texts begin, each in quotes.
     """
-    from headwise.inference.backends import choose
+    from headwise.inference.backends import choose_backend
 
     loaded = opened(run, checkpoint, device, threads, with_)
     loaded.check_task("language-model")
@@ -93,15 +93,15 @@ def generate(
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     settings |= {"beams": 1, "nbest": samples, "max_ratio": 0, "max_extra": length, "max_length": length}
     settings["temperature"] = temperature if temperature is not None else 0.0 if shots else 0.8
-    loaded = choose(loaded, "native", int8, config=loaded.decoding(**settings))
+    loaded = choose_backend(loaded, "native", int8, config=loaded.build_decode_config(**settings))
     live = samples == 1 and sys.stdout.isatty()
     marks = chain([""], repeat("---\n"))
     for chunk in chunks(prompts, file):
         texts = [write(text) for text in chunk]
         if json_:
-            _tell(texts, loaded.continuations(texts, **settings))
+            _tell(texts, loaded.continue_prompts(texts, **settings))
         elif shots:
-            for each in chain.from_iterable(loaded.continuations(texts, **settings)):
+            for each in chain.from_iterable(loaded.continue_prompts(texts, **settings)):
                 print(each.text.strip())
         elif live:
             for text in texts:
@@ -128,7 +128,7 @@ def _prompter(shots: Path | None, template: str | None, count: int | None) -> Ca
     from headwise.data.read import read_pairs
 
     examples = list(read_pairs((shots,)))
-    return lambda text: few_shot(examples, text, TEMPLATE if template is None else _typed(template), count)
+    return lambda text: build_few_shot_prompt(examples, text, TEMPLATE if template is None else _typed(template), count)
 
 
 def _typed(text: str) -> str:
@@ -146,7 +146,7 @@ def _growing(loaded: TrainedModel, prompt: str, settings: dict[str, Any]) -> Ite
     from headwise.decode.driver import stream
     from headwise.decode.text import stream_text
 
-    tokeniser, config = loaded.tokenisers.target, loaded.decoding(**settings)
+    tokeniser, config = loaded.tokenisers.target, loaded.build_decode_config(**settings)
     ids = tokeniser.encode(prompt)
     tokens = stream(loaded.model, ids, config, get_device(loaded.model), tokeniser)
     yield tokeniser.decode(ids)

@@ -66,7 +66,7 @@ def export(
     from headwise.errors import UserError
     from headwise.experiment.convert import to_hf
     from headwise.experiment.load import load
-    from headwise.inference.backends import obstacle
+    from headwise.inference.backends import explain_unsupported_model
     from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
@@ -80,7 +80,7 @@ def export(
 
         export_arpa(loaded, folder)
     else:
-        if reason := obstacle(loaded):
+        if reason := explain_unsupported_model(loaded):
             raise UserError(f"--to ctranslate2: {reason}")
         from headwise.interop.ctranslate2 import export_ctranslate2
 

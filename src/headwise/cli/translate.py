@@ -75,17 +75,17 @@ def translate(
     """
     loaded = opened([run, *(and_ or ())], checkpoint, device, threads, with_)
     loaded.check_task("transduce")
-    from headwise.inference.backends import choose
+    from headwise.inference.backends import choose_backend
 
     given = {
         "beams": beams, "length_penalty": length_penalty, "nbest": nbest, "temperature": temperature,
         "top_k": top_k, "top_p": top_p, "seed": seed, "replace_unknown": replace_unknown, "dictionary": dictionary,
     }  # fmt: skip
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    config = loaded.decoding(**settings)  # a wrong setting is said before anything is read
-    loaded = choose(loaded, engine, int8, threads or 1, config)
+    config = loaded.build_decode_config(**settings)  # a wrong setting is said before anything is read
+    loaded = choose_backend(loaded, engine, int8, threads or 1, config)
     for chunk in chunks(texts, file):
-        for text, found in zip(chunk, loaded.candidates(chunk, **settings), strict=True):
+        for text, found in zip(chunk, loaded.translate_nbest(chunk, **settings), strict=True):
             if json_:
                 outputs = [{"text": each.text, "score": each.score, "log_prob": each.log_prob} for each in found]
                 print(json.dumps({"source": text, "outputs": outputs}, ensure_ascii=False))

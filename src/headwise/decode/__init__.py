@@ -1,1 +1,1 @@
-"""Search for outputs: greedy, sampled or by beam, over any model with `start` and `step`."""
+"""Decoding: greedy search, beam search and sampling over any model with `start` and `step`."""

@@ -1,4 +1,4 @@
-"""From lists of token ids, or images, to hypotheses: batches, threads, order; and a stream for interactive use."""
+"""The decoding driver: batches of sources (token ids or images), threads, order of results; and token streaming."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.evaluation import eval_mode
-from headwise.decode.beam import beam
+from headwise.decode.beam import beam_search
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.decode.generator import Generator, Request, Source, Stepper, length
-from headwise.decode.greedy import greedy, most_probable
+from headwise.decode.generator import Generator, Request, Source, Stepper, source_length
+from headwise.decode.greedy import greedy_search, most_probable
 from headwise.decode.hypothesis import Hypothesis
 from headwise.decode.sample import make_sampler, sample
 from headwise.decode.token_loop import PickToken
-from headwise.decode.window import with_window
+from headwise.decode.window import wrap_in_window
 from headwise.errors import UserError
 from headwise.text.base import Tokeniser
 
 Search = Callable[[Generator, Any, Request], list[list[Hypothesis]]]
-SEARCHES: dict[str, Search] = {"greedy": greedy, "sample": sample, "beam": beam}
+SEARCHES: dict[str, Search] = {"greedy": greedy_search, "sample": sample, "beam": beam_search}
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Something that decodes by itself, such as a deployment library."""
+    """A deployment library with its own decoding loop, such as CTranslate2."""
 
     def decode(self, sources: Sequence[Any], config: DecodeConfig) -> list[list[Hypothesis]]: ...
 
@@ -42,18 +42,20 @@ def decode(
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each source, best first.
 
-    Sources are token ids as a tokeniser gives them, without special tokens, or images as a model reads them. What a
-    source gets does not depend on the others. The tokeniser of the outputs is needed where the config has stop strings.
+    Sources are token ids without special tokens, or image tensors. The result for a source does not depend on the
+    others in its batch. `tokeniser`, of the outputs, is needed for stop strings only.
     """
     if isinstance(model, Engine):
-        if config.looks_back:
-            raise UserError("decode: this engine has no stop strings, shortest length or penalties; use another")
+        if config.needs_history:
+            raise UserError(
+                "decode: this engine has no stop strings, minimum length or repetition penalties; use another"
+            )
         return model.decode(sources, config)
-    found: list[list[Hypothesis]] = [[] for _ in sources]
-    for numbers, hypotheses in decode_batches(model, sources, config, device, tokeniser):
-        for number, own in zip(numbers, hypotheses, strict=True):
-            found[number] = own
-    return found
+    outputs: list[list[Hypothesis]] = [[] for _ in sources]
+    for indices, batch in decode_batches(model, sources, config, device, tokeniser):
+        for index, hypotheses in zip(indices, batch, strict=True):
+            outputs[index] = hypotheses
+    return outputs
 
 
 @torch.inference_mode()
@@ -64,22 +66,22 @@ def decode_batches(
     device: torch.device | str = "cpu",
     tokeniser: Tokeniser | None = None,
 ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
-    """As `decode`, batch by batch as they get ready: the sources' numbers and their hypotheses."""
+    """As `decode`, but yields each batch when it is done: indices of the sources, and their hypotheses."""
     device = torch.device(device)
-    search, model = SEARCHES[config.search], with_window(model, sources, config)
-    lengths = [length(source) + 1 for source in sources]
-    for numbers in batches(lengths, config.tokens_per_batch // config.rows, equal=not model.ragged):
-        request = Request([sources[number] for number in numbers], config, device, tokeniser)
+    search, model = SEARCHES[config.search], wrap_in_window(model, sources, config)
+    lengths = [source_length(source) + 1 for source in sources]
+    for indices in batch_by_length(lengths, config.tokens_per_batch // config.rows, equal=not model.ragged):
+        request = Request([sources[index] for index in indices], config, device, tokeniser)
         with eval_mode(model):
-            state = model.start(request.opening(model), beams=config.rows)
-            with threads(step_threads(model, len(numbers) * config.rows, device)):
-                hypotheses = search(model, state, request)
-        if any(not own or isnan(own[0].score) for own in hypotheses):
+            state = model.start(request.build_inputs(model), beams=config.rows)
+            with use_threads(choose_threads(model, len(indices) * config.rows, device)):
+                batch = search(model, state, request)
+        if any(not hypotheses or isnan(hypotheses[0].score) for hypotheses in batch):
             raise UserError(
-                "No output of the model has a probability: its weights are damaged or its training diverged; "
+                "No output of the model has a finite probability: its weights are damaged or its training diverged; "
                 "use an earlier checkpoint."
             )
-        yield numbers, hypotheses
+        yield indices, batch
 
 
 def stream(
@@ -89,26 +91,26 @@ def stream(
     device: torch.device | str = "cpu",
     tokeniser: Tokeniser | None = None,
 ) -> Iterator[int]:
-    """The tokens of one output as they are found, greedily or at random."""
+    """Stream the tokens of one output, decoded greedily or sampled."""
     device = torch.device(device)
     if config.rows > 1:
-        raise UserError("A stream follows one hypothesis: set beams and nbest to 1.")
+        raise UserError("decode: only one hypothesis can be streamed; set beams and nbest to 1")
     request = Request([source], config, device, tokeniser)
     pick = make_sampler(request) if config.search == "sample" else most_probable
-    model = with_window(model, [source], config)
-    return _follow(model, request, request.opening(model), pick)
+    model = wrap_in_window(model, [source], config)
+    return _stream_tokens(model, request, request.build_inputs(model), pick)
 
 
 @torch.inference_mode()
-def _follow(model: Generator, request: Request, opening: Tensor, pick: PickToken) -> Iterator[int]:
+def _stream_tokens(model: Generator, request: Request, inputs: Tensor, pick: PickToken) -> Iterator[int]:
     stepper = Stepper(model, request)
     row = torch.zeros(1, dtype=torch.long, device=request.device)
-    token = request.first(model)
+    token = request.build_first_tokens(model)
     with eval_mode(model):
-        state = model.start(opening)
-    count = step_threads(model, 1, request.device)
+        state = model.start(inputs)
+    count = choose_threads(model, 1, request.device)
     for step in range(stepper.longest):
-        with eval_mode(model), threads(count):
+        with eval_mode(model), use_threads(count):
             log_probs, state = stepper(token, state, step)
             token = pick(log_probs, step, row)[1]
         if int(token) == model.end_id:
@@ -116,25 +118,27 @@ def _follow(model: Generator, request: Request, opening: Tensor, pick: PickToken
         yield int(token)
 
 
-def batches(lengths: Sequence[int], tokens: int, equal: bool = False) -> Iterator[list[int]]:
-    """Numbers of sources of like (or equal) length, longest first, so that too large a batch fails at once.
+def batch_by_length(lengths: Sequence[int], tokens: int, equal: bool = False) -> Iterator[list[int]]:
+    """Indices of sources of similar (or equal) length, longest first: a batch too large for memory fails at once.
 
-    >>> list(batches([2, 9, 3, 3], tokens=10)), list(batches([2, 9, 3, 3], tokens=10, equal=True))
-    ([[1], [2, 3, 0]], [[1], [2, 3], [0]])
+    >>> list(batch_by_length([2, 9, 3, 3], tokens=10))
+    [[1], [2, 3, 0]]
+    >>> list(batch_by_length([2, 9, 3, 3], tokens=10, equal=True))
+    [[1], [2, 3], [0]]
     """
-    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     first = 0
     while first < len(order):
         longest = lengths[order[first]]
         end = first + max(1, tokens // longest)
-        batch = [number for number in order[first:end] if not equal or lengths[number] == longest]
+        batch = [index for index in order[first:end] if not equal or lengths[index] == longest]
         yield batch
         first += len(batch)
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
-    """`count` threads for torch inside the block."""
+def use_threads(count: int) -> Iterator[None]:
+    """Set the number of torch threads inside the block."""
     before = torch.get_num_threads()
     if count == before:
         yield
@@ -146,16 +150,16 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# A second thread saves half of a step but costs about a millisecond of waking and waiting, so steps under
-# some 5 ms stay on one. A step reads each weight once; beyond some 20 rows multiplying outlasts reading.
+# A second thread halves a step but costs about a millisecond of synchronisation, so steps below some 5 ms use one.
+# A step reads each weight once; above some 20 rows it is bound by compute instead of memory.
 SMALL_STEP = 16_000_000  # weights read in 5 ms
 ROWS_PER_READ = 20
 
 
-def step_threads(model: Generator, rows: int, device: torch.device) -> int:
-    """One thread for small steps on a CPU, all of them otherwise."""
-    most = torch.get_num_threads()
-    if most == 1 or device.type != "cpu" or not isinstance(model, nn.Module):
-        return most
+def choose_threads(model: Generator, rows: int, device: torch.device) -> int:
+    """One thread for small steps on a CPU, all threads otherwise."""
+    available = torch.get_num_threads()
+    if available == 1 or device.type != "cpu" or not isinstance(model, nn.Module):
+        return available
     weights = sum(weight.numel() for weight in model.parameters())
-    return 1 if weights * max(1, rows / ROWS_PER_READ) < SMALL_STEP else most
+    return 1 if weights * max(1, rows / ROWS_PER_READ) < SMALL_STEP else available

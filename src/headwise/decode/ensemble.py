@@ -1,4 +1,4 @@
-"""Several models that decode as one, by the mean of their probabilities."""
+"""Ensemble decoding: the mean of the probabilities of several models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EnsembleState:
         return EnsembleState(tuple(state.select(rows) for state in self.states))
 
     def join(self, other: EnsembleState) -> EnsembleState:
-        return EnsembleState(tuple(mine.join(theirs) for mine, theirs in zip(self.states, other.states, strict=True)))
+        return EnsembleState(tuple(state.join(added) for state, added in zip(self.states, other.states, strict=True)))
 
 
 class Ensemble(nn.Module):
@@ -31,15 +31,15 @@ class Ensemble(nn.Module):
     def __init__(self, models: Sequence[Generator]):
         super().__init__()
         if not models:
-            raise UserError("An ensemble needs at least one model; name a run.")
+            raise UserError("ensemble: it has no models; name at least one run")
         first = models[0]
         for number, model in enumerate(models[1:], start=2):
             for name in ("vocab", "start_id", "end_id", "continues"):
-                ours, theirs = getattr(first, name), getattr(model, name)
-                if ours != theirs:
+                expected, value = getattr(first, name), getattr(model, name)
+                if value != expected:
                     raise UserError(
-                        f"Model {number} of the ensemble has {name} {theirs} and model 1 has {ours}; "
-                        "choose models that were trained with the same tokeniser."
+                        f"ensemble: model {number} has {name} {value} and model 1 has {expected}; "
+                        "choose models that were trained with the same tokeniser"
                     )
         self.models = nn.ModuleList(cast(Sequence[nn.Module], models))
         self.start_id, self.end_id, self.vocab = first.start_id, first.end_id, first.vocab
@@ -51,10 +51,10 @@ class Ensemble(nn.Module):
         return EnsembleState(tuple(model.start(source, beams=beams) for model in self._members))
 
     def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
-        steps = [model.step(tokens, own) for model, own in zip(self._members, state.states, strict=True)]
+        steps = [model.step(tokens, member) for model, member in zip(self._members, state.states, strict=True)]
         log_probs = torch.stack([logits.log_softmax(-1, dtype=torch.float32) for logits, _ in steps])
         mean = log_probs.logsumexp(0) - log(len(steps))  # (M, R, V) -> (R, V)
-        return mean, EnsembleState(tuple(own for _, own in steps))
+        return mean, EnsembleState(tuple(member for _, member in steps))
 
     @property
     def _members(self) -> list[Any]:

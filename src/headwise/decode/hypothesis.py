@@ -1,4 +1,4 @@
-"""An output of a search, with its score."""
+"""Hypotheses of a search, their scores and the length penalty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Token ids without start and end tokens; `score` ranks, `log_prob` is the model's log P, end included."""
+    """Token ids without BOS and EOS; `score` ranks hypotheses, `log_prob` is the log P of the sequence with EOS."""
 
     ids: tuple[int, ...]
     score: float
@@ -16,7 +16,7 @@ class Hypothesis:
 
 
 def length_penalty(length: float, alpha: float) -> float:
-    """The length penalty ((5 + |Y|) / 6)^alpha of Wu et al. (2016), eq. 14; |Y| counts the end mark.
+    """The length penalty ((5 + |Y|) / 6)^alpha of Wu et al. (2016), eq. 14; |Y| counts EOS.
 
     >>> length_penalty(1, 0.6), length_penalty(7, 1.0)
     (1.0, 2.0)
@@ -25,7 +25,7 @@ def length_penalty(length: float, alpha: float) -> float:
 
 
 def score_hypothesis(ids: Sequence[int], log_prob: float, alpha: float) -> Hypothesis:
-    """The hypothesis of `ids` (without the end mark) whose log P, end included, is known."""
+    """The hypothesis of `ids` (without EOS), given the log P of the sequence with EOS."""
     return Hypothesis(tuple(ids), log_prob / length_penalty(len(ids) + 1, alpha), log_prob)
 
 

@@ -1,4 +1,4 @@
-"""The text that follows a prompt: whole, or piece by piece as it grows, and cut before a stop string."""
+"""Detokenisation of continuations: the text after a prompt, at once or streamed, cut before a stop string."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headwise.text.base import Tokeniser
 
-UNFINISHED = "\ufffd"  # what the first bytes of a character are decoded to
+UNFINISHED = "\ufffd"  # replacement character: an incomplete UTF-8 sequence is decoded to it
 
 
 def decode_continuation(
     tokeniser: Tokeniser, prompt: Sequence[int], ids: Sequence[int], stop: Sequence[str] = ()
 ) -> str:
-    """The text of ids after those of a prompt; it may depend on it, as a space between two words does."""
-    return cut(tokeniser.decode([*prompt, *ids])[len(tokeniser.decode(prompt)) :], stop)
+    """The text of `ids` after a prompt, which can affect it: whether a space stands between them, for example."""
+    return cut_at_stop(tokeniser.decode([*prompt, *ids])[len(tokeniser.decode(prompt)) :], stop)
 
 
-def cut(text: str, stop: Sequence[str]) -> str:
-    """What stands before the first stop string.
+def cut_at_stop(text: str, stop: Sequence[str]) -> str:
+    """The text before its first stop string.
 
-    >>> cut("one. two; three", [";", ". "])
+    >>> cut_at_stop("one. two; three", [";", ". "])
     'one'
     """
-    places = (text.find(each) for each in stop)
-    return text[: min((place for place in places if place >= 0), default=len(text))]
+    starts = (text.find(string) for string in stop)
+    return text[: min((start for start in starts if start >= 0), default=len(text))]
 
 
 def stream_text(
     tokeniser: Tokeniser, prompt: Sequence[int], tokens: Iterable[int], stop: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The same text in pieces, as soon as they are certain: the bytes of a character come together, and what may be
-    the beginning of a stop string waits for what follows. After a stop string no further token is asked for."""
-    ids = list(prompt[-1:])  # what was told before; its last token decides how the next one is joined to it
+    """Stream the text in pieces: bytes of one character stay together, and a possible prefix of a stop string is held
+    back until the next token resolves it. After a stop string no further token is read."""
+    ids = list(prompt[-1:])  # the last token already streamed decides how the next one is joined to it
     known = len(tokeniser.decode(ids))
     held = ""
     for token in tokens:
@@ -42,19 +42,19 @@ def stream_text(
         held += text[known:]
         ids = [token]
         known = len(tokeniser.decode(ids))
-        if any(each in held for each in stop):
+        if any(string in held for string in stop):
             break
-        ready = len(held) - begun(held, stop)
+        ready = len(held) - match_stop_prefix(held, stop)
         yield held[:ready]
         held = held[ready:]
-    yield cut(held + tokeniser.decode(ids)[known:], stop)
+    yield cut_at_stop(held + tokeniser.decode(ids)[known:], stop)
 
 
-def begun(text: str, stop: Sequence[str]) -> int:
-    """How many of the last characters may be the beginning of a stop string.
+def match_stop_prefix(text: str, stop: Sequence[str]) -> int:
+    """The number of characters at the end of the text that are a prefix of a stop string.
 
-    >>> begun("what <", ["<end>"]), begun("what <en", ["<end>", "n,"]), begun("what", ["<end>"])
-    (1, 3, 0)
+    >>> [match_stop_prefix(text, ["<end>", "n,"]) for text in ("what <", "what <en", "what")]
+    [1, 3, 0]
     """
-    lengths = (length for each in stop for length in range(1, len(each)) if text.endswith(each[:length]))
+    lengths = (size for string in stop for size in range(1, len(string)) if text.endswith(string[:size]))
     return max(lengths, default=0)

@@ -1,4 +1,4 @@
-"""One path per row, one token at a time: the loop that greedy decoding and sampling share."""
+"""The token loop of greedy decoding and sampling: one hypothesis per row, one token per step."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch import Tensor
 from headwise.decode.generator import Generator, Request, Stepper
 from headwise.decode.hypothesis import Hypothesis, rank_hypotheses, score_hypothesis
 
-# (log P (R, V), tokens so far, numbers of the rows (R,)) -> log P and id of each row's next token
+# (log P (R, V), step, indices of the rows at the start (R,)) -> log P and id of the next token of each row
 PickToken = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor]]
 
 
 def run_token_loop(model: Generator, state: Any, request: Request, pick: PickToken) -> list[list[Hypothesis]]:
-    """Follow `pick` from `state`, which has `config.rows` rows a source, until every row has ended."""
+    """Generate tokens with `pick` until every row has ended; `state` has `config.rows` rows per source."""
     stepper = Stepper(model, request)
     paths = Paths(model, request)
-    # A look at what has ended makes the host wait for the device: dear on a GPU, free on a CPU.
-    patience = 1 if request.device.type == "cpu" else 8
+    # Checking which rows have ended synchronises host and device: expensive on a GPU, free on a CPU.
+    check_every = 1 if request.device.type == "cpu" else 8
     for step in range(stepper.longest + 1):
         log_probs, state = stepper(paths.tokens, state, step)
         gains, tokens = pick(log_probs, step, paths.rows)
         paths.extend(gains, tokens, ended=tokens == model.end_id)
-        if step % patience == 0 or step == stepper.longest:
+        if step % check_every == 0 or step == stepper.longest:
             rows = paths.drop_ended()
             if rows is None:
                 continue
@@ -38,46 +38,47 @@ def run_token_loop(model: Generator, state: Any, request: Request, pick: PickTok
 
 
 class Paths:
-    """What every row has produced so far; sources whose rows have all ended leave."""
+    """The tokens that each row has generated; a source is dropped when all of its rows have ended."""
 
     def __init__(self, model: Generator, request: Request):
         device = request.device
         self.sources = len(request.sources)
         self.copies = request.config.rows
         count = self.sources * self.copies
-        self.rows = torch.arange(count, device=device)  # (R,) numbers in the batch as it was at the start
-        self.tokens = request.first(model)
-        self.over = torch.zeros(count, dtype=torch.bool, device=device)
-        self.ids: list[Tensor] = []  # (R,) of a step, or (R, n) of several before rows left; the same of gains
+        self.rows = torch.arange(count, device=device)  # (R,) indices in the batch at the start
+        self.tokens = request.build_first_tokens(model)
+        self.ended = torch.zeros(count, dtype=torch.bool, device=device)
+        self.ids: list[Tensor] = []  # (R,) of one step, or (R, n) of the steps before rows were dropped; so are gains
         self.gains: list[Tensor] = []
-        self.gone: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.finished: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def extend(self, gains: Tensor, tokens: Tensor, ended: Tensor) -> None:
         self.tokens = tokens
         self.ids.append(tokens)
         self.gains.append(gains)
-        self.over |= ended
+        self.ended |= ended
 
     def drop_ended(self) -> Tensor | None:
-        """Take out the sources that are through; the rows that stay, or None if all do."""
-        if not self.over.any():
+        """Drop the sources whose rows have all ended; returns the remaining rows, or None if none was dropped."""
+        if not self.ended.any():
             return None
-        through = self.over.view(-1, self.copies).all(1)  # (R,) -> (B,)
-        if not through.any():
+        source_ended = self.ended.view(-1, self.copies).all(1)  # (R,) -> (B,)
+        if not source_ended.any():
             return None
-        over = through.repeat_interleave(self.copies)  # (B,) -> (R,)
-        leaving, staying = over.nonzero()[:, 0], (~over).nonzero()[:, 0]
+        done = source_ended.repeat_interleave(self.copies)  # (B,) -> (R,)
+        dropped, active = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
         ids, gains = torch.column_stack(self.ids), torch.column_stack(self.gains)  # (R, steps)
-        self.gone.append((self.rows[leaving], ids[leaving], gains[leaving]))
-        self.rows, self.tokens, self.over = (kept[staying] for kept in (self.rows, self.tokens, self.over))
-        self.ids, self.gains = [ids[staying]], [gains[staying]]
-        return staying
+        self.finished.append((self.rows[dropped], ids[dropped], gains[dropped]))
+        self.rows, self.tokens, self.ended = (tensor[active] for tensor in (self.rows, self.tokens, self.ended))
+        self.ids, self.gains = [ids[active]], [gains[active]]
+        return active
 
     def hypotheses(self, end: int, alpha: float) -> list[list[Hypothesis]]:
-        found: list[list[Hypothesis]] = [[] for _ in range(self.sources)]
-        for rows, ids, gains in self.gone:
+        """The hypotheses of each source, best first."""
+        hypotheses: list[list[Hypothesis]] = [[] for _ in range(self.sources)]
+        for rows, ids, gains in self.finished:
             for row, path, steps in zip(rows.tolist(), ids.tolist(), gains.tolist(), strict=True):
                 length = path.index(end)
                 log_prob = fsum(steps[: length + 1])
-                found[row // self.copies].append(score_hypothesis(path[:length], log_prob, alpha))
-        return [rank_hypotheses(hypotheses, self.copies) for hypotheses in found]
+                hypotheses[row // self.copies].append(score_hypothesis(path[:length], log_prob, alpha))
+        return [rank_hypotheses(candidates, self.copies) for candidates in hypotheses]

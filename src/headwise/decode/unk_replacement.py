@@ -1,4 +1,4 @@
-"""Unknown words, replaced by the words of the source that they were written from.
+"""UNK replacement: unknown words are copied, or translated by a dictionary, from the source words they attend to.
 
 PosUnk of Luong et al. (2015), "Addressing the Rare Word Problem in Neural Machine Translation", with the attention as
 the aligner, as in Jean et al. (2015).
@@ -17,7 +17,7 @@ from headwise.blocks.evaluation import eval_mode
 from headwise.blocks.record import record
 from headwise.data.read import read_pairs
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.decode.driver import batches
+from headwise.decode.driver import batch_by_length
 from headwise.decode.generator import Request
 from headwise.decode.hypothesis import Hypothesis
 from headwise.errors import UserError
@@ -30,15 +30,14 @@ from headwise.text.vocabulary import Words
 def replace_unknown(
     model: Any,
     texts: Sequence[str],
-    found: Sequence[Sequence[Hypothesis]],
+    hypotheses: Sequence[Sequence[Hypothesis]],
     sides: tuple[Tokeniser, Tokeniser],
     config: DecodeConfig = GREEDY,
     device: torch.device | str = "cpu",
 ) -> list[list[str]]:
-    """UNK replacement: the text of each hypothesis of each source, with its unknown words replaced where the config
-    says so."""
+    """UNK replacement: the texts of the hypotheses of each source, unknown words replaced if the config says so."""
     source, target = sides
-    outputs = [[target.decode(hypothesis.ids) for hypothesis in own] for own in found]
+    outputs = [[target.decode(hypothesis.ids) for hypothesis in nbest] for nbest in hypotheses]
     if not config.replace_unknown:
         return outputs
     if not (isinstance(source, Words) and isinstance(target, Words)):
@@ -48,23 +47,23 @@ def replace_unknown(
             "decode.replace_unknown: needs the attention of one model; use a single run and engine 'native'"
         )
     words = [list(source.cut(source.normalise(text))) for text in texts]
-    meanings = build_dictionary(config.dictionary, source)
-    wanting = [
-        (number, rank)
-        for number, own in enumerate(found)
-        for rank, hypothesis in enumerate(own)
-        if UNK in hypothesis.ids and words[number]
+    translations = build_dictionary(config.dictionary, source)
+    with_unknown = [
+        (index, rank)
+        for index, nbest in enumerate(hypotheses)
+        for rank, hypothesis in enumerate(nbest)
+        if UNK in hypothesis.ids and words[index]
     ]
-    lengths = [max(len(words[number]) + 1, len(found[number][rank].ids)) for number, rank in wanting]
-    for batch in batches(lengths, config.tokens_per_batch):
-        some = [wanting[each] for each in batch]
-        ids = [found[number][rank].ids for number, rank in some]
-        places = align_unknown(model, [source.encode(texts[number]) for number, _ in some], ids, device)
-        for (number, rank), own, aligned in zip(some, ids, places, strict=True):
-            seen = [words[number][place] for place in aligned[: len(own)]]
-            names = zip(own, target.tokens(own), seen, strict=True)
-            outputs[number][rank] = target.glue.join(
-                meanings.get(word, word) if token == UNK else name for token, name, word in names
+    lengths = [max(len(words[index]) + 1, len(hypotheses[index][rank].ids)) for index, rank in with_unknown]
+    for batch in batch_by_length(lengths, config.tokens_per_batch):
+        pairs = [with_unknown[position] for position in batch]
+        targets = [hypotheses[index][rank].ids for index, rank in pairs]
+        alignments = align_unknown(model, [source.encode(texts[index]) for index, _ in pairs], targets, device)
+        for (index, rank), ids, alignment in zip(pairs, targets, alignments, strict=True):
+            aligned_words = [words[index][position] for position in alignment[: len(ids)]]
+            tokens = zip(ids, target.tokens(ids), aligned_words, strict=True)
+            outputs[index][rank] = target.glue.join(
+                translations.get(word, word) if token == UNK else name for token, name, word in tokens
             )
     return outputs
 
@@ -76,27 +75,27 @@ def align_unknown(
     targets: Sequence[Sequence[int]],
     device: torch.device | str = "cpu",
 ) -> list[list[int]]:
-    """The place in its source, end mark excluded, that each token of each target was written from.
+    """Word alignment by attention: the position in the source, EOS excluded, of each token of each target.
 
-    By the last attention to the source, the mean over its heads. Rows go on behind their targets' ends.
+    It is the argmax of the last cross-attention, averaged over heads. Rows are padded beyond the ends of their targets.
     """
     device = torch.device(device)
     inputs = [torch.tensor([model.start_id, *target[:-1]]) for target in targets]
     with eval_mode(model), record() as maps:
         model(
-            Request(sources, GREEDY, device).opening(model),
+            Request(sources, GREEDY, device).build_inputs(model),
             pad_sequence(inputs, batch_first=True, padding_value=PAD).to(device),
         )
-    across = [place for place, kind in maps.kinds.items() if kind == "cross"]
-    if not across:
-        raise UserError("decode.replace_unknown: this model does not look at its source; use replace_unknown = false")
-    weights = maps.weights[across[-1]][-1].mean(1)  # (N, H, T, S) -> (N, T, S)
+    cross_attentions = [path for path, kind in maps.kinds.items() if kind == "cross"]
+    if not cross_attentions:
+        raise UserError("decode.replace_unknown: this model has no cross-attention; use replace_unknown = false")
+    weights = maps.weights[cross_attentions[-1]][-1].mean(1)  # (N, H, T, S) -> (N, T, S)
     lengths = torch.tensor([len(source) for source in sources], device=device)
-    beyond = torch.arange(weights.shape[-1], device=device) >= lengths[:, None, None]  # (N, 1, S)
-    found: list[list[int]] = weights.masked_fill(beyond, -1.0).argmax(-1).tolist()
-    return found
+    padding = torch.arange(weights.shape[-1], device=device) >= lengths[:, None, None]  # (N, 1, S)
+    positions: list[list[int]] = weights.masked_fill(padding, -1.0).argmax(-1).tolist()
+    return positions
 
 
 def build_dictionary(file: str, source: Tokeniser) -> dict[str, str]:
-    """What words of the source are to become, from lines of source TAB target; others stay as they are."""
-    return {source.normalise(word): meaning for word, meaning in read_pairs((Path(file),))} if file else {}
+    """The translations of source words, from lines of source TAB target; empty without a file."""
+    return {source.normalise(word): translation for word, translation in read_pairs((Path(file),))} if file else {}

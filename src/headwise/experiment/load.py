@@ -39,11 +39,11 @@ def load(
         return TrainedModel(Ensemble([member.model for member in members]), first.tokenisers, first.experiment)
     path = Path(source)
     if path.suffix == ".gguf":
-        return from_gguf(path).on(device)
+        return from_gguf(path).to(device)
     if not path.is_dir():
         raise UserError(f"{path}: there is no such folder; name a run (see `headwise runs`)")
     if (path / "config.json").is_file() and not (path / "config.toml").is_file():
-        return from_hf(path).on(device)
+        return from_hf(path).to(device)
     run = Run.open(path)
     experiment = resolved(run.config, str(path / "config.toml"))
     tokenisers = Tokenisers.load(run.tokenizer)

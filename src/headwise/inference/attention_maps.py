@@ -1,4 +1,4 @@
-"""What a trained model attends to while it reads and writes one text."""
+"""Attention maps of a trained model on one text."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ from headwise.models.language_model import LanguageModel
 from headwise.text import EOS
 from headwise.text.tokenisers import Tokenisers
 
-NOTHING = "this run's model has no attention to look at; inspect another run"
+NO_ATTENTION = "this run's model has no attention to look at; inspect another run"
 
 
 @torch.inference_mode()
 def collect_attention(
     model: Any, tokenisers: Tokenisers, text: str, target: str = "", config: DecodeConfig = GREEDY
 ) -> Maps:
-    """The attention of every layer and head, for any model that has some.
+    """The attention maps of every layer and head, for any model with attention.
 
-    A transducer reads `text` and writes `target`, or its own output where that is empty; a language model goes through
-    `text`; what labels or fills in reads it. At each row a writer is about to write that token.
+    An encoder-decoder reads `text` and is given `target`, or its own output if that is empty; language models and
+    encoders read `text`. The row of a generated token has the attention of the step that predicts it.
     """
     device = get_device(model)
-    source, written = tokenisers.source, tokenisers.target
+    source_tokeniser, target_tokeniser = tokenisers.source, tokenisers.target
     if target and not isinstance(model, EncoderDecoder):
-        raise UserError("target: this model reads a text and writes no other; leave it out")
+        raise UserError("target: only encoder-decoder models have a target text; leave it out")
     inputs: tuple[list[int], ...]
     if isinstance(model, EncoderDecoder):
-        read = [*source.encode(text), EOS]
-        wrote = [*written.encode(target), EOS] if target else []
-        wrote = wrote or [*decode(model, [read[:-1]], config, device)[0][0].ids, EOS]
-        inputs = (read, [model.start_id, *wrote[:-1]])
+        source = [*source_tokeniser.encode(text), EOS]
+        output = [*target_tokeniser.encode(target), EOS] if target else []
+        output = output or [*decode(model, [source[:-1]], config, device)[0][0].ids, EOS]
+        inputs = (source, [model.start_id, *output[:-1]])
     elif isinstance(model, LanguageModel) and model.continues:
-        read, wrote = [], written.encode(text)
-        inputs = ([model.start_id, *wrote[:-1]],)
+        source, output = [], target_tokeniser.encode(text)
+        inputs = ([model.start_id, *output[:-1]],)
     elif hasattr(model, "encoder"):
-        read, wrote = [*source.encode(text), EOS], []
-        inputs = (read,)
+        source, output = [*source_tokeniser.encode(text), EOS], []
+        inputs = (source,)
     elif isinstance(model, Ensemble) or not isinstance(model, nn.Module):
-        raise UserError("only a single run can be inspected, not an ensemble or a deployment engine")
+        raise UserError("inspect: ensembles and deployment engines have no attention maps; name a single run")
     else:
-        raise UserError(NOTHING)
+        raise UserError(NO_ATTENTION)
     if not text:
         raise UserError("there is no text to look at; give one")
     with record() as maps:
         model(*(torch.tensor([ids], device=device) for ids in inputs))
     if not maps.weights:
-        raise UserError(NOTHING)
+        raise UserError(NO_ATTENTION)
     opening = [] if isinstance(model, LanguageModel) or model.encoder.opening is None else [model.encoder.opening]
     start: dict[str, Any] = {}
-    if isinstance(model, EncoderDecoder) and model.decoder.opening is not None:  # then it writes the start, too
-        start, wrote = {"start": written.tokens([model.decoder.opening])[0]}, [model.start_id, *wrote]
+    if isinstance(model, EncoderDecoder) and model.decoder.opening is not None:  # the decoder then generates BOS, too
+        start, output = {"start": target_tokeniser.tokens([model.decoder.opening])[0]}, [model.start_id, *output]
     latents = len(getattr(getattr(model, "encoder", None), "latents", ()))
-    tokens = tuple(source.tokens([*opening, *read])), tuple(written.tokens(wrote))
-    between = tuple(f"latent {number}" for number in range(1, latents + 1))
-    return Maps(maps.by_kind(), *tokens, exact=maps.approximated(), latents=between, **start)
+    tokens = tuple(source_tokeniser.tokens([*opening, *source])), tuple(target_tokeniser.tokens(output))
+    latent_names = tuple(f"latent {number}" for number in range(1, latents + 1))
+    return Maps(maps.by_kind(), *tokens, exact=maps.approximated(), latents=latent_names, **start)

@@ -1,4 +1,4 @@
-"""Which engine decodes: our own loop, its 8-bit form, or CTranslate2."""
+"""Decoding backends: the native loop, its int8 form, or CTranslate2."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Engine = Literal["auto", "native", "ctranslate2"]
 log = logging.getLogger(__name__)
 
 
-def choose(
+def choose_backend(
     loaded: TrainedModel, engine: Engine = "auto", int8: bool = False, threads: int = 1, config: DecodeConfig = GREEDY
 ) -> TrainedModel:
-    """The same model on another engine. `auto` takes CTranslate2 where it is installed and can do what is asked."""
-    reason = beyond(config) or obstacle(loaded)
+    """The model on another backend; `auto` takes CTranslate2 if it is installed and supports model and settings."""
+    reason = explain_unsupported_settings(config) or explain_unsupported_model(loaded)
     if engine == "ctranslate2" and reason:
         raise UserError(f"--engine ctranslate2: {reason}; use --engine native")
-    wrong = int8 and engine != "native" and overflows()
-    if engine == "ctranslate2" or (engine == "auto" and not reason and not wrong):
+    inexact = int8 and engine != "native" and overflows()
+    if engine == "ctranslate2" or (engine == "auto" and not reason and not inexact):
         from headwise.interop.ctranslate2 import CTranslate2Engine
 
-        if wrong:
+        if inexact:
             log.warning(
-                "CTranslate2's 8-bit products may overflow on this CPU, and outputs be wrong; "
+                "the int8 products of CTranslate2 may overflow on this CPU and give wrong outputs; "
                 "use --engine native, or leave out --int8"
             )
         return replace(loaded, model=CTranslate2Engine.of(loaded, int8=int8, threads=threads))
@@ -42,37 +42,37 @@ def choose(
 
         return replace(loaded, model=quantize(loaded.model))
     if isinstance(loaded.model, nn.Module) and get_device(loaded.model).type == "cpu":
-        from headwise.decode.int8_screen import for_cpu
+        from headwise.decode.int8_screen import prepare_for_cpu
 
-        return replace(loaded, model=for_cpu(loaded.model, config))
+        return replace(loaded, model=prepare_for_cpu(loaded.model, config))
     return loaded
 
 
 def overflows() -> bool:
-    """Whether this CPU adds 8-bit products in 16 bits. CTranslate2 does not mind where it runs on oneDNN: there 80 of
-    1,500 words of a small trained model came out otherwise, 21 with right sums, and of a large random one all."""
+    """Whether this CPU adds int8 products in 16 bits. CTranslate2 on oneDNN does not guard against the overflow: 80 of
+    1,500 words of a small trained model differed, 21 with exact sums, and all of a large random one."""
     from headwise.decode import int8
 
     return torch.backends.quantized.engine != "none" and int8.overflows()
 
 
-def beyond(config: DecodeConfig) -> str:
-    """What of our own ways to decode CTranslate2 does not have; empty if nothing."""
+def explain_unsupported_settings(config: DecodeConfig) -> str:
+    """Which decoding setting CTranslate2 does not support; empty if it supports all."""
     if config.search == "sample":
-        return "it cannot repeat our random draws"
-    if config.looks_back:
-        return "it does not know stop strings, penalties and other rules about what was written"
-    return "it does not show where unknown words come from" if config.replace_unknown else ""
+        return "its samples differ from those of the native engine"
+    if config.needs_history:
+        return "it has no stop strings, repetition penalties or other logits processors"
+    return "it does not return the attention that replaces unknown words" if config.replace_unknown else ""
 
 
-def obstacle(loaded: TrainedModel) -> str:
+def explain_unsupported_model(loaded: TrainedModel) -> str:
     """Why CTranslate2 cannot run this model; empty if it can."""
     from headwise.interop.ctranslate2 import can_express
 
     if not isinstance(loaded.model, EncoderDecoder):
-        return "it runs single models, not this one"
+        return "it runs single encoder-decoder models only"
     if get_device(loaded.model).type != "cpu":
-        return "it was given a model on another device than the CPU"
+        return "the model is not on the CPU"
     if reason := can_express(loaded.experiment.model):
         return reason
     try:

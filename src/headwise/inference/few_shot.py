@@ -1,4 +1,4 @@
-"""Few-shot prompts: examples of what is wanted, written out before the input (Brown et al. 2020, section 2)."""
+"""Few-shot prompts: examples of inputs and outputs before the input (Brown et al. 2020, section 2)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from headwise.errors import UserError
 TEMPLATE = "input: {input}\noutput: {output}\n\n"
 
 
-def few_shot(examples: Sequence[tuple[str, str]], text: str, template: str = TEMPLATE, count: int | None = None) -> str:
-    """The first `count` examples (all unless said; 0 is zero-shot) and the text, whose output is left to be written.
+def build_few_shot_prompt(
+    examples: Sequence[tuple[str, str]], text: str, template: str = TEMPLATE, count: int | None = None
+) -> str:
+    """A prompt of the first `count` examples (default: all; 0 is zero-shot) and the text, whose output is missing.
 
-    >>> print(few_shot([("sea", "mer"), ("sky", "ciel")], "sun", count=1))
+    >>> print(build_few_shot_prompt([("sea", "mer"), ("sky", "ciel")], "sun", count=1))
     input: sea
     output: mer
     <BLANKLINE>
     input: sun
     output:
     """
-    before, found, rest = template.partition("{input}")
-    between, also, after = rest.partition("{output}")
-    if not (found and also):
+    before, has_input, rest = template.partition("{input}")
+    between, has_output, after = rest.partition("{output}")
+    if not (has_input and has_output):
         raise UserError(f"template: {template!r} must hold {{input}} and, after it, {{output}}")
     if count is not None and not 0 <= count <= len(examples):
-        raise UserError(f"count: {count} of {len(examples)} examples cannot be shown; choose from 0 to {len(examples)}")
-    shown = "".join(before + given + between + wanted + after for given, wanted in examples[:count])
-    # A space before the answer is the answer's: tokens of words begin with it.
-    return shown + before + text + between.rstrip(" ")
+        raise UserError(f"count: {count} of {len(examples)} examples is not possible; choose from 0 to {len(examples)}")
+    shots = "".join(before + source + between + target + after for source, target in examples[:count])
+    # Without the space before the answer: tokens of words begin with it.
+    return shots + before + text + between.rstrip(" ")

@@ -29,7 +29,7 @@ def embed(
     normalised: bool = False,
     tokens: int = 8192,
 ) -> Tensor:
-    """A vector for each text, (N, C); `normalised` ones have length 1, so that their products are cosines.
+    """Sentence embeddings of the texts, (N, C); `normalised` ones have length 1, so that their products are cosines.
 
     `pool` is mean, max, first or last over the tokens, special ones included; or pooler, the layer that some models
     have after the first token.
@@ -43,7 +43,7 @@ def embed(
             vectors = pool_states(model, last_hidden_states(model, ids.to(device)), pool)
             for index, vector in zip(indices, vectors.float(), strict=True):
                 outputs[index] = vector
-    # outside inference mode, so that gradients can be taken
+    # outside inference mode, so that the embeddings can be inputs of training
     table = torch.stack(outputs) if outputs else torch.empty(0, 0)
     return torch.nn.functional.normalize(table, dim=-1) if normalised else table
 

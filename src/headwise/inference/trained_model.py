@@ -19,7 +19,7 @@ from headwise.decode.driver import decode
 from headwise.decode.text import decode_continuation
 from headwise.decode.unk_replacement import replace_unknown
 from headwise.errors import UserError
-from headwise.inference.few_shot import TEMPLATE, few_shot
+from headwise.inference.few_shot import TEMPLATE, build_few_shot_prompt
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
 from headwise.tasks.base import Evaluation, ImageDescription, Task
@@ -47,20 +47,20 @@ class Translation:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A generator with the tokenisers and the experiment that it came from."""
+    """A trained model with its tokenisers and its experiment config."""
 
     model: Any  # an nn.Module, an ensemble of them, or a deployment engine
     tokenisers: Tokenisers
     experiment: Experiment
 
-    def on(self, device: str | torch.device) -> TrainedModel:
-        """The same on another device."""
+    def to(self, device: str | torch.device) -> TrainedModel:
+        """The trained model on another device."""
         return replace(self, model=self.model.to(device))
 
     def save(self, path: str | Path) -> Run:
-        """A new run of it, with one checkpoint: to be used, exported and trained further like any other."""
+        """Save as a new run with one checkpoint, which can be used, exported and trained further like any other."""
         checkpoint = Checkpoint({"step": 0}, unique_tensors(self.model))
-        check_finite(checkpoint)  # before there is a folder
+        check_finite(checkpoint)  # before the folder is created
         run = Run.create(path, self.experiment.model_dump(mode="json"))
         self.tokenisers.save(run.tokenizer)
         save(run, checkpoint)
@@ -71,56 +71,59 @@ class TrainedModel:
         return self.experiment.create_task(self.tokenisers)
 
     def check_task(self, *kinds: str) -> Any:
-        """The task, where it is of one of these kinds; another one is refused in a sentence."""
+        """The task; raises if it is of none of these kinds."""
         if self.task.kind not in kinds:
             raise UserError(f"this run was trained to {self.task.kind}, not to {' or '.join(kinds)}; name another run")
         return self.task
 
     def check_command(self, command: str) -> Any:
-        """The task, where `headwise COMMAND` uses its runs; another one is refused in a sentence."""
+        """The task; raises if `headwise COMMAND` does not serve it."""
         if self.experiment.task.command != command:
-            own = self.experiment.task.command
-            instead = f"use `headwise {own}`, or name another run" if own else "name another run"
+            other = self.experiment.task.command
+            remedy = f"use `headwise {other}`, or name another run" if other else "name another run"
             raise UserError(
-                f"this run was trained to {self.task.kind}, which `headwise {command}` does not do; {instead}"
+                f"this run was trained to {self.task.kind}, which `headwise {command}` does not do; {remedy}"
             )
         return self.task
 
     def translate(self, texts: Iterable[str], **settings: Any) -> list[str]:
         """The best output of each text. Settings are those of `[decode]`: beams, temperature, ..."""
-        return [found[0].text for found in self.candidates(texts, **settings)]
+        return [nbest[0].text for nbest in self.translate_nbest(texts, **settings)]
 
-    def candidates(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
+    def translate_nbest(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
         """The `nbest` outputs of each text, best first."""
         self.check_task("transduce")
         texts = [self.experiment.data.prefixed(text) for text in texts]
-        config, device = self.decoding(**settings), get_device(self.model)
+        config, device = self.build_decode_config(**settings), get_device(self.model)
         sides = self.tokenisers.source, self.tokenisers.target
-        found = decode(self.model, sides[0].encode_batch(texts), config, device)
-        outputs = replace_unknown(self.model, texts, found, sides, config, device)
+        hypotheses = decode(self.model, sides[0].encode_batch(texts), config, device)
+        outputs = replace_unknown(self.model, texts, hypotheses, sides, config, device)
         return [
-            [Translation(text, h.score, h.log_prob) for text, h in zip(*each, strict=True)]
-            for each in zip(outputs, found, strict=True)
+            [Translation(text, h.score, h.log_prob) for text, h in zip(*pair, strict=True)]
+            for pair in zip(outputs, hypotheses, strict=True)
         ]
 
     def generate(self, prompts: Iterable[str] = ("",), **settings: Any) -> list[list[Translation]]:
-        """Each prompt and how a language model goes on with it, `nbest` ways. Settings are those of `[decode]`."""
+        """Each prompt with its `nbest` continuations by a language model. Settings are those of `[decode]`."""
         prompts, tokeniser = list(prompts), self.tokenisers.target
-        known = [tokeniser.decode(ids) for ids in tokeniser.encode_batch(prompts)]
+        decoded = [tokeniser.decode(ids) for ids in tokeniser.encode_batch(prompts)]
         return [
-            [replace(each, text=prompt + each.text) for each in own]
-            for prompt, own in zip(known, self.continuations(prompts, **settings), strict=True)
+            [replace(output, text=prompt + output.text) for output in nbest]
+            for prompt, nbest in zip(decoded, self.continue_prompts(prompts, **settings), strict=True)
         ]
 
-    def continuations(self, prompts: Iterable[str], **settings: Any) -> list[list[Translation]]:
-        """The same without the prompts: what follows each of them."""
+    def continue_prompts(self, prompts: Iterable[str], **settings: Any) -> list[list[Translation]]:
+        """The `nbest` continuations of each prompt, without the prompt."""
         self.check_task("language-model")
-        tokeniser, config = self.tokenisers.target, self.decoding(**settings)
+        tokeniser, config = self.tokenisers.target, self.build_decode_config(**settings)
         ids = tokeniser.encode_batch(list(prompts))
-        found = decode(self.model, ids, config, get_device(self.model), tokeniser)
+        hypotheses = decode(self.model, ids, config, get_device(self.model), tokeniser)
         return [
-            [Translation(decode_continuation(tokeniser, prompt, h.ids, config.stop), h.score, h.log_prob) for h in own]
-            for prompt, own in zip(ids, found, strict=True)
+            [
+                Translation(decode_continuation(tokeniser, prompt, h.ids, config.stop), h.score, h.log_prob)
+                for h in nbest
+            ]
+            for prompt, nbest in zip(ids, hypotheses, strict=True)
         ]
 
     def few_shot(
@@ -131,12 +134,12 @@ class TrainedModel:
         count: int | None = None,
         **settings: Any,
     ) -> list[str]:
-        """What a language model answers to each input after `count` examples, up to the end of the line."""
-        prompts = [few_shot(examples, text, template, count) for text in inputs]
-        return [own[0].text.strip() for own in self.continuations(prompts, **{"stop": ["\n"], **settings})]
+        """The answer of a language model to each input after `count` examples, up to the end of the line."""
+        prompts = [build_few_shot_prompt(examples, text, template, count) for text in inputs]
+        return [nbest[0].text.strip() for nbest in self.continue_prompts(prompts, **{"stop": ["\n"], **settings})]
 
     def complete(self, text: str, count: int = 5) -> list[Completion]:
-        """The most probable ways in which a language model ends the last word of a text."""
+        """The most probable completions of the last word of a text by a language model."""
         from headwise.inference.completion import Completer
 
         self.check_task("language-model")
@@ -144,75 +147,77 @@ class TrainedModel:
 
     def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
         """Each word of each text with its tag."""
-        found = self.check_task("tag").tags(self.model, texts)
-        own = [words(self.tokenisers.source, text) for text in texts]
-        return [list(zip(*each, strict=True)) for each in zip(own, found, strict=True)]
+        tags = self.check_task("tag").tags(self.model, texts)
+        sentences = [words(self.tokenisers.source, text) for text in texts]
+        return [list(zip(*pair, strict=True)) for pair in zip(sentences, tags, strict=True)]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """The probability of each label, for each text; they sum to 1 unless a text may have several labels."""
+        """The probability of each label for each text; they sum to 1 unless the task is multi-label."""
         return self.check_task("classify").probabilities(self.model, texts)
 
     def regress(self, texts: Sequence[str]) -> list[float]:
-        """The number that a regression gives each text."""
+        """The predicted number of each text."""
         return self.check_task("regress").numbers(self.model, texts)
 
     def classify_images(self, images: Iterable[str | Path | Image]) -> list[dict[str, float]]:
-        """The probability of each label, for each image: a file, or one that Pillow has opened."""
+        """The probability of each label for each image: a path or a Pillow image."""
         task = self.check_task("classify-images")
-        read = [task.pixels.read(image) for image in images]
-        return task.probabilities(self.model, torch.stack(read)) if read else []
+        pixels = [task.pixels.read(image) for image in images]
+        return task.probabilities(self.model, torch.stack(pixels)) if pixels else []
 
     def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Found]:
-        """What is in each image and where, in its own pixels: what has at least the score `above`, the surest first."""
+        """The objects of each image with boxes in its pixels: those with a score of at least `above`, best first."""
         from headwise.vision.decode import shown
 
         return self.check_task("detect").located(self.model, [shown(image) for image in images], above)
 
     def caption(self, images: Iterable[str | Path | Image], **settings: Any) -> list[str]:
-        """A sentence about each image. Settings are those of `[decode]`."""
+        """A caption of each image. Settings are those of `[decode]`."""
         task = self.check_task("caption")
-        read = [task.pixels.read(image) for image in images]
-        return task.captions(self.model, torch.stack(read), self.decoding(**settings)) if read else []
+        pixels = [task.pixels.read(image) for image in images]
+        return task.captions(self.model, torch.stack(pixels), self.build_decode_config(**settings)) if pixels else []
 
     def describe_image(self, image: str | Path | Image, **settings: Any) -> ImageDescription:
-        """What the model says of an image, whatever its task: labels or a sentence."""
+        """The output of the model for an image: labels or a caption, depending on its task."""
         pixels = self.tokenisers.source
         if not isinstance(pixels, Pixels):
             raise UserError("this run reads texts; name one that reads images")
-        return self.task.describe_image(self.model, pixels.read(image)[None], self.decoding(**settings))
+        return self.task.describe_image(self.model, pixels.read(image)[None], self.build_decode_config(**settings))
 
     def answer(self, questions: Sequence[tuple[str, str]]) -> list[str]:
-        """What each question asks for, in the words of the text beside it."""
+        """Extractive question answering: the answer to each (question, text) pair, a span of the text."""
         from headwise.text.paired import BETWEEN
 
         return self.check_task("answer").answers(self.model, [BETWEEN.join(pair) for pair in questions])
 
     def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
-        """The most probable words for each [MASK] of each text, best first; of a denoising run, any number of words."""
+        """The most probable words for each [MASK] of each text, best first; a denoising run fills in several words."""
         return self.check_command("fill-mask").fill(self.model, texts, count)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalised: bool = False) -> Tensor:
-        """A vector for each text, (N, C): the mean of its tokens' last states, or another `pool` of them."""
+        """Sentence embeddings, (N, C): the mean of the last hidden states, or another `pool` of them."""
         from headwise.inference.sentence_embeddings import embed
 
         return embed(self.model, self.tokenisers, texts, pool, normalised)
 
-    def decoding(self, **settings: Any) -> DecodeConfig:
-        """The run's own way of decoding, with some settings changed."""
+    def build_decode_config(self, **settings: Any) -> DecodeConfig:
+        """The decoding config of the run with some settings changed."""
         config = validate(DecodeConfig, {**dict(self.experiment.decode), **settings}, "decode")
         return config if config.context else config.changed(context=self.task.max_context(self.model))
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
-        """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
-        given = [(self.experiment.data.prefixed(source), target) for source, target in pairs]
-        return self.task.evaluate(self.model, given or self.held_out(), self.decoding(**settings), language)
+        """Scores on these pairs, or else on the test split of the experiment (or on its validation split)."""
+        examples = [(self.experiment.data.prefixed(source), target) for source, target in pairs]
+        return self.task.evaluate(
+            self.model, examples or self.held_out(), self.build_decode_config(**settings), language
+        )
 
     def held_out(self) -> Any:
-        """The experiment's test part, or its validation part where there is none."""
+        """The test split of the experiment, or its validation split if there is none."""
         return self.task.held_out(self.experiment.data)
 
     def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
-        """The attention of every layer and head while reading `text` and writing `target` (its own output if empty)."""
+        """The attention maps of every layer and head for `text` and `target` (the output of the model if empty)."""
         from headwise.inference.attention_maps import collect_attention
 
-        return collect_attention(self.model, self.tokenisers, text, target, self.decoding(**settings))
+        return collect_attention(self.model, self.tokenisers, text, target, self.build_decode_config(**settings))

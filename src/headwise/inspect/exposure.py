@@ -22,7 +22,7 @@ from headwise.blocks.evaluation import eval_mode, get_device
 from headwise.data.corpora import references
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY
-from headwise.decode.driver import batches
+from headwise.decode.driver import batch_by_length
 from headwise.decode.generator import Generator, Request
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
@@ -90,7 +90,7 @@ def follow(
     device = get_device(model)
     gold = np.full((len(sources), 1 + max(map(len, targets))), PAD)
     forced, free = np.full_like(gold, PAD), np.full_like(gold, PAD)
-    for numbers in batches([len(source) + 1 for source in sources], GREEDY.tokens_per_batch):
+    for numbers in batch_by_length([len(source) + 1 for source in sources], GREEDY.tokens_per_batch):
         request = Request([sources[number] for number in numbers], GREEDY, device)
         rows = [torch.tensor([*targets[number], EOS]) for number in numbers]
         right = pad_sequence(rows, batch_first=True, padding_value=PAD).to(device)
@@ -104,8 +104,8 @@ def follow(
 def written(model: Generator, request: Request, gold: Tensor, forced: bool) -> Tensor:
     """The best tokens at the positions of `gold` (B, T), one step after the other. The next step reads the gold token
     or the one just written; what follows an end mark of its own is nothing, which is never right."""
-    state = model.start(request.opening(model))
-    tokens = request.first(model)
+    state = model.start(request.build_inputs(model))
+    tokens = request.build_first_tokens(model)
     never = torch.tensor(sorted({PAD, BOS, model.start_id} - {model.end_id}), device=gold.device)
     steps = []
     for right in gold.unbind(1):

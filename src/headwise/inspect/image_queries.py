@@ -71,7 +71,7 @@ def _slots(model: Detector, scene: Scene) -> Asked:
 @asked.register
 def _words(model: EncoderDecoder, scene: Scene) -> Asked:
     pixels, tokeniser = scene.pixels.normalised(scene.read), scene.loaded.tokenisers.target
-    found = decode(model, list(pixels), scene.loaded.decoding(), get_device(model), tokeniser)
+    found = decode(model, list(pixels), scene.loaded.build_decode_config(), get_device(model), tokeniser)
     written = [*found[0][0].ids, EOS][:MOST]
     read = torch.tensor([[model.start_id, *written[:-1]]], device=get_device(model))
     return Asked(lambda: model(pixels, read), dict(enumerate(tokeniser.tokens(written))))

@@ -85,13 +85,13 @@ class CTranslate2Engine:
 
     def decode(self, sources: Sequence[Sequence[int]], config: DecodeConfig = GREEDY) -> list[list[Hypothesis]]:
         """The hypotheses of each source, best first."""
-        from headwise.decode.driver import batches
+        from headwise.decode.driver import batch_by_length
 
         if config.search == "sample":
             raise UserError("temperature: CTranslate2 cannot repeat our random draws; use --engine native")
         found: list[list[Hypothesis]] = [[] for _ in sources]
         lengths = [len(source) + 1 for source in sources]
-        for numbers in batches(lengths, config.tokens_per_batch // config.rows):
+        for numbers in batch_by_length(lengths, config.tokens_per_batch // config.rows):
             for number, own in zip(numbers, self._batch([sources[n] for n in numbers], config), strict=True):
                 found[number] = own
         return found

@@ -78,7 +78,7 @@ class AblationCase:
         start = self.prompt if model.continues else [model.start_id]
         self.inputs = [[*start, *self.output[:-1]]]
         if not model.continues:
-            self.inputs.insert(0, self.request.opening(model)[0].tolist())
+            self.inputs.insert(0, self.request.build_inputs(model)[0].tolist())
         self.first_position = len(start) - 1  # the position that predicts the first output token
         if model.max_length and len(self.inputs[-1]) > model.max_length:
             raise UserError(f"this model has {model.max_length:,} positions; give a shorter text")

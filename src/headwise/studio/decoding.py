@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headwise.blocks.evaluation import eval_mode, get_device
 from headwise.blocks.record import AttentionRecord, record
-from headwise.decode.beam import Beams
+from headwise.decode.beam import BeamSearch
 from headwise.decode.generator import Generator, Request
 from headwise.decode.hypothesis import length_penalty
 from headwise.errors import UserError
@@ -42,7 +42,9 @@ def build_request(trained: TrainedModel, text: str, **settings: Any) -> Request:
     )
     if not ids and not model.continues:
         raise UserError("there is no text; enter one")
-    return Request([ids], trained.decoding(**GREEDY | settings), get_device(model), trained.tokenisers.target)
+    return Request(
+        [ids], trained.build_decode_config(**GREEDY | settings), get_device(model), trained.tokenisers.target
+    )
 
 
 def token_labels(tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
@@ -91,11 +93,11 @@ def check_tokens(model: Generator, written: Sequence[int], request: Request) -> 
 def run_steps(model: Generator, request: Request, written: Sequence[int]) -> tuple[Tensor, AttentionRecord]:
     """The logits before each token and after the last, (T + 1, V), and the attention maps of these steps. Of a language
     model only the last step is recorded, since its rows of self-attention differ in length."""
-    tokens = torch.tensor([int(request.first(model)), *written], device=request.device).split(1)
+    tokens = torch.tensor([int(request.build_first_tokens(model)), *written], device=request.device).split(1)
     unrecorded = len(tokens) - 1 if model.continues else 0
     all_logits: list[Tensor] = []
     with eval_mode(model):
-        state = model.start(request.opening(model))
+        state = model.start(request.build_inputs(model))
         for token in tokens[:unrecorded]:
             logits, state = model.step(token, state)
             all_logits.append(logits[0])
@@ -161,7 +163,7 @@ def pack_attention(
 
 def get_prompt_tokens(model: Generator, request: Request) -> tuple[list[int], list[int]]:
     """The tokens that the encoder and the decoder have read before the first output token."""
-    prompt, first = request.opening(model)[0].tolist(), int(request.first(model))
+    prompt, first = request.build_inputs(model)[0].tolist(), int(request.build_first_tokens(model))
     if not isinstance(model, EncoderDecoder):
         return [], [*prompt, first]
     prefixes = [[] if side.opening is None else [side.opening] for side in (model.encoder, model.decoder)]
@@ -184,7 +186,7 @@ class BeamNode:
     log_prob: float  # sum over its tokens
 
 
-class RecordingBeam(Beams):
+class RecordingBeam(BeamSearch):
     """Beam search of one source that records every hypothesis."""
 
     def __init__(self, model: Generator, request: Request):
@@ -214,8 +216,8 @@ def search_beams(trained: TrainedModel, text: str, beams: int, longest: int) -> 
     model, tokeniser = trained.model, trained.tokenisers.target
     request = build_request(trained, text, beams=beams, max_length=longest)
     with eval_mode(model):
-        state = model.start(request.opening(model), beams=beams)  # raises for a text that is too long
-        search = RecordingBeam(model, request).searched(state)
+        state = model.start(request.build_inputs(model), beams=beams)  # raises for a text that is too long
+        search = RecordingBeam(model, request).search(state)
     best = search.hypotheses()[0]
     if not best:
         raise UserError("no output has a finite score: the weights are damaged or training diverged")

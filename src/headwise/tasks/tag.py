@@ -19,7 +19,7 @@ from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
 from headwise.data.word_pieces import split_words, tokenise_tagged, words
 from headwise.decode.config import GREEDY, DecodeConfig
-from headwise.decode.driver import batches as by_length
+from headwise.decode.driver import batch_by_length as by_length
 from headwise.errors import UserError
 from headwise.evaluate.labels import accuracy_by_text, confusion, macro_f1
 from headwise.tasks.base import Evaluation, Task, TaskConfig
