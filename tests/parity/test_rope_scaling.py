@@ -96,7 +96,10 @@ def test_partial_rotation_is_that_of_gpt_neox(fraction: float) -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"scaling": {"kind": "longrope", "short_factors": [1], "long_factors": [1], "max_length": 8}}, "short_factors"),
+        (
+            {"scaling": {"kind": "longrope", "short_factors": [1], "long_factors": [1], "max_length": 8}},
+            "short_factors",
+        ),
         ({"scaling": {"kind": "llama3", "low_factor": 2.0, "high_factor": 2.0}}, "high_factor"),
         ({"fraction": 0.01}, "even head_width"),
     ],

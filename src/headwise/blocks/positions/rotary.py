@@ -36,7 +36,9 @@ class Rotary(ScoreMod):
     ):
         super().__init__()
         self.base, self.scaling, self.scale = base, scaling, scaling.attention_factor
-        self.exponents = int(head_width * fraction)  # as in transformers, an odd number is rotated with one channel more
+        self.exponents = int(
+            head_width * fraction
+        )  # as in transformers, an odd number is rotated with one channel more
         rates = scaling.frequencies(self.exponents, base)
         self.width = 2 * len(rates)
         self.rest = head_width - self.width
