@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headwise.blocks.norm import NormConfig
     from headwise.blocks.part import PartConfig
     from headwise.blocks.positions.base import PositionConfig
+    from headwise.blocks.positions.rope_scaling import RopeScalingConfig
     from headwise.blocks.residual import WiringConfig
 
 _ATTENTION, _MIXERS, _POSITIONS = "headwise.blocks.attention", "headwise.blocks.mixers", "headwise.blocks.positions"
@@ -108,6 +109,18 @@ POSITIONS = Table(
         "transformer_xl": f"{_POSITIONS}.relative:TransformerXLRelativeConfig",
     },
 )
+ROPE_SCALINGS = Table(
+    "RoPE scaling",
+    default="none",
+    homes={
+        "none": f"{_POSITIONS}.rope_scaling:NoScalingConfig",
+        "linear": f"{_POSITIONS}.rope_scaling:LinearScalingConfig",
+        "dynamic": f"{_POSITIONS}.rope_scaling:DynamicScalingConfig",
+        "yarn": f"{_POSITIONS}.rope_scaling:YarnScalingConfig",
+        "llama3": f"{_POSITIONS}.rope_scaling:Llama3ScalingConfig",
+        "longrope": f"{_POSITIONS}.rope_scaling:LongRopeScalingConfig",
+    },
+)
 NORMS = Table(
     "norm",
     default="layer",
@@ -131,8 +144,10 @@ if TYPE_CHECKING:  # to a type checker, the config of what a slot holds
     AnyScore: TypeAlias = ScoreConfig
     AnyScoreMod: TypeAlias = ScoreModConfig
     AnyPosition: TypeAlias = PositionConfig
+    AnyRopeScaling: TypeAlias = RopeScalingConfig
     AnyNorm: TypeAlias = NormConfig
     AnyWiring: TypeAlias = WiringConfig
 else:
     AnyPart, AnyScoreMod, AnyPosition = slot(PARTS), slot(SCORE_MODS), slot(POSITIONS)
     AnyScore, AnyNorm, AnyWiring = slot(SCORES), slot(NORMS), slot(WIRINGS)
+    AnyRopeScaling = slot(ROPE_SCALINGS)
