@@ -118,6 +118,8 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
     ("settings", "key"),
     [
         ({"positions": "alibi"}, "positions"),
+        ({"positions": {"kind": "rotary", "fraction": 0.5}}, "positions"),
+        ({"positions": {"kind": "rotary", "scaling": {"kind": "linear", "factor": 2.0}}}, "positions"),
         ({"embedding_norm": True}, "embedding_norm"),
         ({"activation": "selu"}, "activation"),
         ({"encoder": {"layers": [[{"score_mods": ["window"]}, {"kind": "mlp"}]]}}, "encoder.layers"),

@@ -241,12 +241,12 @@ def test_damaged_files_are_named(copy: Path, name: str) -> None:
         from_hf(copy)
 
 
-def test_scaled_rotary_positions_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_rotary_positions_of_an_unknown_type_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     copy = Path(shutil.copytree(folders["llama"], tmp_path / "copy"))
     data = json.loads((copy / "config.json").read_text())
     for key, kind in (("rope_parameters", "rope_type"), ("rope_scaling", "type")):
-        (copy / "config.json").write_text(json.dumps(data | {key: {kind: "linear", "factor": 2.0}}))
-        with pytest.raises(UserError, match=f"{key}.*linear"):
+        (copy / "config.json").write_text(json.dumps(data | {key: {kind: "su", "factor": 2.0}}))
+        with pytest.raises(UserError, match=f"{key}.*'su'"):
             from_hf(copy)
 
 

@@ -9,12 +9,13 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import torch
 import transformers
-from tiny_folders import TINY, assert_equal_logits, config_of, made, saved
+from tiny_folders import TINY, VOCAB, assert_equal_logits, config_of, logits, made, saved
 from transformers import GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from headwise import UserError
 from headwise.cli.main import main
+from headwise.config.base import validate
 from headwise.interop.hf import ARCHITECTURES, load_architecture
 from headwise.interop.hf.architecture import HfConfig
 from headwise.interop.hf.ignored_keys import GENERATION, IGNORED_KEYS
@@ -22,7 +23,6 @@ from headwise.interop.hf.read import read_folder
 
 # What a model has to be for us to read it, beside their defaults.
 NEEDED: dict[str, dict[str, Any]] = {
-    "mistral": {"sliding_window": None},
     "deberta": {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]},
 }
 
@@ -173,16 +173,65 @@ def test_bases_of_rotary_positions_are_those_of_transformers(kind: str, rotary: 
     assert_equal_logits(imported, again)
 
 
+PAIRS = [1.0, 1.5, 2.0, 4.0]
+SCALED: list[dict[str, Any]] = [
+    {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 55.0},
+    {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 4},
+    {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}},
+    {"rope_parameters": {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 4, "beta_fast": 3}},
+    {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 0.3, "truncate": False}},
+    {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.3}},
+    {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 0.5, "high_freq_factor": 4.0}},
+    {
+        "rope_parameters": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 0.5, "high_freq_factor": 4.0},
+        "original_max_position_embeddings": 5,
+    },
+    {"rope_parameters": {"rope_type": "longrope", "short_factor": PAIRS, "long_factor": PAIRS[::-1]}},
+    {
+        "rope_parameters": {"rope_type": "longrope", "short_factor": PAIRS, "long_factor": PAIRS[::-1]},
+        "original_max_position_embeddings": 4,
+    },
+]
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+@pytest.mark.parametrize("rotary", SCALED, ids=str)
+@torch.inference_mode()
+def test_scaled_rotary_positions_are_those_of_transformers(kind: str, rotary: dict[str, Any], tmp_path: Path) -> None:
+    model = made(kind, next(iter(load_architecture(kind).classes)))
+    path = saved(model, tmp_path / "in") / "config.json"
+    plain = {key: value for key, value in json.loads(path.read_text()).items() if not key.startswith("rope_")}
+    path.write_text(json.dumps(plain | rotary))
+    again = type(model).from_pretrained(path.parent).eval()
+    imported = read_folder(path.parent)
+    assert_equal_logits(imported, again)
+    unscaled = logits(imported, model.eval())
+    assert not torch.allclose(*unscaled), "the scaling changes nothing"
+    # Written and read again by both, it is the same.
+    config = theirs(kind).from_model_config(imported.config, VOCAB)
+    assert imported.config == validate(type(imported.config), config.to_settings("language-model", ())).changed(
+        **{key: getattr(imported.config, key) for key in ("suppress_ids", "tie")}
+    )
+    data = json.loads(config.model_dump_json(exclude_none=True))
+    reread = type(model)(type(model.config).from_dict(data)).eval()
+    reread.load_state_dict(model.state_dict())
+    assert_equal_logits(imported, reread)
+
+
 @pytest.mark.parametrize(
     ("rotary", "complaint"),
     [
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling: rotary positions of type 'linear'"),
-        ({"rope_parameters": {"type": "yarn"}}, "rope_parameters: rotary positions of type 'yarn'"),
         (
-            {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
-            r"rope_parameters\.partial_rotary_factor: is 0\.5; only 1\.0, all channels, is supported",
+            {"rope_scaling": {"rope_type": "linear"}},
+            r"rope_scaling\.factor: is missing; rotary positions of type 'linear'",
         ),
-        ({"partial_rotary_factor": 0.5}, r"partial_rotary_factor: is 0\.5"),
+        ({"rope_scaling": {"type": "su"}}, r"rope_scaling\.rope_type: 'su' is not supported; the types are default, "),
+        ({"rope_parameters": {"mrope_section": [2, 2]}}, r"rope_parameters\.mrope_section: is not supported"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": "2"}}, r"rope_parameters\.factor: is '2'; it must be"),
+        (
+            {"rope_parameters": {"rope_type": "longrope", "short_factor": 1.0, "long_factor": [1.0]}},
+            r"rope_parameters\.short_factor: must be a list of numbers",
+        ),
         ({"rope_scaling": {"rope_type": "default", "rope_theta": "wide"}}, r"rope_scaling\.rope_theta: is 'wide'"),
         ({"rope_theta": -1.0}, "rope_theta"),
     ],

@@ -49,7 +49,7 @@ TINY: dict[str, dict[str, Any]] = {
     "bart": PAIR,
     "marian": {**PAIR, "pad_token_id": 28, "decoder_start_token_id": 28, "eos_token_id": 0},
     "llama": STACK,
-    "mistral": {**STACK, "num_key_value_heads": 1, "sliding_window": None},
+    "mistral": {**STACK, "num_key_value_heads": 1, "sliding_window": 3},
     "vit": {**PATCHES, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24},
     "deit": {**PATCHES, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24},
     "swin": {**PATCHES, "embed_dim": 8, "depths": [1, 2], "num_heads": [2, 2], "window_size": 4},

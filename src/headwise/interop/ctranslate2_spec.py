@@ -76,6 +76,8 @@ def can_express(config: Config) -> str:
         kind = getattr(config, key).kind
         if kind not in kinds:
             return f"{key}: CTranslate2 has no '{kind}' in an encoder and decoder"
+    if isinstance(config.positions, RotaryConfig) and config.positions != RotaryConfig(base=config.positions.base):
+        return "positions: only rotary positions of all channels and without scaling can be exported to CTranslate2"
     for key in ABSENT:
         if getattr(config, key):
             return f"{key}: CTranslate2 has nothing like it in an encoder and decoder"

@@ -52,8 +52,10 @@ def config(file: Gguf) -> dict[str, Any]:
     width, heads = file.fact("llama.embedding_length"), file.fact("llama.attention.head_count")
     head_width = file.fact("llama.attention.key_length", width // heads)
     scaling = file.fact("llama.rope.scaling.type", "none")
+    if scaling != "none":
+        raise UserError(f"{file.path}: llama.rope.scaling.type: {scaling!r} is not supported, only 'none'")
     rotary = {
-        "rope_type": "default" if scaling == "none" else scaling,
+        "rope_type": "default",
         "rope_theta": file.fact("llama.rope.freq_base", 10_000.0),
         "partial_rotary_factor": file.fact("llama.rope.dimension_count", head_width) / head_width,
     }

@@ -1,31 +1,31 @@
-"""LLaMA of `transformers`, and Mistral, which is the same without a sliding window."""
+"""LLaMA of `transformers`, and Mistral, which adds a sliding window."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from headwise.config.base import Problems
+from headwise.blocks.attention.multihead import AttentionConfig
+from headwise.blocks.attention.score_mods import WindowConfig
+from headwise.blocks.part import PartConfig
 from headwise.interop.hf.architecture import (
     ACTIVATIONS,
     COMPUTED,
     GATES,
     Architecture,
     HfGateActivation,
-    HfTextConfig,
     NameMap,
     TokenId,
     fuse,
     name_activation,
 )
+from headwise.interop.hf.rope import HfRopeConfig, write_rope
 from headwise.models.llama import LlamaConfig
 
-BASE = 10_000.0
 
-
-class HfLlamaConfig(HfTextConfig):
+class HfLlamaConfig(HfRopeConfig):
     ignored_keys = ("is_llama_config", "max_sequence_length", "pretraining_tp", "unsloth_fixed")
 
     model_type: Literal["llama"] = "llama"
@@ -37,7 +37,6 @@ class HfLlamaConfig(HfTextConfig):
     num_key_value_heads: int | None = Field(None, gt=0)
     head_dim: int | None = Field(None, gt=0)
     hidden_act: HfGateActivation = "silu"
-    max_position_embeddings: int = Field(2048, gt=0)
     rms_norm_eps: float = 1e-6
     attention_bias: bool = False
     mlp_bias: bool = False
@@ -45,40 +44,10 @@ class HfLlamaConfig(HfTextConfig):
     tie_word_embeddings: bool = False
     bos_token_id: TokenId = 1
     eos_token_id: TokenId = 2
-    rope_theta: float = Field(BASE, gt=0)  # `transformers` before version 5
-    partial_rotary_factor: float | None = None
-    rope_scaling: dict[str, Any] | None = None
-    rope_parameters: dict[str, Any] | None = None
     rope_interleaved: Literal[False] = False
-
-    @model_validator(mode="after")
-    def _check_rotary(self) -> Self:
-        key = "rope_scaling" if self.rope_scaling else "rope_parameters"
-        kind, share = self.rotary.get("rope_type", self.rotary.get("type", "default")), "partial_rotary_factor"
-        if kind != "default":
-            raise Problems([((key,), f"rotary positions of type {kind!r} are not supported, only 'default'")])
-        if (part := self.rotary.get(share, self.partial_rotary_factor)) not in (None, 1.0):
-            path = (key, share) if share in self.rotary else (share,)
-            raise Problems([(path, f"is {part!r}; only 1.0, all channels, is supported")])
-        if not (isinstance(self.base, int | float) and self.base > 0):
-            raise Problems([((key, "rope_theta"), f"is {self.base!r}; it must be a number above 0")])
-        return self
-
-    @property
-    def rotary(self) -> dict[str, Any]:
-        """The rotary settings: in `transformers` the older name takes precedence, as a whole table."""
-        return self.rope_scaling or self.rope_parameters or {}
-
-    @property
-    def base(self) -> Any:
-        return self.rotary.get("rope_theta", self.rope_theta)
 
     def tied_weights(self, class_name: str) -> dict[str, str]:
         return {"lm_head.weight": "model.embed_tokens.weight"} if self.tie_word_embeddings else {}
-
-    @property
-    def context(self) -> int:
-        return self.max_position_embeddings
 
     def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
         return {
@@ -89,7 +58,7 @@ class HfLlamaConfig(HfTextConfig):
             "key_value_heads": self.num_key_value_heads or 0,
             "hidden": self.intermediate_size,
             "activation": GATES[ACTIVATIONS[self.hidden_act]],
-            "positions": {"kind": "rotary", "base": self.base},
+            "positions": self.positions,
             "norm": {"kind": "rms", "eps": self.rms_norm_eps},
             "attention_bias": self.attention_bias,
             "mlp_bias": self.mlp_bias,
@@ -98,8 +67,12 @@ class HfLlamaConfig(HfTextConfig):
 
     @classmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:
-        base = getattr(config.positions, "base", BASE)
-        data = {
+        return cls.model_validate(cls.list_values(config, vocab))
+
+    @classmethod
+    def list_values(cls, config: LlamaConfig, vocab: int) -> dict[str, Any]:
+        """The values of its keys for a Headwise model config."""
+        return {
             "vocab_size": vocab,
             "hidden_size": config.width,
             "num_hidden_layers": config.depth,
@@ -113,10 +86,8 @@ class HfLlamaConfig(HfTextConfig):
             "mlp_bias": config.mlp_bias,
             "attention_dropout": config.attention_dropout,
             "tie_word_embeddings": config.tie != "none",
-            "rope_theta": base,
-            "rope_parameters": {"rope_type": "default", "rope_theta": base},
+            **write_rope(config.positions),
         }
-        return cls.model_validate(data)
 
 
 class HfMistralConfig(HfLlamaConfig):
@@ -124,9 +95,28 @@ class HfMistralConfig(HfLlamaConfig):
     intermediate_size: int = Field(14336, gt=0)
     num_key_value_heads: int | None = Field(8, gt=0)
     max_position_embeddings: int = Field(131072, gt=0)
-    sliding_window: Literal[None]
+    sliding_window: int | None = Field(4096, gt=0)
     attention_bias: Literal[False] = False
     mlp_bias: Literal[False] = False
+
+    def to_settings(self, task: str, names: Collection[str]) -> dict[str, Any]:
+        return super().to_settings(task, names) | {"mixer": sliding_attention(self.sliding_window)}
+
+    @classmethod
+    def list_values(cls, config: LlamaConfig, vocab: int) -> dict[str, Any]:
+        return super().list_values(config, vocab) | {"sliding_window": find_window(config.mixer)}
+
+
+def sliding_attention(window: int | None) -> dict[str, Any]:
+    """The attention of a layer in which a token sees `window` tokens, itself among them; None: all before it."""
+    mods = [{"kind": "window", "left": window - 1, "right": 0}] if window else []
+    return {"kind": "attention", "score_mods": mods}
+
+
+def find_window(mixer: PartConfig) -> int | None:
+    """The sliding window of an attention; None where it has none."""
+    mods = mixer.score_mods if isinstance(mixer, AttentionConfig) else ()
+    return next((mod.left + 1 for mod in mods if isinstance(mod, WindowConfig)), None)
 
 
 NAME_MAP: NameMap = {

@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
+from pydantic import Field, model_validator
+
+from headwise.blocks.positions.base import PositionConfig
 from headwise.blocks.positions.rope_scaling import RopeScalingConfig
 from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.config.base import Problems
+from headwise.interop.hf.architecture import HfTextConfig
+
+BASE = 10_000.0
 
 # Keys that transformers reads for each type; it ignores those of other types.
 KEYS = {
@@ -28,6 +34,38 @@ REQUIRED = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "longrope": ("short_factor", "long_factor"),
 }
+
+
+class HfRopeConfig(HfTextConfig):
+    """The `config.json` of a text model with rotary positions."""
+
+    max_position_embeddings: int = Field(2048, gt=0)
+    rope_theta: float = Field(BASE, gt=0)  # `transformers` before version 5
+    partial_rotary_factor: float | None = None
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
+    original_max_position_embeddings: int | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _check_rope(self) -> Self:
+        assert self.positions
+        return self
+
+    @property
+    def context(self) -> int:
+        return self.max_position_embeddings
+
+    @property
+    def positions(self) -> dict[str, Any]:
+        """The settings of rotary positions. In `transformers` the older name takes precedence, as a whole table."""
+        return read_rope(
+            self.rope_scaling or self.rope_parameters or {},
+            "rope_scaling" if self.rope_scaling else "rope_parameters",
+            theta=self.rope_theta,
+            fraction=self.partial_rotary_factor,
+            length=self.max_position_embeddings,
+            original=self.original_max_position_embeddings,
+        )
 
 
 def read_rope(
@@ -121,14 +159,19 @@ WRITTEN = {
 }
 
 
-def write_rope(positions: RotaryConfig) -> dict[str, Any]:
-    """`rope_parameters` of rotary positions."""
+def write_rope(positions: PositionConfig) -> dict[str, Any]:
+    """The keys of rotary positions. What other positions say is lost, which `choose_architecture` notices."""
+    if not isinstance(positions, RotaryConfig):
+        return {}
     scaling: RopeScalingConfig = positions.scaling
     values = {WRITTEN.get(name, name): value for name, value in scaling.model_dump(mode="json").items()}
     kind = values.pop("kind")
     if not values.get("attention_factor"):
         values.pop("attention_factor", None)
-    if kind == "dynamic":  # its length is max_position_embeddings
-        values.pop("original_max_position_embeddings")
-    partial = {"partial_rotary_factor": positions.fraction} if positions.fraction != 1.0 else {}
-    return {"rope_type": "default" if kind == "none" else kind, "rope_theta": positions.base, **partial, **values}
+    keys: dict[str, Any] = {"rope_theta": positions.base}
+    if kind == "dynamic":
+        keys["max_position_embeddings"] = values.pop("original_max_position_embeddings")
+    if positions.fraction != 1.0:
+        keys["partial_rotary_factor"] = values["partial_rotary_factor"] = positions.fraction
+    kind = "default" if kind == "none" else kind
+    return keys | {"rope_parameters": {"rope_type": kind, "rope_theta": positions.base, **values}}

@@ -189,8 +189,7 @@ def choose_architecture(config: Any, task: str, vocab: int = 0) -> tuple[Archite
     """The architecture that expresses all of a model config, with its Hugging Face config: the architecture of the
     same kind, or a relative. Reading the Hugging Face config back must give the same settings."""
     able = [each for each in map(load_architecture, ARCHITECTURES) if each.choose_class_name(task)]
-    related = [each for each in able if isinstance(config, (each.config, *each.relatives))]
-    candidates = {each.config: each for each in reversed(related)}.values()  # the first one for each model config
+    candidates = [each for each in able if isinstance(config, (each.config, *each.relatives))]
     refusals: list[tuple[int, str]] = []  # number of differing settings, message
     for architecture in sorted(candidates, key=lambda each: not isinstance(config, each.config)):
         hf_config = architecture.hf_config.from_model_config(config, vocab)
@@ -227,10 +226,13 @@ def resolve_settings(config: Any, task: str) -> dict[str, Any]:
     settings["head_width"] = config.head_width or config.width // config.heads
     settings["key_value_heads"] = config.key_value_heads or config.heads
     settings["hidden"] = config.hidden or 4 * config.width
-    settings["layers"] = [
-        (stack.depth, sorted({str(layer) for layer in stack.layers or config.pattern(memory)}))
+    patterns = [
+        (stack.depth, stack.layers or config.pattern(memory))
         for stack, memory in zip(config.stacks(), (False, task == "transduce"), strict=True)
     ]
+    settings["layers"] = [[pattern[i % len(pattern)] for i in range(depth)] for depth, pattern in patterns]
+    if any(stack.layers for stack in config.stacks()):  # which then say everything
+        settings.pop("mixer")
     return settings
 
 
