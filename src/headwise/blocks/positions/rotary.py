@@ -27,17 +27,19 @@ class Rotary(ScoreMod):
 
     def rotate(self, x: Tensor, pos: Tensor) -> Tensor:
         angles = pos.unsqueeze(-1) * self.rates  # (T, D/2) or (B, T, D/2)
-        angles = angles if angles.dim() == 2 else angles.unsqueeze(1)
+        angles = angles if angles.dim() == 2 else angles.unsqueeze(1)  # (B, T, D/2) -> (B, 1, T, D/2)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        one, two = x.chunk(2, dim=-1)
-        return torch.cat((one * cos - two * sin, two * cos + one * sin), dim=-1)
+        x1, x2 = x.chunk(2, dim=-1)  # (B, H, T, D) -> 2 x (B, H, T, D/2)
+        return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1)
 
 
 class RotaryConfig(ScoreModConfig):
+    """Rotary position embedding, RoPE."""
+
     kind: Literal["rotary"] = "rotary"
     base: float = Field(10_000.0, gt=1)
 
     def build(self, site: BuildContext, head_width: int) -> ScoreMod:
         if head_width % 2:
-            raise UserError(f"rotary: pairs of channels need an even head_width, not {head_width}")
+            raise UserError(f"rotary: pairs of channels need an even head_width, not {head_width}; choose another")
         return Rotary(head_width, self.base)

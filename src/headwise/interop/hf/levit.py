@@ -112,7 +112,7 @@ LEVIT = Architecture(
         **normed(f"{LAYER}.parts.0.inner", f"{INSIDE}.module.linear_up"),
         **normed(f"{LAYER}.parts.0.outer", f"{INSIDE}.module.linear_down"),
         **normed(f"{LAYER}.attention.qkv.query", f"{INSIDE}.queries"),
-        **normed(f"{LAYER}.attention.qkv.project", f"{INSIDE}.keys_values"),
+        **normed(f"{LAYER}.attention.qkv.project", f"{INSIDE}.project_keys_values"),
         f"{LAYER}.attention.score_mods.0.scores": f"{INSIDE}.attention_biases",
         **normed(f"{LAYER}.attention.out.1", f"{INSIDE}.projection"),
         **normed("heads.0.head", "classifier"),

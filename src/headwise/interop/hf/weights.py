@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
-from headwise.blocks.heads import NEVER
+from headwise.blocks.heads import SUPPRESSED_BIAS
 from headwise.blocks.images import PatchEmbedding
 from headwise.errors import UserError
 from headwise.interop.hf.architecture import Architecture, Key, some
@@ -99,7 +99,7 @@ def fill(
             link.tensor.copy_(made)
             _check_copies(link, parts, weights, holders)
             if link.rows and OUTPUT_BIAS.fullmatch(link.ours):
-                link.tensor[list(link.rows.spare)] = NEVER
+                link.tensor[list(link.rows.spare)] = SUPPRESSED_BIAS
 
 
 def collect(model: nn.Module, architecture: Architecture, words: Vocabularies) -> dict[str, Tensor]:
