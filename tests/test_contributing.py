@@ -73,7 +73,8 @@ def test_the_score_mod_sharpens_later_queries() -> None:
         build(mixer={"kind": "attention", "score_mods": [{"kind": "scalable_softmax", "s": 2.0}]})(ids)
     with headwise.record() as plain:
         build()(ids)
-    sharp, flat = (recorded.by_kind()["decoder"][0] for recorded in (maps, plain))  # (H, T, T), of the first layer
+    # of the first layer: (H, T, T)
+    sharp, flat = (recorded.stack_by_kind()["decoder"][0] for recorded in (maps, plain))
     assert sharp[:, 0, 0] == pytest.approx(1.0)  # the first token sees itself alone
     assert (sharp[:, -1].max(-1) > flat[:, -1].max(-1)).all()
 

@@ -22,29 +22,29 @@ def test_growing_keeps_everything_past_the_first_buffers() -> None:
 def test_selection_reorders_repeats_and_drops_rows() -> None:
     cache, first, second = DecodingCache(rows=4, beams=2, capacity=2), torch.randn(4, 1, 3), torch.randn(2, 2, 3)
     cache.extend((0,), 1, first)
-    cache.once((1,), lambda: (torch.tensor([[10.0], [20.0]]),))
-    cache.put((2,), first[:, 0])
+    cache.compute_once((1,), lambda: (torch.tensor([[10.0], [20.0]]),))
+    cache.put_state((2,), first[:, 0])
     rows = torch.tensor([3, 3])
     cache.select(rows)
     (grown,) = cache.extend((0,), 1, second)
     assert torch.equal(grown, torch.cat((first[rows], second), dim=1))
-    assert torch.equal(cache.state((2,), torch.Tensor), first[rows, 0])
-    assert cache.once((1,), tuple)[0].tolist() == [[20.0]]  # one row a source: the first one went
+    assert torch.equal(cache.get_state((2,), torch.Tensor), first[rows, 0])
+    assert cache.compute_once((1,), tuple)[0].tolist() == [[20.0]]  # one row a source: the first one went
 
 
 def test_what_is_made_once_is_made_once() -> None:
     cache, made = DecodingCache(rows=1), []
     for _ in range(3):
-        cache.once(("x",), lambda: made.append(1) or torch.ones(1))
+        cache.compute_once(("x",), lambda: made.append(1) or torch.ones(1))
     assert made == [1]
 
 
 def test_the_null_cache_remembers_nothing() -> None:
     cache, x = Cache(), torch.randn(2, 3)
     cache.extend((0,), 1, x)
-    cache.put((0,), x)
+    cache.put_state((0,), x)
     assert cache.extend((0,), 1, x)[0] is x
-    assert cache.state((0,), lambda: torch.zeros(1)).tolist() == [0.0]
+    assert cache.get_state((0,), lambda: torch.zeros(1)).tolist() == [0.0]
 
 
 def test_one_module_at_two_places_has_two_memories() -> None:

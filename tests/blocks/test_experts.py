@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import headwise
 from headwise import UserError
 from headwise.blocks.experts import ExpertLoad, Experts, Router, summary
-from headwise.blocks.feedforward import GATED, PLAIN, FeedForward
+from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS, FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.record import collect
 from headwise.blocks.residual import PreNorm
@@ -92,7 +92,7 @@ def test_grouped_by_expert_they_do_what_a_loop_over_tokens_does(form: str, padde
         assert (found[x[..., 0] == x[..., 0]].abs().sum(-1) == 0).any() or part.router.top_k > 1
 
 
-@pytest.mark.parametrize("activation", [*PLAIN, *GATED])
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, *GATED_ACTIVATIONS])
 def test_one_expert_is_a_feedforward_network(activation: str) -> None:
     part = made(count=1, activation=activation)
     dense = FeedForward(WIDTH, HIDDEN, activation).double()
@@ -142,7 +142,7 @@ def test_a_factor_of_as_many_as_there_are_experts_drops_nothing() -> None:
     same = texts()[:1, :1].expand(3, 5, -1)
     with collect("load") as side:
         found = part(same)
-    [load] = side.all("load")
+    [load] = side.list_values("load")
     assert load.dropped == 0 and load.busiest == COUNT and load.evenness == 0
     close(found, part(same[:1, :1]).expand_as(found))
     assert part.properties.batch_independent and part.properties.steppable
@@ -157,7 +157,7 @@ def test_there_are_more_places_in_evaluation_than_in_training() -> None:
     for mode in (True, False):
         with collect("load") as side:
             part.train(mode)(same)
-        served.append(int(side.all("load")[0].served.sum()))
+        served.append(int(side.list_values("load")[0].served.sum()))
     assert served == [5, 8]
 
 
@@ -167,7 +167,7 @@ def test_who_finds_no_place_passes_through_the_residual_path_unchanged() -> None
     x = texts()[:1, :1].repeat(2, 4, 1)
     with collect("load") as side:
         found = layer(Stream.of(x), Context()).x
-    [load] = side.all("load")
+    [load] = side.list_values("load")
     assert load.claims.sum() == 8 and load.served.sum() == 1 and load.dropped == 7 / 8
     assert not torch.equal(found[0, 0], x[0, 0])
     assert torch.equal(found[1], x[1]) and torch.equal(found[0, 1:], x[0, 1:])
@@ -217,12 +217,12 @@ def test_the_router_learns_from_its_gates_and_from_its_loss() -> None:
     weight = part.router.weight
     assert weight.grad is not None and weight.grad.any()
     weight.grad = None
-    [loss] = side.all("aux")
+    [loss] = side.list_values("aux")
     loss.backward()
     assert weight.grad is not None and weight.grad.any()
     with collect("aux") as side:
         part.eval()(texts())
-    assert not side.all("aux")  # nobody learns
+    assert not side.list_values("aux")  # nobody learns
 
 
 def test_the_router_keeps_float32_where_all_else_is_bfloat16() -> None:
@@ -317,5 +317,5 @@ def test_the_padding_of_a_decoder_claims_no_expert(wiring: str, learning: bool) 
     ids = torch.tensor([[4, 5, 6, 7], [8, 9, 0, 0], [5, 0, 0, 0]])
     with collect("load") as side:
         model.train(learning)(ids)
-    loads = side.all("load")
+    loads = side.list_values("load")
     assert loads and all(int(load.claims.sum()) == 7 for load in loads)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.blocks.feedforward import GATED, PLAIN, Activation, FeedForward
+from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS, Activation, FeedForward
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ GATES = {
 
 
 def test_every_name_that_a_config_takes_is_covered() -> None:
-    assert {*FORMULAS, *GATES} == {*get_args(Activation)} == {*PLAIN, *GATED}
+    assert {*FORMULAS, *GATES} == {*get_args(Activation)} == {*ACTIVATIONS, *GATED_ACTIVATIONS}
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])

@@ -99,7 +99,7 @@ def test_losses_of_parts_add_up_to_the_loss_of_the_batch() -> None:
 def test_no_gradient_is_worked_out_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     head, x, labels = VocabularyHead(6, 9, bias=True), torch.randn(2, 3, 6), torch.randint(0, 9, (2, 3))
     expected = head.loss(x, labels, 0.1).total.detach()
-    monkeypatch.setattr("headwise.blocks.heads.slope_", None)
+    monkeypatch.setattr("headwise.blocks.heads.compute_logit_grad_", None)
     with torch.no_grad():
         close(head.loss(x, labels, 0.1).total, expected)
 

@@ -86,7 +86,7 @@ def test_a_language_model_hides_what_it_read_and_sees_what_it_writes():
     model, text = made("gpt-tiny"), torch.tensor([[1, 5, 6, 7, 8]])
     with record() as maps, intervene(hide={"decoder": on(1, length=3)}):
         model(text)
-    weights = maps.by_kind()["decoder"]
+    weights = maps.stack_by_kind()["decoder"]
     assert (weights[..., 1] == 0).all() and (weights[..., -1, [0, 2, 3, 4]] > 0).all()
 
 
@@ -98,8 +98,8 @@ def test_records_inside_and_outside_see_the_same():
     with intervene(hide=hide), record() as inside:
         second = model(SOURCE, TARGET)
     close(first, second)
-    for kind, weights in outside.by_kind().items():
-        assert (weights == inside.by_kind()[kind]).all()
+    for kind, weights in outside.stack_by_kind().items():
+        assert (weights == inside.stack_by_kind()[kind]).all()
     assert RECORDER.get() is NO_RECORD
 
 

@@ -84,7 +84,7 @@ def test_nothing_changes(settings: dict[str, Any]) -> None:
     short = outcome(model, PIXELS)
     with collect("layer") as side:  # who wants whole layers gets them
         whole = outcome(model, PIXELS)
-    assert [stream.x.shape[1] for stream in side.all("layer")] == [16 + settings.get("class_tokens", 1)] * 2
+    assert [stream.x.shape[1] for stream in side.list_values("layer")] == [16 + settings.get("class_tokens", 1)] * 2
     for one, other in zip(short, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
@@ -103,4 +103,4 @@ def test_maps_are_recorded_whole() -> None:
     model = classifier("vit-tiny").eval()
     with record() as maps:
         model(PIXELS)
-    assert maps.by_kind()["encoder"].shape == (2, 4, 17, 17)
+    assert maps.stack_by_kind()["encoder"].shape == (2, 4, 17, 17)

@@ -82,7 +82,7 @@ def learnt(model: Stack, run: Any) -> tuple[Tensor, Sequence[Tensor]]:
     torch.manual_seed(2)
     with collect("aux") as side:
         out = run(Stream.of(x), Context({"encoder": Stream.of(seen)})).x
-    loss = (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum() + sum(side.all("aux"))
+    loss = (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)).sum() + sum(side.list_values("aux"))
     return out, torch.autograd.grad(loss, [x, seen, *model.parameters()], allow_unused=True)
 
 
@@ -151,7 +151,7 @@ def test_only_the_first_pass_is_seen() -> None:
         ctx = Context()
         model(Stream.of(x), ctx).x.sum().backward()
     assert {place: len(found) for place, found in maps.weights.items()} == {(n, 0): 1 for n in range(3)}
-    assert side.all("load") == [9, 9, 9]
+    assert side.list_values("load") == [9, 9, 9]
 
 
 def test_a_second_way_back_is_refused() -> None:

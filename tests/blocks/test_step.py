@@ -5,14 +5,8 @@ import torch
 from torch import nn
 
 from headwise.blocks.admin import Admin
-from headwise.blocks.attention.multihead import (
-    Attention,
-    CrossProjection,
-    GroupedQueryProjection,
-    NoKeyBiasProjection,
-    QKVProjection,
-    SelfProjection,
-)
+from headwise.blocks.attention.multihead import Attention, CrossProjection, QKVProjection, SelfProjection
+from headwise.blocks.attention.projections import GroupedQueryProjection, NoKeyBiasProjection
 from headwise.blocks.attention.score_mods import Causal, Padding, Window
 from headwise.blocks.attention.scores import Cosine, General
 from headwise.blocks.cache import DecodingCache
@@ -205,7 +199,7 @@ def test_an_inlined_module_is_the_same_function(module):
 
 
 EMBEDDINGS = {
-    "sinusoid": lambda: Embedding(nn.Embedding(20, WIDTH), SinusoidalPositions(WIDTH, ready=6), 4.0),
+    "sinusoid": lambda: Embedding(nn.Embedding(20, WIDTH), SinusoidalPositions(WIDTH, cached=6), 4.0),
     "learned": lambda: Embedding(nn.Embedding(20, WIDTH), LearnedPositions(WIDTH, 9, offset=2), dropout=0.4),
     "axial": lambda: Embedding(nn.Embedding(20, WIDTH), AxialPositions((3, 4), (4, 12)), 2.0),
     "none": lambda: Embedding(nn.Embedding(20, WIDTH), NoPositions(), 3.0, types=TokenTypes(WIDTH)),

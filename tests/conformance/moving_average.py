@@ -31,12 +31,12 @@ class MovingAverage(Part):
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         gate, new = self.inner(stream.x).chunk(2, dim=-1)
         decay = self.decay.sigmoid()
-        mean = ctx.cache.state(ctx.path, lambda: torch.zeros_like(new[:, 0]))  # (B, C)
+        mean = ctx.cache.get_state(ctx.path, lambda: torch.zeros_like(new[:, 0]))  # (B, C)
         means = []
         for token in new.unbind(1):
             mean = decay * mean + (1 - decay) * token
             means.append(mean)
-        ctx.cache.put(ctx.path, mean)
+        ctx.cache.put_state(ctx.path, mean)
         return self.outer(gate.sigmoid() * torch.stack(means, dim=1))
 
 

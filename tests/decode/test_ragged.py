@@ -168,9 +168,9 @@ class Mean(Part):
         return Properties(causal=True, steppable=True)
 
     def transform(self, stream, ctx):
-        before = ctx.cache.state(ctx.path, lambda: torch.zeros_like(stream.x[:, 0]))
+        before = ctx.cache.get_state(ctx.path, lambda: torch.zeros_like(stream.x[:, 0]))
         sums = before.unsqueeze(1) + stream.x.cumsum(1)
-        ctx.cache.put(ctx.path, sums[:, -1])
+        ctx.cache.put_state(ctx.path, sums[:, -1])
         return sums / (stream.pos.unsqueeze(-1) + 1)
 
 

@@ -76,7 +76,7 @@ def test_the_last_cross_attention_of_a_transformer_aligns() -> None:
     source, target = [5, 9, 7], (4, 3, 8)
     with torch.no_grad(), headwise.record() as maps:
         model(torch.tensor([[*source, 2]]), torch.tensor([[1, *target[:-1]]]))
-    last = maps.of("decoder", 1)["decoder", 1, 1].mean(1)[0, :, :3]  # without the end mark
+    last = maps.select("decoder", 1)["decoder", 1, 1].mean(1)[0, :, :3]  # without the end mark
     assert align_unknown(model, [source, [5, 6, 7, 8, 9]], [target, (4, 3)])[0] == last.argmax(-1).tolist()
 
 

@@ -34,7 +34,7 @@ def test_patches_know_nothing_of_the_class_token() -> None:
     images = torch.randn(2, 1, 16, 16)
     with headwise.record() as maps:
         before = model.encoder.read(images)["encoder"]
-    shapes = {place[1:]: tuple(found.shape) for place, found in maps.of("encoder").items()}
+    shapes = {place[1:]: tuple(found.shape) for place, found in maps.select("encoder").items()}
     assert shapes == {(0, 0): (2, 4, 16, 16), (1, 0): (2, 4, 16, 16), (3, 0): (2, 4, 1, 17)}
     torch.nn.init.normal_(model.encoder.stack.layers[2].class_tokens)
     after = model.encoder.read(images)["encoder"]

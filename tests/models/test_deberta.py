@@ -75,7 +75,7 @@ def test_the_maps_of_the_mask_decoder_are_of_the_text_alone() -> None:
     for each in (model, ordinary):
         with headwise.record() as maps:
             each(IDS)
-        found.append(maps.of("encoder", 1))
+        found.append(maps.select("encoder", 1))
     (one,), (other,) = (each.values() for each in found)
     torch.testing.assert_close(one[0], other[0])
     torch.testing.assert_close(one[1, :, :4], other[1, :, :4])

@@ -161,7 +161,7 @@ def test_recorders_see_where_each_slot_looks() -> None:
     model = tiny()
     with record() as maps:
         model(torch.randn(1, 1, 32, 16))
-    seen = maps.by_kind()
+    seen = maps.stack_by_kind()
     rows = 4 * 2  # a grid of 32 x 16 pixels over 8
     assert {kind: each.shape for kind, each in seen.items()} == {
         "encoder": (1, 4, rows, rows), "decoder": (2, 4, 4, 4), "cross": (2, 4, 4, rows),

@@ -12,7 +12,7 @@ from torch import nn
 
 import headwise
 from headwise import UserError
-from headwise.blocks.attention.multihead import GroupedQueryProjection
+from headwise.blocks.attention.projections import GroupedQueryProjection
 from headwise.blocks.stack import TokenTypes, count_parameters
 from headwise.testing import assert_causal_in_embeddings
 

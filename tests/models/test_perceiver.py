@@ -79,11 +79,11 @@ def test_maps_of_latents_can_be_looked_at():
     model = tiny()
     with headwise.record() as maps:
         model(IDS)
-    shapes = {place: tuple(found.shape) for place, found in maps.of().items()}
+    shapes = {place: tuple(found.shape) for place, found in maps.select().items()}
     assert shapes["encoder", 0, 0] == (2, 4, 8, 6), "latents look at bytes"
     assert shapes["encoder", 1, 0] == (2, 4, 8, 8), "and at each other"
     assert shapes["outputs", 0] == (2, 4, 6, 8), "places look at latents"
-    assert (maps.of("encoder", 0)["encoder", 0, 0][1, :, :, 3:] == 0).all(), "nobody looks at padding"
+    assert (maps.select("encoder", 0)["encoder", 0, 0][1, :, :, 3:] == 0).all(), "nobody looks at padding"
 
 
 @pytest.mark.parametrize("kind", ["rotary", "alibi", "t5"])

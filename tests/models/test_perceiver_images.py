@@ -7,7 +7,7 @@ import torch
 
 import headwise
 from headwise import UserError
-from headwise.blocks.positions.fourier import FourierPlaces
+from headwise.blocks.positions.fourier import FourierPositions
 from headwise.blocks.stack import count_parameters
 from headwise.blocks.stream import Context
 
@@ -27,7 +27,7 @@ def test_looks_at_the_pixels_share_weights_from_the_second_on() -> None:
 
 
 def test_places_are_coordinates_and_their_waves_up_to_half_the_side() -> None:
-    waves = FourierPlaces((4, 6), bands=3)(torch.zeros(1, 24, 14), torch.arange(24), (4, 6)).view(4, 6, 14)
+    waves = FourierPositions((4, 6), bands=3)(torch.zeros(1, 24, 14), torch.arange(24), (4, 6)).view(4, 6, 14)
     row, column = 1, 4
     y, x = -1 + 2 * row / 3, -1 + 2 * column / 5
     angles = torch.pi * torch.tensor([y * f for f in (1, 1.5, 2)] + [x * f for f in (1, 2, 3)])
@@ -36,7 +36,7 @@ def test_places_are_coordinates_and_their_waves_up_to_half_the_side() -> None:
 
 @torch.no_grad()
 def test_finer_images_are_other_samples_of_the_same_waves() -> None:
-    places = FourierPlaces((5, 5), bands=2)
+    places = FourierPositions((5, 5), bands=2)
     coarse, fine = (places(torch.zeros(1, 1), torch.arange(1), (side, side)).view(side, side, 10) for side in (5, 9))
     torch.testing.assert_close(fine[::2, ::2], coarse)
     model = headwise.build("perceiver-image-tiny", outputs=3).eval()
@@ -58,7 +58,7 @@ def test_latents_can_be_watched_while_they_read() -> None:
     model = headwise.build("perceiver-image-tiny", outputs=3, learned_query=True).eval()
     with headwise.record() as maps:
         model(IMAGES)
-    shapes = {place: tuple(found.shape) for place, found in maps.of().items()}
+    shapes = {place: tuple(found.shape) for place, found in maps.select().items()}
     assert shapes["encoder", 0, 0] == (2, 1, 8, 256) and shapes["encoder", 1, 0] == (2, 4, 8, 8)
     assert shapes["outputs", 0] == (2, 1, 1, 8), "one query asks the latents"
 
@@ -75,7 +75,7 @@ def test_other_parts_and_places_do() -> None:
         headwise.build("perceiver-image-tiny", positions="rotary")
     with pytest.raises(UserError, match="two halves of reversible layers"):
         headwise.build("perceiver-image-tiny", wiring="reversible")
-    with pytest.raises(UserError, match="4 bands are 18 channels of each place"):
+    with pytest.raises(UserError, match="4 bands are 18 channels for each pixel"):
         headwise.build("vit-tiny", positions={"kind": "fourier", "bands": 4})
     with pytest.raises(UserError, match="'fourier' is for images"):
         headwise.build("bert-tiny", vocab=12, positions="fourier")

@@ -29,7 +29,7 @@ def in_segments(model: Any, ids: Tensor, size: int) -> Tensor:
     for segment in ids.split(size, 1):
         carried = SegmentMemory(model.memory_length, left)
         logits.append(model(segment, carried=carried))
-        left = carried.leaves
+        left = carried.next_states
     return torch.cat(logits, 1)
 
 
@@ -81,7 +81,7 @@ def test_a_fresh_row_remembers_nothing() -> None:
     model, first = tiny(), SegmentMemory(16)
     model(LONG[:, :4], carried=first)
     fresh = torch.tensor([False, True])
-    found = model(LONG[:, 4:], carried=SegmentMemory(16, first.leaves, fresh))
+    found = model(LONG[:, 4:], carried=SegmentMemory(16, first.next_states, fresh))
     torch.testing.assert_close(found[1], model(LONG[1:, 4:])[0])
     torch.testing.assert_close(found[0], model(LONG[:1])[0, 4:])
 
@@ -91,10 +91,11 @@ def test_no_gradient_flows_into_the_memory() -> None:
     model = tiny(tie="none")
     first = SegmentMemory(model.memory_length)
     model(LONG[:1, :4], carried=first)
-    model(LONG[:1, 4:], labels=LONG[:1, 4:], carried=SegmentMemory(model.memory_length, first.leaves)).total.backward()
+    second = SegmentMemory(model.memory_length, first.next_states)
+    model(LONG[:1, 4:], labels=LONG[:1, 4:], carried=second).total.backward()
     learnt = model.decoder.embed.table.weight.grad.abs().sum(1) > 0
     assert learnt.nonzero().flatten().tolist() == sorted(LONG[0, 4:].tolist())
-    assert all(not tensor.requires_grad for tensor in first.leaves.values())
+    assert all(not tensor.requires_grad for tensor in first.next_states.values())
 
 
 @torch.no_grad()

@@ -25,7 +25,7 @@ def test_outlooks_are_fine_and_attention_is_coarse() -> None:
     model = headwise.build("volo-tiny", outputs=3).eval()
     with headwise.record() as maps:
         model(IMAGES)
-    shapes = {place[1:]: tuple(found.shape) for place, found in maps.of("encoder").items()}
+    shapes = {place[1:]: tuple(found.shape) for place, found in maps.select("encoder").items()}
     attention = {(number, 0): (2, 4, 16, 16) for number in (2, 3)}
     assert shapes == {(0, 0): (2, 2, 64, 64), **attention, (5, 0): (2, 4, 1, 17)}
 

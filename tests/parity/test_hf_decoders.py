@@ -127,7 +127,7 @@ def test_logits_and_hidden_states_are_equal(pair: tuple[Any, ImportedModel, Path
     own = real(imported)
     assert_parity(found[..., own], expected.logits[..., order(imported)[own]])
     # Not the last: theirs has gone through the final norm.
-    for ours, other in zip(side.all("layer")[:-1], expected.hidden_states[1:-1], strict=True):
+    for ours, other in zip(side.list_values("layer")[:-1], expected.hidden_states[1:-1], strict=True):
         assert_parity(ours.x, other)
 
 

@@ -73,7 +73,7 @@ def test_logits_stages_and_attention_are_equal(pair: tuple[Any, ImportedModel, P
     for stage, other in zip(stages, expected.hidden_states[1:], strict=True):
         assert_parity(stage.x, other)
     for number, other in enumerate(expected.attentions):  # of each stage's last layer
-        (weights,) = maps.of("encoder", number, 1, 0).values()
+        (weights,) = maps.select("encoder", number, 1, 0).values()
         assert_parity(weights, other)
 
 

@@ -106,7 +106,7 @@ def test_the_same_tokens_are_dropped_from_one_text() -> None:
     source, target = ids(1, 1), ids(1, 2)
     with collect("load") as side:
         logits = found(source, target)
-    assert min(load.dropped for load in side.all("load")) > 0
+    assert min(load.dropped for load in side.list_values("load")) > 0
     assert_parity(logits, model(input_ids=source, decoder_input_ids=target).logits)
 
 
@@ -125,7 +125,7 @@ def test_the_losses_of_routers_are_equal() -> None:
         with collect("aux") as side:
             found(source, target)
         both = [0.01 * expected[f"{stack}_{name}"] for stack in ("encoder", "decoder")]
-        close(torch.stack(side.all("aux")), torch.stack(both), atol=1e-6, rtol=1e-5)
+        close(torch.stack(side.list_values("aux")), torch.stack(both), atol=1e-6, rtol=1e-5)
 
 
 @torch.no_grad()

@@ -12,7 +12,8 @@ from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
 
 import headwise
-from headwise.blocks.attention.multihead import Attention, SegmentRecurrenceProjection
+from headwise.blocks.attention.multihead import Attention
+from headwise.blocks.attention.projections import SegmentRecurrenceProjection
 from headwise.blocks.positions.relative import ContentBiases, DistanceSinusoids, TransformerXLRelative
 from headwise.blocks.segment_memory import SegmentMemory
 from headwise.blocks.stream import Context, Stream
@@ -72,7 +73,8 @@ def test_two_segments_are_the_papers_equations() -> None:
     for parameter in model.parameters():  # as training does between two segments: what is carried stays as it was
         parameter.add_(0.1)
     expected, _ = unrolled(model, two, [x[-4:] for x in below])
-    torch.testing.assert_close(model(two[None], carried=SegmentMemory(model.memory_length, first.leaves))[0], expected)
+    second = SegmentMemory(model.memory_length, first.next_states)
+    torch.testing.assert_close(model(two[None], carried=second)[0], expected)
 
 
 @pytest.mark.parametrize("queries_first", [False, True])
@@ -101,7 +103,7 @@ def test_attention_is_that_of_xlnet(queries_first: bool) -> None:
 
 def test_far_distances_are_made_when_they_are_asked_for() -> None:
     for both_ways in (False, True):
-        near, far = DistanceSinusoids(6, both_ways, ready=3), DistanceSinusoids(6, both_ways, ready=20)
+        near, far = DistanceSinusoids(6, both_ways, cached=3), DistanceSinusoids(6, both_ways, cached=20)
         torch.testing.assert_close(near(9), far(9))
         torch.testing.assert_close(near(2), far(2))
         assert near(9).shape[0] == (19 if both_ways else 10)

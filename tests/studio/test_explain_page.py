@@ -14,7 +14,7 @@ import torch
 from playwright.sync_api import Page, expect
 
 from headwise.blocks.positions.absolute import LearnedPositions
-from headwise.blocks.positions.alibi import alibi_slopes
+from headwise.blocks.positions.alibi import compute_alibi_slopes
 from headwise.blocks.positions.relative import T5Bias, bucket_distances
 from headwise.experiment.config import Experiment
 from headwise.experiment.load import load
@@ -171,7 +171,7 @@ def test_curves_over_distance_are_what_the_models_use(studio, reader, runs):
     assert abs(found["mean"][0, 11 + 4] - table[0] @ table[4]) < 1e-3
     assert np.abs(found["high"] - found["low"]).max() < 1e-3
     found = asked(studio, "explain/positions?kind=alibi&length=6&heads=4&head=1")
-    assert np.allclose(found["mean"][:, 5 - 3], -3 * np.array(alibi_slopes(4)), atol=1e-4)
+    assert np.allclose(found["mean"][:, 5 - 3], -3 * np.array(compute_alibi_slopes(4)), atol=1e-4)
     assert found["properties"][1]["holds"] and "every step" in found["properties"][1]["description"]
     found = asked(studio, "explain/positions?kind=buckets&length=40")
     assert np.allclose(found["mean"][0], bucket_distances(torch.arange(-39, 40)).numpy(), atol=1e-3)

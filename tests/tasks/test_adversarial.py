@@ -113,5 +113,5 @@ def test_routers_are_balanced_once_a_step(digits):
     net = model(feedforward={"kind": "experts", "count": 2})
     with collect("aux") as side:
         loss = hardened(taught, net, *digits, HAT, looks=3)
-    assert len(side.all("aux")) == 2  # one for each layer, of the last look
-    (loss.total + sum(side.all("aux"))).backward()
+    assert len(side.list_values("aux")) == 2  # one for each layer, of the last look
+    (loss.total + sum(side.list_values("aux"))).backward()

@@ -130,7 +130,7 @@ def test_losses_of_routers_are_heard_through_another_collector() -> None:
     model = headwise.build("transformer-tiny", vocab=9, mixer=hard, feedforward={"kind": "experts"})
     with collect("aux", "load") as side:
         Copying().loss(model, Batch(), GenerationState.of(model))
-    assert len(side.all("aux")) == len(side.all("load")) == 4
+    assert len(side.list_values("aux")) == len(side.list_values("load")) == 4
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.positions.grid import LearnedGridPositions, resized
+from headwise.blocks.positions.grid import LearnedGridPositions, resize_positions
 from headwise.experiment.config import resolved
 from headwise.experiment.run import train_experiment
 from headwise.tuning.transfer import places
@@ -43,7 +43,7 @@ def test_larger_images_have_interpolated_places_and_the_same_scale(small: Path, 
     old = headwise.load(small)
     new, said = learn(tmp_path, str(small), {"size": 12})
     one, other = (each.model.encoder.stem.positions.table for each in (old, new))
-    torch.testing.assert_close(other, resized(one, 1, (4, 4), (6, 6)), atol=1e-6, rtol=0)
+    torch.testing.assert_close(other, resize_positions(one, 1, (4, 4), (6, 6)), atol=1e-6, rtol=0)
     assert new.tokenisers.source.mean == old.tokenisers.source.mean and new.tokenisers.source.height == 12
     pixels = torch.rand(2, 1, 12, 12)
     torch.testing.assert_close(new.model(pixels), old.model(pixels), atol=1e-5, rtol=1e-5)
@@ -52,7 +52,7 @@ def test_larger_images_have_interpolated_places_and_the_same_scale(small: Path, 
 
 def test_equal_grids_keep_their_places_and_new_marks_their_own() -> None:
     table = torch.randn(17, 8)
-    torch.testing.assert_close(resized(table, 1, (4, 4), (4, 4)), table)
+    torch.testing.assert_close(resize_positions(table, 1, (4, 4), (4, 4)), table)
     own, other = LearnedGridPositions(8, (4, 4), 2), LearnedGridPositions(8, (4, 4), 1)
     found = places(own, other)["table"]
     assert torch.equal(found[0], other.table[0]) and torch.equal(found[1], own.table[1])

@@ -17,7 +17,7 @@ from headwise.bench import memory
 from headwise.bench.jobs import MixerJob
 from headwise.blocks.attention.kernels import plain
 from headwise.blocks.attention.score_mods import (
-    ALWAYS,
+    BASE_MASKS,
     ApproximateMap,
     AttentionInputs,
     AttentionLayout,
@@ -135,7 +135,7 @@ class ExactInputsRecorder(Recorder):
         elif isinstance(
             inputs.score, Dot | Scaled
         ):  # windowed attention counts as an approximation of attention to all keys
-            always = tuple(mod for mod in inputs.score_mods if isinstance(mod, Causal) or mod in ALWAYS)
+            always = tuple(mod for mod in inputs.score_mods if isinstance(mod, Causal) or mod in BASE_MASKS)
             self.exact = replace(inputs, score_mods=always)
 
 

@@ -41,7 +41,7 @@ class RecurrentEncoder(Encoder):
         ctx = Context()
         side = Collector("final", "final-backward", onward=ctx.side)
         outputs = self(ids, Context(side=side, record=ctx.record))
-        begun = self.bridge({name: side.all(name) for name in side.values})
+        begun = self.bridge({name: side.list_values(name) for name in side.values})
         return {"encoder": outputs} | {name: Stream.of(x) for name, x in begun.items()}
 
 
@@ -94,4 +94,4 @@ def state_before(ctx: Context, layer: int, rows: int) -> Tensor:
         state = ctx.memory["final"].x[:, layer]  # (B, L, H) -> (B, H)
         return state.repeat_interleave(rows // len(state), 0)  # beams of one source are contiguous rows
 
-    return ctx.cache.state(ctx.at(layer).path, first)
+    return ctx.cache.get_state(ctx.at(layer).path, first)

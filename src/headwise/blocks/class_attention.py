@@ -35,7 +35,7 @@ class ClassAttentionLayer(Wiring):
     Class attention (equations 4-7) is attention of the class_tokens at a memory which is all of the stream.
     """
 
-    closes = True
+    has_final_norm = True
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         class_tokens = count_class_tokens(stream)

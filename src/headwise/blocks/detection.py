@@ -147,10 +147,10 @@ class PositionedAttentionConfig(PartConfig):
         if any("rotate" in mod.hooks for mod in attention.score_mods):
             raise UserError(f"{self.kind}: queries and keys have places already; use positions that do not turn them")
         shape = (site.width, attention.qkv.heads, attention.qkv.head_width, site.attention_bias)
-        places = site.once(PLACES, lambda: SinePositions(site.width))
+        places = site.build_once(PLACES, lambda: SinePositions(site.width))
         if self.attend_to == "self":
             attention.qkv = PositionedSelfProjection(*shape, places)
         else:
-            there = site.once(MEMORY_PLACES, lambda: SinePositions(site.memory_width))
+            there = site.build_once(MEMORY_PLACES, lambda: SinePositions(site.memory_width))
             attention.qkv = PositionedCrossProjection(*shape, site.memory_width, places, there)
         return attention

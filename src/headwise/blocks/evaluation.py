@@ -1,18 +1,17 @@
-"""Models in evaluation: on which device they are, without dropout, without gradients."""
+"""Evaluation and inference mode of models, and their device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import nn
 
 
-def get_device(model: Any) -> torch.device:
-    """Where a model's weights are; engines without weights in torch run on the CPU."""
+def get_device(model: object) -> torch.device:
+    """The device of a model's weights; a model without torch weights runs on the CPU."""
     if isinstance(model, nn.Module):
         for tensor in chain(model.parameters(), model.buffers()):
             return tensor.device
@@ -20,12 +19,12 @@ def get_device(model: Any) -> torch.device:
 
 
 @contextmanager
-def eval_mode(model: Any) -> Iterator[None]:
-    """Evaluation mode, without dropout; afterwards the model is as it was."""
+def eval_mode(model: object) -> Iterator[None]:
+    """Evaluation mode, without dropout; restores the mode of every module afterwards."""
     if not (isinstance(model, nn.Module) and model.training):
         yield
         return
-    # members of an ensemble may have modes of their own
+    # modules may differ in mode, as members of an ensemble do
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -36,7 +35,7 @@ def eval_mode(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def inference_mode(model: Any) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards the model is as it was."""
+def inference_mode(model: object) -> Iterator[None]:
+    """Evaluation mode without gradients; restores the mode of every module afterwards."""
     with eval_mode(model), torch.inference_mode():
         yield

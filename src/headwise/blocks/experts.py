@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from headwise.blocks.feedforward import GATED, PLAIN, Activation
+from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS, Activation
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import Context, LayerPath, Part, Properties, Stream
@@ -205,8 +205,8 @@ class Experts(Part):
         # Fractions, so that a count on a device gives the very number that it gives here.
         factors = [Fraction(factor).limit_denominator(1000) for factor in capacity or ()]
         self.capacity = (factors[0], factors[1]) if factors else None
-        self.gated = activation in GATED
-        self.activation = (GATED if self.gated else PLAIN)[activation]
+        self.gated = activation in GATED_ACTIVATIONS
+        self.activation = (GATED_ACTIVATIONS if self.gated else ACTIVATIONS)[activation]
         self.inner = Stacked(self.count, width, 2 * hidden if self.gated else hidden, bias)
         self.outer = Stacked(self.count, hidden, width, bias)
         self.drop = make_dropout(dropout)
@@ -226,7 +226,7 @@ class Experts(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         tokens = stream.x.flatten(0, 1)  # (B, T, C) -> (N, C)
-        keep = stream.real
+        keep = stream.real_mask
         routes = self.router(tokens, None if keep is None else keep.flatten())
         chosen = routes.chosen.view(*stream.x.shape[:2], -1)  # (N, J) -> (B, T, J)
         number, queues = lined_up(chosen, keep, self.count)

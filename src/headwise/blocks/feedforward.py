@@ -30,11 +30,11 @@ def identity(x: Tensor) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0), in place: what a linear map has just made is ours to overwrite, and a pass over memory is saved."""
+    """ReLU in place: the output of a linear layer can be overwritten, which saves a pass over memory."""
     return F.relu(x, inplace=True)
 
 
-PLAIN: dict[str, ActivationFunction] = {
+ACTIVATIONS: dict[str, ActivationFunction] = {
     "relu": relu,
     "gelu": F.gelu,
     "gelu_tanh": gelu_tanh,
@@ -48,7 +48,7 @@ PLAIN: dict[str, ActivationFunction] = {
 }
 
 
-GATED: dict[str, ActivationFunction] = {  # act(W1 x) * (W2 x)
+GATED_ACTIVATIONS: dict[str, ActivationFunction] = {  # act(W1 x) * (W2 x)
     "glu": torch.sigmoid,
     "geglu": F.gelu,
     "geglu_tanh": gelu_tanh,
@@ -68,8 +68,8 @@ class FeedForward(Part):
     """The feed-forward network: W_out act(W_in x + b) + b, at every position alone; gated kinds take act(W1 x) * (W2 x)
     instead.
 
-    With `chunk`, so many tokens are worked on at once and their hidden channels are not kept: for the gradient they are
-    computed again, so that there is never more of them (Kitaev et al. 2020, section 3).
+    With `chunk`, only so many tokens are computed at once, and the backward pass computes their hidden channels again
+    instead of storing them (Kitaev et al. 2020, section 3).
     """
 
     by_token = True
@@ -85,8 +85,8 @@ class FeedForward(Part):
     ):
         super().__init__()
         self.chunk = chunk
-        self.gated = activation in GATED
-        self.activation = (GATED if self.gated else PLAIN)[activation]
+        self.gated = activation in GATED_ACTIVATIONS
+        self.activation = (GATED_ACTIVATIONS if self.gated else ACTIVATIONS)[activation]
         self.inner = nn.Linear(width, 2 * hidden if self.gated else hidden, bias)
         self.outer = nn.Linear(hidden, width, bias)
         self.drop = make_dropout(dropout)
@@ -95,15 +95,19 @@ class FeedForward(Part):
     def properties(self) -> Properties:
         return Properties(causal=True, steppable=True, joins=True, ragged=True, packing=True)
 
+    @property
+    def input_linear(self) -> nn.Module | None:
+        return self.inner
+
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         layers = (self.inner, self.drop, self.outer)
         if not self.chunk:
             return self.feed_forward(stream.x, *layers)
-        parts = stream.x.split(self.chunk, dim=1)  # (B, T, C) -> (B, chunk, C) each
+        run: Function = self.feed_forward
         if torch.is_grad_enabled():
             run = partial(checkpoint, self.feed_forward, use_reentrant=False)
-            return torch.cat([run(part, *layers) for part in parts], dim=1)
-        return torch.cat([self.feed_forward(part, *layers) for part in parts], dim=1)
+        chunks = stream.x.split(self.chunk, dim=1)  # (B, T, C) -> (B, chunk, C) each
+        return torch.cat([run(chunk, *layers) for chunk in chunks], dim=1)
 
     @calls("feed_forward")
     def stepper(self, ctx: Context) -> Step:
@@ -111,8 +115,8 @@ class FeedForward(Part):
         return lambda x, at: self.feed_forward(x, inner, drop, outer)
 
     def feed_forward(self, x: Tensor, inner: Function, drop: Function, outer: Function) -> Tensor:
-        """(..., C) -> (..., C)."""
-        hidden = inner(x)
+        """The network with these layers: (..., C) -> (..., C)."""
+        hidden = inner(x)  # (..., C) -> (..., hidden), twice as wide for gate and value
         if self.gated:
             gate, value = hidden.chunk(2, dim=-1)
             return outer(drop(self.activation(gate) * value))
@@ -126,7 +130,7 @@ class MlpConfig(PartConfig):
     expand: float = Field(0.0, ge=0)
     hidden: int = Field(0, ge=0)
     activation: Activation | Literal[""] = ""
-    chunk: int = Field(0, ge=0)  # tokens at once, for less memory; 0: all
+    chunk: int = Field(0, ge=0)  # tokens computed at once, for less memory; 0: all
 
     def build(self, site: BuildContext) -> nn.Module:
         hidden = self.hidden or round(self.expand * site.width) or site.hidden

@@ -1,4 +1,7 @@
-"""From vectors to words: logits, and the vocabulary loss in chunks."""
+"""The language model head and its cross-entropy loss in chunks; the pooler and the MLM transform of BERT.
+
+Letters: B rows, T length, C width, V vocab, N tokens of a batch, n tokens of a chunk.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headwise.blocks.feedforward import GATED, PLAIN
+from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Sums over tokens, so that batches of different size add up rightly."""
+    """Sums over tokens, so that losses of batches of different size can be added."""
 
-    total: Tensor  # what to differentiate: the smoothed loss, summed
-    nll: Tensor  # plain negative log-likelihood, summed, without gradient
-    count: Tensor  # how many tokens
+    total: Tensor  # the loss with label smoothing, summed
+    nll: Tensor  # the negative log-likelihood, summed, without gradient
+    count: Tensor  # number of tokens
 
 
 class ChunkedLoss(torch.autograd.Function):
-    """-sum_t [(1-e) log p_t[y_t] + e mean(log p_t)] with p = softmax(x W^T + b), some rows at a time.
+    """Cross-entropy with label smoothing in chunks: -sum_t [(1-e) log p_t[y_t] + e mean(log p_t)], p = softmax(x W^T +
+    b).
 
-    The gradient p - (1-e) onehot(y) - e/V is taken at once while a chunk's logits are at hand, so neither
-    the logits nor their softmax are ever stored whole: a few passes less over memory, and far less of it. Under
+    The forward pass computes the gradient p - (1-e) onehot(y) - e/V of a chunk along with its logits, so that neither
+    the logits of all tokens nor their softmax are ever stored: fewer passes over memory, and far less of it. Under
     autocast only the matrix products are in low precision.
     """
 
@@ -40,62 +44,62 @@ class ChunkedLoss(torch.autograd.Function):
         labels: Tensor,
         pad: int,
         label_smoothing: float,
-        rows: int,
+        chunk_size: int,
     ) -> tuple[Tensor, Tensor]:
-        low = product_dtype(weight)
-        table, shift = weight.to(low), None if bias is None else bias.to(low)
+        low = get_matmul_dtype(weight)
+        low_weight, low_bias = weight.to(low), None if bias is None else bias.to(low)
         exact = torch.promote_types(x.dtype, torch.float32)
-        real = (labels != pad).to(exact).unsqueeze(-1)  # (N, 1)
-        learning = any(ctx.needs_input_grad[:3])
+        keep = (labels != pad).to(exact).unsqueeze(-1)  # (N, 1)
+        needs_grad = any(ctx.needs_input_grad[:3])
         total, nll = x.new_zeros((), dtype=exact), x.new_zeros((), dtype=exact)
-        grad_x = torch.empty_like(x) if learning else None
-        grad_weight = torch.zeros_like(weight) if learning else None
-        grad_bias = torch.zeros_like(bias) if learning and bias is not None else None
-        for start in range(0, len(x), rows):
-            part = slice(start, start + rows)
-            log_p = F.linear(x[part].to(low), table, shift).log_softmax(-1, dtype=exact)  # (n, V)
-            label = labels[part].unsqueeze(-1)
-            plain = -log_p.gather(-1, label)
-            smooth = -log_p.mean(-1, keepdim=True) if label_smoothing else plain
-            nll += (plain * real[part]).sum()
-            total += (((1 - label_smoothing) * plain + label_smoothing * smooth) * real[part]).sum()
+        grad_x = torch.empty_like(x) if needs_grad else None
+        grad_weight = torch.zeros_like(weight) if needs_grad else None
+        grad_bias = torch.zeros_like(bias) if needs_grad and bias is not None else None
+        for start in range(0, len(x), chunk_size):
+            chunk = slice(start, start + chunk_size)
+            log_p = F.linear(x[chunk].to(low), low_weight, low_bias).log_softmax(-1, dtype=exact)  # (n, C) -> (n, V)
+            label = labels[chunk].unsqueeze(-1)  # (n, 1)
+            token_nll = -log_p.gather(-1, label)
+            smooth = -log_p.mean(-1, keepdim=True) if label_smoothing else token_nll
+            nll += (token_nll * keep[chunk]).sum()
+            total += (((1 - label_smoothing) * token_nll + label_smoothing * smooth) * keep[chunk]).sum()
             if grad_x is not None and grad_weight is not None:
-                grad = slope_(log_p, label, label_smoothing)
+                grad = compute_logit_grad_(log_p, label, label_smoothing)  # (n, V)
                 if grad_bias is not None:
-                    grad_bias += (grad * real[part]).sum(0)
+                    grad_bias += (grad * keep[chunk]).sum(0)
                 grad = grad.to(low)
-                grad_x[part] = ((grad @ table) * real[part]).to(x.dtype)
-                seen = (x[part] * real[part]).to(low)
+                grad_x[chunk] = ((grad @ low_weight) * keep[chunk]).to(x.dtype)  # (n, V) @ (V, C) -> (n, C)
+                kept_x = (x[chunk] * keep[chunk]).to(low)
                 if low == weight.dtype:
-                    grad_weight.addmm_(grad.t(), seen)
+                    grad_weight.addmm_(grad.t(), kept_x)  # (V, n) @ (n, C) -> (V, C)
                 else:  # chunks add up in the weight's precision
-                    grad_weight += grad.t() @ seen
-        ctx.save_for_backward(*(g for g in (grad_x, grad_weight, grad_bias) if g is not None))
+                    grad_weight += grad.t() @ kept_x
+        ctx.save_for_backward(*(grad for grad in (grad_x, grad_weight, grad_bias) if grad is not None))
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor, _: Any) -> Any:
-        # in place: a second table of gradients would cost more in fresh memory than in arithmetic
+        # in place, since to allocate a second gradient of the weight costs more than the product
         grad_x, grad_weight, *grad_bias = (grad.mul_(grad_total) for grad in ctx.saved_tensors)
         return grad_x, grad_weight, (grad_bias[0] if grad_bias else None), None, None, None, None
 
 
-def slope_(log_p: Tensor, label: Tensor, label_smoothing: float) -> Tensor:
-    """p - (1-e) onehot(y) - e/V, written over log p."""
+def compute_logit_grad_(log_p: Tensor, label: Tensor, label_smoothing: float) -> Tensor:
+    """The gradient of the logits, p - (1-e) onehot(y) - e/V, in place of log p."""
     grad = log_p.exp_()
     if label_smoothing:
         grad.sub_(label_smoothing / grad.shape[-1])
     return grad.scatter_add_(-1, label, grad.new_full(label.shape, label_smoothing - 1))
 
 
-def product_dtype(weight: Tensor) -> torch.dtype:
-    """What matrix products with a weight are computed in: its own type, or autocast's."""
-    kind = weight.device.type
-    if kind == "meta":  # where only shapes are counted
+def get_matmul_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype of matrix products with a weight: its own, or that of autocast."""
+    device = weight.device.type
+    if device == "meta":  # has no autocast
         return weight.dtype
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
 class ScaleBy(nn.Module):
@@ -113,45 +117,47 @@ class ScaleBy(nn.Module):
 
 
 class Pooler(nn.Module):
-    """act(W x + b) of a text's one vector, before it is judged (Devlin et al. 2019: tanh; He et al. 2021: GELU)."""
+    """The pooler: act(W x + b) of the vector that stands for a text (Devlin et al. 2019: tanh; He et al. 2021:
+    GELU)."""
 
     def __init__(self, width: int, activation: str = "tanh"):
         super().__init__()
         self.dense = nn.Linear(width, width)
-        self.activation = PLAIN[activation]
+        self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.activation(self.dense(x))
 
 
 class MLMTransform(nn.Module):
-    """norm(act(W x + b)): what BERT puts before the product with its words."""
+    """The MLM transform of BERT before the output embedding: norm(act(W x + b))."""
 
     def __init__(self, width: int, out: int, activation: str, norm: nn.Module):
         super().__init__()
         self.dense = nn.Linear(width, out)
-        self.activation = (PLAIN | GATED)[activation]  # of a gated one what its gate has: there is one product here
+        # of a gated activation the function of its gate, as there is one product here
+        self.activation = (ACTIVATIONS | GATED_ACTIVATIONS)[activation]
         self.norm = norm
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(self.activation(self.dense(x)))
 
 
-NEVER = -1e4  # a bias under which P is exactly 0, so that all other probabilities are as without the word
+SUPPRESSED_BIAS = -1e4  # makes P exactly 0, so that all other probabilities are as without the token
 
 
-def closing(vocab: int, suppress_ids: Sequence[int]) -> Tensor | None:
-    """A fixed bias that keeps some words from being written; None where all may be."""
+def build_suppression_bias(vocab: int, suppress_ids: Sequence[int]) -> Tensor | None:
+    """A fixed bias (V,) under which some tokens are never generated; None where `suppress_ids` is empty."""
     if not suppress_ids:
         return None
     bias = torch.zeros(vocab)
-    bias[list(suppress_ids)] = NEVER
+    bias[list(suppress_ids)] = SUPPRESSED_BIAS
     return bias
 
 
 class VocabularyHead(nn.Module):
-    """The language model head: logits = before(x) W^T (+ b). Tied to an embedding when its table is given (Press and
-    Wolf 2017)."""
+    """The language model head: logits = before(x) W^T (+ b). With the table of an embedding, its weights are tied to it
+    (Press and Wolf 2017)."""
 
     def __init__(
         self,
@@ -170,21 +176,20 @@ class VocabularyHead(nn.Module):
         if bias:
             self.bias = nn.Parameter(torch.zeros(vocab))
         else:
-            self.register_buffer("bias", closing(vocab, suppress_ids), persistent=False)
+            self.register_buffer("bias", build_suppression_bias(vocab, suppress_ids), persistent=False)
         self.pad = pad
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(self.before(x), self.table.weight, self.bias)
+        return F.linear(self.before(x), self.table.weight, self.bias)  # (B, T, C) -> (B, T, V)
 
     def loss(self, x: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
-        """Cross-entropy with label smoothing: the loss of (B, T, C) against (B, T) labels; places whose label is the
-        padding do not count."""
+        """Cross-entropy with label smoothing of (B, T, C) against labels (B, T); padding in the labels is ignored."""
         x = self.before(x)
-        flat, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)
-        given: list[Tensor | None] = [flat, self.table.weight, self.bias]
-        if not torch.is_grad_enabled():  # a Function cannot see this, and would work out gradients for nobody
-            given = [None if tensor is None else tensor.detach() for tensor in given]
-        # Chunks of about 16 MB stay near the caches; fewer rows would starve the matrix products.
-        rows = max(128, 4_194_304 // self.table.num_embeddings)
-        total, nll = ChunkedLoss.apply(*given, labels, self.pad, label_smoothing, rows)
+        x, labels = x.reshape(-1, x.shape[-1]), labels.reshape(-1)  # (B, T, C) -> (N, C), (B, T) -> (N,)
+        tensors: list[Tensor | None] = [x, self.table.weight, self.bias]
+        if not torch.is_grad_enabled():  # a Function does not see this, and would compute gradients in vain
+            tensors = [None if tensor is None else tensor.detach() for tensor in tensors]
+        # Logits of about 16 MB stay near the CPU's caches; smaller chunks make matrix products inefficient.
+        chunk_size = max(128, 4_194_304 // self.table.num_embeddings)
+        total, nll = ChunkedLoss.apply(*tensors, labels, self.pad, label_smoothing, chunk_size)
         return Loss(total, nll, (labels != self.pad).sum())

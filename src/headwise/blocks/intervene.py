@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.record import kind_of
+from headwise.blocks.record import get_attention_kind
 from headwise.blocks.stream import RECORDER, ForwardingRecorder, LayerPath, Recorder
 from headwise.errors import UserError
 
@@ -45,7 +45,7 @@ class Intervention(ForwardingRecorder):
         self.silent_heads, self.silent_parts = heads, parts
 
     def _hiding(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> ScoreMod | None:
-        kind = kind_of(path, inputs)
+        kind = get_attention_kind(path, inputs)
         return self.hidden.get("encoder" if kind == "cross" else kind)
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
@@ -78,7 +78,7 @@ def intervene(
     >>> model, ids = build("transformer-tiny", vocab=20).eval(), torch.tensor([[5, 6, 7, 2]])
     >>> with record() as maps, intervene(hide={"encoder": torch.tensor([[False, True, False, False]])}):
     ...     _ = model(ids, ids)
-    >>> bool((maps.by_kind()["cross"][..., 1] == 0).all())
+    >>> bool((maps.stack_by_kind()["cross"][..., 1] == 0).all())
     True
     """
     change = Intervention(hide or {}, heads or {}, parts or {}, RECORDER.get())
@@ -99,7 +99,7 @@ class Survey(ForwardingRecorder):
         self.counts: dict[LayerPath, int] = {}  # heads that can be silenced
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
-        self.kinds[path] = kind_of(path, inputs)
+        self.kinds[path] = get_attention_kind(path, inputs)
         if isinstance(inputs, AttentionInputs):
             self.keys[path] = inputs.layout.keys
         super().observe(path, inputs)

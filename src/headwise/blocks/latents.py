@@ -22,7 +22,7 @@ from headwise.blocks.attention.score_mods import Causal, Score, ScoreMod
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.part import BuildContext
-from headwise.blocks.stack import Embedding, Encoder, Stack, real
+from headwise.blocks.stack import Embedding, Encoder, Stack, build_keep_mask
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
@@ -58,7 +58,7 @@ class PerceiverCrossProjection(CrossProjection):
         self.project = nn.Linear(memory_width, sum(self.rows), bias)
         self.norm = norm
 
-    def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
+    def project_memory(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
         k, v = by_head(self.project(self.norm(memory.x)), self.heads, self.rows)
         return score.project_key(k), v
 
@@ -127,7 +127,7 @@ class LatentEncoder(Encoder):
         self.outputs = outputs
 
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
-        inputs = self.embed(ids, real(ids, self.pad))
+        inputs = self.embed(ids, build_keep_mask(ids, self.pad))
         return self.outputs(inputs, self.perceive(inputs, ctx), ctx)
 
     def perceive(self, inputs: Stream, ctx: Context) -> Stream:

@@ -1,17 +1,27 @@
-"""Normalisation over the width."""
+"""Layer normalisation and RMSNorm over the width."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headwise.blocks.step import Function, FunctionStep
 from headwise.config.base import Config
 
 
-class LayerNorm(nn.LayerNorm, FunctionStep):
+class ScalableNorm(nn.Module, FunctionStep):
+    """A norm whose output is linear in its parameters, so that they can take up a factor of the output."""
+
+    @torch.no_grad()
+    def scale_output(self, scale: Tensor) -> None:
+        """Multiply the output by `scale` (C,), in the parameters."""
+        for parameter in self.parameters():
+            parameter.mul_(scale)
+
+
+class LayerNorm(nn.LayerNorm, ScalableNorm):
     """Layer normalisation: (x - mean) / sqrt(variance + eps) * weight + bias, over the width (Ba et al. 2016)."""
 
     def stepper(self) -> Function:
@@ -19,7 +29,7 @@ class LayerNorm(nn.LayerNorm, FunctionStep):
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
-class RMSNorm(nn.RMSNorm, FunctionStep):
+class RMSNorm(nn.RMSNorm, ScalableNorm):
     """RMSNorm: x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019)."""
 
     def __init__(self, width: int, eps: float = 1e-6):

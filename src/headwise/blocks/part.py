@@ -1,8 +1,8 @@
-"""Configs of parts, and the build context in which they make their modules. The modules' contract is in `stream.py`."""
+"""Configs of parts, and the context in which they build modules. The contract of the modules is in `stream.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -12,27 +12,28 @@ from headwise.config.base import Config
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
+    from headwise.blocks.attention.score_mods import ScoreMod
     from headwise.blocks.feedforward import Activation
 
-Made = TypeVar("Made")
+Shared = TypeVar("Shared")
+
+# (heads, head_width) of an attention -> its score mods
+ScoreModBuilder: TypeAlias = "Callable[[int, int], tuple[ScoreMod, ...]]"
 
 
-ScoreMods: TypeAlias = Callable[[int, int], tuple[Any, ...]]  # (heads, head_width) of an attention -> its score mods
-
-
-def no_score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
+def build_no_score_mods(heads: int, head_width: int) -> tuple[ScoreMod, ...]:
     return ()
 
 
 @dataclass(frozen=True)
 class BuildContext:
-    """Where a part is put: what it must fit, and the model's defaults for what it leaves open."""
+    """The place of a part in a model: the sizes that it must fit, and the model's defaults."""
 
     width: int
     heads: int
     hidden: int
     head_width: int = 0  # 0: the width divided among the heads
-    key_value_heads: int = 0  # 0: as many as of queries
+    key_value_heads: int = 0  # 0: as many as query heads
     activation: Activation = "relu"
     causal: bool = False
     memory_width: int = 0  # 0: there is no memory to attend to
@@ -41,17 +42,17 @@ class BuildContext:
     hidden_dropout: float = 0.0
     attention_bias: bool = True
     mlp_bias: bool = True
-    score_mods: ScoreMods = no_score_mods  # of the stack's positions, for each self-attention
-    shared: dict[Any, Any] = field(default_factory=dict, compare=False)  # what parts of one stack have in common
+    build_score_mods: ScoreModBuilder = build_no_score_mods  # of the stack's positions, for each self-attention
+    shared: dict[Hashable, Any] = field(default_factory=dict, compare=False)  # modules that parts of a stack share
 
-    def once(self, key: Any, make: Callable[[], Made]) -> Made:
-        """What all parts of the stack share under a key, made for the first that asks."""
+    def build_once(self, key: Hashable, build: Callable[[], Shared]) -> Shared:
+        """A value that all parts of the stack share under `key`: built at the first call."""
         if key not in self.shared:
-            self.shared[key] = make()
+            self.shared[key] = build()
         return self.shared[key]
 
-    def must_look_ahead(self, kind: str) -> None:
-        """Refuse a part that mixes all places at once where the future must stay hidden."""
+    def refuse_causal(self, kind: str) -> None:
+        """Refuse a part that cannot be causal in a decoder."""
         if self.causal:
             raise UserError(f"{kind}: would see the future in a decoder; use it in an encoder, or 'attention' here")
 

@@ -1,4 +1,7 @@
-"""Looking inside: attention maps of every head, whatever kernel computed them, and what parts report beside."""
+"""Recording of attention maps, whatever kernel computed them, and collection of side outputs.
+
+Letters: B rows, H heads, Tq queries, Tk keys.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.blocks.attention.kernels import weights
+from headwise.blocks.attention.kernels import compute_weights
 from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs
 from headwise.blocks.stream import (
     NO_RECORD,
@@ -25,16 +28,16 @@ from headwise.blocks.stream import (
     SideOutputs,
 )
 
-OUTPUTS = "outputs"  # where queries look at latents (blocks/latents.py)
+OUTPUTS = "outputs"  # the stack in which output queries attend to latents (blocks/latents.py)
 
 
 class AttentionRecord(ForwardingRecorder):
-    """The attention maps of one or more calls: attention weights by place in the model, (B, H, Tq, Tk), in the order in
+    """The attention maps of one or more calls: attention weights (B, H, Tq, Tk) by path in the model, in the order in
     which they were computed.
 
-    Fused kernels never form the weights, so they are computed again by the plain kernel, from the same inputs. Mixers
-    that approximate or replace attention report the map that they imply; `exact` has the weights of softmax attention
-    for the same queries and keys. Inputs are also passed on to the recorder that was active before.
+    Fused kernels never form the weights, so the plain kernel computes them again from the same inputs. Mixers that
+    approximate or replace attention report the map that they amount to; `exact` has the weights of softmax attention
+    for the same queries and keys. Inputs are forwarded to the recorder that was active before.
     """
 
     def __init__(self, onward: Recorder = NO_RECORD) -> None:
@@ -44,50 +47,50 @@ class AttentionRecord(ForwardingRecorder):
         self.kinds: dict[LayerPath, str] = {}
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
-        self.kinds[path] = kind_of(path, inputs)
+        self.kinds[path] = get_attention_kind(path, inputs)
         with torch.no_grad():
             if isinstance(inputs, ApproximateMap):
-                seen, exact = inputs.weights(), None if inputs.exact is None else weights(inputs.exact())
+                weights, exact = inputs.weights(), None if inputs.exact is None else compute_weights(inputs.exact())
             else:
-                seen = exact = weights(replace(inputs, side=NO_SIDE))  # the kernel reports
-        self.weights.setdefault(path, []).append(seen)
+                weights = exact = compute_weights(replace(inputs, side=NO_SIDE))  # the kernel adds side outputs itself
+        self.weights.setdefault(path, []).append(weights)
         if exact is not None:
             self.exact.setdefault(path, []).append(exact)
         super().observe(path, inputs)
 
-    def of(self, *start: int | str) -> dict[LayerPath, Tensor]:
-        """The maps whose place begins with `start`; the steps of a decoding are not joined, the last one counts."""
+    def select(self, *start: int | str) -> dict[LayerPath, Tensor]:
+        """The maps whose path begins with `start`; of several calls, such as decoding steps, those of the last."""
         return {path: maps[-1] for path, maps in self.weights.items() if path[: len(start)] == start}
 
-    def by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
-        """The maps of one row of the batch as (layers, heads, queries, keys), by their kind (`kind_of`);
-        NaN where a layer has fewer heads than another."""
-        return self._stacked(self.weights, row)
+    def stack_by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
+        """The maps of one row of the batch as (layers, heads, queries, keys), by kind (`get_attention_kind`); NaN where
+        a layer has fewer heads than another."""
+        return self._stack(self.weights, row)
 
-    def approximated(self, row: int = 0) -> dict[str, np.ndarray]:
-        """The exact maps in the same form, of kinds in which some layer has others; NaN where a layer has none."""
-        seen, exact = self.by_kind(row), self._stacked(self.exact, row)
-        return {kind: maps for kind, maps in exact.items() if ((maps != seen[kind]) & ~np.isnan(maps)).any()}
+    def stack_exact_by_kind(self, row: int = 0) -> dict[str, np.ndarray]:
+        """The exact maps in the same form, of kinds with an approximate layer; NaN where a layer has no exact map."""
+        recorded, exact = self.stack_by_kind(row), self._stack(self.exact, row)
+        return {kind: maps for kind, maps in exact.items() if ((maps != recorded[kind]) & ~np.isnan(maps)).any()}
 
-    def _stacked(self, maps: dict[LayerPath, list[Tensor]], row: int) -> dict[str, np.ndarray]:
-        found: dict[str, list[Tensor]] = {}
+    def _stack(self, maps: dict[LayerPath, list[Tensor]], row: int) -> dict[str, np.ndarray]:
+        by_kind: dict[str, list[Tensor]] = {}
         for path, kind in self.kinds.items():
-            blank = torch.full_like(self.weights[path][-1], torch.nan)
-            found.setdefault(kind, []).append(maps.get(path, [blank])[-1][row].float())
-        return {kind: torch.stack(alike(each)).cpu().numpy() for kind, each in found.items()}
+            missing = torch.full_like(self.weights[path][-1], torch.nan)
+            by_kind.setdefault(kind, []).append(maps.get(path, [missing])[-1][row].float())
+        return {kind: torch.stack(pad_heads(layers)).cpu().numpy() for kind, layers in by_kind.items()}
 
 
-def kind_of(path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> str:
-    """Whether it is attention across two streams, or in which stack it stands. What asks latents for outputs looks
-    across as well, but not at what was read."""
+def get_attention_kind(path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> str:
+    """The kind of an attention: "cross", or the name of its stack. Output queries attend to latents, not to the input,
+    so theirs have the name of their stack."""
     stack = str(path[0]) if path else ""
     return "cross" if inputs.is_cross and stack != OUTPUTS else stack
 
 
-def alike(maps: Sequence[Tensor]) -> list[Tensor]:
-    """Maps (H, Tq, Tk) with as many heads each, of which those that were not there are NaN."""
-    most = max(map(len, maps))
-    return [F.pad(each, (0, 0, 0, 0, 0, most - len(each)), value=torch.nan) for each in maps]
+def pad_heads(maps: Sequence[Tensor]) -> list[Tensor]:
+    """Pad maps (H, Tq, Tk) with heads of NaN to the largest number of heads."""
+    heads = max(map(len, maps))
+    return [F.pad(layer, (0, 0, 0, 0, 0, heads - len(layer)), value=torch.nan) for layer in maps]
 
 
 @contextmanager
@@ -99,7 +102,7 @@ def record() -> Iterator[AttentionRecord]:
     >>> ids = torch.tensor([[5, 6, 7, 2]])
     >>> with record() as maps:
     ...     _ = model(ids, ids)
-    >>> [(path, tuple(w.shape)) for path, w in maps.of("decoder", 0).items()]
+    >>> [(path, tuple(w.shape)) for path, w in maps.select("decoder", 0).items()]
     [(('decoder', 0, 0), (1, 4, 4, 4)), (('decoder', 0, 1), (1, 4, 4, 4))]
     """
     maps = AttentionRecord(onward=RECORDER.get())
@@ -111,8 +114,8 @@ def record() -> Iterator[AttentionRecord]:
 
 
 class Collector(SideOutputs):
-    """Side outputs by name and place, in the order in which they came; of all names unless some are given. What
-    comes is also passed on, to whoever collected before."""
+    """Side outputs by name and path, in the order in which they were added: those of `names`, or all. They are
+    forwarded to the collector that was active before."""
 
     def __init__(self, *names: str, onward: SideOutputs = NO_SIDE):
         self.names, self.onward = frozenset(names), onward
@@ -126,14 +129,14 @@ class Collector(SideOutputs):
     def wants(self, name: str) -> bool:
         return not self.names or name in self.names or self.onward.wants(name)
 
-    def all(self, name: str) -> list[Any]:
-        """What was collected under a name, from all places."""
+    def list_values(self, name: str) -> list[Any]:
+        """The values of a name, from all paths."""
         return [value for values in self.values.get(name, {}).values() for value in values]
 
 
 @contextmanager
 def collect(*names: str) -> Iterator[Collector]:
-    """Collect what the parts of every model that is called inside the block report.
+    """Collect the side outputs of every model that is called inside the block.
 
     >>> from headwise import build
     >>> model, ids = build("transformer-tiny", vocab=20), torch.tensor([[5, 6, 7, 2]])

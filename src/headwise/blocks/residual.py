@@ -1,6 +1,6 @@
-"""Wirings: how parts, norms, residual adds and dropout make a layer.
+"""Residual connections, dropout and stochastic depth; pre-norm and post-norm layers.
 
-A wiring is a layer, `layer(stream, ctx) -> stream`, that owns a tuple of parts with their norms.
+A wiring is a layer, `layer(stream, ctx) -> stream`, that owns parts with their norms and residual adds.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from headwise.blocks.step import Function, FunctionStep, Step, calls, identity, 
 from headwise.blocks.stream import Context, LayerStep, Stream, make_step
 from headwise.config.base import Config
 
-STEPS = 2**16
+LEVELS = 2**16  # of a random 16-bit number
 
 
 class Dropout(nn.Module, FunctionStep):
     """Dropout: zero each value with probability p and divide the others by 1 - p, in training alone.
 
-    On CPUs torch draws one Bernoulli variable a value, the slowest part of a layer. Here one 64-bit draw serves four
-    values with 16 bits each: a third of the time, with p exact to 1/65536. Other devices take torch's own.
+    On CPUs torch draws one Bernoulli variable per value, the slowest part of a layer. Here one 64-bit draw serves four
+    values with 16 bits each: a third of the time, with p exact to 1/65536. Other devices use F.dropout.
     """
 
     def __init__(self, p: float):
         super().__init__()
         self.p = p
-        dropped = round(p * STEPS)
-        self.threshold = dropped - STEPS // 2  # among the signed 16-bit numbers
-        self.scale = STEPS / (STEPS - dropped)
+        dropped = round(p * LEVELS)
+        self.threshold = dropped - LEVELS // 2  # as a signed 16-bit number
+        self.scale = LEVELS / (LEVELS - dropped)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -51,13 +51,13 @@ class Dropout(nn.Module, FunctionStep):
 
 
 def make_dropout(p: float) -> nn.Module:
-    """A dropout, or nothing at all where p is 0."""
+    """A dropout; the identity where p is 0."""
     return Dropout(p) if p else nn.Identity()
 
 
 class DropPath(nn.Module, FunctionStep):
-    """Leave out the whole branch of some rows, and divide that of the others by the share that stays: stochastic depth
-    (Huang et al. 2016)."""
+    """Stochastic depth (Huang et al. 2016): zero the residual branch of a row with probability p, and divide that of
+    the others by 1 - p."""
 
     def __init__(self, p: float):
         super().__init__()
@@ -66,7 +66,7 @@ class DropPath(nn.Module, FunctionStep):
     def forward(self, branch: Tensor) -> Tensor:
         if not self.training:
             return branch
-        shape = (len(branch), *(1,) * (branch.dim() - 1))  # one draw a row
+        shape = (len(branch), *(1,) * (branch.dim() - 1))  # one draw per row
         return branch * branch.new_empty(shape).bernoulli_(1 - self.p).div_(1 - self.p)
 
     def stepper(self) -> Function:
@@ -77,7 +77,7 @@ class DropPath(nn.Module, FunctionStep):
 
 
 class ResidualAdd(nn.Module, FunctionStep):
-    """The residual add: x + dropout(f(x)) (He et al. 2016), of some rows x alone in training."""
+    """The residual add: x + dropout(f(x)) (He et al. 2016), with stochastic depth where `drop_path` is above 0."""
 
     def __init__(self, dropout: float = 0.0, drop_path: float = 0.0):
         super().__init__()
@@ -94,7 +94,7 @@ class ResidualAdd(nn.Module, FunctionStep):
 
 
 class LayerScaleAdd(ResidualAdd):
-    """x + diag(gain) f(x), with gains that begin small: LayerScale (Touvron et al. 2021, "Going deeper")."""
+    """LayerScale (Touvron et al. 2021, "Going deeper"): x + diag(gain) f(x), with gains that begin small."""
 
     def __init__(self, width: int, initial: float = 1e-5, dropout: float = 0.0, drop_path: float = 0.0):
         super().__init__(dropout, drop_path)
@@ -105,14 +105,14 @@ class LayerScaleAdd(ResidualAdd):
 
 
 class Wiring(nn.Module, LayerStep):
-    """Parts in a row, each with a norm and an add of its own."""
+    """A layer: parts one after the other, each with its norm and residual add."""
 
-    closes = False  # whether a stack of such layers ends with one more norm
+    has_final_norm = False  # whether a stack of such layers ends with one more norm
 
     @classmethod
-    def close(cls, norm: Callable[[], nn.Module]) -> nn.Module | None:
-        """What a stack of such layers ends with."""
-        return norm() if cls.closes else None
+    def build_final_norm(cls, norm: Callable[[], nn.Module]) -> nn.Module | None:
+        """The norm after the last layer of a stack of such layers; None: there is none."""
+        return norm() if cls.has_final_norm else None
 
     def __init__(
         self,
@@ -126,12 +126,12 @@ class Wiring(nn.Module, LayerStep):
         self.adds = nn.ModuleList(add() for _ in parts)
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        cut = self._last_mixer() if ctx.outputs_needed is not None else None
+        last_mixer = self._find_last_mixer() if ctx.outputs_needed is not None else None
         for index, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
-            asked = ctx.outputs_needed if index == cut else None
-            branch = part(stream.with_x(self.normalize_input(stream.x, norm)), ctx.at(index, asked))
-            if asked is not None:
-                stream, branch = stream.take_first(asked), branch[:, :asked]
+            needed = ctx.outputs_needed if index == last_mixer else None
+            branch = part(stream.with_x(self.normalize_input(stream.x, norm)), ctx.at(index, needed))
+            if needed is not None:
+                stream, branch = stream.take_first(needed), branch[:, :needed]
             stream = stream.with_x(self.add_residual(stream.x, branch, norm, add))
         return stream
 
@@ -149,21 +149,22 @@ class Wiring(nn.Module, LayerStep):
         return step
 
     def normalize_input(self, x: Tensor, norm: Function) -> Tensor:
-        """What a part reads."""
+        """The input of a part."""
         return x
 
     def add_residual(self, x: Tensor, branch: Tensor, norm: Function, add: Function) -> Tensor:
-        """What went before a part and what it gave, together."""
+        """The sum of the residual stream and the branch, the output of a part."""
         return add(x, branch)
 
-    def _last_mixer(self) -> int | None:
-        """The last part in which tokens meet: after it those that nobody reads can be left out."""
+    def _find_last_mixer(self) -> int | None:
+        """The index of the last part that mixes tokens: after it tokens whose outputs are not needed can be left
+        out."""
         mixers = (index for index, part in enumerate(self.parts) if not getattr(part, "by_token", False))
         return max(mixers, default=None)
 
 
 class PostNorm(Wiring):
-    """Post-norm: norm(x + f(x)): the 2017 form."""
+    """Post-norm: norm(x + f(x)), as in the Transformer of 2017."""
 
     def add_residual(self, x: Tensor, branch: Tensor, norm: Function, add: Function) -> Tensor:
         return norm(add(x, branch))
@@ -173,23 +174,24 @@ class PreNorm(Wiring):
     """Pre-norm: x + f(norm(x)), with one norm after the last layer: gradients stay flat in depth (Xiong et al.
     2020)."""
 
-    closes = True
+    has_final_norm = True
 
     def normalize_input(self, x: Tensor, norm: Function) -> Tensor:
         return norm(x)
 
 
 class ResPostNorm(Wiring):
-    """x + norm(f(x)): what is added to the residual path has one size at every depth (Liu et al. 2022, section 3.2)."""
+    """Res-post-norm: x + norm(f(x)), so that branches have the same variance at every depth (Liu et al. 2022, section
+    3.2)."""
 
-    closes = True
+    has_final_norm = True
 
     def add_residual(self, x: Tensor, branch: Tensor, norm: Function, add: Function) -> Tensor:
         return add(x, norm(branch))
 
 
 class NoResidual(Wiring):
-    """dropout(f(x)), no residual and no norm: recurrent stacks before residuals (Zaremba et al. 2014)."""
+    """dropout(f(x)), without residual and norm: stacked recurrent networks (Zaremba et al. 2014)."""
 
     def __init__(
         self,
@@ -204,12 +206,13 @@ class NoResidual(Wiring):
 
 
 class WiringConfig(Config):
-    """How parts make a layer: `build() -> class`. A stack of such layers gives `widens` times the channels it takes."""
+    """How parts, norms and residual adds make a layer: `build() -> class`."""
 
     kind: str
 
     @property
-    def widens(self) -> int:
+    def width_factor(self) -> int:
+        """Width of a stack's output, in multiples of its input's."""
         return 1
 
     def build(self) -> type[Wiring]:

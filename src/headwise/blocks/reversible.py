@@ -36,7 +36,7 @@ LOSS = "aux"  # side outputs that are learnt from
 class Reversible(Wiring):
     """Reversible layers: (a, b) -> (b, a + f(norm(b))) for each part f; the last norm is over both halves."""
 
-    closes = True
+    has_final_norm = True
 
     def __init__(
         self, parts: Sequence[nn.Module], norm: Callable[[], nn.Module], add: Callable[[], nn.Module] = ResidualAdd
@@ -58,7 +58,7 @@ class ReversibleMean(Reversible):
     """The same, with the mean of both halves before the last norm: for heads that are as wide as the model."""
 
     @classmethod
-    def close(cls, norm: Callable[[], nn.Module]) -> nn.Module | None:
+    def build_final_norm(cls, norm: Callable[[], nn.Module]) -> nn.Module | None:
         return nn.Sequential(Mean(), norm())
 
 
@@ -237,7 +237,7 @@ class ReversibleConfig(WiringConfig):
     join: Literal["concat", "mean"] = "concat"
 
     @property
-    def widens(self) -> int:
+    def width_factor(self) -> int:
         return 2 if self.join == "concat" else 1
 
     def build(self) -> type[Wiring]:

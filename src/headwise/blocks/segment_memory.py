@@ -1,4 +1,7 @@
-"""What a language model carries from one segment of a text to the next (Dai et al. 2019, section 3.2)."""
+"""Segment-level recurrence of Transformer-XL: hidden states of earlier segments (Dai et al. 2019, section 3.2).
+
+Letters: B rows, M tokens of earlier segments, T length, C width.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,34 @@ KEEP = "keep"  # (B, M) True = a token of the text that the row is in
 
 
 class SegmentMemory(Cache):
-    """The hidden states of the segments before, by place in the stack: the last `limit` tokens of each row.
+    """The hidden states of earlier segments by path in the stack, the last `limit` tokens of each row.
 
-    They are made of other weights than today's, and no gradient flows into them. `left` is what the call before left;
-    what this one leaves is `leaves`. Rows that are `fresh` see nothing of it.
+    They were computed with earlier weights, and no gradient flows into them. `states` are those of the earlier
+    segments, `next_states` those for the next one. Rows that are `fresh` begin a text and see no earlier segment.
     """
 
-    def __init__(self, limit: int, left: Mapping[str, Tensor] | None = None, fresh: Tensor | None = None):
+    def __init__(self, limit: int, states: Mapping[str, Tensor] | None = None, fresh: Tensor | None = None):
         self.limit = limit
-        self.left = dict(left or {})
-        if fresh is not None and KEEP in self.left:
-            self.left[KEEP] = self.left[KEEP] & ~fresh.unsqueeze(1)
-        self.leaves: dict[str, Tensor] = {}
-        self.places: tuple[Tensor, Tensor] | None = None  # positions and keep, the same for all layers of a call
+        self.states = dict(states or {})
+        if fresh is not None and KEEP in self.states:
+            self.states[KEEP] = self.states[KEEP] & ~fresh.unsqueeze(1)
+        self.next_states: dict[str, Tensor] = {}
+        self.pos_and_keep: tuple[Tensor, Tensor] | None = None  # the same for all layers of a call
 
-    def carry(self, path: LayerPath, stream: Stream) -> Stream:
-        x = self._after(".".join(map(str, path)), stream.x)  # (B, M + T, C)
-        if self.places is None:
-            self.places = self._places(stream, x.shape[1] - stream.x.shape[1])
-        return Stream(x, *self.places)
+    def prepend_memory(self, path: LayerPath, stream: Stream) -> Stream:
+        x = self._append(".".join(map(str, path)), stream.x)  # (B, M + T, C)
+        if self.pos_and_keep is None:
+            self.pos_and_keep = self._extend_pos_and_keep(stream, x.shape[1] - stream.x.shape[1])
+        return Stream(x, *self.pos_and_keep)
 
-    def _places(self, stream: Stream, before: int) -> tuple[Tensor, Tensor]:
-        earlier = stream.pos[..., :1] - torch.arange(before, 0, -1, device=stream.pos.device)
+    def _extend_pos_and_keep(self, stream: Stream, earlier: int) -> tuple[Tensor, Tensor]:
+        """Positions (M + T,) and padding mask (B, M + T) with those of `earlier` tokens before the stream."""
+        pos = stream.pos[..., :1] - torch.arange(earlier, 0, -1, device=stream.pos.device)
         keep = stream.keep if stream.keep is not None else torch.ones_like(stream.x[..., 0], dtype=torch.bool)
-        return torch.cat((earlier, stream.pos), -1), self._after(KEEP, keep)
+        return torch.cat((pos, stream.pos), -1), self._append(KEEP, keep)
 
-    def _after(self, name: str, new: Tensor) -> Tensor:
-        whole = torch.cat((self.left[name], new), 1) if name in self.left else new
-        self.leaves[name] = whole[:, -self.limit :].detach()
-        return whole
+    def _append(self, name: str, new: Tensor) -> Tensor:
+        """The stored tokens and `new` after them; the last `limit` are stored for the next segment."""
+        tokens = torch.cat((self.states[name], new), 1) if name in self.states else new
+        self.next_states[name] = tokens[:, -self.limit :].detach()
+        return tokens

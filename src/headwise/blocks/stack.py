@@ -1,4 +1,7 @@
-"""Token embedding, stack of layers, and both together: encoder and decoder. Whole models are in `models/`."""
+"""Token embedding, stack of layers, encoder and decoder. Whole models are in `models/`.
+
+Letters: B rows, T length, C width, R rows of a decoding step.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from headwise.text import PAD
 
 
 class NoTokenTypes(nn.Module, FunctionStep):
-    """Adds nothing: one text is like another."""
+    """No token types: adds nothing."""
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         return x
@@ -28,8 +31,8 @@ class NoTokenTypes(nn.Module, FunctionStep):
 
 
 class TokenTypes(nn.Module, FunctionStep):
-    """Token type embedding: x + table[which of the texts a token belongs to] (Devlin et al. 2019: segment A or B). A
-    text ends with the mark `end`, which still belongs to it; texts beyond the last type are of that type."""
+    """Token type embedding: x + table[type], the number of the token's text in its row (Devlin et al. 2019: segment A
+    or B). A text ends with the id `end`, which belongs to it; texts after the last type have the last type."""
 
     def __init__(self, width: int, count: int = 2, end: int = 2):
         super().__init__()
@@ -38,25 +41,25 @@ class TokenTypes(nn.Module, FunctionStep):
 
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         ends = ids == self.end
-        before = ends.cumsum(1) - ends.long()
-        return x + self.table(before.clamp(max=self.table.num_embeddings - 1))
+        types = ends.cumsum(1) - ends.long()  # (B, T) texts that ended before the token
+        return x + self.table(types.clamp(max=self.table.num_embeddings - 1))
 
     def stepper(self) -> Function:
         return lambda x, tokens: self(x.unsqueeze(1), tokens.unsqueeze(1)).squeeze(1)  # (R, C) -> (R, 1, C) and back
 
 
 class Positions(nn.Module, PositionStep):
-    """Positions that act on embeddings, `positions(x, pos, start)`: `start` >= 0 says that `pos` is start, start + 1,
-    ...; -1 that it is anything."""
+    """Position embeddings that are added to token embeddings, `positions(x, pos, start)`: with `start` >= 0, `pos` is
+    start, start + 1, ...; with -1 it is anything."""
 
-    max_length: int = 0  # how many positions there are; 0: any number
+    max_length: int = 0  # number of positions; 0: any number
 
 
 class Embedding(nn.Module, EmbeddingStep):
     """The token embedding: widen(dropout(norm(table[ids] * scale + position + type))).
 
-    The table may be shared with another embedding and with the head. `widen` goes from vectors narrower than the
-    model's to its own width (Lan et al. 2020: a large table in two factors).
+    The table may be shared with another embedding and with the head. `widen` projects vectors narrower than the model
+    to its width (ALBERT's factorised embedding, Lan et al. 2020).
     """
 
     def __init__(
@@ -79,12 +82,12 @@ class Embedding(nn.Module, EmbeddingStep):
         self.widen = widen if widen is not None else nn.Identity()
 
     def forward(self, ids: Tensor, keep: Tensor | None = None, start: int = 0, pos: Tensor | None = None) -> Stream:
-        """(B, T) ids -> a stream of (B, T, C) whose first token stands at position `start`, or all at `pos`."""
+        """(B, T) ids -> a stream of (B, T, C), at positions start, start + 1, ... or at `pos`."""
         if pos is None:
             pos = torch.arange(start, start + ids.shape[1], device=ids.device)
         else:
             start = -1
-        x = self.table(ids)
+        x = self.table(ids)  # (B, T) -> (B, T, C)
         if self.scale != 1.0:
             x = x * self.scale
         x = self.types(self.positions(x, pos, start), ids)
@@ -109,8 +112,8 @@ class Embedding(nn.Module, EmbeddingStep):
 
 
 class Stack(nn.Module, LayerStep):
-    """Layers one after the other. `order` may name a layer twice: its weights are shared, its cache is not. Of the last
-    layer only what `ctx` asks for need be computed."""
+    """A stack of layers. `order` may name a layer twice: its weights are shared, its cache is not. Of the last layer
+    only the first `ctx.outputs_needed` outputs are computed."""
 
     def __init__(self, layers: Sequence[nn.Module], final: nn.Module | None = None, order: Sequence[int] = ()):
         super().__init__()
@@ -119,13 +122,13 @@ class Stack(nn.Module, LayerStep):
         self.order = tuple(order) or tuple(range(len(layers)))
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        # Who looks inside wants to see every token.
-        asked = ctx.outputs_needed if ctx.record is NO_RECORD and not ctx.side.wants("layer") else None
+        # a recorder, and a collector of layer outputs, need every token
+        needed = ctx.outputs_needed if ctx.record is NO_RECORD and not ctx.side.wants("layer") else None
         last = len(self.order) - 1
         for index, number in enumerate(self.order):
-            here = ctx.at(index, asked if index == last else None)
-            stream = self.layers[number](stream, here)
-            ctx.side.add("layer", here.path, stream)
+            layer_ctx = ctx.at(index, needed if index == last else None)
+            stream = self.layers[number](stream, layer_ctx)
+            ctx.side.add("layer", layer_ctx.path, stream)
         return stream.with_x(self.final(stream.x))
 
     def stepper(self, ctx: Context) -> Step:
@@ -144,18 +147,19 @@ class Stack(nn.Module, LayerStep):
         """The parts of all layers, each once."""
         return [part for layer in self.layers for part in getattr(layer, "parts", (layer,))]
 
-    def find_denying(self, name: str) -> list[str]:
-        """The kinds of parts that do not declare a property."""
+    def find_parts_without(self, name: str) -> list[str]:
+        """The class names of parts that do not declare a property."""
         return sorted({type(part).__name__ for part in self.parts if not declares(part, name)})
 
 
 def declares(part: nn.Module, name: str) -> bool:
-    """Whether a part declares a property; what is no `Part` declares nothing."""
+    """Whether a part declares a property; a module that is not a `Part` declares none."""
     return isinstance(part, Part) and getattr(part.properties, name)
 
 
 class Encoder(nn.Module):
-    """ids -> a stream that others may attend to. With `opening`, that mark is put before every text."""
+    """The encoder: ids -> a stream that a decoder or a head reads. With `opening`, such as BOS, that id is put before
+    every text."""
 
     def __init__(self, embed: Embedding, stack: Stack, pad: int = 0, opening: int | None = None):
         super().__init__()
@@ -164,31 +168,31 @@ class Encoder(nn.Module):
     def forward(self, ids: Tensor, ctx: Context) -> Stream:
         if self.opening is not None:
             ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
-        return self.stack(self.embed(ids, real(ids, self.pad)), ctx.at("encoder", ctx.outputs_needed))
+        return self.stack(self.embed(ids, build_keep_mask(ids, self.pad)), ctx.at("encoder", ctx.outputs_needed))
 
-    def tokens(self, stream: Stream) -> Tensor:
-        """A vector for each of the ids that were given: without the opening's."""
+    def drop_opening(self, stream: Stream) -> Tensor:
+        """The vectors of the ids alone, without that of `opening`: (B, T, C)."""
         return stream.x if self.opening is None else stream.x[:, 1:]
 
     def read(self, ids: Tensor) -> dict[str, Stream]:
-        """What a decoder may attend to, by name."""
+        """The memory of a decoder: streams to attend to, by name."""
         return {"encoder": self(ids, Context())}
 
 
-def real(ids: Tensor, pad: int, first: bool = False) -> Tensor | None:
-    """True = real token, (B, T); None where all are, which spares every layer a mask. With `first`, the first of a row
-    is real in any case: some models start from the padding."""
+def build_keep_mask(ids: Tensor, pad: int, first: bool = False) -> Tensor | None:
+    """The padding mask (B, T), True = real token; None where all are real, so that layers need no mask. With `first`,
+    the first token of a row is real in any case: some models start from the padding id."""
     keep = ids != pad
     if first:
         keep[:, :1] = True
-    # Looked at on CPUs alone: elsewhere the look would cost more than the mask.
-    looks = ids.device.type == "cpu" and not torch.compiler.is_compiling()
-    return None if looks and bool(keep.all()) else keep
+    # checked on CPUs alone: elsewhere the synchronisation would cost more than the mask
+    checks = ids.device.type == "cpu" and not torch.compiler.is_compiling()
+    return None if checks and bool(keep.all()) else keep
 
 
 class Decoder(nn.Module):
-    """ids -> a stream of predictions of the next token. Padding stands on the right, behind the causal mask. With
-    `opening`, that mark is read before the first id."""
+    """The decoder: ids -> a stream that the language model head turns into logits of the next token. Padding is on the
+    right, where the causal mask hides it. With `opening`, that id is read before the first one."""
 
     def __init__(self, embed: Embedding, stack: Stack, head: VocabularyHead, opening: int | None = None):
         super().__init__()
@@ -208,7 +212,7 @@ class Decoder(nn.Module):
         if self.opening is not None:
             ids = F.pad(ids, (1, 0), value=self.opening)  # (B, T) -> (B, 1 + T)
         stream = self.embed(ids, start=start, pos=pos)
-        stream = replace(stream, segment=segment, hidden_keep=real(ids, PAD, first=True))
+        stream = replace(stream, segment=segment, hidden_keep=build_keep_mask(ids, PAD, first=True))
         stream = self.stack(stream, ctx.at("decoder"))
         return stream if self.opening is None else replace(stream, x=stream.x[:, 1:], pos=stream.pos[1:])
 
@@ -231,5 +235,5 @@ class Decoder(nn.Module):
 
 
 def count_parameters(model: nn.Module) -> int:
-    """How many numbers the model learns; shared tensors count once."""
-    return sum(p.numel() for p in {id(p): p for p in model.parameters()}.values())
+    """Number of parameters; shared ones count once."""
+    return sum(parameter.numel() for parameter in model.parameters())

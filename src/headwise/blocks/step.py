@@ -1,9 +1,9 @@
-"""Step forms: what a module does to the newest token of each row, as a plain function.
+"""Step forms: a decoding step of a module, for the newest token of each row, as a plain function.
 
 In a decoding step of a small model, module calls, streams and contexts cost more than the arithmetic. So a module may
 have a step form beside its `forward`: `stepper` returns a function that is bound to the module's weights and to its
 path in the KV cache. It reads and writes the same cache entries as `forward`, so the two may take turns. Step forms
-hold in evaluation mode; they call no forward hooks and report to no recorder. A module without one runs as it is.
+are for evaluation mode; they call neither forward hooks nor recorders. A module without one runs as it is.
 
 Letters: R rows, C width.
 """
@@ -27,8 +27,8 @@ Stepper = TypeVar("Stepper", bound=Callable[..., Any])
 
 
 def calls(*names: str) -> Callable[[Stepper], Stepper]:
-    """Mark a `stepper` as calling these methods of its class itself, so that subclasses may override them. One that
-    calls `forward` is right for every subclass."""
+    """Mark a `stepper` that calls these methods, so that it stays valid for subclasses that override them. One that
+    calls `forward` is valid for every subclass."""
 
     def mark(stepper: Stepper) -> Stepper:
         vars(stepper)["calls"] = frozenset(names)
@@ -38,8 +38,8 @@ def calls(*names: str) -> Callable[[Stepper], Stepper]:
 
 
 class StepForm:
-    """A module with a step form, `stepper`. A subclass that overrides a method which the step form stands for, and has
-    no step form of its own, gets that of the nearest base class that is still right for it."""
+    """A module with a step form, `stepper`. A subclass that overrides a method which the step form replaces, and has no
+    step form of its own, gets that of the nearest base class that is still valid for it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -50,7 +50,7 @@ class StepForm:
 
 
 def is_changed(cls: type, owner: Any) -> bool:
-    """Whether a subclass overrides a method of `owner` that the step form of `owner` does not call itself."""
+    """Whether a subclass overrides a method of `owner` that the step form of `owner` does not call."""
     called = vars(owner.stepper).get("calls", frozenset())
     if "forward" in called:
         return False
@@ -63,7 +63,7 @@ def is_changed(cls: type, owner: Any) -> bool:
     return any(hasattr(owner, name) for name in changed - called - DECLARATIONS if not name.startswith("__"))
 
 
-DECLARATIONS = {"stepper", "properties", "extra_repr"}  # of which no output depends
+DECLARATIONS = {"stepper", "properties", "input_linear", "extra_repr"}  # no output depends on these
 
 
 class FunctionStep(StepForm):
@@ -76,8 +76,8 @@ class FunctionStep(StepForm):
 
 
 class PositionStep(StepForm):
-    """Positions that are added to embeddings: `stepper()(x, scale, length, pos)` is x * scale, (R, C), with the vector
-    of each row's next position added: all at `length`, or at `pos` (R, 1), none of which is above `length`."""
+    """Position embeddings: `stepper()(x, scale, length, pos)` is x * scale, (R, C), plus the vector of each row's next
+    position: `length` for all rows, or `pos` (R, 1), at most `length`."""
 
     @calls("forward")
     def stepper(self) -> Function:
@@ -107,7 +107,8 @@ class EmbeddingStep(StepForm):
 
 
 def inline(module: nn.Module) -> Function:
-    """A module as a function of (R, C) without the module call; any module that has no shorter form stays itself."""
+    """A module as a function of (R, C) without the module call; a module that has no shorter form is returned
+    itself."""
     if isinstance(module, FunctionStep):
         return module.stepper()
     shorten = TORCH_MODULES.get(type(module))  # by exact type: a subclass may do something else

@@ -3,25 +3,28 @@ forward call (`Context`), and what a part declares (`Properties`).
 
 Letters: B rows of a batch, T length, C width, H heads, D head_width.
 
-A `Stream` is a frozen value; a `Context` belongs to one call of a model. Nothing of a call is ever stored
-on a module, so a module may stand in a stack twice, be called from two threads, or be shared by two models.
+A `Stream` is a frozen value; a `Context` belongs to one call of a model. A call stores nothing on a module, so a module
+may stand in a stack twice, be called from two threads, or be shared by two models.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from headwise.blocks.step import Step, StepForm, calls
 
+if TYPE_CHECKING:
+    from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs
+
 LayerPath = tuple[int | str, ...]
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,11 @@ class Stream:
 
     x: Tensor  # (B, T, C)
     pos: Tensor  # (T,) or (B, T): positions in the sequence
-    keep: Tensor | None = None  # (B, T) True = real token; None: all are real
+    keep: Tensor | None = None  # (B, T) padding mask, True = real token; None: all are real
     grid: tuple[int, int] | None = None  # rows and columns of an image
     segment: Tensor | None = None  # (B, T) number of the packed document
     tree: Tensor | None = None  # (B, T) heads of the words in a dependency tree, from 1; 0: the root
-    hidden_keep: Tensor | None = None  # (B, T) as `keep`, which is None where a causal mask hides the padding anyway
+    hidden_keep: Tensor | None = None  # (B, T) as `keep`, which is None where the causal mask hides the padding anyway
 
     @classmethod
     def of(cls, x: Tensor, keep: Tensor | None = None, start: int = 0) -> Stream:
@@ -46,20 +49,21 @@ class Stream:
         return Stream(x, self.pos, self.keep, self.grid, self.segment, self.tree, self.hidden_keep)
 
     @property
-    def real(self) -> Tensor | None:
+    def real_mask(self) -> Tensor | None:
         """(B, T) True = real token, whether attention needs the mask or not; None: all are real."""
         return self.keep if self.keep is not None else self.hidden_keep
 
     def take_first(self, count: int) -> Stream:
         """The first `count` tokens, without a grid."""
         keep, segment, tree, hidden_keep = (
-            None if of is None else of[:, :count] for of in (self.keep, self.segment, self.tree, self.hidden_keep)
+            None if tensor is None else tensor[:, :count]
+            for tensor in (self.keep, self.segment, self.tree, self.hidden_keep)
         )
         return Stream(self.x[:, :count], self.pos[..., :count], keep, None, segment, tree, hidden_keep)
 
 
 class Cache:
-    """The KV cache interface. This one is the null cache of training: there are no earlier steps.
+    """The interface of the KV cache. This one is the null cache of training: there are no earlier steps.
 
     Parts call it in training too, so no part checks whether it is decoding.
     """
@@ -77,21 +81,22 @@ class Cache:
         """The positions (T,) or (B, T) of all that `extend` stored at `path`, `pos` last."""
         return pos
 
-    def carry(self, path: LayerPath, stream: Stream) -> Stream:
-        """Segment-level recurrence: prepend what earlier segments stored at `path`, and store `stream` for the next."""
+    def prepend_memory(self, path: LayerPath, stream: Stream) -> Stream:
+        """Segment-level recurrence: `stream` after the tokens that earlier segments stored at `path`. Stores `stream`
+        for the next segment."""
         return stream
 
-    def once(self, path: LayerPath, make: Callable[[], Made], dim: int | None = None) -> Made:
+    def compute_once(self, path: LayerPath, compute: Callable[[], Value], dim: int | None = None) -> Value:
         """Compute once per source, at the first call (keys and values of cross-attention); one row for each source,
         whatever the number of beams. When sources join it is computed again, unless `dim` says which dimension of its
         tensors runs over the source's tokens: then sources of different lengths are padded along it."""
-        return make()
+        return compute()
 
-    def state(self, path: LayerPath, initial: Callable[[], Tensor]) -> Tensor:
+    def get_state(self, path: LayerPath, initial: Callable[[], Tensor]) -> Tensor:
         """The recurrent state that `put` stored at `path`: sums of linear attention, hidden states of an RNN."""
         return initial()
 
-    def put(self, path: LayerPath, value: Tensor) -> None:
+    def put_state(self, path: LayerPath, value: Tensor) -> None:
         """Store a recurrent state for the next call."""
 
 
@@ -99,7 +104,7 @@ class SideOutputs:
     """Named side outputs (load-balancing losses, layer outputs). This one is null: they are dropped."""
 
     def add(self, name: str, path: LayerPath, value: Any) -> None:
-        """Report one value."""
+        """Add one value of the part at `path`."""
 
     def wants(self, name: str) -> bool:
         """Whether values of this name are collected."""
@@ -110,19 +115,19 @@ class Recorder:
     """Observes the inputs of every attention and may edit inputs and outputs (`blocks.record` for attention
     maps, `blocks.intervene` for ablations). This one is null: it observes and changes nothing."""
 
-    def observe(self, path: LayerPath, inputs: Any) -> None:
-        """Take one look (`blocks.inputs.AttentionInputs`, or `ApproximateMap` by a mixer of another kind)."""
+    def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
+        """Observe the inputs of attention, or the map of a mixer that approximates or replaces it."""
 
-    def edit_inputs(self, path: LayerPath, inputs: Any) -> Any:
-        """The look that is taken instead of this one."""
+    def edit_inputs(self, path: LayerPath, inputs: AttentionInputs) -> AttentionInputs:
+        """Edit the inputs of attention before the kernel runs."""
         return inputs
 
-    def edit_heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
-        """What the heads give, (B, H, T, D), before one projection joins them."""
-        return mixed
+    def edit_heads(self, path: LayerPath, heads: Tensor) -> Tensor:
+        """Edit the outputs of the heads, (B, H, T, D), before the output projection."""
+        return heads
 
     def edit_output(self, path: LayerPath, x: Tensor) -> Tensor:
-        """What a part gives, (B, T, C)."""
+        """Edit the output of a part, (B, T, C)."""
         return x
 
 
@@ -132,14 +137,14 @@ class ForwardingRecorder(Recorder):
     def __init__(self, onward: Recorder):
         self.onward = onward
 
-    def observe(self, path: LayerPath, inputs: Any) -> None:
+    def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
         self.onward.observe(path, inputs)
 
-    def edit_inputs(self, path: LayerPath, inputs: Any) -> Any:
+    def edit_inputs(self, path: LayerPath, inputs: AttentionInputs) -> AttentionInputs:
         return self.onward.edit_inputs(path, inputs)
 
-    def edit_heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
-        return self.onward.edit_heads(path, mixed)
+    def edit_heads(self, path: LayerPath, heads: Tensor) -> Tensor:
+        return self.onward.edit_heads(path, heads)
 
     def edit_output(self, path: LayerPath, x: Tensor) -> Tensor:
         return self.onward.edit_output(path, x)
@@ -152,21 +157,22 @@ SIDE: ContextVar[SideOutputs] = ContextVar("side", default=NO_SIDE)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The state of one forward call: memory for cross-attention, KV cache, collectors, and the path in the stack."""
+    """The state of one forward call: memory for cross-attention, KV cache, collectors, and the path in the model."""
 
     memory: Mapping[str, Stream] = field(default_factory=dict)
     cache: Cache = NO_CACHE
     side: SideOutputs = field(default_factory=SIDE.get)
     record: Recorder = field(default_factory=RECORDER.get)
     path: LayerPath = ()
-    shared: dict[Any, Any] = field(default_factory=dict)  # what layers of one call may reuse, such as masks
-    # how many of the first outputs are read; the others may be left out. None: all are read
+    shared: dict[Hashable, Any] = field(default_factory=dict)  # tensors that layers of one call share, such as masks
+    # number of outputs that are read, from the first on; the others may be left out. None: all are read
     outputs_needed: int | None = None
 
-    def at(self, step: int | str, asked: int | None = None) -> Context:
+    def at(self, step: int | str, outputs_needed: int | None = None) -> Context:
         """The same call one level deeper. Cache entries belong to paths, not to modules, so a module may be shared.
-        `outputs_needed` is given anew at each level: only the last layer's outputs are those of the whole."""
-        return Context(self.memory, self.cache, self.side, self.record, (*self.path, step), self.shared, asked)
+        `outputs_needed` is not inherited: of a stack it holds for the last layer alone."""
+        path = (*self.path, step)
+        return Context(self.memory, self.cache, self.side, self.record, path, self.shared, outputs_needed)
 
 
 class LayerStep(StepForm):
@@ -195,10 +201,10 @@ def run_module(module: nn.Module, ctx: Context) -> Step:
 
 @dataclass(frozen=True)
 class Properties:
-    """What a part promises. `headwise.testing.check_part` checks each claim, and that each denial is true.
+    """What a part guarantees. `headwise.testing.check_part` checks each claim, and that each denial is true.
 
     causal             an output never depends on later inputs
-    steppable          fed one by one through a cache it gives the same outputs as fed at once
+    steppable          token by token through a cache it gives the same outputs as in one pass
     length_free        takes any length
     batch_independent  a row's outputs do not depend on the other rows
     padding            padding on the right changes no real output
@@ -206,8 +212,8 @@ class Properties:
     exact              the same inputs give the same outputs in evaluation mode
     joins              rows of different lengths may share a decoding state: what grows along the tokens is stored with
                        `cache.extend` and masked by `cache.extend_keep`, the rest has a fixed size for each row
-    ragged             joins, and a row with padding on the right leaves the state that it leaves without it
-    unbounded          its state has a fixed size and forgets: it reads on where a text outgrows those of training
+    ragged             joins, and padding on the right of a row does not change the state that it leaves
+    unbounded          its state has a fixed size and forgets: it can go on in texts longer than those of training
     """
 
     causal: bool = False
@@ -228,9 +234,19 @@ class Part(nn.Module, LayerStep, ABC):
 
     by_token: ClassVar[bool] = False  # whether a token's output depends on that token alone
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "transform" in vars(cls) and "input_linear" not in vars(cls):  # it may read the stream in another way
+            setattr(cls, "input_linear", Part.input_linear)  # noqa: B010  (mypy: properties are read-only)
+
     @property
     def properties(self) -> Properties:
         return Properties()
+
+    @property
+    def input_linear(self) -> nn.Module | None:
+        """The linear layer through which alone it reads the stream; None: it reads it in another way."""
+        return None
 
     def forward(self, stream: Stream | Tensor, ctx: Context | None = None) -> Tensor:
         if isinstance(stream, Tensor):
@@ -240,4 +256,4 @@ class Part(nn.Module, LayerStep, ABC):
 
     @abstractmethod
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        """The part's own work: (B, T, C) -> (B, T, C)."""
+        """The forward pass of the part: (B, T, C) -> (B, T, C)."""

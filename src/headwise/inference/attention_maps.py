@@ -64,4 +64,4 @@ def collect_attention(
     latents = len(getattr(getattr(model, "encoder", None), "latents", ()))
     tokens = tuple(source_tokeniser.tokens([*opening, *source])), tuple(target_tokeniser.tokens(output))
     latent_names = tuple(f"latent {number}" for number in range(1, latents + 1))
-    return Maps(maps.by_kind(), *tokens, exact=maps.approximated(), latents=latent_names, **start)
+    return Maps(maps.stack_by_kind(), *tokens, exact=maps.stack_exact_by_kind(), latents=latent_names, **start)

@@ -47,7 +47,7 @@ class TextFields(LayerFields):
 def build_embedding(config: TextFields, table: nn.Embedding) -> Embedding:
     """Token embedding with positions, token types, norm, dropout and, if factorised, the projection to the width."""
     width = config.embedding_width or config.width
-    return config.positions.embed(
+    return config.positions.build_embedding(
         table,
         width,
         scale=width**0.5 if config.scale_embeddings else 1.0,

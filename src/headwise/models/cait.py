@@ -67,7 +67,7 @@ class CaitConfig(OneStackFields, ImageFields, ModelConfig):
 
     def encoder(self) -> ImageEncoder:
         patches = PatchEmbedding(self.channels, self.width, self.patch)
-        positions = self.positions.on_grid(self.width, self.grid(self.patch), class_tokens=0)
+        positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), class_tokens=0)
         stem = ImageStem(patches, self.width, 0, positions, self.dropout)
         # the same drop_path rate at every depth: each layer counts as the last of two
         stack = build_stack(self, self.stack, make_add=lambda number, depth: residual_add(self, 1, 2))

@@ -55,7 +55,7 @@ class CaptionerConfig(OneStackFields, ImageFields, ModelConfig):
 
     def encoder(self) -> ImageEncoder:
         patches = PatchEmbedding(self.channels, self.width, self.patch)
-        positions = self.positions.on_grid(self.width, self.grid(self.patch), self.class_tokens)
+        positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), self.class_tokens)
         stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
         return ImageEncoder(stem, build_stack(self, self.stack))
 
@@ -69,7 +69,7 @@ class CaptionerConfig(OneStackFields, ImageFields, ModelConfig):
                 "wiring: a tied output layer cannot read the two halves of reversible layers; use pre or post"
             )
         table = nn.Embedding(outputs, self.width)
-        embedding = self.word_positions.embed(table, self.width, scale=self.width**0.5, dropout=self.dropout)
+        embedding = self.word_positions.build_embedding(table, self.width, scale=self.width**0.5, dropout=self.dropout)
         stack = build_stack(self, self.decoder, causal=True, memory=True)
         decoder = Decoder(embedding, stack, VocabularyHead(self.width, outputs, table))
         model = EncoderDecoder(self.encoder(), decoder)

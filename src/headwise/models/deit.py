@@ -48,7 +48,7 @@ class DeiTConfig(OneStackFields, ImageFields, ModelConfig):
 
     def encoder(self) -> ImageEncoder:
         patches = PatchEmbedding(self.channels, self.width, self.patch)
-        positions = self.positions.on_grid(self.width, self.grid(self.patch), self.class_tokens)
+        positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), self.class_tokens)
         stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
         return ImageEncoder(stem, build_stack(self, self.stack))
 

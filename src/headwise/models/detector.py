@@ -73,5 +73,5 @@ class Detector(nn.Module):
         side = Collector("layer", onward=SIDE.get())
         target = memory["encoder"].x.new_zeros(len(pixels), self.queries, self.width)
         self.decoder(Stream.of(target), Context(memory, side=side).at("decoder"))
-        x = self.decoder.final(torch.stack([stream.x for stream in side.all("layer")]))  # (L, B, Q, C)
+        x = self.decoder.final(torch.stack([stream.x for stream in side.list_values("layer")]))  # (L, B, Q, C)
         return tuple(map(Detections, self.classes(x), self.boxes(x)))

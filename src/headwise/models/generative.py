@@ -44,7 +44,7 @@ class DecodingState:
         """Select and reorder rows, as beam search does; rows that are left out leave the batch."""
         leave = len(rows) < self.cache.rows
         if self.cache.moves_sources(rows):
-            self.memory.update(select_rows(self.memory, self.cache.sources(rows)))
+            self.memory.update(select_rows(self.memory, self.cache.find_sources(rows)))
         self.cache.select(rows)
         if self.gaps is not None:
             self.gaps = self.gaps.index_select(0, rows)
@@ -69,7 +69,7 @@ class DecodingState:
             pair = (memory, other.memory[name])
             joined = self.memory[name] = join_streams(pair)
             if joined.x.shape[1] < max(stream.x.shape[1] for stream in pair):
-                self.cache.made.clear()  # it was trimmed: what was made of it is made again
+                self.cache.per_source.clear()  # it was trimmed: what was made of it is made again
         return self
 
     def _check_join(self, other: DecodingState) -> None:
@@ -79,7 +79,7 @@ class DecodingState:
             ours, theirs = self.cache.beams, other.cache.beams
             raise UserError(f"join: a state with {theirs} beams cannot join one with {ours}; start both with as many")
         ragged = self.gaps is not None or other.gaps is not None or self.length != other.length
-        if ragged and (denying := self.decoder.stack.find_denying("joins")):
+        if ragged and (denying := self.decoder.stack.find_parts_without("joins")):
             raise UserError(
                 f"join: rows of different lengths cannot share the state of {', '.join(denying)}; join rows that have "
                 "read as many tokens, or decode them in separate states"
@@ -117,12 +117,12 @@ class GenerativeModel(nn.Module):
     @property
     def joins(self) -> bool:
         """Whether rows of different lengths may share a state."""
-        return not self.decoder.stack.find_denying("joins")
+        return not self.decoder.stack.find_parts_without("joins")
 
     @property
     def ragged(self) -> bool:
         """Whether `start` accepts a batch of prompts of different lengths, padded."""
-        return not self.decoder.stack.find_denying("ragged")
+        return not self.decoder.stack.find_parts_without("ragged")
 
     @property
     def unbounded(self) -> bool:

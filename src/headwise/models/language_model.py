@@ -70,7 +70,7 @@ class LanguageModel(GenerativeModel):
         state.length = ids.shape[1]
 
     def _check_ragged(self) -> None:
-        if denying := self.decoder.stack.find_denying("ragged"):
+        if denying := self.decoder.stack.find_parts_without("ragged"):
             raise UserError(
                 f"prompts: {', '.join(denying)} would take padding for tokens; start with prompts of one length, and "
                 "without padding"

@@ -84,7 +84,7 @@ class LayerFields(Config):
     @property
     def outer(self) -> int:
         """Width of a stack's outputs: reversible layers output both halves, 2 * width."""
-        return self.wiring.widens * self.width
+        return self.wiring.width_factor * self.width
 
     def stacks(self) -> tuple[StackConfig, StackConfig]:
         """The stack of the encoder and that of the decoder."""
@@ -156,7 +156,7 @@ def build_stack(
         for number, parts in enumerate(layer_parts)
     ]
     order = [i % len(layers) for i in range(stack.depth)]
-    return Stack(layers, wiring.close(lambda: config.norm.build(config.outer)), order)
+    return Stack(layers, wiring.build_final_norm(lambda: config.norm.build(config.outer)), order)
 
 
 def build_context(config: LayerFields, causal: bool = False, memory: bool = False) -> BuildContext:
@@ -176,7 +176,7 @@ def build_context(config: LayerFields, causal: bool = False, memory: bool = Fals
         attention_bias=config.attention_bias,
         mlp_bias=config.mlp_bias,
     )
-    return replace(site, score_mods=config.positions.score_mods(site))
+    return replace(site, build_score_mods=config.positions.make_score_mod_builder(site))
 
 
 def residual_add(config: LayerFields, number: int = 0, depth: int = 1) -> MakeAdd:

@@ -103,17 +103,19 @@ class LevitConfig(ImageFields, ModelConfig):
         if number + 1 < len(self.widths):
             next_site, heads = self._site(number + 1), site.width // self.head_width
             qkv = BatchNormCrossProjection(site.width, heads, self.head_width, 4 * self.head_width)
-            attention = LeViTAttention(qkv, next_site.width, site.score_mods(heads, self.head_width), gain=1.0)
+            attention = LeViTAttention(qkv, next_site.width, site.build_score_mods(heads, self.head_width), gain=1.0)
             layers += [SubsampleAttention(attention), self._branch(self.feedforward, next_site)]
         return Stack(layers)
 
     def _site(self, number: int) -> BuildContext:
         width, grid = self.widths[number], self.grids()[number]
 
-        def score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
+        def build_score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
             return (Offsets(heads, grid),) if self.position_bias else ()
 
-        return BuildContext(width, self.heads[number], self.expand * width, self.head_width, score_mods=score_mods)
+        return BuildContext(
+            width, self.heads[number], self.expand * width, self.head_width, build_score_mods=build_score_mods
+        )
 
     def _branch(self, part: Any, site: BuildContext) -> nn.Module:
         """Residual branch, x + part(x); the part contains its norms."""

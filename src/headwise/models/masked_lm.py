@@ -34,7 +34,7 @@ class MaskedLanguageModel(nn.Module):
         tokens. With `apart` (B,), 1 where the second text does not follow the first, the next-sentence loss is added,
         so that the result is the sum of two means."""
         stream = self.encoder(ids, Context())
-        x = self.encoder.tokens(stream)
+        x = self.encoder.drop_opening(stream)
         if labels is None:
             return self.head(x)
         masked = labels != self.head.pad  # logits are computed for these rows only

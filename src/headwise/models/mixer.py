@@ -59,7 +59,7 @@ class MixerConfig(OneStackFields, ImageFields, ModelConfig):
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         if isinstance(self.mixer, TokensConfig):
             patches = FixedPatches(self.channels, self.width, self.patch, grid)
-        positions = self.positions.on_grid(self.width, grid, self.class_tokens)
+        positions = self.positions.build_grid_positions(self.width, grid, self.class_tokens)
         stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
         return ImageEncoder(stem, build_stack(self, self.stack))
 

@@ -71,7 +71,7 @@ class PerceiverFields(LayerFields):
 
     def check_positions(self, usable: str) -> None:
         """Refuse positions that are score mods: latents have none."""
-        if self.positions.score_mods(build_context(self))(1, 2):
+        if self.positions.make_score_mod_builder(build_context(self))(1, 2):
             raise UserError(
                 f"positions: '{self.positions.kind}' is relative, but latents have no positions; use {usable}"
             )
@@ -159,7 +159,7 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
         site = self.site(self.embedding_width, self.width)
         layer = self.layer(site, (self.cross_attention, self.feedforward))
         layer.adds[0] = ReplaceStream()
-        return Queries(site.width, self.positions.embedding(site.width), layer)
+        return Queries(site.width, self.positions.build_positions(site.width), layer)
 
 
 class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
@@ -213,7 +213,7 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
     def _stem(self) -> PixelStem:
         self.check_positions("fourier, grid or sinusoid")
         width = self.position_channels
-        positions = self.positions.on_grid(width, self.image, class_tokens=0)
+        positions = self.positions.build_grid_positions(width, self.image, class_tokens=0)
         widen = nn.Linear(self.channels, self.embedding_width) if self.embedding_width else nn.Identity()
         fourier = isinstance(self.positions, FourierPositionsConfig)
         project = nn.Identity() if fourier else nn.Linear(width, width)

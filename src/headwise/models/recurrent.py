@@ -71,7 +71,7 @@ class RecurrentModelConfig(ModelConfig):
             wiring([part.build(site)], lambda: self.norm.build(self.width), lambda: ResidualAdd(self.dropout))
             for _ in range(self.depth)
         ]
-        return Stack(layers, wiring.close(lambda: self.norm.build(self.width)))
+        return Stack(layers, wiring.build_final_norm(lambda: self.norm.build(self.width)))
 
     @property
     def cell(self) -> str:

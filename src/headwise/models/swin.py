@@ -81,9 +81,9 @@ class SwinFields(ImageFields):
 
     def encoder(self) -> ImageEncoder:
         patches = PatchEmbedding(self.channels, self.width, self.patch)
-        positions = self.positions.on_grid(self.width, self.grid(self.patch), 0)
+        positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), 0)
         stem = ImageStem(patches, self.width, 0, positions, self.dropout, self.norm.build(self.width))
-        final = self.wiring.build().close(lambda: self.norm.build(self.outer))
+        final = self.wiring.build().build_final_norm(lambda: self.norm.build(self.outer))
         return ImageEncoder(stem, Stack([self.stage(number) for number in range(len(self.depths))], final))
 
     def stage(self, number: int) -> Stack:
@@ -143,7 +143,7 @@ class SwinFields(ImageFields):
             attention_dropout=self.attention_dropout,
             attention_bias=self.attention_bias,
         )
-        return replace(site, score_mods=self.positions.score_mods(site))
+        return replace(site, build_score_mods=self.positions.make_score_mod_builder(site))
 
 
 class SwinConfig(SwinFields, ModelConfig):

@@ -21,7 +21,7 @@ class TokenClassifier(nn.Module):
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor | Loss:
         """Logits (B, T, L) for (B, T) ids; with labels (B, T) their loss instead."""
-        x = self.encoder.tokens(self.encoder(ids, Context()))
+        x = self.encoder.drop_opening(self.encoder(ids, Context()))
         return self.head(x) if labels is None else self.head.loss(x, labels, label_smoothing)
 
 
@@ -64,7 +64,7 @@ class SpanClassifier(nn.Module):
         ends = ids == self.end
         second = (ends.cumsum(1) == 1) & ~ends & (ids != self.encoder.pad)
         second = second | ~second.any(1, keepdim=True)  # without a second text no position is masked
-        logits = self.head(self.encoder.tokens(self.encoder(ids, Context())))
+        logits = self.head(self.encoder.drop_opening(self.encoder(ids, Context())))
         logits = logits.masked_fill(~second.unsqueeze(-1), torch.finfo(logits.dtype).min)
         if labels is None:
             return logits

@@ -81,7 +81,7 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
 
     def _coarser_grid(self, inputs: int) -> ImageStem:
         """Patch embedding of 2 x 2 patches of `inputs` channels, with positions."""
-        positions = self.positions.on_grid(self.width, self.grid(2 * self.patch), class_tokens=0)
+        positions = self.positions.build_grid_positions(self.width, self.grid(2 * self.patch), class_tokens=0)
         return ImageStem(PatchEmbedding(inputs, self.width, 2), self.width, 0, positions, self.dropout)
 
     def _make_add(self, number: int, depth: int) -> MakeAdd:

@@ -138,7 +138,7 @@ def pack_attention(
     tokenisers = trained.tokenisers
     source, target = get_prompt_tokens(trained.model, request)
     entries = []
-    for kind, weights in maps.by_kind().items():
+    for kind, weights in maps.stack_by_kind().items():
         is_cross = kind == "cross"
         columns = (
             token_labels(tokenisers.source, source)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headwise.blocks.attention.score_mods import ApproximateMap, AttentionInputs
-from headwise.blocks.record import kind_of
+from headwise.blocks.record import get_attention_kind
 from headwise.blocks.stream import RECORDER, LayerPath, Recorder
 from headwise.errors import UserError
 from headwise.inference.maps import Maps
@@ -36,7 +36,7 @@ class InputsRecorder(Recorder):
 
     def get_layers(self, kind: str) -> list[AttentionInputs | ApproximateMap]:
         """The inputs of one kind of attention, one per layer."""
-        return [inputs for path, inputs in self.inputs.items() if kind_of(path, inputs) == kind]
+        return [inputs for path, inputs in self.inputs.items() if get_attention_kind(path, inputs) == kind]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class NeuronView:
         )  # without exact maps both are equal
         weights = maps[kind][layer, head, query]
         q, all_keys = queries[0, head, query], keys[0, head]  # (D,) and (Tk, D)
-        mask = inputs.mask()
+        mask = inputs.build_mask()
         response = BinaryResponse()
         return response.to_bytes(
             {
@@ -108,18 +108,18 @@ def score_changes(inputs: AttentionInputs) -> Tensor:
     """What score mods add to the scaled products, masks excluded: (B, H, Tq, Tk)."""
     scaled = inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
     scores = scaled
-    for mod in inputs.mods_with("edit_scores"):
+    for mod in inputs.list_mods("edit_scores"):
         scores = mod.edit_scores(scores, inputs)
-    bias = inputs.bias()
+    bias = inputs.build_bias()
     return scores - scaled if bias is None else scores - scaled + bias
 
 
 def list_score_mods(inputs: AttentionInputs) -> dict[str, list[str]]:
     """The names of the score mods by hook."""
-    mods = {hook: inputs.mods_with(hook) for hook in ("rotate", "bias", "edit_scores", "add_values", "edit_weights")}
+    mods = {hook: inputs.list_mods(hook) for hook in ("rotate", "bias", "edit_scores", "add_values", "edit_weights")}
     return {
         hook: [type(mod).__name__ for mod in score_mods]
-        for hook, score_mods in {**mods, "mask": inputs.masking_mods()}.items()
+        for hook, score_mods in {**mods, "mask": inputs.list_masking_mods()}.items()
     }
 
 

@@ -91,7 +91,7 @@ def view_sinusoid(module: SinusoidalPositions, length: int, head: int) -> Positi
 
 def view_learned(module: LearnedPositions, length: int, head: int) -> PositionView:
     length = min(length, module.max_length)
-    table = module.vectors(torch.arange(length), 0, length)  # (P, C)
+    table = module.look_up(torch.arange(length), 0, length)  # (P, C)
     return PositionView(
         "Learned table",
         "x + table[p]",

@@ -12,7 +12,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwise.blocks.attention.hard import HardAttention, others, reinforce_loss
+from headwise.blocks.attention.hard import HardAttention, compute_baseline, reinforce_loss
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.config.base import Config
@@ -260,5 +260,5 @@ def generation_loss(
     nll = per_token(logits, labels).sum(1)  # (B, T) -> (B,)
     smooth = per_token(logits, labels, label_smoothing).sum(1)
     counts = (labels != PAD).sum(1)
-    rows = reinforce_loss(smooth, side.all("hard"), others(smooth, counts))
+    rows = reinforce_loss(smooth, side.list_values("hard"), compute_baseline(smooth, counts))
     return Loss(rows.sum(), nll.detach().sum(), counts.sum())

@@ -121,8 +121,8 @@ class Detect(LabelledImages["DetectConfig"]):
         """Where each slot looks in one image (C, H, W) of bytes: the last layer's mean over its heads, (Q, h, w)."""
         with inference_mode(model), record() as maps, collect("layer") as side:
             model(self.pixels.normalised(image[None].to(get_device(model))))
-        grid = [stream.grid for stream in side.all("layer") if stream.grid][-1]  # slots stand on none
-        weights = np.nanmean(maps.by_kind()["cross"][-1], axis=0)  # (layers, H, Q, T) -> (Q, T)
+        grid = [stream.grid for stream in side.list_values("layer") if stream.grid][-1]  # slots stand on none
+        weights = np.nanmean(maps.stack_by_kind()["cross"][-1], axis=0)  # (layers, H, Q, T) -> (Q, T)
         return weights[:, -grid[0] * grid[1] :].reshape(-1, *grid)  # without class_tokens: (Q, T) -> (Q, h, w)
 
     def _sorted(self, corners: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> Found:

@@ -79,7 +79,7 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
             return model(batch.ids, **given)
         carried = SegmentMemory(recall_of(model), state.carried, batch.fresh)
         loss = model(batch.ids, carried=carried, **given)
-        state.carried = carried.leaves
+        state.carried = carried.next_states
         return loss
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -157,7 +157,7 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
                     counts.append((batch.labels != PAD).sum(1).numpy())
                     batch = batch.to(device)
                     nll.append(per_token(model(batch.ids, carried=carried), batch.labels).sum(1).cpu().numpy())
-                    left = carried.leaves
+                    left = carried.next_states
         return np.concatenate(nll), np.concatenate(counts)
 
 

@@ -136,7 +136,7 @@ class Masked(Task["MaskedConfig"]):
             for numbers, ids in batches(rows, tokens=8192):
                 masks = ids == model.mask_id
                 stream = model.encoder(ids.to(device), Context())
-                x = model.encoder.tokens(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
+                x = model.encoder.drop_opening(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
                 probabilities = torch.softmax(model.head(x).float(), -1)
                 probabilities[:, : UNK + 1] = probabilities[:, model.mask_id] = 0  # special tokens are no words
                 best = probabilities.topk(min(count, tokeniser.size - UNK - 1))
@@ -149,7 +149,7 @@ class Masked(Task["MaskedConfig"]):
 def _sums(model: Any, stream: Stream, labels: Tensor) -> Tensor:
     """Negative log-likelihood, right guesses and number of the hidden words of each row, (B, 3)."""
     hidden = labels != PAD
-    logits = model.head(model.encoder.tokens(stream)[hidden]).float()  # (B, T, C) -> (words, V)
+    logits = model.head(model.encoder.drop_opening(stream)[hidden]).float()  # (B, T, C) -> (words, V)
     true = labels[hidden]
     each = torch.stack(
         [F.cross_entropy(logits, true, reduction="none"), (logits.argmax(-1) == true).float(), torch.ones_like(true)],

@@ -31,7 +31,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.feedforward import PLAIN
+from headwise.blocks.feedforward import ACTIVATIONS
 from headwise.blocks.heads import Loss
 from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
@@ -67,7 +67,7 @@ class DiscriminatorHead(nn.Module):
     def __init__(self, width: int, activation: str = "gelu"):
         super().__init__()
         self.dense = nn.Linear(width, width)
-        self.activation = PLAIN[activation]
+        self.activation = ACTIVATIONS[activation]
         self.out = nn.Linear(width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class ReplacedTokenDetector(nn.Module):
         that the generator is to guess: the loss of both networks, as a sum over all tokens. `nll` is that of the
         discriminator."""
         if hidden is None:
-            return self.head(self.encoder.tokens(self.encoder(ids, Context())))
+            return self.head(self.encoder.drop_opening(self.encoder(ids, Context())))
         x = self.guess(ids, hidden)
         guessing = self.generator.head.loss(x, ids[hidden], label_smoothing)
         corrupted = self.corrupt(ids, hidden, x)
@@ -101,7 +101,7 @@ class ReplacedTokenDetector(nn.Module):
     def guess(self, ids: Tensor, hidden: Tensor) -> Tensor:
         """What the generator makes of hidden words, (N, C)."""
         stream = self.generator.encoder(ids.masked_fill(hidden, self.generator.mask_id), Context())
-        return self.generator.encoder.tokens(stream)[hidden]
+        return self.generator.encoder.drop_opening(stream)[hidden]
 
     @torch.no_grad()
     def corrupt(self, ids: Tensor, hidden: Tensor, x: Tensor, random: torch.Generator | None = None) -> Tensor:
@@ -115,7 +115,7 @@ class ReplacedTokenDetector(nn.Module):
     def discriminator_loss(self, ids: Tensor, replaced: Tensor) -> Loss:
         """Binary cross-entropy of telling replaced tokens from original ones, summed over all but padding."""
         real = ids != PAD
-        logits = self.head(self.encoder.tokens(self.encoder(ids, Context())))[real].float()
+        logits = self.head(self.encoder.drop_opening(self.encoder(ids, Context())))[real].float()
         total = F.binary_cross_entropy_with_logits(logits, replaced[real].float(), reduction="sum")
         return Loss(total, total.detach(), real.sum())
 
@@ -163,7 +163,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         generator.order = nn.Identity()  # whether a text follows another is not asked
         encoder = model.build(vocab, 0, self.config.shape).encoder
         assert isinstance(model, TextFields)
-        head = DiscriminatorHead(model.outer, model.activation if model.activation in PLAIN else "gelu")
+        head = DiscriminatorHead(model.outer, model.activation if model.activation in ACTIVATIONS else "gelu")
         init_normal(head)
         share_embeddings(encoder, generator)
         return ReplacedTokenDetector(encoder, head, generator)

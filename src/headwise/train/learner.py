@@ -63,7 +63,7 @@ class Learner:
             with self.autocast, collect("aux", "load") as side:
                 loss = self.task.loss(self.model, batch.to(self.device), self.state)
             # What parts ask for beside the task counts as often as its tokens do, so that their mean has it once.
-            total = sum((loss.count * aux for aux in side.all("aux")), start=loss.total)
+            total = sum((loss.count * aux for aux in side.list_values("aux")), start=loss.total)
             total.backward()
             sums += torch.stack([part.detach().float() for part in (total, loss.nll, loss.count)])
             loads = added(loads, side.values.get("load", {}))

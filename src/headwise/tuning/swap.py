@@ -14,12 +14,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from headwise.blocks.attention.multihead import (
-    Attention,
-    GroupedQueryProjection,
-    SegmentRecurrenceProjection,
-    SelfProjection,
-)
+from headwise.blocks.attention.multihead import Attention, SelfProjection
+from headwise.blocks.attention.projections import GroupedQueryProjection, SegmentRecurrenceProjection
 from headwise.blocks.attention.score_mods import Causal, ScoreMod
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
@@ -153,7 +149,7 @@ def site_of(model: nn.Module, name: str) -> BuildContext:
         hidden_dropout=getattr(network.drop, "p", 0.0) if network else 0.0,
         attention_bias=part.out.bias is not None,
         mlp_bias=network is None or network.outer.bias is not None,
-        score_mods=same,
+        build_score_mods=same,
     )
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.attention.multihead import NoKeyBiasProjection, SelfProjection
+from headwise.blocks.attention.multihead import SelfProjection
+from headwise.blocks.attention.projections import NoKeyBiasProjection
 from headwise.blocks.images import ImageStem
 from headwise.blocks.mixers.lsh import SharedQKProjection
-from headwise.blocks.positions.grid import LearnedGridPositions, resized
+from headwise.blocks.positions.grid import LearnedGridPositions, resize_positions
 
 
 def transfer_weights(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
@@ -62,7 +63,7 @@ def places(own: LearnedGridPositions, other: LearnedGridPositions) -> dict[str, 
     if (own.grid, own.class_tokens) == (other.grid, other.class_tokens) or own.table.shape[1] != other.table.shape[1]:
         return {}
     table, shared = (
-        resized(other.table, other.class_tokens, other.grid, own.grid),
+        resize_positions(other.table, other.class_tokens, other.grid, own.grid),
         min(own.class_tokens, other.class_tokens),
     )
     return {"table": torch.cat((table[:shared], own.table[shared : own.class_tokens], table[other.class_tokens :]))}

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from headwise import build
-from headwise.blocks.attention.hard import HardAttention, LocalAttention, others, reinforce_loss
-from headwise.blocks.attention.kernels import chunked, plain, weights
+from headwise.blocks.attention.hard import HardAttention, LocalAttention, compute_baseline, reinforce_loss
+from headwise.blocks.attention.kernels import chunked, compute_weights, plain
 from headwise.blocks.attention.multihead import Attention, CrossProjection
 from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Padding
 from headwise.blocks.cache import DecodingCache
@@ -50,14 +50,14 @@ def test_on_average_hard_attention_is_soft_attention() -> None:
 def test_training_samples_one_key_and_evaluation_takes_the_heaviest() -> None:
     hard = HardAttention()
     inputs = look_at(500, hard)
-    soft = weights(replace(inputs, score_mods=()))
-    sampled = weights(inputs)
+    soft = compute_weights(replace(inputs, score_mods=()))
+    sampled = compute_weights(inputs)
     assert set(sampled.unique().tolist()) == {0.0, 1.0}
     close(sampled.sum(-1), torch.ones(500, 1, 2).double())
     assert (sampled.mean(0) > 0).all(), "some key was never chosen"
     hard.eval()
-    assert torch.equal(weights(inputs).argmax(-1), soft.argmax(-1))
-    assert torch.equal(weights(inputs), weights(inputs))
+    assert torch.equal(compute_weights(inputs).argmax(-1), soft.argmax(-1))
+    assert torch.equal(compute_weights(inputs), compute_weights(inputs))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -65,21 +65,21 @@ def test_hidden_keys_are_never_chosen_and_a_blind_row_gives_zeros(training: bool
     keep = torch.tensor([[True, False, True, False]] * 300 + [[False] * 4])
     side = Collector()
     inputs = replace(look_at(301, Padding(), HardAttention().train(training), keep=keep), side=side)
-    chosen = weights(inputs)
+    chosen = compute_weights(inputs)
     assert not chosen[..., ~keep[0]].any()
     assert chosen[:300].sum() == 600 and not chosen[300].any()
-    assert all(torch.isfinite(p).all() for p in side.all("hard"))
+    assert all(torch.isfinite(p).all() for p in side.list_values("hard"))
 
 
 def test_log_probabilities_are_those_of_the_choices() -> None:
     side = Collector("hard")
     inputs = replace(look_at(50, HardAttention()), side=side, path=("here", 1))
-    chosen = weights(inputs)
-    soft = weights(replace(inputs, score_mods=()))
+    chosen = compute_weights(inputs)
+    soft = compute_weights(replace(inputs, score_mods=()))
     (log_prob,) = side.values["hard"]["here", 1]
     close(log_prob, (soft * chosen).sum(-1).log())
-    chunked(inputs, rows=1)  # each block of queries reports for itself
-    assert [p.shape for p in side.all("hard")[1:]] == [(50, 1, 1)] * 2
+    chunked(inputs, chunk=1)  # each chunk of queries adds side outputs
+    assert [p.shape for p in side.list_values("hard")[1:]] == [(50, 1, 1)] * 2
 
 
 def test_a_model_reports_its_choices_once_whoever_looks_on() -> None:
@@ -89,11 +89,11 @@ def test_a_model_reports_its_choices_once_whoever_looks_on() -> None:
     source, target = torch.tensor([[5, 6, 7, 2]]), torch.tensor([[1, 5, 6]])
     with collect("hard") as side, record():
         model(source, target)
-    assert [p.shape for p in side.all("hard")] == [(1, 4, 3)] * 2
-    assert all(p.requires_grad for p in side.all("hard"))
+    assert [p.shape for p in side.list_values("hard")] == [(1, 4, 3)] * 2
+    assert all(p.requires_grad for p in side.list_values("hard"))
     with collect("hard") as side:
         close(model.eval()(source, target), model(source, target))
-    assert not side.all("hard")
+    assert not side.list_values("hard")
 
 
 def estimates(informed: bool) -> tuple[Tensor, Tensor]:
@@ -108,12 +108,12 @@ def estimates(informed: bool) -> tuple[Tensor, Tensor]:
     q = inputs.q.clone().requires_grad_()
     losses = nll(plain(replace(inputs, q=q))).squeeze(1)  # (B, 1, Tq) -> (B, T)
     rows = losses.sum(1)
-    baseline = others(rows, torch.full((SAMPLES,), 2)) if informed else torch.zeros(())
-    loss = reinforce_loss(rows, side.all("hard"), baseline)
+    baseline = compute_baseline(rows, torch.full((SAMPLES,), 2)) if informed else torch.zeros(())
+    loss = reinforce_loss(rows, side.list_values("hard"), baseline)
     close(loss, rows)
     (sampled,) = torch.autograd.grad(loss.sum(), q)
     single = inputs.q[:1].clone().requires_grad_()
-    every = weights(replace(inputs, q=single, k=inputs.k[:1], v=inputs.v[:1], score_mods=()))
+    every = compute_weights(replace(inputs, q=single, k=inputs.k[:1], v=inputs.v[:1], score_mods=()))
     expected = (every * nll(inputs.v[:1]).unsqueeze(2)).sum()  # sum_i w_i nll(v_i): each query takes one value
     (exact,) = torch.autograd.grad(expected, single)
     return sampled, exact[0]
@@ -136,17 +136,19 @@ def test_values_learn_through_the_choice_and_weights_through_its_probability() -
     q, v = inputs.q.clone().requires_grad_(), inputs.v.clone().requires_grad_()
     out = plain(replace(inputs, q=q, v=v)).square().sum((1, 3))  # (B, H, Tq, D) -> (B, Tq)
     assert torch.autograd.grad(out.sum(), q, retain_graph=True, allow_unused=True) == (None,)
-    by_value, by_query = torch.autograd.grad(reinforce_loss(out.sum(1), side.all("hard"), torch.zeros(4)).sum(), (v, q))
+    loss = reinforce_loss(out.sum(1), side.list_values("hard"), torch.zeros(4)).sum()
+    by_value, by_query = torch.autograd.grad(loss, (v, q))
     assert by_value.any() and by_query.any()
 
 
 def test_a_rows_baseline_does_not_know_its_own_loss() -> None:
     losses, counts = torch.tensor([1.0, 5.0, 3.0]), torch.tensor([2, 4, 6])
-    before = others(losses, counts)
+    before = compute_baseline(losses, counts)
     losses[1] = 50.0
-    after = others(losses, counts)
+    after = compute_baseline(losses, counts)
     assert after[1] == before[1] and (after[[0, 2]] > before[[0, 2]]).all()
-    assert torch.equal(others(torch.tensor([7.0]), torch.tensor([3])), torch.zeros(1))  # alone, nothing is known
+    alone = compute_baseline(torch.tensor([7.0]), torch.tensor([3]))
+    assert torch.equal(alone, torch.zeros(1))  # there is no other row
 
 
 def local(mode: str, reach: int = 2) -> torch.nn.Module:
@@ -159,7 +161,7 @@ def test_predicted_windows_are_the_formula() -> None:
     mod, reach, lengths = local("predictive"), 2, (9, 5)
     q, k = torch.randn(2, 2, 3, 4).double(), torch.randn(2, 2, 9, 4).double()
     keep = torch.arange(9) < torch.tensor(lengths)[:, None]
-    found = weights(AttentionInputs(q, k, k, 1.0, AttentionLayout(3, 9, keep=keep), (mod, Padding())))
+    found = compute_weights(AttentionInputs(q, k, k, 1.0, AttentionLayout(3, 9, keep=keep), (mod, Padding())))
     for row, length in enumerate(lengths):
         for head in range(2):
             for t in range(3):
@@ -175,7 +177,7 @@ def test_predicted_windows_are_the_formula() -> None:
 def test_monotonic_windows_follow_the_target() -> None:
     q = torch.zeros(1, 1, 4, 4)
     k = torch.zeros(1, 1, 9, 4)
-    found = weights(
+    found = compute_weights(
         AttentionInputs(
             q, k, k, 1.0, AttentionLayout(4, 9, torch.tensor([0, 3, 9, 20]), torch.arange(9)), (local("monotonic"),)
         )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headwise.blocks.attention.kernels import KERNELS, chunked, get_kernel, plain, sdpa, weights
+from headwise.blocks.attention.kernels import KERNELS, chunked, compute_weights, get_kernel, plain, sdpa
 from headwise.blocks.attention.multihead import Attention
 from headwise.blocks.attention.score_mods import (
     AttentionInputs,
@@ -91,7 +91,7 @@ def test_chunks_give_what_the_whole_gives(inputs: AttentionInputs, rows: int) ->
 @given(looks([*SCORE_MODS]))
 def test_weights_are_a_distribution_over_what_may_be_seen(inputs: AttentionInputs) -> None:
     """Also the convex hull (B9): every output lies among the values, so within their smallest and largest."""
-    found, hidden = weights(inputs), inputs.mask()
+    found, hidden = compute_weights(inputs), inputs.build_mask()
     seen = torch.ones_like(found, dtype=torch.bool) if hidden is None else ~hidden.expand_as(found)
     assert (found >= 0).all() and (found[~seen] == 0).all()
     torch.testing.assert_close(found.sum(-1), seen.any(-1).double())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.blocks.attention.kernels import plain, weights
+from headwise.blocks.attention.kernels import compute_weights, plain
 from headwise.blocks.attention.multihead import Attention, CrossProjection
 from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Causal, ScoreMod, Window
 from headwise.blocks.cache import DecodingCache
@@ -142,4 +142,4 @@ def test_terms_between_a_target_and_its_memory(make: type[ScoreMod]) -> None:
 
 def test_rows_of_weights_sum_to_one() -> None:
     q, k = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
-    close(weights(AttentionInputs(q, k, k, 0.5, AttentionLayout(3, 5))).sum(-1), torch.ones(1, 2, 3))
+    close(compute_weights(AttentionInputs(q, k, k, 0.5, AttentionLayout(3, 5))).sum(-1), torch.ones(1, 2, 3))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Causal, Padding, Segments, Window
-from headwise.blocks.positions.alibi import Alibi, alibi_slopes
+from headwise.blocks.positions.alibi import Alibi, compute_alibi_slopes
 from headwise.blocks.positions.relative import T5Bias, bucket_distances
 from headwise.blocks.positions.rotary import Rotary
 
@@ -63,13 +63,13 @@ def test_masks_add_up() -> None:
     q = torch.zeros(2, 1, 3, 2)
     inputs = AttentionInputs(q, q, q, 1.0, at(3, 3, keep=keep), (Causal(), Padding(), Segments()))
     expected = torch.ones(3, 3, dtype=torch.bool).triu(1) | ~keep[:, None, None, :]
-    assert torch.equal(inputs.mask(), expected)
-    assert [type(mod) for mod in inputs.masking_mods()] == [Causal, Padding]
+    assert torch.equal(inputs.build_mask(), expected)
+    assert [type(mod) for mod in inputs.list_masking_mods()] == [Causal, Padding]
 
 
 def test_slopes_between_powers_of_two() -> None:
-    assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
-    assert alibi_slopes(12) == [*alibi_slopes(8), *(2 ** (-8 * i / 16) for i in (1, 3, 5, 7))]
+    assert compute_alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
+    assert compute_alibi_slopes(12) == [*compute_alibi_slopes(8), *(2 ** (-8 * i / 16) for i in (1, 3, 5, 7))]
 
 
 @pytest.mark.parametrize("mod", [Alibi(2), T5Bias(2)])

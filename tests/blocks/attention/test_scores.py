@@ -110,7 +110,7 @@ def test_a_fixed_beta_is_not_learned() -> None:
 def test_location_looks_at_no_key_and_ends_at_its_limit() -> None:
     score, q = made("location", max_length=KEYS), random(QUERIES)
     assert torch.equal(score(q, random(KEYS)), score(q, random(KEYS)))
-    with pytest.raises(UserError, match="'location' has 6 places, too few for 7 keys; raise its `max_length`"):
+    with pytest.raises(UserError, match="'location' has 6 positions, too few for 7 keys; raise its max_length"):
         score(q, random(KEYS + 1))
     assert not Attention(8, 2, score=Location(4, 2, 9)).properties.length_free
 

@@ -41,7 +41,7 @@ def test_a_factorised_score_is_a_random_one_of_low_rank() -> None:
     whole.table.copy_(torch.einsum("hik,hjk->hij", factors.queries, factors.keys))
     q, k = random(), random()
     close(factors(q, k), whole(q, k))
-    assert int(torch.linalg.matrix_rank(factors.rows(0, LIMIT)).max()) == 2
+    assert int(torch.linalg.matrix_rank(factors.get_scores(0, LIMIT)).max()) == 2
 
 
 @torch.no_grad()
@@ -177,11 +177,11 @@ def test_a_fixed_matrix_stays_and_is_saved() -> None:
 @pytest.mark.parametrize(
     ("score", "sentence"),
     [
-        (Dense(4, 2, 5), "'dense' has 5 places, too few for 6 keys; raise its `max_length`"),
-        (Random(2, 5), "'random' has 5 places, too few for 6 keys; raise its `max_length`"),
+        (Dense(4, 2, 5), "'dense' has 5 positions, too few for 6 keys; raise its max_length"),
+        (Random(2, 5), "'random' has 5 positions, too few for 6 keys; raise its max_length"),
         (
             Mixture([Scaled(4), Factorised(2, 5)]),
-            "'factorised' has 5 places, too few for 6 keys; raise its `max_length`",
+            "'factorised' has 5 positions, too few for 6 keys; raise its max_length",
         ),
     ],
     ids=lambda value: type(value).__name__,

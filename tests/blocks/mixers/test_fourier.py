@@ -68,7 +68,7 @@ def test_layers_of_a_call_look_for_padding_once() -> None:
 def test_its_map_is_a_cosine_with_signs() -> None:
     with headwise.record() as maps:
         FourierMixing()(Stream.of(torch.randn(4, 5, 6), KEEP))
-    (found,) = maps.of().values()
+    (found,) = maps.select().values()
     assert found.shape == (4, 1, 5, 5) and not maps.exact
     torch.testing.assert_close(found[0, 0].double(), matrix(5).real, atol=1e-6, rtol=0)
     torch.testing.assert_close(found[1, 0, :3, :3].double(), matrix(3).real, atol=1e-6, rtol=0)

@@ -72,7 +72,7 @@ def test_what_is_recorded_is_what_weighs() -> None:
     for form in ("embedded", "dot"):
         block = part(form)
         block(stream, Context(record=record, path=(form,)))
-        (seen,) = record.of(form).values()
+        (seen,) = record.select(form).values()
         assert seen.shape == (2, 1, 12, 4)
         mixed = seen[:, 0] @ blocks(block.qkv.value(stream.x))
         torch.testing.assert_close(block.out(mixed), block(stream))
@@ -86,7 +86,7 @@ def test_marks_are_seen_and_never_pooled() -> None:
         nn.init.ones_(layer.parts[0].out.norm.weight)
     record, pixels = AttentionRecord(), torch.randn(2, 1, 16, 16)
     model.encoder(pixels, Context(record=record))
-    assert {maps.shape for maps in record.of("encoder").values()} == {(2, 1, 17, 5)}
+    assert {maps.shape for maps in record.select("encoder").values()} == {(2, 1, 17, 5)}
 
 
 def test_texts_cannot_be_pooled() -> None:

@@ -233,6 +233,6 @@ def test_a_decoder_of_the_transformer() -> None:
 def test_a_chain_is_one_part_after_the_other() -> None:
     one, two = part(Gru, hidden=WIDTH), part(Elman, hidden=WIDTH)
     chain, x = NoResidual([one, two], torch.nn.Identity, lambda: ResidualAdd(0.5)), random(2, LENGTH, WIDTH)
-    assert not chain.closes and not list(chain.norms.parameters())
+    assert not chain.has_final_norm and not list(chain.norms.parameters())
     assert (chain(Stream.of(x), Context()).x == 0).any()  # dropped while training
     torch.testing.assert_close(chain.eval()(Stream.of(x), Context()).x, two(one(x)))

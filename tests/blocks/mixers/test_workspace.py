@@ -63,7 +63,7 @@ def test_the_weights_of_winners_stay_or_are_made_to_sum_to_one() -> None:
     for renormalise in (False, True):
         with headwise.record() as maps:
             part(top_k=2, renormalise=renormalise)(tokens())
-        (found,) = maps.of().values()
+        (found,) = maps.select().values()
         sums[renormalise] = found[0].sum(-1)
         assert ((found[0] > 0).sum(-1) <= 2 * 3).all()  # two winners for each of three slots
     assert (sums[False] < 0.99).all()

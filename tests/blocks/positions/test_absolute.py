@@ -85,7 +85,7 @@ def test_simpler_encodings_fail_one(name: str, fails: object) -> None:
 
 
 def test_the_same_vector_whatever_the_length_and_the_content() -> None:
-    part = SinusoidalPositions(WIDTH, ready=16)
+    part = SinusoidalPositions(WIDTH, cached=16)
     short, long = torch.randn(1, 5, WIDTH), torch.randn(3, 40, WIDTH)  # the second is beyond the ready table
     added = part(long, torch.arange(40), 0) - long
     close(added[0, :5], (part(short, torch.arange(5), 0) - short)[0])
@@ -93,7 +93,7 @@ def test_the_same_vector_whatever_the_length_and_the_content() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: SinusoidalPositions(8, ready=16), lambda: LearnedPositions(8, 32), NoPositions]
+    "make", [lambda: SinusoidalPositions(8, cached=16), lambda: LearnedPositions(8, 32), NoPositions]
 )
 def test_positions_given_one_by_one_are_those_given_at_once(make: object) -> None:
     part, x, pos = make(), torch.randn(2, 20, 8), torch.arange(20)

@@ -39,7 +39,7 @@ def test_a_grid_has_an_end_and_a_writer_knows_it() -> None:
 
 
 def test_widths_must_make_the_models() -> None:
-    with pytest.raises(UserError, match=r"positions\.widths: 8 and 8 channels do not make the width of 32"):
+    with pytest.raises(UserError, match=r"positions\.widths: 8 and 8 do not add up to the width of 32"):
         headwise.build("gpt-tiny", vocab=12, positions={"kind": "axial", "widths": (8, 8)})
 
 

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 import headwise
 from headwise import UserError
-from headwise.blocks.positions.tree import Apart, Fusion, ancestors, depths, relations
+from headwise.blocks.positions.tree import (
+    FusedTreePositions,
+    SentencePositions,
+    compute_depths,
+    compute_relations,
+    find_ancestors,
+)
 from headwise.experiment.config import resolved
 from headwise.experiment.run import train_experiment
 from headwise.text.parsed import Parsed
@@ -43,10 +49,10 @@ def walked(heads: list[int], word: int) -> list[int]:
 
 @given(trees())
 def test_depths_and_relations_are_those_of_a_walk_through_the_tree(heads: list[int]) -> None:
-    above = ancestors(torch.tensor([heads]))
+    above = find_ancestors(torch.tensor([heads]))
     ways = [walked(heads, word) for word in range(len(heads))]
-    assert depths(above)[0].tolist() == [len(way) - 1 for way in ways]
-    found = relations(torch.tensor([heads]))[0]
+    assert compute_depths(above)[0].tolist() == [len(way) - 1 for way in ways]
+    found = compute_relations(torch.tensor([heads]))[0]
     for i, one in enumerate(ways):
         for j, other in enumerate(ways):
             on_one_way = i in other or j in one
@@ -58,8 +64,8 @@ def test_depths_and_relations_are_those_of_a_walk_through_the_tree(heads: list[i
 def test_trees_of_equal_depths_have_equal_absolute_positions() -> None:
     """Wang et al.'s absolute encoding tells depths, not who depends on whom."""
     one, other = torch.tensor([[0, 1, 1, 2]]), torch.tensor([[0, 1, 1, 3]])
-    assert torch.equal(depths(ancestors(one)), depths(ancestors(other)))
-    assert not torch.equal(relations(one), relations(other))
+    assert torch.equal(compute_depths(find_ancestors(one)), compute_depths(find_ancestors(other)))
+    assert not torch.equal(compute_relations(one), compute_relations(other))
 
 
 def sinusoid_table(positions: list[int], width: int) -> np.ndarray:
@@ -75,7 +81,7 @@ def sinusoid_table(positions: list[int], width: int) -> np.ndarray:
 def test_absolute_positions_are_tanh_of_a_sum_of_two_projections() -> None:
     """Wang et al. (2019): x + tanh(W p + U d) of the sinusoids of place p and depth d, in numpy."""
     width, depth = 6, [2, 2, 1, 0, 2, 1]
-    fusion, x = Fusion(width).double(), torch.randn(1, 6, width, dtype=torch.float64)
+    fusion, x = FusedTreePositions(width).double(), torch.randn(1, 6, width, dtype=torch.float64)
     found = fusion(x, torch.arange(6), torch.tensor(HEADS))
     place, tree = (layer.weight.detach().numpy() for layer in (fusion.place, fusion.depth))
     summed = sinusoid_table(list(range(6)), width) @ place.T + sinusoid_table(depth, width) @ tree.T
@@ -84,7 +90,7 @@ def test_absolute_positions_are_tanh_of_a_sum_of_two_projections() -> None:
 
 def test_without_absolute_tree_positions_words_have_their_place_alone() -> None:
     x = torch.randn(1, 6, 8, dtype=torch.float64)
-    found = Apart(8)(x, torch.arange(6), torch.tensor(HEADS))
+    found = SentencePositions(8)(x, torch.arange(6), torch.tensor(HEADS))
     np.testing.assert_allclose(found.numpy()[0], x.numpy()[0] + sinusoid_table(list(range(6)), 8), rtol=1e-10)
 
 
@@ -96,7 +102,7 @@ def test_embeddings_of_a_model_have_these_positions(absolute: bool) -> None:
     embedding = model.encoder.embed
     x = embedding.table.weight[words] * embedding.table.embedding_dim**0.5
     expected = embedding.absolute(x, torch.arange(6), heads)
-    assert isinstance(embedding.absolute, Fusion if absolute else Apart)
+    assert isinstance(embedding.absolute, FusedTreePositions if absolute else SentencePositions)
     torch.testing.assert_close(embedding(words + 12 * heads).x, expected)
 
 
@@ -127,12 +133,12 @@ def test_chunks_of_queries_see_the_same_tree() -> None:
     from headwise.blocks.attention.kernels import chunked
 
     for layer in model.encoder.stack.layers:
-        layer.parts[0].kernel = partial(chunked, rows=2)
+        layer.parts[0].kernel = partial(chunked, chunk=2)
     torch.testing.assert_close(model(ids), whole)
 
 
 def test_a_decoder_has_no_tree() -> None:
-    with pytest.raises(UserError, match="only encoders can have one"):
+    with pytest.raises(UserError, match="use it in an encoder"):
         headwise.build("transformer-tiny", vocab=12, task="language-model", positions="tree")
 
 

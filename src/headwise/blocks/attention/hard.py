@@ -1,7 +1,7 @@
-"""Looks at one key, or at a window around one, instead of at all.
+"""Hard and local attention: to one key, or to a window of keys, instead of all.
 
 Hard attention: Xu et al. 2015, "Show, Attend and Tell", section 4.1. Local attention: Luong et al. 2015, section 3.2;
-its monotonic form is a `Window` around the query's own position.
+its monotonic form is a `Window` around the position of the query.
 """
 
 from __future__ import annotations
@@ -14,43 +14,45 @@ from pydantic import Field
 from torch import Tensor
 
 from headwise.blocks.attention.score_mods import AttentionInputs, ScoreMod, ScoreModConfig, Window
-from headwise.blocks.attention.scores import matrices
+from headwise.blocks.attention.scores import init_head_matrices
 from headwise.blocks.part import BuildContext
 
 
 class HardAttention(ScoreMod):
-    """Hard attention: one key instead of a mean of all: sampled by its weight in training, the heaviest one in
-    evaluation.
+    """Hard attention: one key instead of a mean of all, sampled by attention weight in training, the one with the
+    largest weight in evaluation.
 
-    The choice has no gradient, so the log-probability of each, (B, H, Tq), goes to the side outputs as "hard",
-    for `reinforce_loss`. Over samples the mean of its output is that of soft attention.
+    A sample has no gradient, so its log-probability (B, H, Tq) goes to the side outputs as "hard", for
+    `reinforce_loss`. The expectation of the output is that of soft attention.
     """
 
     def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
         if not self.training:
-            return one_hot(weights, weights.argmax(-1, keepdim=True))
-        # The first of racing exponential clocks is a sample by weight; unlike multinomial, it takes rows of zeros.
-        clocks = torch.empty_like(weights).exponential_()
-        chosen = (weights.detach() / clocks).argmax(-1, keepdim=True)
+            return make_one_hot(weights, weights.argmax(-1, keepdim=True))
+        # argmax of weight / Exponential(1) is a sample by weight (Gumbel-max); unlike multinomial, it takes rows of
+        # zeros.
+        noise = torch.empty_like(weights).exponential_()
+        chosen = (weights.detach() / noise).argmax(-1, keepdim=True)
         tiny = torch.finfo(weights.dtype).tiny
         picked, total = weights.gather(-1, chosen).squeeze(-1), weights.sum(-1)
         inputs.side.add("hard", inputs.path, picked.clamp(min=tiny).log() - total.clamp(min=tiny).log())
-        return one_hot(weights, chosen)
+        return make_one_hot(weights, chosen)
 
 
-def one_hot(weights: Tensor, chosen: Tensor) -> Tensor:
-    """1 at the chosen key (..., 1) of each row; nothing in a row that sees nothing."""
+def make_one_hot(weights: Tensor, chosen: Tensor) -> Tensor:
+    """1 at the chosen key (..., 1) of each query; zeros for a query whose keys are all masked."""
     weights = weights.detach()
     return torch.zeros_like(weights).scatter(-1, chosen, (weights.gather(-1, chosen) > 0).to(weights.dtype))
 
 
-def others(losses: Tensor, counts: Tensor) -> Tensor:
-    """A baseline for each row's loss (B,): its tokens times what the other rows lose on a token.
+def compute_baseline(losses: Tensor, counts: Tensor) -> Tensor:
+    """A leave-one-out baseline of each row's loss (B,): its number of tokens times the mean loss per token of the
+    others.
 
-    It knows nothing of the row's own choices, so it does not bias the gradient; and as it is made from the batch at
-    hand, there is nothing to save with a checkpoint.
+    It does not depend on the row's own samples, so it does not bias the gradient; it is computed from the batch alone,
+    so checkpoints need not store it.
 
-    >>> others(torch.tensor([2.0, 4.0, 9.0]), torch.tensor([1, 2, 3]))
+    >>> compute_baseline(torch.tensor([2.0, 4.0, 9.0]), torch.tensor([1, 2, 3]))
     tensor([2.6000, 5.5000, 6.0000])
     """
     losses = losses.detach()
@@ -58,48 +60,48 @@ def others(losses: Tensor, counts: Tensor) -> Tensor:
 
 
 def reinforce_loss(losses: Tensor, log_probs: Iterable[Tensor], baseline: Tensor) -> Tensor:
-    """The rows' losses (B,) with a gradient that is an unbiased estimate for the expectation over hard choices:
-    grad L + (L - b) grad log p(choices), Xu et al. eq. 12 without its entropy term.
+    """REINFORCE: losses of rows (B,) whose gradient is an unbiased estimate for the expectation over hard attention,
+    grad L + (L - b) grad log p(samples), Xu et al. eq. 12 without its entropy term.
 
-    Every choice, each (B, H, Tq), answers for the loss of the whole row, so choices of any layer may be given.
+    The loss of a row is the reward of all its samples, so `log_probs`, each (B, H, Tq), may come from any layers.
     """
-    chosen = sum((p.flatten(1).sum(-1) for p in log_probs), torch.zeros_like(losses))
-    return losses + (losses.detach() - baseline) * (chosen - chosen.detach())
+    log_prob = sum((p.flatten(1).sum(-1) for p in log_probs), torch.zeros_like(losses))
+    return losses + (losses.detach() - baseline) * (log_prob - log_prob.detach())
 
 
 class LocalAttention(ScoreMod):
-    """A window around a predicted place: p = S sigmoid(v tanh(W q)), keys beyond p +- reach hidden, and weights times
-    exp(-(s - p)^2 / (2 (reach/2)^2)). S is the number of real keys, so it looks at a whole source, not at a past."""
+    """Predictive local attention: a window around p = S sigmoid(v tanh(W q)), keys beyond p +- half_window masked, and
+    weights times exp(-(s - p)^2 / (2 (half_window/2)^2)). S is the number of real keys, so it cannot be causal."""
 
     needs_key_count = True
     reads = frozenset(("queries",))
 
-    def __init__(self, heads: int, head_width: int, reach: int = 10):
+    def __init__(self, heads: int, head_width: int, half_window: int = 10):
         super().__init__()
-        self.reach = reach
-        self.inner = matrices(heads, head_width, head_width)
-        self.outer = matrices(heads, head_width, 1)
+        self.half_window = half_window
+        self.inner = init_head_matrices(heads, head_width, head_width)
+        self.outer = init_head_matrices(heads, head_width, 1)
 
     def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
-        return scores.masked_fill(self._offset(inputs).abs() > self.reach, torch.finfo(scores.dtype).min)
+        return scores.masked_fill(self._compute_offset(inputs).abs() > self.half_window, torch.finfo(scores.dtype).min)
 
     def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
-        offset = self._offset(inputs)
-        bell = torch.exp(-2 * (offset / self.reach) ** 2)
-        return weights * bell.masked_fill(offset.abs() > self.reach, 0.0)
+        offset = self._compute_offset(inputs)
+        gaussian = torch.exp(-2 * (offset / self.half_window) ** 2)
+        return weights * gaussian.masked_fill(offset.abs() > self.half_window, 0.0)
 
-    def _offset(self, inputs: AttentionInputs) -> Tensor:
+    def _compute_offset(self, inputs: AttentionInputs) -> Tensor:
         """s - p for each query and key: (B, H, Tq, Tk)."""
         layout = inputs.layout
-        share = ((inputs.q @ self.inner).tanh() @ self.outer).sigmoid()  # (B, H, Tq, D) -> (B, H, Tq, 1)
-        length = (
-            layout.keys if layout.keep is None else layout.keep.sum(-1)[:, None, None, None]
-        )  # (B,) -> (B, 1, 1, 1)
-        return torch.arange(layout.keys, device=share.device) - length * share
+        center = ((inputs.q @ self.inner).tanh() @ self.outer).sigmoid()  # in [0, 1]: (B, H, Tq, D) -> (B, H, Tq, 1)
+        length: int | Tensor = layout.keys
+        if layout.keep is not None:
+            length = layout.keep.sum(-1)[:, None, None, None]  # (B, Tk) -> (B,) -> (B, 1, 1, 1)
+        return torch.arange(layout.keys, device=center.device) - length * center
 
 
 class HardAttentionConfig(ScoreModConfig):
-    """One key for each query: sampled in training, the heaviest in evaluation."""
+    """Hard attention to one key for each query: sampled in training, that of the largest weight in evaluation"""
 
     kind: Literal["hard"] = "hard"
 
@@ -108,7 +110,7 @@ class HardAttentionConfig(ScoreModConfig):
 
 
 class LocalAttentionConfig(ScoreModConfig):
-    """Luong's windows of a source: around the target's own position, or around a predicted place."""
+    """Luong's local attention: a window around the position of the query, or around a predicted one"""
 
     kind: Literal["local"] = "local"
     mode: Literal["monotonic", "predictive"] = "monotonic"

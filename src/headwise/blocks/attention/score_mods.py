@@ -17,61 +17,63 @@ product; others are in `scores.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from functools import reduce
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.part import BuildContext, ScoreMods
+from headwise.blocks.part import BuildContext, ScoreModBuilder
 from headwise.blocks.positions.base import PositionConfig
 from headwise.blocks.stream import NO_SIDE, LayerPath, SideOutputs
 
-BOTH = frozenset(("queries", "keys"))
+QUERIES_AND_KEYS = frozenset(("queries", "keys"))
+Shared = TypeVar("Shared")
 
 
 class Score(nn.Module):
-    """How well a query and a key fit together.
+    """The attention score of a query and a key.
 
-    `project_query` and `project_key` are made once of each query and each key; only `match` sees both. A score that
-    leaves `match` the dot product costs N + M calls instead of N * M, and fused kernels take it.
+    `project_query` and `project_key` are computed once for each query and each key; only `match` compares the two. A
+    score whose `match` is the dot product can run in fused kernels.
     """
 
     scale: float = 1.0  # apart from `project_query`, because fused kernels scale for free
-    length_free: bool = True
-    needs_all_queries: bool = False  # whether queries are known by their number, so that none may be left out
-    by_head: ClassVar[bool] = False  # whether each head projects keys in a way of its own
-    reads: frozenset[str] = BOTH  # what nobody reads is not projected
+    length_free: bool = True  # whether it takes any number of keys
+    needs_all_queries: bool = False  # whether it tells queries by their index, so that none may be left out
+    by_head: ClassVar[bool] = False  # whether each head has its own projection of keys
+    reads: frozenset[str] = QUERIES_AND_KEYS  # operands whose contents it uses; the others are not projected
 
     @property
     def fused(self) -> bool:
-        """Whether it is a dot product of what `project_query` and `project_key` make."""
+        """Whether it is the dot product of projected queries and keys, which fused kernels compute."""
         return type(self).match is Score.match
 
     def project_query(self, q: Tensor) -> Tensor:
-        """(B, H, Tq, D) -> what meets the keys."""
+        """The operand that `match` takes of queries (B, H, Tq, D)."""
         return q
 
     def project_key(self, k: Tensor) -> Tensor:
-        """(B, H, Tk, D) -> what is kept of the keys, once per source."""
+        """The operand that `match` takes of keys (B, H, Tk, D); this is what the KV cache stores."""
         return k
 
-    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
-        """Asked queries and projected keys -> scores (B, H, Tq, Tk)."""
-        return asked @ keys.transpose(-2, -1)
+    def match(self, q: Tensor, k: Tensor) -> Tensor:
+        """Projected queries and projected keys -> scores (B, H, Tq, Tk)."""
+        return q @ k.transpose(-2, -1)
 
-    def match_keys(self, q: Tensor, keys: Tensor) -> Tensor:
+    def match_keys(self, q: Tensor, k: Tensor) -> Tensor:
         """Queries (B, H, Tq, D) and projected keys -> scores (B, H, Tq, Tk)."""
-        return self.match(self.project_query(q) * self.scale, keys)
+        return self.match(self.project_query(q) * self.scale, k)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return self.match_keys(q, self.project_key(k))
 
 
 class Dot(Score):
-    """q k"""
+    """The dot product: q k"""
 
 
 DOT = Dot()
@@ -101,15 +103,16 @@ class AttentionLayout:
 
     @property
     def offset(self) -> int:
-        """How many keys precede the first query."""
+        """Number of keys before the first query."""
         return self.keys - self.queries
 
     def take_first(self, count: int) -> AttentionLayout:
         """The layout of the first `count` queries."""
-        pos, segment = (None if of is None else of[..., :count] for of in (self.query_pos, self.query_segment))
+        pos = None if self.query_pos is None else self.query_pos[..., :count]
+        segment = None if self.query_segment is None else self.query_segment[..., :count]
         return replace(self, queries=count, query_pos=pos, query_segment=segment)
 
-    def distance(self) -> Tensor:
+    def compute_distance(self) -> Tensor:
         """key position - query position: (Tq, Tk) or (B, Tq, Tk)."""
         assert self.query_pos is not None and self.key_pos is not None
         return self.key_pos.unsqueeze(-2) - self.query_pos.unsqueeze(-1)
@@ -129,18 +132,20 @@ class ScoreMod(nn.Module):
     may_mask_all: ClassVar[bool] = True  # whether its mask may mask every key of a query
     reads: ClassVar[frozenset[str]] = frozenset()  # of "queries" and "keys", whose contents it reads
     causal: bool = False  # whether its mask masks all later keys
+    is_causal_mask: ClassVar[bool] = False  # whether its mask is the causal mask and nothing else: `is_causal` of SDPA
     masks_past: ClassVar[bool] = False  # whether its mask may mask earlier real keys of the same text
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         hooks = ("rotate", "mask", "bias", "edit_scores", "add_values", "edit_weights")
         cls.hooks = frozenset(hook for hook in hooks if getattr(cls, hook) is not getattr(ScoreMod, hook))
-        if "mask" in vars(cls):  # another mask than the base's: nothing is known of it but what the class itself says
+        if "mask" in vars(cls):  # declarations of a base class do not hold for another mask
             cls.causal = vars(cls).get("causal", False)
+            cls.is_causal_mask = vars(cls).get("is_causal_mask", False)
             cls.masks_past = vars(cls).get("masks_past", True)
 
-    def key(self) -> Any:
-        """Mods with equal keys give equal masks and biases, which the layers of one call then share."""
+    def key(self) -> Hashable:
+        """Layers of one call share the masks and biases of score mods with equal keys."""
         return id(self)
 
     def rotate(self, x: Tensor, pos: Tensor) -> Tensor:
@@ -180,76 +185,70 @@ class AttentionInputs:
     layout: AttentionLayout
     score_mods: tuple[ScoreMod, ...] = ()
     dropout: float = 0.0
-    shared: dict[Any, Any] = field(default_factory=dict)
+    shared: dict[Any, Any] = field(default_factory=dict)  # masks and biases that layers of one call share
     is_cross: bool = False  # cross-attention
     score: Score = DOT
-    side: SideOutputs = NO_SIDE  # collects what score mods report, under `path`
+    side: SideOutputs = NO_SIDE  # takes side outputs of score mods, under `path`
     path: LayerPath = ()
 
-    def mods_with(self, *hooks: str) -> list[ScoreMod]:
+    def list_mods(self, *hooks: str) -> list[ScoreMod]:
+        """The score mods that override one of these hooks."""
         return [mod for mod in self.score_mods if not mod.hooks.isdisjoint(hooks)]
 
-    def masking_mods(self) -> list[ScoreMod]:
+    def list_masking_mods(self) -> list[ScoreMod]:
         """The score mods whose mask masks something here."""
-        return self._shared("masking mods", self.mods_with("mask"), self._masking)
+        return self._share("masking mods", self.list_mods("mask"), self._select_masking)
 
-    def mask(self) -> Tensor | None:
+    def build_mask(self) -> Tensor | None:
         """The attention mask of all mods: True = masked, broadcastable with (B, H, Tq, Tk). Built once for all layers
         of a call."""
-        return self._shared("mask", self.mods_with("mask"), self._build_mask)
+        return self._share("mask", self.list_mods("mask"), self._join_masks)
 
-    def additive_mask(self) -> Tensor | None:
+    def build_additive_mask(self) -> Tensor | None:
         """The attention mask as scores to add, -inf where masked: with a bias in each layer, a sum is cheaper than a
         fill."""
-        return self._shared(f"additive mask {self.q.dtype}", self.mods_with("mask"), self._build_additive_mask)
+        return self._share(f"additive mask {self.q.dtype}", self.list_mods("mask"), self._join_additive_masks)
 
-    def bias(self) -> Tensor | None:
+    def build_bias(self) -> Tensor | None:
         """The sum of all additive attention biases, or None."""
-        return self._shared("bias", self.mods_with("bias"), self._sum_biases)
+        return self._share("bias", self.list_mods("bias"), self._sum_biases)
 
-    def _masking(self, score_mods: list[ScoreMod]) -> list[ScoreMod]:
+    def _select_masking(self, score_mods: list[ScoreMod]) -> list[ScoreMod]:
         return [mod for mod in score_mods if mod.mask(self.layout) is not None]
 
-    def _build_mask(self, score_mods: list[ScoreMod]) -> Tensor | None:
+    def _join_masks(self, score_mods: list[ScoreMod]) -> Tensor | None:
         masks = [mask for mod in score_mods if (mask := mod.mask(self.layout)) is not None]
-        return None if not masks else masks[0] if len(masks) == 1 else _any(masks)
+        return reduce(torch.bitwise_or, masks) if masks else None
 
-    def _build_additive_mask(self, score_mods: list[ScoreMod]) -> Tensor | None:
-        mask = self._build_mask(score_mods)
+    def _join_additive_masks(self, score_mods: list[ScoreMod]) -> Tensor | None:
+        mask = self._join_masks(score_mods)
         return mask if mask is None else self.q.new_zeros(mask.shape).masked_fill_(mask, float("-inf"))
 
     def _sum_biases(self, score_mods: list[ScoreMod]) -> Tensor | None:
-        return (
-            sum((mod.bias(self.layout) for mod in score_mods), torch.zeros((), device=self.q.device))
-            if score_mods
-            else None
-        )
+        if not score_mods:
+            return None
+        return sum((mod.bias(self.layout) for mod in score_mods), torch.zeros((), device=self.q.device))
 
-    def _shared(self, what: str, score_mods: list[ScoreMod], make: Any) -> Any:
+    def _share(self, name: str, score_mods: list[ScoreMod], build: Callable[[list[ScoreMod]], Shared]) -> Shared:
+        """The result of `build`, computed once for all layers of a call with this layout and equal score mods."""
         # The ids stay valid as keys because the entry keeps the layout, and so its tensors, alive.
         layout = self.layout
-        places = (layout.keep, layout.query_pos, layout.key_pos, layout.query_segment, layout.key_segment)
-        key = (what, layout.queries, layout.keys, *map(id, places), *(mod.key() for mod in score_mods))
+        tensors = (layout.keep, layout.query_pos, layout.key_pos, layout.query_segment, layout.key_segment)
+        key = (name, layout.queries, layout.keys, *map(id, tensors), *(mod.key() for mod in score_mods))
         if key not in self.shared:
-            self.shared[key] = (make(score_mods), layout)
-        return self.shared[key][0]
+            self.shared[key] = (build(score_mods), layout)
+        shared: Shared = self.shared[key][0]
+        return shared
 
 
 @dataclass(frozen=True, slots=True)
 class ApproximateMap:
-    """The attention map that a mixer without a softmax over all keys implies, and the inputs of exact attention for the
-    same queries and keys, where it has some. Both are computed only if somebody records them."""
+    """The attention map of a mixer without a softmax over all keys, and the inputs of exact attention for the same
+    queries and keys, where it has some. Both are computed only if a recorder asks for them."""
 
     weights: Callable[[], Tensor]  # (B, H, Tq, Tk)
     exact: Callable[[], AttentionInputs] | None = None
     is_cross: bool = False
-
-
-def _any(masks: list[Tensor]) -> Tensor:
-    first, *others = masks
-    for mask in others:
-        first = first | mask
-    return first
 
 
 class ScoreModConfig(PositionConfig):
@@ -258,7 +257,7 @@ class ScoreModConfig(PositionConfig):
     def build(self, site: BuildContext, head_width: int) -> ScoreMod:
         raise TypeError(f"{type(self).__name__} has no build method")
 
-    def score_mods(self, site: BuildContext) -> ScoreMods:
+    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
         return lambda heads, head_width: (self.build(replace(site, heads=heads), head_width),)
 
 
@@ -266,15 +265,16 @@ class Causal(ScoreMod):
     """The causal mask: masks later keys, j > i; a token always attends to itself."""
 
     causal = True
+    is_causal_mask = True
     masks_past = False
     may_mask_all = False
 
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         return "causal"
 
     def mask(self, layout: AttentionLayout) -> Tensor | None:
         if layout.queries == 1:
-            return None  # the newest token: every key is in its past
+            return None  # the newest token attends to every key
         device = layout.key_pos.device if layout.key_pos is not None else None
         ones = torch.ones(layout.queries, layout.keys, dtype=torch.bool, device=device)
         return ones.triu(layout.offset + 1)
@@ -290,20 +290,20 @@ class Window(ScoreMod):
         self.left = left
         self.right = right
 
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         return "window", self.left, self.right
 
     def mask(self, layout: AttentionLayout) -> Tensor | None:
-        distance = layout.distance()
+        distance = layout.compute_distance()
         return layout.expand_heads((distance < -self.left) | (distance > self.right))
 
 
 class Padding(ScoreMod):
-    """The padding mask: masks keys that are no real tokens."""
+    """The padding mask: masks keys that are not real tokens."""
 
     masks_past = False
 
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         return "padding"
 
     def mask(self, layout: AttentionLayout) -> Tensor | None:
@@ -316,7 +316,7 @@ class Segments(ScoreMod):
     masks_past = False
     may_mask_all = False
 
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         return "segments"
 
     def mask(self, layout: AttentionLayout) -> Tensor | None:
@@ -325,7 +325,7 @@ class Segments(ScoreMod):
         return (layout.query_segment.unsqueeze(-1) != layout.key_segment.unsqueeze(-2)).unsqueeze(1)
 
 
-ALWAYS = (Padding(), Segments())
+BASE_MASKS = (Padding(), Segments())  # part of every attention; they mask nothing where the stream has neither
 
 
 class SoftCap(ScoreMod):
@@ -341,6 +341,8 @@ class SoftCap(ScoreMod):
 
 
 class WindowConfig(ScoreModConfig):
+    """Sliding window attention: `left` keys before the query and `right` after it."""
+
     kind: Literal["window"] = "window"
     left: int = Field(16, ge=0)
     right: int = Field(16, ge=0)
@@ -350,7 +352,7 @@ class WindowConfig(ScoreModConfig):
 
 
 class SoftCapConfig(ScoreModConfig):
-    """Scores that cannot grow beyond `cap`."""
+    """Logit soft-capping: scores within +-`cap`."""
 
     kind: Literal["softcap"] = "softcap"
     cap: float = Field(50.0, gt=0)

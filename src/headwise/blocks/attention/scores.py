@@ -1,7 +1,7 @@
-"""Alignment scores: how well a query fits a key.
+"""Alignment scores of a query and a key, beside the scaled dot product.
 
 Additive: Bahdanau et al. 2015; dot, general, concat and location: Luong et al. 2015; cosine: Graves et al. 2014
-(Neural Turing Machine), bounded: Liu et al. 2022; scaled: Vaswani et al. 2017. Each head has weights of its own.
+(Neural Turing Machine), bounded: Liu et al. 2022; scaled: Vaswani et al. 2017. Each head has its own weights.
 
 Letters: B rows, H heads, Tq queries, Tk keys, D head_width, A hidden width of the additive score.
 """
@@ -22,20 +22,21 @@ from headwise.errors import UserError
 
 
 class General(Score):
-    """q W k"""
+    """Luong's general score: q W k"""
 
     by_head = True
 
     def __init__(self, width_q: int, width_k: int, heads: int):
         super().__init__()
-        self.weight = matrices(heads, width_k, width_q)
+        self.weight = init_head_matrices(heads, width_k, width_q)
 
     def project_key(self, k: Tensor) -> Tensor:
-        return head_by_head(k, self.weight)  # (B, H, Tk, Dk) -> (B, H, Tk, Dq)
+        return project_heads(k, self.weight)  # (B, H, Tk, Dk) -> (B, H, Tk, Dq)
 
 
 class Cosine(Score):
-    """beta * cos(q, k). DISCREPANCY: a Neural Turing Machine emits beta at each step; here each head has one."""
+    """Cosine similarity: beta * cos(q, k). DISCREPANCY: a Neural Turing Machine emits beta at each step; here each head
+    has one."""
 
     def __init__(self, heads: int, beta: float = 1.0, learned: bool = True):
         super().__init__()
@@ -49,8 +50,8 @@ class Cosine(Score):
 
 
 class BoundedCosine(Score):
-    """exp(min(s, ln 100)) cos(q, k) with one s for each head, so that no score is ever large (Liu et al. 2022,
-    equation 2, where 1/exp(s) is called tau)."""
+    """Scaled cosine attention of Swin V2: exp(min(s, ln 100)) cos(q, k) with one s for each head, so that scores stay
+    bounded (Liu et al. 2022, equation 2, where 1/exp(s) is called tau)."""
 
     def __init__(self, heads: int, initial: float = 10.0, most: float = 100.0):
         super().__init__()
@@ -72,23 +73,24 @@ class Additive(Score):
 
     def __init__(self, width_q: int, width_k: int, heads: int, hidden: int):
         super().__init__()
-        self.query = matrices(heads, width_q, hidden)
-        self.key = matrices(heads, width_k, hidden)
-        self.out = matrices(heads, hidden, 1)
+        self.query = init_head_matrices(heads, width_q, hidden)
+        self.key = init_head_matrices(heads, width_k, hidden)
+        self.out = init_head_matrices(heads, hidden, 1)
 
     def project_query(self, q: Tensor) -> Tensor:
-        return head_by_head(q, self.query)  # (B, H, Tq, D) -> (B, H, Tq, A)
+        return project_heads(q, self.query)  # (B, H, Tq, D) -> (B, H, Tq, A)
 
     def project_key(self, k: Tensor) -> Tensor:
-        return head_by_head(k, self.key)  # (B, H, Tk, D) -> (B, H, Tk, A)
+        return project_heads(k, self.key)  # (B, H, Tk, D) -> (B, H, Tk, A)
 
-    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
-        both = (asked.unsqueeze(3) + keys.unsqueeze(2)).tanh()  # (B, H, Tq, Tk, A)
-        return torch.einsum("bhqka,ha->bhqk", both, self.out.squeeze(-1))
+    def match(self, q: Tensor, k: Tensor) -> Tensor:
+        hidden = (q.unsqueeze(3) + k.unsqueeze(2)).tanh()  # (B, H, Tq, Tk, A)
+        return torch.einsum("bhqka,ha->bhqk", hidden, self.out.squeeze(-1))
 
 
 class Location(Score):
-    """Row j of W q for the key at place j, whatever stands there; for sources of up to `max_length` keys."""
+    """Luong's location score: row j of W q for the key at position j, whatever the key is; for up to `max_length`
+    keys."""
 
     length_free = False
     kind: ClassVar[str] = "location"
@@ -97,45 +99,45 @@ class Location(Score):
     def __init__(self, width_q: int, heads: int, max_length: int):
         super().__init__()
         self.max_length = max_length
-        self.weight = matrices(heads, width_q, max_length)
+        self.weight = init_head_matrices(heads, width_q, max_length)
 
     def project_query(self, q: Tensor) -> Tensor:
-        return head_by_head(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, max_length)
+        return project_heads(q, self.weight)  # (B, H, Tq, D) -> (B, H, Tq, max_length)
 
-    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
-        return asked[..., : places(keys, self.max_length, self.kind)]
+    def match(self, q: Tensor, k: Tensor) -> Tensor:
+        return q[..., : count_keys(k, self.max_length, self.kind)]
 
 
-def places(keys: Tensor, max_length: int, kind: str) -> int:
-    """How many keys there are; more than a score has places for are refused."""
-    length = keys.shape[2]
+def count_keys(k: Tensor, max_length: int, kind: str) -> int:
+    """The number of keys; refuse more than `max_length`."""
+    length = k.shape[2]
     if length > max_length:
-        raise UserError(f"score: '{kind}' has {max_length} places, too few for {length} keys; raise its `max_length`")
+        raise UserError(f"score: '{kind}' has {max_length} positions, too few for {length} keys; raise its max_length")
     return length
 
 
-def head_by_head(x: Tensor, weight: Tensor) -> Tensor:
-    """Each head's vectors (B, H, T, D) times its matrix (H, D, E). A broadcast product would make a gradient of the
-    matrix for every row before it adds them up; this trains Bahdanau half as fast again."""
+def project_heads(x: Tensor, weight: Tensor) -> Tensor:
+    """Multiply the vectors of each head (B, H, T, D) by its matrix (H, D, E). A broadcast product computes a gradient
+    of the matrix for every row before it sums them; einsum trains Bahdanau's model 1.5 times as fast."""
     return torch.einsum("bhtd,hde->bhte", x, weight)
 
 
-def matrices(heads: int, inputs: int, outputs: int) -> nn.Parameter:
-    """One matrix for each head, drawn as a linear layer's: (H, inputs, outputs)."""
+def init_head_matrices(heads: int, inputs: int, outputs: int) -> nn.Parameter:
+    """A matrix for each head, initialised as nn.Linear does: (H, inputs, outputs)."""
     bound = inputs**-0.5
     return nn.Parameter(torch.empty(heads, inputs, outputs).uniform_(-bound, bound))
 
 
 class ScoreConfig(Config):
-    """How a query and a key are compared: `build(width_q, width_k, heads) -> Score`, the widths those of one head."""
+    """The score of a query and a key: `build(width_q, width_k, heads) -> Score`, with the widths of one head."""
 
     kind: str
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
         raise TypeError(f"{type(self).__name__} has no build method")
 
-    def width(self, width_q: int, width_k: int) -> int:
-        """The one width of both sides."""
+    def check_widths(self, width_q: int, width_k: int) -> int:
+        """The width of queries and keys, which must be the same."""
         if width_q != width_k:
             raise UserError(
                 f"score: '{self.kind}' needs queries and keys of one width, not {width_q} and {width_k}; use 'general'"
@@ -149,7 +151,7 @@ class ScaledConfig(ScoreConfig):
     kind: Literal["scaled"] = "scaled"
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        return Scaled(self.width(width_q, width_k))
+        return Scaled(self.check_widths(width_q, width_k))
 
 
 class DotConfig(ScoreConfig):
@@ -158,7 +160,7 @@ class DotConfig(ScoreConfig):
     kind: Literal["dot"] = "dot"
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        self.width(width_q, width_k)
+        self.check_widths(width_q, width_k)
         return Dot()
 
 
@@ -172,7 +174,7 @@ class GeneralConfig(ScoreConfig):
 
 
 class AdditiveConfig(ScoreConfig):
-    """v tanh(W q + U k), each head with `hidden` channels; 0: as many as a query has."""
+    """v tanh(W q + U k), each head with `hidden` channels; 0: as many as a query has"""
 
     kind: Literal["additive"] = "additive"
     hidden: int = Field(0, ge=0)
@@ -189,24 +191,24 @@ class CosineConfig(ScoreConfig):
     learned: bool = True
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        self.width(width_q, width_k)
+        self.check_widths(width_q, width_k)
         return Cosine(heads, self.beta, self.learned)
 
 
 class BoundedCosineConfig(ScoreConfig):
-    """cos(q, k) times a learned factor of each head, at most `most`."""
+    """cos(q, k) times a learned factor of each head, at most `most`"""
 
     kind: Literal["bounded_cosine"] = "bounded_cosine"
     initial: float = Field(10.0, gt=0)
     most: float = Field(100.0, gt=0)
 
     def build(self, width_q: int, width_k: int, heads: int) -> Score:
-        self.width(width_q, width_k)
+        self.check_widths(width_q, width_k)
         return BoundedCosine(heads, self.initial, self.most)
 
 
 class LocationConfig(ScoreConfig):
-    """W q, one row for each place of a key; no key is looked at."""
+    """W q, one row for each position of a key; keys are not read"""
 
     kind: Literal["location"] = "location"
     max_length: int = Field(256, ge=1)

@@ -1,5 +1,5 @@
-"""Scores that compare no tokens: Synthesizer (Tay et al. 2020, "Synthesizer: Rethinking Self-Attention in Transformer
-Models"), and their mixtures with those that do, as Narang et al. (2021) measured them in the self-attention of T5:
+"""Synthesizer (Tay et al. 2020, "Synthesizer: Rethinking Self-Attention in Transformer Models"): scores that do not
+compare tokens, and their mixtures with scores that do, as Narang et al. (2021) measured them in T5:
 
     dense                           W relu(q)
     mixture of scaled and dense     q k / sqrt(D) + W relu(q)
@@ -9,14 +9,14 @@ Models"), and their mixtures with those that do, as Narang et al. (2021) measure
     mixture of scaled and random    q k / sqrt(D) + R
     the same, gated                 (1 - g) q k / sqrt(D) + g R
 
-Masks, relative biases and the values' mixture are those of any attention. Keys are known by their places in a row, so
-a row may have at most N tokens, and documents that are packed into one are not told apart by them.
+Masks, relative biases and the sum of values are those of any attention. Keys are told by their positions in a row, so a
+row may have at most N tokens, and positions do not start again in packed documents.
 
 A score says what it `reads`, and self-attention projects nothing else: the dense form has no keys, the factorised and
 random ones have neither keys nor queries (Tay et al., section 3: Y = softmax(R) G(X)).
 
-DISCREPANCY: in the released code of the factorised form both factors run over the keys, so that all queries see alike;
-here R1 runs over the queries, as in the paper.
+DISCREPANCY: in the released code of the factorised form both factors run over the keys, so that all queries have the
+same weights; here R1 runs over the queries, as in the paper.
 
 Letters: B rows, H heads, Tq queries, Tk keys, D head_width, N max_length, K rank.
 """
@@ -33,13 +33,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks.attention.score_mods import Score
-from headwise.blocks.attention.scores import Location, ScaledConfig, ScoreConfig, places
+from headwise.blocks.attention.scores import Location, ScaledConfig, ScoreConfig, count_keys
 from headwise.blocks.tables import AnyScore
 from headwise.errors import UserError
 
 
 class Dense(Location):
-    """Row j of W2 relu(W1 x) for the key at place j; W1 is what makes q of x, as in the released code."""
+    """The dense Synthesizer: row j of W2 relu(W1 x) for the key at position j; W1 is the projection of queries, as in
+    the released code."""
 
     kind = "dense"
 
@@ -48,20 +49,21 @@ class Dense(Location):
 
 
 class FactorisedDense(Dense):
-    """Place j = b n + c has the product of row b of one small dense score and row c of another, n = ceil(sqrt(N))."""
+    """The factorised dense Synthesizer: position j = b n + c has the product of row b of one small dense score and row
+    c of another, n = ceil(sqrt(N))."""
 
     def __init__(self, width_q: int, heads: int, max_length: int):
         super().__init__(width_q, heads, 2 * math.isqrt(max_length - 1) + 2)  # both in one product
         self.max_length = max_length
 
     def project_query(self, q: Tensor) -> Tensor:
-        far, near = super().project_query(q).chunk(2, dim=-1)  # 2 x (B, H, Tq, n)
-        return (far.unsqueeze(-1) * near.unsqueeze(-2)).flatten(-2)  # (B, H, Tq, n, n) -> (B, H, Tq, n^2)
+        outer, inner = super().project_query(q).chunk(2, dim=-1)  # 2 x (B, H, Tq, n)
+        return (outer.unsqueeze(-1) * inner.unsqueeze(-2)).flatten(-2)  # (B, H, Tq, n, n) -> (B, H, Tq, n^2)
 
 
 class Random(Score):
-    """R_ij for the query at place i and the key at place j, whatever stands there; R begins as N(0, 1). For
-    self-attention, where the last query stands at the last key."""
+    """The random Synthesizer: R_ij for the query at position i and the key at position j, whatever they are; R begins
+    as N(0, 1). For self-attention, where the last query is at the position of the last key."""
 
     length_free = False
     needs_all_queries = True
@@ -73,25 +75,25 @@ class Random(Score):
         self.max_length = max_length
         self.table = nn.Parameter(torch.randn(heads, max_length, max_length), requires_grad=learned)
 
-    def rows(self, start: int, end: int) -> Tensor:
-        """Of the queries at places `start` ... `end` - 1, for as many keys: (H, Tq, Tk)."""
+    def get_scores(self, start: int, end: int) -> Tensor:
+        """The scores of the queries at `start` ... `end` - 1 and the first `end` keys: (H, Tq, Tk)."""
         return self.table[:, start:end, :end]
 
     def project_query(self, q: Tensor) -> Tensor:
-        return q[..., :0]  # only how many they are counts
+        return q[..., :0]  # only their number is read
 
-    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
-        queries, length = asked.shape[2], places(keys, self.max_length, self.kind)
-        if queries not in (1, length):  # cut into chunks, or of another text: nobody knows their places
+    def match(self, q: Tensor, k: Tensor) -> Tensor:
+        queries, length = q.shape[2], count_keys(k, self.max_length, self.kind)
+        if queries not in (1, length):  # chunks of queries, or queries of another text, have unknown positions
             raise UserError(
                 f"score: '{self.kind}' needs all queries of a text at once, not {queries} of {length}; "
                 "use it with attend_to = 'self' and kernel = 'plain'"
             )
-        return self.rows(length - queries, length).expand(len(asked), -1, -1, -1)  # (H, Tq, Tk) -> (B, H, Tq, Tk)
+        return self.get_scores(length - queries, length).expand(len(q), -1, -1, -1)  # (H, Tq, Tk) -> (B, H, Tq, Tk)
 
 
 class Factorised(Random):
-    """R = R1 R2^T, both of (N, K); R begins with variance 1."""
+    """The factorised random Synthesizer: R = R1 R2^T, both of (N, K); R begins with variance 1."""
 
     kind = "factorised"
 
@@ -102,12 +104,12 @@ class Factorised(Random):
             nn.Parameter(torch.randn(heads, max_length, rank) * rank**-0.25, requires_grad=learned) for _ in range(2)
         )
 
-    def rows(self, start: int, end: int) -> Tensor:
+    def get_scores(self, start: int, end: int) -> Tensor:
         return self.queries[:, start:end] @ self.keys[:, :end].mT  # (H, Tq, K) and (H, K, Tk) -> (H, Tq, Tk)
 
 
 class Mixture(Score):
-    """The sum of several scores. Keys are kept as they are, so that each may project them in its own way."""
+    """The sum of several scores. The KV cache stores keys without projection, since each score has its own."""
 
     def __init__(self, scores: Sequence[Score]):
         super().__init__()
@@ -116,27 +118,29 @@ class Mixture(Score):
         self.needs_all_queries = any(score.needs_all_queries for score in scores)
         self.reads = frozenset[str]().union(*(score.reads for score in scores))
 
-    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
-        return self.join([score(asked, keys) for score in self.scores])
+    def match(self, q: Tensor, k: Tensor) -> Tensor:
+        return self.combine([score(q, k) for score in self.scores])
 
-    def join(self, found: Sequence[Tensor]) -> Tensor:
-        """Several (B, H, Tq, Tk) -> one."""
-        return reduce(torch.add, found)
+    def combine(self, scores: Sequence[Tensor]) -> Tensor:
+        """Sum scores, (B, H, Tq, Tk) each."""
+        return reduce(torch.add, scores)
 
 
 class Gated(Mixture):
-    """sum_i g_i s_i, g = softmax(a), a begins as 0. Of two scores the second has the share sigmoid(a_2 - a_1)."""
+    """A gated sum of scores: sum_i g_i s_i, g = softmax(a), a begins as 0. Of two scores the second has the weight
+    sigmoid(a_2 - a_1)."""
 
     def __init__(self, scores: Sequence[Score]):
         super().__init__(scores)
         self.gate = nn.Parameter(torch.zeros(len(scores)))
 
-    def join(self, found: Sequence[Tensor]) -> Tensor:
-        return super().join([share * each for share, each in zip(self.gate.softmax(0), found, strict=True)])
+    def combine(self, scores: Sequence[Tensor]) -> Tensor:
+        gates = self.gate.softmax(0)
+        return super().combine([gate * score for gate, score in zip(gates, scores, strict=True)])
 
 
 class DenseConfig(ScoreConfig):
-    """W relu(q), one row for each place of a key; `factorised`: the products of two such of sqrt(limit) rows."""
+    """W relu(q), one row for each position of a key; `factorised`: products of two such of sqrt(max_length) rows"""
 
     kind: Literal["dense"] = "dense"
     max_length: int = Field(512, ge=1)
@@ -147,7 +151,7 @@ class DenseConfig(ScoreConfig):
 
 
 class RandomConfig(ScoreConfig):
-    """A number for each place of a query and of a key, learned or left as it was drawn."""
+    """A score for each pair of positions, learned or left as initialised"""
 
     kind: Literal["random"] = "random"
     max_length: int = Field(512, ge=1)
@@ -158,7 +162,7 @@ class RandomConfig(ScoreConfig):
 
 
 class FactorisedConfig(ScoreConfig):
-    """The same in two factors of `rank` columns."""
+    """The random score in two factors of `rank` columns"""
 
     kind: Literal["factorised"] = "factorised"
     max_length: int = Field(512, ge=1)
@@ -170,7 +174,7 @@ class FactorisedConfig(ScoreConfig):
 
 
 class MixtureConfig(ScoreConfig):
-    """The sum of several scores; `gated`: with shares that are learned."""
+    """The sum of several scores; `gated`: with learned weights"""
 
     kind: Literal["mixture"] = "mixture"
     scores: tuple[AnyScore, ...] = Field((ScaledConfig(), RandomConfig()), min_length=1)

@@ -1,4 +1,4 @@
-"""Talking heads (Shazeer et al. 2020, "Talking-Heads Attention"), as CaiT has them (Touvron et al. 2021, section 4).
+"""Talking-heads attention (Shazeer et al. 2020), as in CaiT (Touvron et al. 2021, section 4).
 
 Letters: B rows, H heads, Tq queries, Tk keys.
 """
@@ -15,11 +15,11 @@ from headwise.blocks.part import BuildContext
 
 
 class TalkingHeads(ScoreMod):
-    """Talking heads: two H x H maps between the heads, one of the scores before the softmax and one of the weights
+    """Talking heads: two H x H linear maps across heads, one of the scores before the softmax and one of the weights
     after it.
 
-    DISCREPANCY: the paper's maps have no biases, those of the released CaiT have. A bias would give weight to hidden
-    keys, so the mask is laid on again.
+    DISCREPANCY: the paper's maps have no biases, those of the released CaiT have. A bias would give weight to masked
+    keys, so the mask is applied again.
     """
 
     def __init__(self, heads: int):
@@ -28,22 +28,22 @@ class TalkingHeads(ScoreMod):
         self.after = nn.Linear(heads, heads)
 
     def edit_scores(self, scores: Tensor, inputs: AttentionInputs) -> Tensor:
-        return among_heads(self.before, scores)
+        return mix_heads(self.before, scores)
 
     def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
-        hidden = inputs.mask()
-        mixed = among_heads(self.after, weights)
-        return mixed if hidden is None else mixed.masked_fill(hidden, 0.0)
+        mask = inputs.build_mask()
+        weights = mix_heads(self.after, weights)
+        return weights if mask is None else weights.masked_fill(mask, 0.0)
 
 
-def among_heads(linear: nn.Linear, x: Tensor) -> Tensor:
-    """A linear map along the heads: (B, H, Tq, Tk) -> the same."""
+def mix_heads(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Apply a linear map across heads: (B, H, Tq, Tk) -> (B, H, Tq, Tk)."""
     weight = linear.weight.expand(len(x), -1, -1)  # (H, H) -> (B, H, H)
     return torch.baddbmm(linear.bias.unsqueeze(-1), weight, x.flatten(2)).view_as(x)  # @ (B, H, Tq * Tk)
 
 
 class TalkingConfig(ScoreModConfig):
-    """Heads exchange their scores before the softmax and their weights after it."""
+    """Talking heads: linear maps across heads, of scores before the softmax and of weights after it"""
 
     kind: Literal["talking"] = "talking"
 

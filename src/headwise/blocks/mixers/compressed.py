@@ -45,8 +45,8 @@ class CompressedAttention(QKVMixer):
         if stream.keep is not None:
             both = both * stream.keep[:, None, None, :, None]
         start = (*ctx.path, "first")
-        first = ctx.cache.state(start, lambda: both[..., :1, :])
-        ctx.cache.put(start, first)
+        first = ctx.cache.get_state(start, lambda: both[..., :1, :])
+        ctx.cache.put_state(start, first)
         packed, length = self._packed(both, ctx)
         keys, values = torch.cat((first, packed), 3).unbind(1)  # 2 x (B, H, 1 + M, D)
         seen = self._seen(stream, keys.shape[2], length)
@@ -55,13 +55,13 @@ class CompressedAttention(QKVMixer):
 
     def _packed(self, both: Tensor, ctx: Context) -> tuple[Tensor, int]:
         """Keys and values of all groups so far, (B, 2, H, M, D), and the number of tokens so far."""
-        rest = ctx.cache.state(ctx.path, lambda: both[..., :0, :])
+        rest = ctx.cache.get_state(ctx.path, lambda: both[..., :0, :])
         both = torch.cat((rest, both), 3)
         padding = 0 if self.causal else -both.shape[3] % self.factor  # of a last group that nothing will complete
         both = functional.pad(both, (0, 0, 0, padding))
         groups = both.shape[3] // self.factor
         whole, rest = both.split((groups * self.factor, both.shape[3] - groups * self.factor), 3)
-        ctx.cache.put(ctx.path, rest)
+        ctx.cache.put_state(ctx.path, rest)
         whole = whole.unflatten(3, (groups, self.factor)).flatten(4)  # (B, 2, H, MF, D) -> (B, 2, H, M, FD)
         (packed,) = ctx.cache.extend(ctx.path, 3, whole @ self.shrink)
         return packed, packed.shape[3] * self.factor + rest.shape[3] - padding

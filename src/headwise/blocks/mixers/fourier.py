@@ -91,5 +91,5 @@ class FourierConfig(PartConfig):
     kind: Literal["fourier"] = "fourier"
 
     def build(self, site: BuildContext) -> nn.Module:
-        site.must_look_ahead(self.kind)
+        site.refuse_causal(self.kind)
         return FourierMixing()

@@ -65,7 +65,7 @@ class BatchNormCrossProjection(PerceiverCrossProjection):
         self.query = LinearNorm(width, heads * head_width)  # type: ignore[assignment]
         self.project = LinearNorm(width, sum(self.rows))  # type: ignore[assignment]
 
-    def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
+    def project_memory(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
         k, v = heads_of(self.project(memory.x), self.heads, (self.head_width, self.value_width))
         return score.project_key(k), v
 
@@ -137,7 +137,7 @@ class LeViTAttentionConfig(QKVMixerConfig):
     value_expand: int = Field(2, ge=1)
 
     def build(self, site: BuildContext) -> nn.Module:
-        site.must_look_ahead(self.kind)
+        site.refuse_causal(self.kind)
         frame = self.frame(site)
         head_width = frame["head_width"]
         qkv = BatchNormSelfProjection(site.width, frame["heads"], head_width, self.value_expand * head_width)

@@ -94,9 +94,9 @@ class LinearAttention(QKVMixer):
             self.show(q, k, wide, stream, ctx, lambda: self._implied(phi, q, k, stream))
             if not self.causal:
                 return everywhere(phi, q, k, wide, stream.keep).to(v.dtype)
-            state = ctx.cache.state(ctx.path, lambda: nothing(phi, k, wide))
+            state = ctx.cache.get_state(ctx.path, lambda: nothing(phi, k, wide))
             out, state = onward(phi, q, k, wide, stream, state)
-            ctx.cache.put(ctx.path, state)
+            ctx.cache.put_state(ctx.path, state)
             return out.to(v.dtype)
 
     def _implied(self, phi: FeatureMap, q: Tensor, k: Tensor, stream: Stream) -> Tensor:

@@ -139,9 +139,9 @@ class LowRankConfig(QKVMixerConfig):
         return self
 
     def build(self, site: BuildContext) -> nn.Module:
-        site.must_look_ahead(self.kind)
+        site.refuse_causal(self.kind)
         frame = self.frame(site)
         make = partial(Summary, self.rank, self.max_length, frame["heads"] if self.sharing == "none" else 1)
-        keys = site.once((self.kind, self.rank, self.max_length), make) if self.sharing == "layerwise" else make()
+        keys = site.build_once((self.kind, self.rank, self.max_length), make) if self.sharing == "layerwise" else make()
         values = make() if self.sharing in ("none", "headwise") else keys
         return LowRankAttention(keys=keys, values=values, **frame)

@@ -24,8 +24,8 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import SelfProjection
-from headwise.blocks.attention.score_mods import ALWAYS, ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
-from headwise.blocks.heads import product_dtype
+from headwise.blocks.attention.score_mods import BASE_MASKS, ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.heads import get_matmul_dtype
 from headwise.blocks.mixers.lsh_kernel import NOWHERE, ChunkedAttention, Mix, weights
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
 from headwise.blocks.part import BuildContext
@@ -53,7 +53,7 @@ class SharedQKProjection(SelfProjection):
 
     def geometry(self, stream: Stream, ctx: Context, keys: int) -> AttentionLayout:
         """Of the stream and all keys so far."""
-        return self._layout(stream, ctx, keys, positions=False)
+        return self._extend_layout(stream, ctx, keys, needs_positions=False)
 
 
 class NotSelf(ScoreMod):
@@ -141,7 +141,7 @@ class LSHAttention(QKVMixer):
         out, implied = (self.glance if going_on else self.meet)(q, k, v, apart(buckets, layout), layout)
 
         def exact() -> AttentionInputs:
-            return AttentionInputs(q, k, v, 1.0, layout, (NotSelf(self.causal), *ALWAYS))
+            return AttentionInputs(q, k, v, 1.0, layout, (NotSelf(self.causal), *BASE_MASKS))
 
         ctx.record.observe(ctx.path, ApproximateMap(implied, exact))
         return out
@@ -152,7 +152,7 @@ class LSHAttention(QKVMixer):
             2 ** self.largest(layout) + 1 if layout.key_segment is None else 0
         )  # with padding's; documents have theirs
         meeting = ChunkedAttention.of(buckets, self.chunk, self.causal, self.shortcuts, most)
-        low = product_dtype(self.out.weight)
+        low = get_matmul_dtype(self.out.weight)
         q = F.pad(q, (0, 0, layout.offset, 0)) if layout.offset else q
         asked, keys, values = (x.flatten(0, 1).to(low) for x in (q, k, v))  # (B, H, T, D) -> (Z, T, D)
         out, z = Mix.apply(asked, keys, values, meeting)
@@ -258,7 +258,7 @@ class LshConfig(QKVMixerConfig):
 
     def build(self, site: BuildContext) -> nn.Module:
         if self.shortcuts:
-            site.must_look_ahead("lsh with shortcuts")
+            site.refuse_causal("lsh with shortcuts")
         return LSHAttention(
             **self.frame(site),
             chunk=self.chunk,

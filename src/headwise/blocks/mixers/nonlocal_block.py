@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import QKV, Attention, QKVProjection
 from headwise.blocks.attention.score_mods import AttentionInputs, AttentionLayout, Dot, Score, ScoreMod
-from headwise.blocks.attention.scores import head_by_head, matrices
+from headwise.blocks.attention.scores import init_head_matrices, project_heads
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.images import count_class_tokens
 from headwise.blocks.part import BuildContext, PartConfig
@@ -42,13 +42,13 @@ class Concat(Score):
 
     def __init__(self, width: int):
         super().__init__()
-        self.query, self.key = matrices(1, width, 1), matrices(1, width, 1)
+        self.query, self.key = init_head_matrices(1, width, 1), init_head_matrices(1, width, 1)
 
     def project_query(self, q: Tensor) -> Tensor:
-        return head_by_head(q, self.query)  # (B, 1, Tq, D) -> (B, 1, Tq, 1)
+        return project_heads(q, self.query)  # (B, 1, Tq, D) -> (B, 1, Tq, 1)
 
     def project_key(self, k: Tensor) -> Tensor:
-        return head_by_head(k, self.key)  # (B, 1, Tk, D) -> (B, 1, Tk, 1)
+        return project_heads(k, self.key)  # (B, 1, Tk, D) -> (B, 1, Tk, 1)
 
     def match(self, asked: Tensor, keys: Tensor) -> Tensor:
         return F.relu(asked + keys.transpose(-2, -1))  # (B, 1, Tq, Tk)
@@ -60,7 +60,7 @@ class Mean(ScoreMod):
     def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
         scores, hidden = (
             inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k),
-            inputs.mask(),
+            inputs.build_mask(),
         )
         if hidden is None:
             return scores / inputs.layout.keys
@@ -131,5 +131,5 @@ class NonLocalConfig(PartConfig):
     pool: int = Field(2, ge=1)
 
     def build(self, site: BuildContext) -> nn.Module:
-        site.must_look_ahead(self.kind)
+        site.refuse_causal(self.kind)
         return NonLocal(site.width, self.inner, self.form, self.pool)

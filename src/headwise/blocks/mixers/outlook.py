@@ -100,7 +100,7 @@ class OutlookConfig(PartConfig):
     value_bias: bool = False
 
     def build(self, site: BuildContext) -> nn.Module:
-        site.must_look_ahead(self.kind)
+        site.refuse_causal(self.kind)
         return OutlookAttention(
             site.width,
             self.heads or site.heads,

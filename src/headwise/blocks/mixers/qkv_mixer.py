@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import SelfProjection
 from headwise.blocks.attention.score_mods import (
-    ALWAYS,
+    BASE_MASKS,
     ApproximateMap,
     AttentionInputs,
     AttentionLayout,
@@ -81,7 +81,7 @@ class QKVMixer(Part):
             layout = AttentionLayout(
                 q.shape[2], k.shape[2], stream.pos, stream.pos, stream.keep, stream.segment, stream.segment
             )
-            score_mods = ((Causal(),) if self.causal else ()) + ALWAYS
+            score_mods = ((Causal(),) if self.causal else ()) + BASE_MASKS
             return AttentionInputs(q, k, v, self.head_width**-0.5, layout, score_mods)
 
         ctx.record.observe(ctx.path, ApproximateMap(weights, exact))
@@ -104,7 +104,7 @@ class QKVMixerConfig(PartConfig):
             "width": site.width,
             "heads": heads,
             "head_width": head_width,
-            "score_mods": site.score_mods(heads, head_width),
+            "score_mods": site.build_score_mods(heads, head_width),
             "bias": site.attention_bias,
             "causal": site.causal,
         }

@@ -215,9 +215,9 @@ class Recurrent(Part):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, lengths = stream.x, None if stream.keep is None else stream.keep.sum(1)
-        state = ctx.cache.state(ctx.path, lambda: self.initial(x, ctx))
+        state = ctx.cache.get_state(ctx.path, lambda: self.initial(x, ctx))
         out, state = self.ahead(x, state, lengths)
-        ctx.cache.put(ctx.path, state)
+        ctx.cache.put_state(ctx.path, state)
         ctx.side.add("final", ctx.path, state)
         if self.back is not None:
             zeros = x.new_zeros(len(x), self.back.state_width)

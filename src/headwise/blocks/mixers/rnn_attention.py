@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from headwise.blocks.attention.kernels import auto
 from headwise.blocks.attention.multihead import fold_beams
-from headwise.blocks.attention.score_mods import ALWAYS, AttentionInputs, AttentionLayout, Score, ScoreMod
+from headwise.blocks.attention.score_mods import BASE_MASKS, AttentionInputs, AttentionLayout, Score, ScoreMod
 from headwise.blocks.bridge import state_before
 from headwise.blocks.mixers.recurrent import CellState, CellStep, Recurrence
 from headwise.blocks.residual import make_dropout
@@ -29,13 +29,13 @@ class SourceAttention(nn.Module):
     def __init__(self, score: Score, score_mods: Sequence[ScoreMod] = (), name: str = "encoder"):
         super().__init__()
         self.score, self.score_mods, self.name = score, nn.ModuleList(score_mods), name
-        self.all_score_mods: tuple[ScoreMod, ...] = (*score_mods, *ALWAYS)
+        self.all_score_mods: tuple[ScoreMod, ...] = (*score_mods, *BASE_MASKS)
         self.needs_positions = any(mod.needs_positions for mod in score_mods)
 
     def keys(self, ctx: Context) -> Tensor:
         """What queries are compared with, once per source: (B, S, C) -> (B, 1, S, C')."""
         memory = ctx.memory[self.name]
-        return ctx.cache.once(ctx.path, lambda: (self.score.project_key(memory.x.unsqueeze(1)),), dim=2)[0]
+        return ctx.cache.compute_once(ctx.path, lambda: (self.score.project_key(memory.x.unsqueeze(1)),), dim=2)[0]
 
     def look(self, q: Tensor, keys: Tensor, pos: Tensor, ctx: Context) -> AttentionInputs:
         """Queries (R, T, H) at `pos`, beams of one source as further queries."""
@@ -100,7 +100,7 @@ class InputFeedingDecoder(AttentionDecoder):
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         glimpse, keys, fed_place = self.attend.glimpse, self.attend.glimpse.keys(ctx), (*ctx.path, "fed")
         climb = StackedStep(self.tower, stream.x, ctx)
-        fed = ctx.cache.state(fed_place, lambda: torch.zeros_like(climb.top))
+        fed = ctx.cache.get_state(fed_place, lambda: torch.zeros_like(climb.top))
         tops, outs = [], []
         for t in range(stream.x.shape[1]):
             top = climb.advance(t, fed).unsqueeze(1)  # (R, H) -> (R, 1, H)
@@ -110,7 +110,7 @@ class InputFeedingDecoder(AttentionDecoder):
             tops.append(top)
             outs.append(out)
         climb.leave(ctx)
-        ctx.cache.put(fed_place, fed)
+        ctx.cache.put_state(fed_place, fed)
         ctx.record.observe(ctx.path, glimpse.look(torch.cat(tops, dim=1), keys, stream.pos, ctx))
         return torch.cat(outs, dim=1)
 
@@ -156,7 +156,7 @@ class ChoDecoder(AttentionDecoder):
         h = torch.cat((x, c), dim=-1)
         for number, recurrence in enumerate(self.recurrences):
             h, state = recurrence(self.drop(h) if number else h, state_before(ctx, number, len(x)))
-            ctx.cache.put(ctx.at(number).path, state)
+            ctx.cache.put_state(ctx.at(number).path, state)
         return self.output(torch.cat((h, x, c), dim=-1))
 
 
@@ -210,4 +210,4 @@ class StackedStep:
     def leave(self, ctx: Context) -> None:
         """The states for the next call."""
         for number, state in enumerate(self.states):
-            ctx.cache.put(ctx.at(number).path, torch.cat(state, dim=-1))
+            ctx.cache.put_state(ctx.at(number).path, torch.cat(state, dim=-1))

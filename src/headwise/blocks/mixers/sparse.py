@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from headwise.blocks.attention.kernels import auto, weights
-from headwise.blocks.attention.score_mods import ALWAYS, AttentionInputs, AttentionLayout
+from headwise.blocks.attention.kernels import auto, compute_weights
+from headwise.blocks.attention.score_mods import BASE_MASKS, AttentionInputs, AttentionLayout
 from headwise.blocks.mixers.block_sparse import attend, attend_blocks, gathered, placed
 from headwise.blocks.mixers.patterns import Blocks, Counted, Graph, Local, Pattern, Sliding, Strided
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
@@ -41,7 +41,7 @@ class BlockSparseAttention(QKVMixer):
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         k, v = ctx.cache.extend(ctx.path, 2, k, v)
         inputs = self._look(q, k, v, stream, ctx)
-        self.show(q, k, v, stream, ctx, lambda: weights(inputs))
+        self.show(q, k, v, stream, ctx, lambda: compute_weights(inputs))
         if inputs.layout.offset:
             return auto(self._latest(inputs))
         blocks = self.pattern.blocks(inputs.layout.keys)
@@ -55,7 +55,7 @@ class BlockSparseAttention(QKVMixer):
         places = shared(ctx, ("places", keys), lambda: torch.arange(keys, device=q.device))
         first = shared(ctx, ("places", keys, q.shape[2]), lambda: places[keys - q.shape[2] :])
         layout = AttentionLayout(q.shape[2], keys, first, places, keep, stream.segment, segment)
-        return AttentionInputs(q, k, v, self.head_width**-0.5, layout, (self.pattern, *ALWAYS), shared=ctx.shared)
+        return AttentionInputs(q, k, v, self.head_width**-0.5, layout, (self.pattern, *BASE_MASKS), shared=ctx.shared)
 
     def _latest(self, inputs: AttentionInputs) -> AttentionInputs:
         """The look of the newest tokens, without keys that none of them sees."""
@@ -66,7 +66,8 @@ class BlockSparseAttention(QKVMixer):
         assert layout.key_pos is not None
         places = taken(layout.key_pos, 0, chosen)
         layout = replace(layout, keys=k.shape[2], key_pos=places, keep=keep, key_segment=segment)
-        score_mods = ALWAYS if layout.queries == 1 else inputs.score_mods  # a single token sees all that is shown to it
+        # a single token sees all that is shown to it
+        score_mods = BASE_MASKS if layout.queries == 1 else inputs.score_mods
         return replace(inputs, k=k, v=v, layout=layout, score_mods=score_mods, shared={})
 
     def blocked(self, inputs: AttentionInputs, blocks: Blocks) -> Tensor:
@@ -138,9 +139,9 @@ class BigBirdAttention(QKVMixer):
         layout = AttentionLayout(
             q.shape[2], q.shape[2], stream.pos, stream.pos, stream.keep, stream.segment, stream.segment
         )
-        inputs = AttentionInputs(q, k, v, self.head_width**-0.5, layout, ALWAYS, shared=ctx.shared)
+        inputs = AttentionInputs(q, k, v, self.head_width**-0.5, layout, BASE_MASKS, shared=ctx.shared)
         if graph.sees_all(length):
-            self.show(q, k, v, stream, ctx, lambda: weights(inputs))
+            self.show(q, k, v, stream, ctx, lambda: compute_weights(inputs))
             return auto(inputs)
         count = -(-length // graph.block)
         final = graph.final(length, None if stream.keep is None else stream.keep[:, extra:], q.device)
@@ -148,9 +149,9 @@ class BigBirdAttention(QKVMixer):
 
         def masked() -> AttentionInputs:
             counted = Counted(graph.counts(seen, final), graph.block, extra)
-            return replace(inputs, score_mods=(counted, *ALWAYS), shared={})
+            return replace(inputs, score_mods=(counted, *BASE_MASKS), shared={})
 
-        self.show(q, k, v, stream, ctx, lambda: weights(masked()))
+        self.show(q, k, v, stream, ctx, lambda: compute_weights(masked()))
         if count <= graph.width or stream.segment is not None:
             return auto(masked())
         return self.blocked(inputs, seen, final)
@@ -273,7 +274,7 @@ class BigBirdMixerConfig(QKVMixerConfig):
         return window
 
     def build(self, site: BuildContext) -> nn.Module:
-        site.must_look_ahead("bigbird")
+        site.refuse_causal("bigbird")
         reach = self.window // 2
         graph = Graph(self.block, reach, self.random, self.first, self.last, self.seed, self.variant == "transformers")
         return BigBirdAttention(graph, self.extra, **self.frame(site))

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.feedforward import PLAIN
+from headwise.blocks.feedforward import ACTIVATIONS
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import Context, Part, Properties, Stream
@@ -28,7 +28,7 @@ class TokenMixing(Part):
     def __init__(self, max_length: int, hidden: int, activation: str = "gelu", bias: bool = True, dropout: float = 0.0):
         super().__init__()
         self.max_length = max_length
-        self.activation = PLAIN[activation]
+        self.activation = ACTIVATIONS[activation]
         self.inner = nn.Linear(max_length, hidden, bias)
         self.outer = nn.Linear(hidden, max_length, bias)
         self.drop = make_dropout(dropout)
@@ -61,6 +61,6 @@ class TokensConfig(PartConfig):
     activation: Literal["relu", "gelu", "gelu_tanh", "swish", "elu", "selu", "sigmoid", "softplus", "tanh"] = "gelu"
 
     def build(self, site: BuildContext) -> nn.Module:
-        site.must_look_ahead(self.kind)
+        site.refuse_causal(self.kind)
         hidden = self.hidden or max(1, site.width // 2)
         return TokenMixing(self.max_length, hidden, self.activation, site.mlp_bias, site.hidden_dropout)

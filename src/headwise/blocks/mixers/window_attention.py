@@ -18,14 +18,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from headwise.blocks.attention.multihead import (
-    Attention,
-    NoKeyBiasProjection,
-    SelectedProjections,
-    SelfProjection,
-    find_operands_read,
-)
-from headwise.blocks.attention.score_mods import BOTH
+from headwise.blocks.attention.multihead import Attention, SelfProjection, find_operands_read
+from headwise.blocks.attention.projections import NoKeyBiasProjection, SelectedProjections
+from headwise.blocks.attention.score_mods import QUERIES_AND_KEYS
 from headwise.blocks.attention.scores import ScaledConfig
 from headwise.blocks.grid import (
     NetworkPositionBias,
@@ -140,7 +135,7 @@ class WindowsConfig(QKVMixerConfig):
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
     def build(self, site: BuildContext) -> nn.Module:
-        site.must_look_ahead(self.kind)
+        site.refuse_causal(self.kind)
         if self.shift >= self.window:
             raise UserError(
                 f"shift: windows of {self.window} can be shifted by up to {self.window - 1}; use half of it"
@@ -153,7 +148,7 @@ class WindowsConfig(QKVMixerConfig):
             self.score.build(head_width, head_width, heads),
             (*self._offsets(heads), *frame["score_mods"]),
         )
-        if (reads := find_operands_read(score, score_mods)) < BOTH:
+        if (reads := find_operands_read(score, score_mods)) < QUERIES_AND_KEYS:
             qkv = SelectedProjections(*shape, bias, heads, reads)
         return WindowAttention(
             site.width,

@@ -21,8 +21,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headwise.blocks import pool
-from headwise.blocks.attention.kernels import auto, weights
-from headwise.blocks.attention.score_mods import ALWAYS, AttentionInputs, AttentionLayout, ScoreMod
+from headwise.blocks.attention.kernels import auto, compute_weights
+from headwise.blocks.attention.score_mods import BASE_MASKS, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.stream import Context, Stream
@@ -70,12 +70,12 @@ class Workspace(QKVMixer):
             slots = torch.eye(self.slots, stream.x.shape[-1], dtype=q.dtype, device=q.device).expand(len(q), -1, -1)
         asks, _, _ = self.qkv.split(self.qkv.project(slots))  # (B, N, C) -> (B, H, N, D)
         layout = AttentionLayout(self.slots, k.shape[2], keep=stream.keep)
-        writing = AttentionInputs(asks, k, v, self.head_width**-0.5, layout, (*self.competition, *ALWAYS))
+        writing = AttentionInputs(asks, k, v, self.head_width**-0.5, layout, (*self.competition, *BASE_MASKS))
         slots = self.updated(slots, self.out(auto(writing).transpose(1, 2).flatten(2)), stream)
         ctx.shared[stack] = slots
         _, keys, values = self.qkv.split(self.qkv.project(slots))  # (B, N, C) -> 2 x (B, H, N, D)
         reading = AttentionInputs(q, keys, values, self.head_width**-0.5, AttentionLayout(q.shape[2], self.slots))
-        self.show(q, k, v, stream, ctx, lambda: weights(reading) @ weights(writing))
+        self.show(q, k, v, stream, ctx, lambda: compute_weights(reading) @ compute_weights(writing))
         return auto(reading)
 
     def updated(self, slots: Tensor, written: Tensor, stream: Stream) -> Tensor:
@@ -94,7 +94,7 @@ class WorkspaceConfig(QKVMixerConfig):
     renormalise: bool = False  # whether the weights of those that may sum to 1
 
     def build(self, site: BuildContext) -> nn.Module:
-        site.must_look_ahead(self.kind)
+        site.refuse_causal(self.kind)
         if self.slots > site.width:
             raise UserError(f"slots: {self.slots} cannot be told apart at a width of {site.width}; use fewer")
         return Workspace(**self.frame(site), slots=self.slots, top_k=self.top_k, renormalise=self.renormalise)

@@ -1,4 +1,5 @@
-"""Positions that are added to the embeddings. Relative ones are score mods (`blocks.score_mods`)."""
+"""Absolute position embeddings, added to token embeddings: sinusoidal, learned, axial. Relative positions are score
+mods (`relative.py`, `rotary.py`, `alibi.py`)."""
 
 from __future__ import annotations
 
@@ -16,12 +17,13 @@ from headwise.errors import UserError
 
 
 def build_sinusoids(pos: Tensor, width: int, halves: bool = False) -> Tensor:
-    """PE(p, 2i) = sin(p / 10000^(2i/width)), PE(p, 2i+1) = cos of the same, i from 0: (...) -> (..., width).
+    """Sinusoids of positions: PE(p, 2i) = sin(p / 10000^(2i/width)), PE(p, 2i+1) = cos(p / 10000^(2i/width)), i from 0:
+    (...) -> (..., width).
 
     DISCREPANCY: the paper interleaves sine and cosine, the code released with it puts all sines first (`halves`).
     """
     rates = 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64, device=pos.device) / width)
-    angles = pos.unsqueeze(-1) * rates
+    angles = pos.unsqueeze(-1) * rates  # (...) -> (..., width / 2)
     sines, cosines = angles.sin(), angles.cos()[..., : width // 2]
     if halves:
         return torch.cat((sines, cosines), dim=-1)
@@ -30,8 +32,8 @@ def build_sinusoids(pos: Tensor, width: int, halves: bool = False) -> Tensor:
     return table
 
 
-def look_up(table: Tensor, rows: int, beyond: Function) -> Function:
-    """The step form of positions in a table; `beyond` its rows another step form takes over."""
+def make_lookup_step(table: Tensor, rows: int, beyond: Function) -> Function:
+    """The step form of a table of position vectors; positions after its last row go to the step form `beyond`."""
 
     def step(x: Tensor, scale: float, length: int, pos: Tensor | None) -> Tensor:
         if length >= rows:
@@ -42,13 +44,13 @@ def look_up(table: Tensor, rows: int, beyond: Function) -> Function:
 
 
 class SinusoidalPositions(Positions):
-    """Sinusoidal positions: x + PE(pos): nothing to learn, any length (Vaswani et al. 2017, 3.5)."""
+    """Sinusoidal positions (Vaswani et al. 2017, section 3.5): x + PE(pos), without parameters, for any length."""
 
-    def __init__(self, width: int, halves: bool = False, ready: int = 512):
+    def __init__(self, width: int, halves: bool = False, cached: int = 512):
         super().__init__()
         self.width, self.halves = width, halves
-        table = build_sinusoids(torch.arange(ready), width, halves).to(torch.get_default_dtype())
-        self.register_buffer("table", table, persistent=False)  # a store of the first rows, not a limit
+        table = build_sinusoids(torch.arange(cached), width, halves).to(torch.get_default_dtype())
+        self.register_buffer("table", table, persistent=False)  # precomputed rows, not a limit
         self.table: Tensor
 
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
@@ -57,14 +59,14 @@ class SinusoidalPositions(Positions):
         return x + build_sinusoids(pos, self.width, self.halves).to(x.dtype)
 
     def stepper(self) -> Function:
-        return look_up(self.table, len(self.table), super().stepper())
+        return make_lookup_step(self.table, len(self.table), super().stepper())
 
 
 class LearnedPositions(Positions):
-    """Learned position embedding: x + table[offset + pos]; cannot go beyond the table's length. fairseq numbers
-    positions from the padding's id on, so that its tables begin with rows that nobody uses."""
+    """Learned position embedding: x + table[offset + pos], for positions below `max_length`. fairseq counts positions
+    from the padding id on, so its tables begin with `offset` unused rows."""
 
-    setting = "max_length"  # what a user changes for more places
+    setting = "max_length"  # the key that sets the number of positions
 
     def __init__(self, width: int, max_length: int = 512, offset: int = 0):
         super().__init__()
@@ -78,23 +80,23 @@ class LearnedPositions(Positions):
                 f"positions: a sequence of {end} tokens does not fit the learned table of {self.max_length}; "
                 f"set positions.{self.setting} higher and train again, or use sinusoid"
             )
-        return x + self.vectors(pos, start, end)
+        return x + self.look_up(pos, start, end)
 
     def stepper(self) -> Function:
-        return look_up(self.table[self.offset :], self.max_length, super().stepper())
+        return make_lookup_step(self.table[self.offset :], self.max_length, super().stepper())
 
-    def vectors(self, pos: Tensor, start: int, end: int) -> Tensor:
-        """The rows of start ... end - 1 or, where `start` is -1, of `pos`."""
-        used = self.table[self.offset :] if self.offset else self.table
-        return used[start:end] if start >= 0 else F.embedding(pos, used)
+    def look_up(self, pos: Tensor, start: int, end: int) -> Tensor:
+        """The vectors of positions start ... end - 1 or, where `start` is -1, of `pos`."""
+        table = self.table[self.offset :] if self.offset else self.table
+        return table[start:end] if start >= 0 else F.embedding(pos, table)
 
 
 class AxialPositions(LearnedPositions):
-    """Axial position embedding: x + [rows[p // n2]; columns[p % n2]] at place p of a grid of n1 x n2: n1 + n2 vectors
-    serve n1 * n2 places, as in the released Reformer (Kitaev et al. 2020).
+    """Axial position embedding: x + [rows[p // n2]; columns[p % n2]] at position p of a grid of n1 x n2: n1 + n2
+    vectors serve n1 * n2 positions, as in the released Reformer (Kitaev et al. 2020).
 
-    DISCREPANCY: trax and transformers begin with N(0, 1), beside embeddings of 0.02; we begin as `LearnedPositions`
-    does.
+    DISCREPANCY: trax and transformers initialise with N(0, 1), beside token embeddings of 0.02; we initialise as
+    `LearnedPositions` does.
     """
 
     setting = "shape"
@@ -107,7 +109,7 @@ class AxialPositions(LearnedPositions):
             nn.Parameter(torch.randn(count, width) * 0.02) for count, width in zip(shape, widths, strict=True)
         )
 
-    def vectors(self, pos: Tensor, start: int, end: int) -> Tensor:
+    def look_up(self, pos: Tensor, start: int, end: int) -> Tensor:
         row, column = pos // self.columns_in_row, pos % self.columns_in_row
         return torch.cat((F.embedding(row, self.rows), F.embedding(column, self.columns)), dim=-1)  # (..., d1 + d2)
 
@@ -120,29 +122,29 @@ class SinusoidalPositionsConfig(PositionConfig):
     kind: Literal["sinusoid"] = "sinusoid"
     halves: bool = False
 
-    def embedding(self, width: int) -> Positions:
+    def build_positions(self, width: int) -> Positions:
         return SinusoidalPositions(width, self.halves)
 
 
 class LearnedPositionsConfig(PositionConfig):
     kind: Literal["learned"] = "learned"
     max_length: int = Field(512, ge=1)
-    offset: int = Field(0, ge=0)  # rows that stand before the first position's; BART has two
+    offset: int = Field(0, ge=0)  # unused rows before that of the first position; BART has two
 
-    def embedding(self, width: int) -> Positions:
+    def build_positions(self, width: int) -> Positions:
         return LearnedPositions(width, self.max_length, self.offset)
 
 
 class AxialPositionsConfig(PositionConfig):
-    """Learned vectors for the rows and the columns of a grid of places, with `widths` channels each; 0: a quarter of
-    the model's for rows, the rest for columns."""
+    """Learned vectors for the rows and the columns of a grid of positions, with `widths` channels each; 0: a quarter of
+    the width for rows, the rest for columns."""
 
     kind: Literal["axial"] = "axial"
     shape: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (64, 64)
     widths: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
 
-    def embedding(self, width: int) -> Positions:
+    def build_positions(self, width: int) -> Positions:
         first, second = self.widths if any(self.widths) else (width // 4, width - width // 4)
         if first + second != width:
-            raise UserError(f"positions.widths: {first} and {second} channels do not make the width of {width}")
+            raise UserError(f"positions.widths: {first} and {second} do not add up to the width of {width}; change one")
         return AxialPositions(self.shape, (first, second))

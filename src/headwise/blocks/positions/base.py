@@ -1,4 +1,4 @@
-"""What the configs of positions have in common."""
+"""The base class of position configs, and positions that add nothing."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.blocks.part import BuildContext, ScoreMods, no_score_mods
+from headwise.blocks.part import BuildContext, ScoreModBuilder, build_no_score_mods
 from headwise.blocks.stack import Embedding, Positions
 from headwise.blocks.step import Function
 from headwise.config.base import Config
 
 
 class PositionConfig(Config):
-    """Positions act on the embeddings, on the scores of every self-attention, or on neither."""
+    """Positions: a position embedding, score mods of every self-attention, or neither."""
 
     kind: str
 
-    def embedding(self, width: int) -> Positions:
+    def build_positions(self, width: int) -> Positions:
+        """The position embedding that is added to token embeddings."""
         return NoPositions()
 
-    def embed(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
-        """Tokens to vectors with these positions."""
-        return Embedding(table, self.embedding(width), **settings)
+    def build_embedding(self, table: nn.Embedding, width: int, **settings: Any) -> Embedding:
+        """The token embedding with these positions."""
+        return Embedding(table, self.build_positions(width), **settings)
 
-    def on_grid(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
-        """Positions of patches on a grid, with class_tokens before them."""
-        return SequencePositions(self.embedding(width))
+    def build_grid_positions(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
+        """The position embedding of patches on a grid, with class tokens before them."""
+        return SequencePositions(self.build_positions(width))
 
-    def score_mods(self, site: BuildContext) -> ScoreMods:
-        """What makes the score mods of each self-attention in a stack; called once for each."""
-        return no_score_mods
+    def make_score_mod_builder(self, site: BuildContext) -> ScoreModBuilder:
+        """The function that builds the score mods of a self-attention; a stack calls it for each layer."""
+        return build_no_score_mods
 
 
 class NoPositions(Positions):
-    """Adds nothing: for models whose positions are score mods, or which need none."""
+    """No position embedding: for models whose positions are score mods, or that need none."""
 
     def forward(self, x: Tensor, pos: Tensor, start: int) -> Tensor:
         return x
@@ -44,7 +45,7 @@ class NoPositions(Positions):
 
 
 class SequencePositions(nn.Module):
-    """Positions of texts, for patches counted row by row and class_tokens before them."""
+    """A position embedding of sequences for images: patches are counted row by row, after the class tokens."""
 
     def __init__(self, positions: nn.Module):
         super().__init__()

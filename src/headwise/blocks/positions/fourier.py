@@ -1,9 +1,9 @@
-"""Fourier features of the positions of pixels (Jaegle et al. 2021, section 3.2)."""
+"""Fourier features of pixel positions (Perceiver, Jaegle et al. 2021, section 3.2)."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -14,31 +14,33 @@ from headwise.blocks.stack import Positions
 from headwise.errors import UserError
 
 
-class FourierPlaces(nn.Module):
-    """x + [y, x, sin(pi f y), sin(pi f x), cos(pi f y), cos(pi f x)] with y and x in [-1, 1] and `bands` frequencies f
-    from 1 to half the grid's side, beyond which pixels could not tell them apart (Perceiver, section 3.2). Another grid
-    is another sampling of the same waves."""
+class FourierPositions(nn.Module):
+    """Fourier features: x + [y, x, sin(pi f y), sin(pi f x), cos(pi f y), cos(pi f x)] with y and x in [-1, 1] and
+    `bands` frequencies f from 1 to half the grid's side, the Nyquist frequency. Another grid samples the same
+    functions."""
 
     def __init__(self, grid: tuple[int, int], bands: int = 64):
         super().__init__()
         self.grid, self.bands = grid, bands
-        self.register_buffer("waves", self._waves(grid, None).to(torch.get_default_dtype()), persistent=False)
+        self.register_buffer("waves", self._build_features(grid, None).to(torch.get_default_dtype()), persistent=False)
         self.waves: Tensor
 
     def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
-        return x + (self.waves if grid == self.grid else self._waves(grid, x.device).to(x))
+        return x + (self.waves if grid == self.grid else self._build_features(grid, x.device).to(x))
 
-    def _waves(self, grid: tuple[int, int], device: torch.device | None) -> Tensor:
-        exact: dict[str, Any] = {"dtype": torch.float64, "device": device}
-        sides = [torch.linspace(-1, 1, side, **exact) for side in grid]
-        places = torch.stack(torch.meshgrid(*sides, indexing="ij"), dim=-1).flatten(0, 1)  # (h, w, 2) -> (hw, 2)
-        rates = [torch.linspace(1, side / 2, self.bands, **exact) for side in self.grid]
-        angles = (math.pi * places.unsqueeze(-1) * torch.stack(rates)).flatten(1)  # (hw, 2, bands) -> (hw, 2 * bands)
-        return torch.cat((places, angles.sin(), angles.cos()), dim=-1)
+    def _build_features(self, grid: tuple[int, int], device: torch.device | None) -> Tensor:
+        def space(start: float, end: float, steps: int) -> Tensor:
+            return torch.linspace(start, end, steps, dtype=torch.float64, device=device)
+
+        axes = [space(-1, 1, side) for side in grid]
+        points = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, 1)  # (h, w, 2) -> (hw, 2)
+        frequencies = torch.stack([space(1, side / 2, self.bands) for side in self.grid])  # (2, bands)
+        angles = (math.pi * points.unsqueeze(-1) * frequencies).flatten(1)  # (hw, 2, bands) -> (hw, 2 * bands)
+        return torch.cat((points, angles.sin(), angles.cos()), dim=-1)
 
 
 class FourierPositionsConfig(PositionConfig):
-    """Coordinates of a pixel and `bands` sines and cosines of each, up to half the image's side: nothing is learned."""
+    """Fourier features: coordinates of a pixel and `bands` sines and cosines of each; without parameters."""
 
     kind: Literal["fourier"] = "fourier"
     bands: int = Field(64, ge=1)
@@ -47,13 +49,13 @@ class FourierPositionsConfig(PositionConfig):
     def width(self) -> int:
         return 2 * (2 * self.bands + 1)
 
-    def embedding(self, width: int) -> Positions:
+    def build_positions(self, width: int) -> Positions:
         raise UserError("positions: 'fourier' is for images; texts have learned, sinusoid, rotary and others")
 
-    def on_grid(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
+    def build_grid_positions(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
         if width != self.width or class_tokens:
             raise UserError(
-                f"positions: {self.bands} bands are {self.width} channels of each place, to stand beside its pixel; "
-                "they cannot be added to patches and class_tokens; use grid"
+                f"positions: {self.bands} bands are {self.width} channels for each pixel, which cannot be added to "
+                "patches and class tokens; use 'grid'"
             )
-        return FourierPlaces(grid, self.bands)
+        return FourierPositions(grid, self.bands)

@@ -1,4 +1,4 @@
-"""Positions of the patches of an image."""
+"""Learned position embedding of image patches."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headwise.errors import UserError
 
 
 class LearnedGridPositions(nn.Module):
-    """A learned vector for each mark and each place of a grid; for another grid the places' vectors are interpolated
-    (Dosovitskiy et al. 2021, section 3.2)."""
+    """Learned position embedding of a grid: a vector for each class token and each patch; for another grid those of
+    patches are interpolated (Dosovitskiy et al. 2021, section 3.2)."""
 
     def __init__(self, width: int, grid: tuple[int, int], class_tokens: int = 0, std: float = 0.0):
         super().__init__()
@@ -24,28 +24,30 @@ class LearnedGridPositions(nn.Module):
         self.table = nn.Parameter(torch.randn(class_tokens + grid[0] * grid[1], width) * (std or 0.02))
 
     def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
-        return x + (self.table if grid == self.grid else resized(self.table, self.class_tokens, self.grid, grid))
+        if grid == self.grid:
+            return x + self.table
+        return x + resize_positions(self.table, self.class_tokens, self.grid, grid)
 
 
-def resized(table: Tensor, class_tokens: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
-    """The vectors of a grid's places for another grid, by bicubic interpolation; those of class_tokens stay.
+def resize_positions(table: Tensor, class_tokens: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Resize the position vectors of a grid to another grid by bicubic interpolation; those of class tokens stay.
 
-    >>> resized(torch.ones(5, 3), 1, (2, 2), (3, 4)).shape
+    >>> resize_positions(torch.ones(5, 3), 1, (2, 2), (3, 4)).shape
     torch.Size([13, 3])
     """
-    places = table[class_tokens:].view(1, *old, -1).permute(0, 3, 1, 2)  # (hw, D) -> (1, D, h, w)
-    places = F.interpolate(places, new, mode="bicubic", align_corners=False)
-    return torch.cat((table[:class_tokens], places.flatten(2)[0].t()))
+    patches = table[class_tokens:].view(1, *old, -1).permute(0, 3, 1, 2)  # (hw, C) -> (1, C, h, w)
+    patches = F.interpolate(patches, new, mode="bicubic", align_corners=False)
+    return torch.cat((table[:class_tokens], patches.flatten(2)[0].t()))  # (1, C, h', w') -> (h'w', C)
 
 
 class LearnedGridPositionsConfig(PositionConfig):
-    """A learned vector for each place of an image's grid, interpolated for another grid."""
+    """A learned vector for each patch of an image, interpolated for another grid."""
 
     kind: Literal["grid"] = "grid"
-    std: float = Field(0.0, ge=0)  # what the vectors begin with; 0: what all weights do, 0.02 or little more
+    std: float = Field(0.0, ge=0)  # of the initial vectors; 0: as all weights, 0.02 or little more
 
-    def embedding(self, width: int) -> Positions:
-        raise UserError("positions: 'grid' is of images; texts have learned, sinusoid, rotary and others")
+    def build_positions(self, width: int) -> Positions:
+        raise UserError("positions: 'grid' is for images; texts have learned, sinusoid, rotary and others")
 
-    def on_grid(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
+    def build_grid_positions(self, width: int, grid: tuple[int, int], class_tokens: int) -> nn.Module:
         return LearnedGridPositions(width, grid, class_tokens, self.std)

@@ -43,23 +43,23 @@ class Rotary(ScoreMod):
         self.width = 2 * len(rates)
         self.rest = head_width - self.width
         if not 0 < self.width <= head_width:
-            raise UserError(f"rotary: pairs of channels need an even head_width, not {head_width}")
+            raise UserError(f"rotary: pairs of channels need an even head_width, not {head_width}; choose another")
         self.register_buffer("rates", rates.float(), persistent=False)
         self.rates: Tensor
 
     def rotate(self, x: Tensor, pos: Tensor) -> Tensor:
         rates = self.long_rates(pos) if self.scaling.limit else self.rates
         angles = pos.unsqueeze(-1) * rates  # (T, D/2) or (B, T, D/2)
-        angles = angles if angles.dim() == 2 else angles.unsqueeze(1)
+        angles = angles if angles.dim() == 2 else angles.unsqueeze(1)  # (B, T, D/2) -> (B, 1, T, D/2)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         if self.scale != 1.0:
             cos, sin = cos * self.scale, sin * self.scale
         if not self.rest:
-            one, two = x.chunk(2, dim=-1)
-            return torch.cat((one * cos - two * sin, two * cos + one * sin), dim=-1)
+            x1, x2 = x.chunk(2, dim=-1)  # (B, H, T, D) -> 2 x (B, H, T, D/2)
+            return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1)
         half = self.width // 2
-        one, two, rest = x.split((half, half, self.rest), dim=-1)
-        return torch.cat((one * cos - two * sin, two * cos + one * sin, rest), dim=-1)
+        x1, x2, rest = x.split((half, half, self.rest), dim=-1)
+        return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin, rest), dim=-1)
 
     def long_rates(self, pos: Tensor) -> Tensor:
         """The inverse frequencies of texts that end at the last of these positions: (D/2,), or (B, 1, D/2)."""
@@ -70,6 +70,8 @@ class Rotary(ScoreMod):
 
 
 class RotaryConfig(ScoreModConfig):
+    """Rotary position embedding, RoPE."""
+
     kind: Literal["rotary"] = "rotary"
     base: float = Field(10_000.0, gt=1)
     fraction: float = Field(1.0, gt=0, le=1)  # partial rotary: the share of a head's channels that is rotated

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.attention.multihead import CrossProjection, SelfProjection
-from headwise.blocks.heads import NEVER
+from headwise.blocks.heads import SUPPRESSED_BIAS
 from headwise.blocks.images import PatchEmbedding
 from headwise.errors import UserError
 from headwise.interop.hf.architecture import Architecture, WeightConverter, list_names
@@ -104,7 +104,7 @@ def load_weights(
             entry.tensor.copy_(_convert(entry, stored, weights.where) if parts else torch.zeros(()))
             _check_copies(entry, parts, weights, stored_names)
             if entry.rows and OUTPUT_BIAS.fullmatch(entry.name):
-                entry.tensor[list(entry.rows.spare)] = NEVER
+                entry.tensor[list(entry.rows.spare)] = SUPPRESSED_BIAS
 
 
 def build_state_dict(model: nn.Module, architecture: Architecture, vocabularies: Vocabularies) -> dict[str, Tensor]:
