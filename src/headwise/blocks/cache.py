@@ -33,10 +33,12 @@ class GrowingBuffer:
         stored = min(self.length, limit or self.length)
         if not self.buffers or self.length + added > self.buffers[0].shape[self.dim]:
             self._grow(new, stored, max(capacity, 2 * (stored + added)))
+        dim, length, columns = self.dim, self.length, []  # a plain loop: it runs in every layer of every step
         for buffer, tensor in zip(self.buffers, new, strict=True):
-            buffer.narrow(self.dim, self.length, added).copy_(tensor)
-        first, self.length = self.length - stored, self.length + added
-        return tuple(buffer.narrow(self.dim, first, stored + added) for buffer in self.buffers)
+            buffer.narrow(dim, length, added).copy_(tensor)
+            columns.append(buffer.narrow(dim, length - stored, stored + added))
+        self.length = length + added
+        return tuple(columns)
 
     def _grow(self, new: tuple[Tensor, ...], stored: int, capacity: int) -> None:
         """Allocate buffers of `capacity` columns, and copy the last `stored` ones into them."""
@@ -86,7 +88,7 @@ class DecodingCache(Cache):
         entry = self.growing.get(path)
         if entry is None:
             entry = self.growing[path] = GrowingBuffer(dim)
-        return entry.extend(new, self.capacity, self._get_limit(path))
+        return entry.extend(new, self.capacity, self.limit and self._get_limit(path))
 
     def extend_keep(self, path: LayerPath, stream: Stream) -> Tensor | None:
         entry = self.keep.get(path)
