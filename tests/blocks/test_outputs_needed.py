@@ -47,7 +47,7 @@ def tokens_worked_on(model: nn.Module, given: Tensor) -> list[int]:
 
 
 @pytest.mark.parametrize("class_tokens", [1, 2])
-@pytest.mark.parametrize("wiring", ["pre", "post", "respost", "admin"])
+@pytest.mark.parametrize("wiring", ["pre", "post", "respost", "sandwich", "parallel", "admin"])
 def test_only_marks_go_through_the_last_feed_forward(class_tokens: int, wiring: str) -> None:
     model = classifier("vit-tiny", class_tokens=class_tokens, wiring=wiring)
     assert tokens_worked_on(model, PIXELS) == [

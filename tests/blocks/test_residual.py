@@ -1,4 +1,4 @@
-"""Wirings written out (C8, C10)."""
+"""Wirings, residual adds, dropout and stochastic depth beside their formulas."""
 
 import pytest
 import torch
@@ -6,7 +6,17 @@ from torch import Tensor
 
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.norm import LayerNorm, RMSNorm
-from headwise.blocks.residual import DropPath, LayerScaleAdd, NoResidual, PostNorm, PreNorm, ResidualAdd, ResPostNorm
+from headwise.blocks.residual import (
+    DropPath,
+    LayerScaleAdd,
+    NoResidual,
+    ParallelPreNorm,
+    PostNorm,
+    PreNorm,
+    ResidualAdd,
+    ResPostNorm,
+    SandwichNorm,
+)
 from headwise.blocks.stream import Context, Stream
 
 
@@ -18,6 +28,19 @@ def test_wirings_are_their_formulas() -> None:
     torch.testing.assert_close(post(Stream.of(x), Context()).x, post.norms[1](inner + two(inner)))
     inner = x + one(pre.norms[0](x))
     torch.testing.assert_close(pre(Stream.of(x), Context()).x, inner + two(pre.norms[1](inner)))
+
+
+def test_parallel_and_sandwich_wirings_are_their_formulas() -> None:
+    x, parts = torch.randn(2, 3, 8), [FeedForward(8, 12), FeedForward(8, 12, "gelu")]
+    parallel, sandwich = (wiring(parts, lambda: RMSNorm(8)) for wiring in (ParallelPreNorm, SandwichNorm))
+    for parameter in (*parallel.norms.parameters(), *sandwich.norms.parameters()):
+        torch.nn.init.uniform_(parameter, 0.5, 2.0)
+    one, two = parts
+    expected = x + one(parallel.norms[0](x)) + two(parallel.norms[1](x))
+    torch.testing.assert_close(parallel(Stream.of(x), Context()).x, expected)
+    inner = x + sandwich.norms[0].after(one(sandwich.norms[0].before(x)))
+    expected = inner + sandwich.norms[1].after(two(sandwich.norms[1].before(inner)))
+    torch.testing.assert_close(sandwich(Stream.of(x), Context()).x, expected)
 
 
 def test_only_the_branch_is_dropped_and_only_in_training() -> None:

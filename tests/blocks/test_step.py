@@ -25,10 +25,12 @@ from headwise.blocks.residual import (
     DropPath,
     LayerScaleAdd,
     NoResidual,
+    ParallelPreNorm,
     PostNorm,
     PreNorm,
     ResidualAdd,
     ResPostNorm,
+    SandwichNorm,
 )
 from headwise.blocks.stack import Embedding, Stack, TokenTypes
 from headwise.blocks.step import EmbeddingStep, FunctionStep, PositionStep, inline
@@ -151,6 +153,8 @@ LAYERS = {
     "post": lambda: PostNorm(parts(), NORM, lambda: ResidualAdd(0.3, 0.2)),
     "pre": lambda: PreNorm(parts(), lambda: RMSNorm(WIDTH)),
     "respost": lambda: ResPostNorm(parts(), NORM),
+    "sandwich": lambda: SandwichNorm(parts(), NORM),
+    "parallel": lambda: ParallelPreNorm(parts(), NORM),
     "chain": lambda: NoResidual(parts(), add=lambda: ResidualAdd(0.3)),
     "layer scale": lambda: PreNorm(parts(), NORM, lambda: LayerScaleAdd(WIDTH, 0.5)),
     "admin": lambda: Admin(parts(), NORM),

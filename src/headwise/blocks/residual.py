@@ -190,6 +190,68 @@ class ResPostNorm(Wiring):
         return add(x, norm(branch))
 
 
+class SandwichNorm(Wiring):
+    """Sandwich norm: x + norm'(f(norm(x))), a norm before and one after each part (Ding et al. 2021; Gemma 2)."""
+
+    has_final_norm = True
+
+    def __init__(
+        self,
+        parts: Sequence[nn.Module],
+        norm: Callable[[], nn.Module],
+        add: Callable[[], nn.Module] = ResidualAdd,
+    ):
+        super().__init__(parts, lambda: NormPair(norm(), norm()), add)
+
+    def normalize_input(self, x: Tensor, norm: Function) -> Tensor:
+        return norm(x)
+
+    def add_residual(self, x: Tensor, branch: Tensor, norm: Function, add: Function) -> Tensor:
+        assert isinstance(norm, NormPair)
+        return add(x, norm.after(branch))
+
+
+class NormPair(nn.Module):
+    """The norm before a part, which is its forward, and the one after it."""
+
+    def __init__(self, before: nn.Module, after: nn.Module):
+        super().__init__()
+        self.before, self.after = before, after
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.before(x)
+
+
+class ParallelPreNorm(Wiring):
+    """Parallel pre-norm: x + f1(norm1(x)) + f2(norm2(x)), attention and feed-forward network side by side (GPT-NeoX,
+    Black et al. 2022; after GPT-J, which has one norm for both)."""
+
+    has_final_norm = True
+
+    def forward(self, stream: Stream, ctx: Context) -> Stream:
+        last_mixer = self._find_last_mixer() if ctx.outputs_needed is not None else None
+        x = stream.x
+        for index, (part, norm, add) in enumerate(zip(self.parts, self.norms, self.adds, strict=True)):
+            needed = ctx.outputs_needed if index == last_mixer else None
+            branch = part(stream.with_x(norm(stream.x)), ctx.at(index, needed))
+            if needed is not None:
+                stream, x, branch = stream.take_first(needed), x[:, :needed], branch[:, :needed]
+            x = add(x, branch)
+        return stream.with_x(x)
+
+    def stepper(self, ctx: Context) -> Step:
+        triples = zip(self.parts, self.norms, self.adds, strict=True)
+        steps = [(make_step(part, ctx.at(n)), inline(norm), inline(add)) for n, (part, norm, add) in enumerate(triples)]
+
+        def step(x: Tensor, at: Stream) -> Tensor:
+            total = x
+            for part, norm, add in steps:
+                total = add(total, part(norm(x), at))
+            return total
+
+        return step
+
+
 class NoResidual(Wiring):
     """dropout(f(x)), without residual and norm: stacked recurrent networks (Zaremba et al. 2014)."""
 
@@ -244,6 +306,24 @@ class ResPostNormConfig(WiringConfig):
 
     def build(self) -> type[Wiring]:
         return ResPostNorm
+
+
+class SandwichNormConfig(WiringConfig):
+    """x + norm'(f(norm(x)))"""
+
+    kind: Literal["sandwich"] = "sandwich"
+
+    def build(self) -> type[Wiring]:
+        return SandwichNorm
+
+
+class ParallelPreNormConfig(WiringConfig):
+    """x + f1(norm1(x)) + f2(norm2(x))"""
+
+    kind: Literal["parallel"] = "parallel"
+
+    def build(self) -> type[Wiring]:
+        return ParallelPreNorm
 
 
 class NoResidualConfig(WiringConfig):

@@ -133,6 +133,8 @@ WIRINGS = Table(
         "post": "headwise.blocks.residual:PostNormConfig",
         "pre": "headwise.blocks.residual:PreNormConfig",
         "respost": "headwise.blocks.residual:ResPostNormConfig",
+        "sandwich": "headwise.blocks.residual:SandwichNormConfig",
+        "parallel": "headwise.blocks.residual:ParallelPreNormConfig",
         "none": "headwise.blocks.residual:NoResidualConfig",
         "admin": "headwise.blocks.admin:AdminConfig",
         "reversible": "headwise.blocks.reversible:ReversibleConfig",
