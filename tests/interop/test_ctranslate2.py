@@ -14,7 +14,7 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.interop.ctranslate2 import CTranslate2Engine, can_express, export_ctranslate2
+from headwise.interop.ctranslate2 import CTranslate2Engine, export_ctranslate2, find_unsupported
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, SPECIALS
 from headwise.train.config import TrainConfig
@@ -77,7 +77,7 @@ def test_greedy_and_beam_outputs_are_equal(reverser: Any, folder: Path) -> None:
 def test_an_engine_takes_the_place_of_the_model(reverser: Any) -> None:
     experiment = Experiment(data=TextDataConfig(), model=reverser.config, train=TrainConfig(epochs=1))
     loaded = TrainedModel(reverser.model, reverser.tokenisers, experiment)
-    deployed = replace(loaded, model=CTranslate2Engine.of(loaded))
+    deployed = replace(loaded, model=CTranslate2Engine.from_trained(loaded))
     assert deployed.translate(["abcd", "hgf", ""], beams=2) == ["dcba", "fgh", ""]
 
 
@@ -127,7 +127,7 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_expressed_is_named(settings: dict[str, Any], key: str, tmp_path: Path) -> None:
     config = TransformerConfig.model_validate({**SMALL, **settings})
-    assert can_express(config).startswith(f"{key}:")
+    assert find_unsupported(config).startswith(f"{key}:")
     with pytest.raises(UserError, match=key):
         export_ctranslate2(config.build(10), config, None, tmp_path / "out")
     assert not list(tmp_path.iterdir())

@@ -36,7 +36,7 @@ def choose(
                 "CTranslate2's 8-bit products may overflow on this CPU, and outputs be wrong; "
                 "use --engine native, or leave out --int8"
             )
-        return replace(loaded, model=CTranslate2Engine.of(loaded, int8=int8, threads=threads))
+        return replace(loaded, model=CTranslate2Engine.from_trained(loaded, int8=int8, threads=threads))
     if int8:
         from headwise.decode.int8 import quantize
 
@@ -67,13 +67,13 @@ def beyond(config: DecodeConfig) -> str:
 
 def obstacle(loaded: TrainedModel) -> str:
     """Why CTranslate2 cannot run this model; empty if it can."""
-    from headwise.interop.ctranslate2 import can_express
+    from headwise.interop.ctranslate2 import find_unsupported
 
     if not isinstance(loaded.model, EncoderDecoder):
         return "it runs single models, not this one"
     if get_device(loaded.model).type != "cpu":
         return "it was given a model on another device than the CPU"
-    if reason := can_express(loaded.experiment.model):
+    if reason := find_unsupported(loaded.experiment.model):
         return reason
     try:
         import ctranslate2  # noqa: F401
