@@ -21,7 +21,7 @@ import torch
 import headwise
 from headwise.experiment.convert import from_gguf
 from headwise.inference.trained_model import TrainedModel
-from headwise.interop.gguf import Gguf
+from headwise.interop.gguf import GgufFile
 
 PROMPTS = ["The capital of France is", "Once upon a time, there was a little robot who", "Water boils at"]
 
@@ -31,12 +31,12 @@ def check_tensors(path: Path, package: Path) -> None:
     from gguf import GGUFReader
     from gguf.quants import dequantize
 
-    ours = Gguf(path)
+    ours = GgufFile(path)
     theirs = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
-    assert theirs.keys() == ours.stored.keys()
+    assert theirs.keys() == ours.tensors.keys()
     for name, tensor in theirs.items():
         expected = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
-        assert torch.equal(ours.tensor(name), expected.reshape(ours.stored[name].shape)), name
+        assert torch.equal(ours.load_tensor(name), expected.reshape(ours.tensors[name].shape)), name
     print(f"tensors: all {len(theirs)} equal to those of the package gguf, bit by bit")
 
 

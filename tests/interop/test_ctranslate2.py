@@ -14,7 +14,7 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.interop.ctranslate2 import CTranslate2Engine, can_express, export_ctranslate2
+from headwise.interop.ctranslate2 import CTranslate2Engine, export_ctranslate2, find_unsupported
 from headwise.models.transformer import TransformerConfig
 from headwise.text import BOS, EOS, SPECIALS
 from headwise.train.config import TrainConfig
@@ -66,41 +66,43 @@ def folder(reverser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_greedy_and_beam_outputs_are_equal(reverser: Any, folder: Path) -> None:
     engine = CTranslate2Engine(folder)
     for config in (DecodeConfig(), DecodeConfig(beams=4, length_penalty=0, tokens_per_batch=64)):
-        ours, theirs = decode(reverser.model, reverser.sources, config), engine.decode(reverser.sources, config)
-        assert [own[0].ids for own in theirs] == [own[0].ids for own in ours]
-        for own, other in zip(ours, theirs, strict=True):  # theirs is P among the tokens that may be written
-            assert other[0].log_prob == pytest.approx(
-                own[0].log_prob, abs=0.02
+        decoded, translated = decode(reverser.model, reverser.sources, config), engine.decode(reverser.sources, config)
+        assert [hypotheses[0].ids for hypotheses in translated] == [hypotheses[0].ids for hypotheses in decoded]
+        for hypotheses, translated_hypotheses in zip(
+            decoded, translated, strict=True
+        ):  # theirs is P among the tokens that may be written
+            assert translated_hypotheses[0].log_prob == pytest.approx(
+                hypotheses[0].log_prob, abs=0.02
             )  # theirs is over the tokens that may be written
 
 
 def test_an_engine_takes_the_place_of_the_model(reverser: Any) -> None:
     experiment = Experiment(data=TextDataConfig(), model=reverser.config, train=TrainConfig(epochs=1))
     loaded = TrainedModel(reverser.model, reverser.tokenisers, experiment)
-    deployed = replace(loaded, model=CTranslate2Engine.of(loaded))
+    deployed = replace(loaded, model=CTranslate2Engine.from_trained(loaded))
     assert deployed.translate(["abcd", "hgf", ""], beams=2) == ["dcba", "fgh", ""]
 
 
 def test_nbest_are_distinct_and_ranked_by_our_score(reverser: Any, folder: Path) -> None:
     config = DecodeConfig(beams=4, nbest=3)
-    for found in CTranslate2Engine(folder).decode(reverser.sources[:8], config):
-        assert len({hypothesis.ids for hypothesis in found}) == 3
-        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+    for actual in CTranslate2Engine(folder).decode(reverser.sources[:8], config):
+        assert len({hypothesis.ids for hypothesis in actual}) == 3
+        assert [h.score for h in actual] == sorted((h.score for h in actual), reverse=True)
 
 
 def test_outputs_keep_to_their_own_limit(reverser: Any, folder: Path) -> None:
     config = DecodeConfig(max_ratio=0.5, max_extra=0)
-    found = CTranslate2Engine(folder).decode(reverser.sources, config)
+    actual = CTranslate2Engine(folder).decode(reverser.sources, config)
     expected = decode(reverser.model, reverser.sources, config)
-    assert [own[0].ids for own in found] == [own[0].ids for own in expected]
+    assert [hypotheses[0].ids for hypotheses in actual] == [hypotheses[0].ids for hypotheses in expected]
 
 
 def test_eight_bits_agree_on_a_trained_model(reverser: Any, folder: Path, tmp_path: Path) -> None:
     export_ctranslate2(reverser.model, reverser.config, reverser.tokenisers, tmp_path / "int8", int8=True)
     exact = decode(reverser.model, reverser.sources)
     for engine in (CTranslate2Engine(folder, int8=True), CTranslate2Engine(tmp_path / "int8")):
-        found = engine.decode(reverser.sources)
-        assert sum(a[0].ids == b[0].ids for a, b in zip(found, exact, strict=True)) >= 0.9 * len(exact)
+        actual = engine.decode(reverser.sources)
+        assert sum(a[0].ids == b[0].ids for a, b in zip(actual, exact, strict=True)) >= 0.9 * len(exact)
     assert (tmp_path / "int8" / "model.bin").stat().st_size < (folder / "model.bin").stat().st_size
 
 
@@ -110,8 +112,8 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
     model = config.build(12, 9).eval()
     export_ctranslate2(model, config, None, tmp_path / "out")
     sources, short = [[11, 4, 10], [7]], DecodeConfig(max_extra=4)
-    ours, theirs = decode(model, sources, short), CTranslate2Engine(tmp_path / "out").decode(sources, short)
-    assert [own[0].ids for own in theirs] == [own[0].ids for own in ours]
+    decoded, translated = decode(model, sources, short), CTranslate2Engine(tmp_path / "out").decode(sources, short)
+    assert [hypotheses[0].ids for hypotheses in translated] == [hypotheses[0].ids for hypotheses in decoded]
 
 
 @pytest.mark.parametrize(
@@ -127,9 +129,9 @@ def test_separate_vocabularies(tmp_path: Path) -> None:
         ({"decoder": {"layers": [[{}, {"attend_to": "memory", "heads": 2}, {"kind": "mlp"}]]}}, "decoder.layers"),
     ],
 )
-def test_what_cannot_be_expressed_is_named(settings: dict[str, Any], key: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_named(settings: dict[str, Any], key: str, tmp_path: Path) -> None:
     config = TransformerConfig.model_validate({**SMALL, **settings})
-    assert can_express(config).startswith(f"{key}:")
+    assert find_unsupported(config).startswith(f"{key}:")
     with pytest.raises(UserError, match=key):
         export_ctranslate2(config.build(10), config, None, tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -147,14 +149,14 @@ def test_random_draws_are_left_to_the_native_engine(folder: Path) -> None:
         CTranslate2Engine(folder).decode([[4]], DecodeConfig(temperature=1.0))
 
 
-def test_sources_beyond_learned_positions_are_a_users_mistake(tmp_path: Path) -> None:
+def test_sources_beyond_learned_positions_raise_a_user_error(tmp_path: Path) -> None:
     config = TransformerConfig.model_validate({**SMALL, "positions": {"kind": "learned", "max_length": 6}})
     export_ctranslate2(config.build(10), config, None, tmp_path / "out")
     with pytest.raises(UserError, match="position"):
         CTranslate2Engine(tmp_path / "out").decode([[4] * 10])
 
 
-def test_a_damaged_folder_is_a_users_mistake(reverser: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_folder_raises_a_user_error(reverser: Any, folder: Path, tmp_path: Path) -> None:
     export_ctranslate2(reverser.model, reverser.config, reverser.tokenisers, tmp_path / "out")
     with (tmp_path / "out" / "model.bin").open("r+b") as file:
         file.truncate(1000)

@@ -25,7 +25,7 @@ NAMES = {
 }
 
 
-def made(name: str) -> Any:
+def build_hf_model(name: str) -> Any:
     torch.manual_seed(5)
     if name == "gpt2":
         sizes = {"vocab_size": 281, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
@@ -36,15 +36,15 @@ def made(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def folders(engines: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found = {}
+    paths = {}
     for name, tokens in NAMES.items():
         folder = tmp_path_factory.mktemp("folders") / name
-        made(name).save_pretrained(folder)
+        build_hf_model(name).save_pretrained(folder)
         (folder / "tokenizer.json").write_text(json.dumps(engines[name]))
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-        found[name] = folder
-    return found
+        paths[name] = folder
+    return paths
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def copy(folders: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(folders["gpt2"], tmp_path / "copy"))
 
 
-def generated(folder: Path, beams: int = 1) -> list[str]:
+def generate_with_transformers(folder: Path, beams: int = 1) -> list[str]:
     """What `transformers` itself makes of the prompts."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
     outputs = []
@@ -69,10 +69,10 @@ def generated(folder: Path, beams: int = 1) -> list[str]:
 def test_prompts_are_continued_as_by_transformers(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
     loaded = headwise.load(folders[name])
     settings = {"max_ratio": 0, "max_extra": 8, "length_penalty": 0}
-    ours = [own[0].text for own in loaded.generate(PROMPTS, **settings)]
-    assert ours == generated(folders[name]) and len(set(ours)) == len(PROMPTS)
+    ours = [hypotheses[0].text for hypotheses in loaded.generate(PROMPTS, **settings)]
+    assert ours == generate_with_transformers(folders[name]) and len(set(ours)) == len(PROMPTS)
     to_hf(loaded, tmp_path / "out")
-    assert generated(tmp_path / "out") == ours
+    assert generate_with_transformers(tmp_path / "out") == ours
     for file in ("model.safetensors", "tokenizer.json"):
         before, after = folders[name] / file, tmp_path / "out" / file
         assert json.loads(before.read_bytes()) == json.loads(after.read_bytes()) if file.endswith("json") else True
@@ -80,7 +80,7 @@ def test_prompts_are_continued_as_by_transformers(name: str, folders: dict[str, 
     assert old.keys() == new.keys() and all(torch.equal(old[key], new[key]) for key in old)
 
 
-def test_a_run_of_it_can_be_used_scored_inspected_and_exported(
+def test_an_imported_run_can_be_used_scored_inspected_and_exported(
     folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, out, text = tmp_path / "run", tmp_path / "out", tmp_path / "text.txt"
@@ -92,27 +92,27 @@ def test_a_run_of_it_can_be_used_scored_inspected_and_exported(
         main(["generate", str(model), "the cat", "--temperature", "0", "--length", "8"])
         main(["evaluate", str(model), "--data", str(text), "--json"])
         scores.append(capsys.readouterr().out.replace(str(model), ""))
-    assert scores[0] == scores[1] and generated(folders["llama"])[0] in scores[0]
+    assert scores[0] == scores[1] and generate_with_transformers(folders["llama"])[0] in scores[0]
     main(["inspect", str(folders["llama"]), "the cat", "--out", str(tmp_path / "maps.html")])
     main(["export", str(run), str(out), "--to", "hf"])
-    assert generated(out, beams=2) == generated(folders["llama"], beams=2)
+    assert generate_with_transformers(out, beams=2) == generate_with_transformers(folders["llama"], beams=2)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_words_are_completed(name: str, folders: dict[str, Path]) -> None:
-    found = headwise.load(folders[name]).complete("the c")
-    assert found and all(each.word.startswith("c") for each in found)
+    completions = headwise.load(folders[name]).complete("the c")
+    assert completions and all(completion.word.startswith("c") for completion in completions)
 
 
 def test_perplexity_is_that_of_transformers(folders: dict[str, Path]) -> None:
-    loaded, theirs = from_hf(folders["llama"]), AutoModelForCausalLM.from_pretrained(folders["llama"]).eval()
+    loaded, hf_model = from_hf(folders["llama"]), AutoModelForCausalLM.from_pretrained(folders["llama"]).eval()
     tokenizer = AutoTokenizer.from_pretrained(folders["llama"])
     ids = torch.tensor([[*tokenizer("the dog sat on a mat").input_ids, 2]])
-    expected = theirs(ids, labels=ids).loss.exp().item()
+    expected = hf_model(ids, labels=ids).loss.exp().item()
     assert loaded.evaluate([("", "the dog sat on a mat")]).scores[0].value == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_model_trained_here_goes_out_with_its_tokeniser(tmp_path: Path) -> None:
+def test_a_trained_model_is_exported_with_its_tokeniser(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat and the dog ran\n" * 30)
     experiment = {
@@ -132,14 +132,14 @@ def test_a_model_trained_here_goes_out_with_its_tokeniser(tmp_path: Path) -> Non
     run, _ = headwise.train_experiment(resolved(experiment), tmp_path)
     loaded = headwise.load(run.path)
     to_hf(loaded, tmp_path / "out")
-    ours = [own[0].text for own in loaded.generate(PROMPTS, max_ratio=0, max_extra=8)]
-    assert generated(tmp_path / "out") == ours
+    ours = [hypotheses[0].text for hypotheses in loaded.generate(PROMPTS, max_ratio=0, max_extra=8)]
+    assert generate_with_transformers(tmp_path / "out") == ours
     back = from_hf(tmp_path / "out")
-    assert [own[0].text for own in back.generate(PROMPTS, max_ratio=0, max_extra=8)] == ours
+    assert [hypotheses[0].text for hypotheses in back.generate(PROMPTS, max_ratio=0, max_extra=8)] == ours
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_trained_further_goes_back(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_fine_tuned_import_is_exported_with_equal_logits(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
     loaded = from_hf(folders[name])
     model, rows = loaded.model, loaded.tokenisers.target.rows  # type: ignore[attr-defined]
     ids = torch.tensor([loaded.tokenisers.target.encode("cats sat, and 12 dogs ran to a mat")])
@@ -150,9 +150,9 @@ def test_what_was_trained_further_goes_back(name: str, folders: dict[str, Path],
         loss.total.backward()
         optimiser.step()
     to_hf(loaded, tmp_path / "out")
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    hf_model = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     with torch.inference_mode():
-        expected = theirs(torch.tensor(rows.order)[ids]).logits
+        expected = hf_model(torch.tensor(rows.order)[ids]).logits
         assert (model(ids)[..., list(rows.back)] - expected).abs().max() < 1e-4
 
 
@@ -182,7 +182,7 @@ def test_half_precision_is_read_as_it_is(copy: Path) -> None:
     assert torch.equal(table[list(rows.back)], tensors["transformer.wte.weight"].float())
 
 
-def test_a_base_model_without_its_stem_is_read(copy: Path) -> None:
+def test_a_base_model_without_its_prefix_is_read(copy: Path) -> None:
     """As the published folder of GPT-2 has it, with masks that are no weights."""
     expected = from_hf(copy).model(torch.arange(4, 12)[None])
     tensors = {name.removeprefix("transformer."): x for name, x in load_file(copy / "model.safetensors").items()}
@@ -190,7 +190,7 @@ def test_a_base_model_without_its_stem_is_read(copy: Path) -> None:
     assert torch.equal(from_hf(copy).model(torch.arange(4, 12)[None]), expected)
 
 
-def test_pickles_are_refused_with_the_way_out(copy: Path) -> None:
+def test_pickles_are_refused_with_a_way_to_convert_them(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     (copy / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
     with pytest.raises(UserError, match=r"pickle.*save_pretrained"):
@@ -265,7 +265,7 @@ def test_rotary_positions_of_an_unknown_type_are_refused(folders: dict[str, Path
     ],
     ids=str,
 )
-def test_what_a_folder_cannot_say_is_named(settings: dict[str, Any], key: str) -> None:
+def test_settings_that_config_json_cannot_express_are_named(settings: dict[str, Any], key: str) -> None:
     from headwise.catalog import MODELS
     from headwise.interop.hf.write import choose_architecture
 
@@ -274,7 +274,7 @@ def test_what_a_folder_cannot_say_is_named(settings: dict[str, Any], key: str) -
         choose_architecture(config, "language-model", 10)
 
 
-def test_a_relative_may_say_what_its_own_kind_cannot() -> None:
+def test_a_related_architecture_may_express_what_the_same_kind_cannot() -> None:
     from headwise.catalog import MODELS
     from headwise.interop.hf.write import choose_architecture
 

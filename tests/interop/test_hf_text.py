@@ -40,11 +40,13 @@ def pair(request: pytest.FixtureRequest, engines: Engines) -> tuple[Tokenizer, H
 
 def test_ids_are_those_of_transformers(pair: tuple[Tokenizer, HfTokeniser]) -> None:
     engine, ours = pair
-    theirs = PreTrainedTokenizerFast(tokenizer_object=engine)
+    hf_tokeniser = PreTrainedTokenizerFast(tokenizer_object=engine)
     for text in SAMPLES:
         ids = ours.encode(text)
-        assert [ours.rows.order[i] for i in ids] == theirs(text, add_special_tokens=False).input_ids
-        assert ours.decode([BOS, *ids, EOS, PAD]) == theirs.decode(theirs(text, add_special_tokens=False).input_ids)
+        assert [ours.rows.order[i] for i in ids] == hf_tokeniser(text, add_special_tokens=False).input_ids
+        assert ours.decode([BOS, *ids, EOS, PAD]) == hf_tokeniser.decode(
+            hf_tokeniser(text, add_special_tokens=False).input_ids
+        )
 
 
 def test_the_vocabulary_has_one_name_for_each_row(pair: tuple[Tokenizer, HfTokeniser]) -> None:
@@ -55,14 +57,14 @@ def test_the_vocabulary_has_one_name_for_each_row(pair: tuple[Tokenizer, HfToken
     assert [ours.rows.order[i] for i in ours.rows.back] == list(range(ours.rows.vocab))
 
 
-def test_text_is_never_a_mark(pair: tuple[Tokenizer, HfTokeniser]) -> None:
+def test_text_is_never_a_special_token(pair: tuple[Tokenizer, HfTokeniser]) -> None:
     _, ours = pair
     for mark in ("<|endoftext|>", "<s>", "</s>", "[SEP]", "[PAD]", "[MASK]"):
         ids = ours.encode(f"the {mark} cat")
         assert not {PAD, BOS, EOS} & set(ids) and ours.rows.mask not in [ours.rows.order[i] for i in ids]
 
 
-def test_a_run_keeps_it(pair: tuple[Tokenizer, HfTokeniser], tmp_path: Any) -> None:
+def test_a_run_keeps_the_tokeniser(pair: tuple[Tokenizer, HfTokeniser], tmp_path: Any) -> None:
     _, ours = pair
     Tokenisers(ours, ours).save(tmp_path / "tokenizer.json")
     again = Tokenisers.load(tmp_path / "tokenizer.json").source
@@ -70,9 +72,9 @@ def test_a_run_keeps_it(pair: tuple[Tokenizer, HfTokeniser], tmp_path: Any) -> N
     assert again.vocabulary == ours.vocabulary
 
 
-def test_whether_texts_open_with_the_start_mark_is_read_from_the_file(engines: Engines) -> None:
-    found = {name: HfTokeniser(engine, Rows(400, **ROWS[name])).opens for name, engine in engines.items()}
-    assert found == {"gpt2": False, "llama": True, "bert": False}
+def test_whether_texts_begin_with_bos_is_read_from_the_file(engines: Engines) -> None:
+    actual = {name: HfTokeniser(engine, Rows(400, **ROWS[name])).opens for name, engine in engines.items()}
+    assert actual == {"gpt2": False, "llama": True, "bert": False}
 
 
 def test_pieces_can_be_read_by_people(engines: Engines) -> None:
@@ -80,7 +82,7 @@ def test_pieces_can_be_read_by_people(engines: Engines) -> None:
     assert ours.tokens([BOS, *ours.encode("a cat")]) == ["<s>", "a", "▁cat"]
 
 
-def test_marks_are_found_by_config_or_by_name(engines: Engines) -> None:
+def test_special_tokens_are_found_by_id_or_by_name(engines: Engines) -> None:
     names = {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]", "special": True}}
     texts = TokeniserFiles("", engines["bert"], names)
     assert [texts.find_special_id(role, {}) for role in ("pad", "unk", "cls", "sep", "mask")] == [None, 1, 2, 3, None]
@@ -97,12 +99,12 @@ def test_a_vocabulary_beyond_the_table_is_refused(engines: Engines) -> None:
         HfTokeniser(engines["gpt2"], Rows(280))
 
 
-def test_marks_must_be_in_the_table() -> None:
+def test_special_ids_must_be_in_the_table() -> None:
     with pytest.raises(UserError, match=r"eos 9: .* from 0 to 5"):
         Rows(6, eos=9)
 
 
-OWN = [
+TOKENISERS = [
     lambda: Bpe.train(TEXT, _config("bpe"), Normaliser("NFKC", lower=True)),
     lambda: Unigram.train(TEXT, _config("unigram"), PLAIN),
     lambda: Bytes(),
@@ -117,18 +119,18 @@ def _config(kind: str) -> Any:
     return TOKENISERS.parse({"kind": kind, "size": 300})
 
 
-@pytest.mark.parametrize("make", OWN, ids=["bpe", "unigram", "bytes", "characters", "words"])
-def test_our_own_are_written_as_one(make: Any) -> None:
-    ours = make()
+@pytest.mark.parametrize("build", TOKENISERS, ids=["bpe", "unigram", "bytes", "characters", "words"])
+def test_headwise_tokenisers_are_written_as_tokenizer_json(build: Any) -> None:
+    ours = build()
     engine = to_tokenizer_json(ours)
     assert engine is not None
-    theirs = PreTrainedTokenizerFast(
+    hf_tokeniser = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(json.dumps(add_post_processor(engine, True, False)))
     )
     for text in SAMPLES:
-        assert theirs(text).input_ids == [BOS, *ours.encode(text)]
+        assert hf_tokeniser(text).input_ids == [BOS, *ours.encode(text)]
     for text in ("the cat sat", "cat"):
-        assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text))
+        assert hf_tokeniser.decode(ours.encode(text)) == ours.decode(ours.encode(text))
 
 
 def test_classes_of_words_are_not_written() -> None:

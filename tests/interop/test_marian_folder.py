@@ -67,16 +67,16 @@ def copy(opus: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(opus, tmp_path / "copy"))
 
 
-def generated(folder: Path) -> list[str]:
+def generate_with_transformers(folder: Path) -> list[str]:
     """What `transformers` itself makes of the texts."""
     tokenizer, model = MarianTokenizer.from_pretrained(folder), MarianMTModel.from_pretrained(folder).eval()
     outputs = []
-    marks = {model.config.pad_token_id, model.config.eos_token_id, model.config.decoder_start_token_id}
+    special_ids = {model.config.pad_token_id, model.config.eos_token_id, model.config.decoder_start_token_id}
     for text in TEXTS:
         batch = tokenizer([text], return_tensors="pt")
         banned = [[model.config.pad_token_id]]
         ids = model.generate(**batch, num_beams=1, max_new_tokens=9, bad_words_ids=banned, do_sample=False)
-        outputs.append(tokenizer.decode([i for i in ids[0].tolist() if i not in marks]))
+        outputs.append(tokenizer.decode([i for i in ids[0].tolist() if i not in special_ids]))
     return outputs
 
 
@@ -85,9 +85,9 @@ def test_texts_are_translated_as_by_transformers(name: str, tmp_path: Path, requ
     folder = request.getfixturevalue(name)
     loaded = from_hf(folder)
     ours = loaded.translate(TEXTS, max_ratio=0, max_extra=8)
-    assert ours == generated(folder) and len(set(ours)) > 1
+    assert ours == generate_with_transformers(folder) and len(set(ours)) > 1
     to_hf(loaded, tmp_path / "out")
-    assert generated(tmp_path / "out") == ours
+    assert generate_with_transformers(tmp_path / "out") == ours
     assert from_hf(tmp_path / "out").translate(TEXTS, max_ratio=0, max_extra=8) == ours
 
 
@@ -109,19 +109,19 @@ def exported(reverser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("beams", [1, 4])
 def test_a_trained_model_writes_the_same_in_transformers(reverser: Any, exported: Path, beams: int) -> None:
-    theirs = MarianMTModel.from_pretrained(exported).eval()
+    hf_model = MarianMTModel.from_pretrained(exported).eval()
     ours = decode(reverser.model, reverser.sources, DecodeConfig(beams=beams, length_penalty=0))
-    for source, found in zip(reverser.sources[:12], ours, strict=False):
+    for source, actual in zip(reverser.sources[:12], ours, strict=False):
         ids = torch.tensor([[*source, EOS]])
-        output = theirs.generate(ids, attention_mask=torch.ones_like(ids), num_beams=beams, length_penalty=0.0)
-        assert output[0].tolist() == [BOS, *found[0].ids, EOS]
+        output = hf_model.generate(ids, attention_mask=torch.ones_like(ids), num_beams=beams, length_penalty=0.0)
+        assert output[0].tolist() == [BOS, *actual[0].ids, EOS]
 
 
-def test_our_own_tokenisers_travel_along(exported: Path) -> None:
+def test_headwise_tokenisers_are_exported_with_the_model(exported: Path) -> None:
     assert from_hf(exported).translate(["abcd", "hgf"]) == ["dcba", "fgh"]
 
 
-def test_pickles_are_refused_with_the_way_out(copy: Path) -> None:
+def test_pickles_are_refused_with_a_way_to_convert_them(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     (copy / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
     with pytest.raises(UserError, match=r"pickle.*save_pretrained"):
@@ -177,7 +177,7 @@ def test_damaged_files_are_named(copy: Path, name: str) -> None:
         ({"encoder": {"layers": [[{"heads": 2, "head_width": 5}, {"kind": "mlp"}]]}}, "heads"),
     ],
 )
-def test_what_marian_is_not_is_named(settings: dict[str, Any], key: str) -> None:
+def test_settings_that_marian_cannot_express_are_named(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(UserError, match=f"^{key}:"):
         choose_architecture(
             TransformerConfig.model_validate({**SINES_FIRST, "width": 32, "heads": 4, **settings}), "transduce", 10

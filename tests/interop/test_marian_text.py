@@ -40,7 +40,7 @@ def test_a_language_is_one_token_and_only_in_front(tokeniser: MarianTokeniser) -
     assert code not in tokeniser.encode("the >>deu<< cat")
 
 
-def test_marks_in_a_text_are_no_marks(tokeniser: MarianTokeniser) -> None:
+def test_special_tokens_in_a_text_are_text(tokeniser: MarianTokeniser) -> None:
     assert EOS not in tokeniser.encode("</s>") and 0 not in tokeniser.encode("<pad>")
 
 
@@ -50,7 +50,7 @@ def test_json_holds_all(tokeniser: MarianTokeniser) -> None:
     assert again.encode("the cat sat") == tokeniser.encode("the cat sat") and again.vocabulary == tokeniser.vocabulary
 
 
-def test_damage_is_a_users_mistake(tokeniser: MarianTokeniser, tmp_path: Path) -> None:
+def test_damaged_files_raise_user_errors(tokeniser: MarianTokeniser, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="damaged"):
         MarianTokeniser(b"not a model", tokeniser.vocabulary).encode("a")
     for content, word in (("[1]", "object"), ('{"</s>": "x"}', "map pieces"), ('{"</s>": 0}', "<unk>")):

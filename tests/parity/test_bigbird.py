@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import Tensor
 from transformers.utils import logging
-from word_folders import save, shaken, vocabulary
+from word_folders import build_noisy_model, save, vocabulary
 
 import headwise
 from headwise import UserError
@@ -25,22 +25,22 @@ from headwise.text import EOS, PAD
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
-MARKS = {"pad": 0, "unk": 7, "cls": 8, "sep": 11, "mask": 15}
-VOCAB = vocabulary(MARKS)
+SPECIAL_IDS = {"pad": 0, "unk": 7, "cls": 8, "sep": 11, "mask": 15}
+VOCAB = vocabulary(SPECIAL_IDS)
 SHAPE: dict[str, Any] = {
     "vocab_size": len(VOCAB), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 48, "max_position_embeddings": 64, "block_size": 4, "num_random_blocks": 2,
-    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "sep_token_id": MARKS["sep"],
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "sep_token_id": SPECIAL_IDS["sep"],
 }  # fmt: skip
 CLASSES = ["BigBirdForPreTraining", "BigBirdForMaskedLM", "BigBirdForTokenClassification", "BigBirdModel"]
 
 
-def theirs(name: str = "BigBirdModel", **settings: Any) -> Any:
-    return shaken(name, transformers.BigBirdConfig(**{**SHAPE, **settings}))
+def build_hf_model(name: str = "BigBirdModel", **settings: Any) -> Any:
+    return build_noisy_model(name, transformers.BigBirdConfig(**{**SHAPE, **settings}))
 
 
-def saved(model: Any, folder: Path) -> Path:
-    return save(model, folder, MARKS)
+def save_folder(model: Any, folder: Path) -> Path:
+    return save(model, folder, SPECIAL_IDS)
 
 
 def texts(length: int) -> Tensor:
@@ -58,19 +58,19 @@ def compare(imported: ImportedModel, model: Any, length: int) -> None:
     real, order = opened != PAD, torch.tensor(imported.vocabularies.source.order)
     types = torch.zeros_like(opened)
     types[1, -9:] = 1  # behind its end, where nobody looks
-    found = model(order[opened], attention_mask=real.long(), token_type_ids=types, output_hidden_states=True)
+    actual = model(order[opened], attention_mask=real.long(), token_type_ids=types, output_hidden_states=True)
     states = imported.model.encoder(ids, Context()).x
-    assert_parity(states[real], found.hidden_states[-1][real])
+    assert_parity(states[real], actual.hidden_states[-1][real])
     if imported.task == "masked":
-        logits = getattr(found, "prediction_logits", getattr(found, "logits", None))[..., list(order)]
+        logits = getattr(actual, "prediction_logits", getattr(actual, "logits", None))[..., list(order)]
         assert_parity(imported.model(ids)[real[:, 1:]], logits[:, 1:][real[:, 1:]])
 
 
 @pytest.mark.parametrize("name", CLASSES)
 @torch.inference_mode()
 def test_outputs_are_equal_both_ways(name: str, tmp_path: Path) -> None:
-    model = theirs(name)
-    imported = read_folder(saved(model, tmp_path / "in"))
+    model = build_hf_model(name)
+    imported = read_folder(save_folder(model, tmp_path / "in"))
     compare(imported, model, 55)
     to_hf(from_hf(tmp_path / "in"), tmp_path / "out")
     again = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
@@ -87,8 +87,8 @@ def test_other_forms_of_the_same_model(tmp_path: Path) -> None:
         "scale_embeddings": {"rescale_embeddings": True, "hidden_act": "gelu"},
     }
     for name, settings in forms.items():
-        model = theirs(**settings)
-        imported = read_folder(saved(model, tmp_path / name))
+        model = build_hf_model(**settings)
+        imported = read_folder(save_folder(model, tmp_path / name))
         compare(imported, model, 55)
         to_hf(from_hf(tmp_path / name), tmp_path / f"{name} again")
         compare(imported, transformers.BigBirdModel.from_pretrained(tmp_path / f"{name} again").eval(), 55)
@@ -96,8 +96,8 @@ def test_other_forms_of_the_same_model(tmp_path: Path) -> None:
 
 def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
     """States and gradients in training, where they draw blocks by numpy: theirs are put into our graph."""
-    model = theirs(max_position_embeddings=128)
-    imported = read_folder(saved(model, tmp_path))
+    model = build_hf_model(max_position_embeddings=128)
+    imported = read_folder(save_folder(model, tmp_path))
     length, block = 96, SHAPE["block_size"]
 
     class Given(Graph):
@@ -115,11 +115,11 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
     ids = torch.randint(4, len(VOCAB), (2, length - 1), generator=torch.Generator().manual_seed(1))
     opened = torch.tensor(imported.vocabularies.source.order)[torch.nn.functional.pad(ids, (1, 0), value=1)]
     known = np.random.get_state()
-    found = model.train()(opened).last_hidden_state
+    actual = model.train()(opened).last_hidden_state
     states = imported.model.train().encoder(ids, Context()).x
     np.random.set_state(known)
-    assert_parity(states, found)
-    for out in (found, states):
+    assert_parity(states, actual)
+    for out in (actual, states):
         (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
     ours = imported.model.encoder.stack.layers[0].parts[0].qkv.project.weight.grad
     wanted = torch.cat([getattr(theirs_of[0], name).weight.grad for name in ("query", "key", "value")])
@@ -127,11 +127,11 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
 
 
 @torch.inference_mode()
-def test_what_a_folder_cannot_say_is_refused(tmp_path: Path) -> None:
-    config = read_folder(saved(theirs("BigBirdForMaskedLM"), tmp_path / "in")).config
+def test_settings_that_config_json_cannot_express_are_refused(tmp_path: Path) -> None:
+    config = read_folder(save_folder(build_hf_model("BigBirdForMaskedLM"), tmp_path / "in")).config
     for settings in ({"variant": "paper"}, {"window": 5}, {"first": 2}):
         other = config.changed(mixer=config.mixer.changed(**settings))
         with pytest.raises(UserError, match=r"config\.json of big_bird cannot express this"):
             choose_architecture(other, "masked", len(VOCAB))
     with pytest.raises(UserError, match="'BigBirdForQuestionAnswering' is not known"):
-        read_folder(saved(theirs("BigBirdForQuestionAnswering"), tmp_path / "answer"))
+        read_folder(save_folder(build_hf_model("BigBirdForQuestionAnswering"), tmp_path / "answer"))

@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 from transformers.utils import logging
-from word_folders import save, shaken, vocabulary
+from word_folders import build_noisy_model, save, vocabulary
 
 import headwise
 from headwise import UserError
@@ -24,11 +24,11 @@ from headwise.text import EOS, PAD, UNK
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
-MARKS = {"pad": 3, "unk": 7, "cls": 8, "sep": 11, "mask": 15}  # their ids, somewhere among the words
-VOCAB = vocabulary(MARKS)
+SPECIAL_IDS = {"pad": 3, "unk": 7, "cls": 8, "sep": 11, "mask": 15}  # their ids, somewhere among the words
+VOCAB = vocabulary(SPECIAL_IDS)
 SHAPE: dict[str, Any] = {
     "vocab_size": len(VOCAB), "hidden_size": 32, "num_hidden_layers": 3, "intermediate_size": 48,
-    "max_position_embeddings": 20, "pad_token_id": MARKS["pad"], "bos_token_id": 8, "eos_token_id": 11,
+    "max_position_embeddings": 20, "pad_token_id": SPECIAL_IDS["pad"], "bos_token_id": 8, "eos_token_id": 11,
 }  # fmt: skip
 CLASSES = [
     "FNetForPreTraining", "FNetForMaskedLM", "FNetForTokenClassification", "FNetForSequenceClassification",
@@ -37,12 +37,12 @@ CLASSES = [
 IDS = torch.tensor([[5, 6, 7, 8, EOS, 9, 10, 11, EOS], [12, 13, UNK, EOS, 14, 15, 16, 17, EOS]])
 
 
-def theirs(name: str, **settings: Any) -> Any:
-    return shaken(name, transformers.FNetConfig(**{**SHAPE, **settings}))
+def build_hf_model(name: str, **settings: Any) -> Any:
+    return build_noisy_model(name, transformers.FNetConfig(**{**SHAPE, **settings}))
 
 
-def saved(model: Any, folder: Path) -> Path:
-    return save(model, folder, MARKS)
+def save_folder(model: Any, folder: Path) -> Path:
+    return save(model, folder, SPECIAL_IDS)
 
 
 def inputs(imported: ImportedModel) -> dict[str, Tensor]:
@@ -55,55 +55,55 @@ def inputs(imported: ImportedModel) -> dict[str, Tensor]:
 
 def outputs(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
     """Hugging Face outputs in the order of Headwise rows: outputs, and the last hidden states."""
-    found = model(**inputs(imported), output_hidden_states=True)
-    states = found.hidden_states[-1]
+    actual = model(**inputs(imported), output_hidden_states=True)
+    states = actual.hidden_states[-1]
     if imported.task == "masked":
-        logits = found.prediction_logits if hasattr(found, "prediction_logits") else found.logits
+        logits = actual.prediction_logits if hasattr(actual, "prediction_logits") else actual.logits
         return logits[:, 1:][..., list(imported.vocabularies.source.order)], states
     if imported.task == "answer":
-        return torch.stack((found.start_logits, found.end_logits), -1)[:, 1:], states
+        return torch.stack((actual.start_logits, actual.end_logits), -1)[:, 1:], states
     if imported.task == "encode":
-        return found.pooler_output, states
-    return (found.logits[:, 1:] if imported.task == "tag" else found.logits), states
+        return actual.pooler_output, states
+    return (actual.logits[:, 1:] if imported.task == "tag" else actual.logits), states
 
 
 def compare(imported: ImportedModel, model: Any) -> None:
     expected, states = outputs(imported, model)
-    found = imported.model(IDS)
-    found = found[..., UNK + 1 :] if imported.task in ("tag", "classify") else found
+    actual = imported.model(IDS)
+    actual = actual[..., UNK + 1 :] if imported.task in ("tag", "classify") else actual
     assert_parity(imported.model.encoder(IDS, Context()).x, states)
-    possible = found > torch.finfo().min  # an answer stands in the second text
-    assert_parity(found[possible], expected[possible])
+    possible = actual > torch.finfo().min  # an answer stands in the second text
+    assert_parity(actual[possible], expected[possible])
 
 
 @pytest.mark.parametrize("name", CLASSES)
 @torch.inference_mode()
 def test_outputs_are_equal_both_ways(name: str, tmp_path: Path) -> None:
-    model = theirs(name, **({"num_labels": 3} if name.endswith("Classification") else {}))
-    imported = read_folder(saved(model, tmp_path / "in"))
+    model = build_hf_model(name, **({"num_labels": 3} if name.endswith("Classification") else {}))
+    imported = read_folder(save_folder(model, tmp_path / "in"))
     compare(imported, model)
     to_hf(from_hf(tmp_path / "in"), tmp_path / "out")
     compare(imported, getattr(transformers, name).from_pretrained(tmp_path / "out").eval())
     written = headwise.interop.folders.read_json(tmp_path / "out" / "config.json")
     assert written["architectures"] == [name] and written["model_type"] == "fnet"
     for mark in ("pad", "cls", "sep"):
-        assert written[f"{mark}_token_id"] == MARKS[mark]
+        assert written[f"{mark}_token_id"] == SPECIAL_IDS[mark]
 
 
 @torch.inference_mode()
-def test_whether_a_text_follows_is_judged_alike(tmp_path: Path) -> None:
-    model = theirs("FNetForPreTraining")
-    imported = read_folder(saved(model, tmp_path))
+def test_next_sentence_predictions_are_equal(tmp_path: Path) -> None:
+    model = build_hf_model("FNetForPreTraining")
+    imported = read_folder(save_folder(model, tmp_path))
     expected = model(**inputs(imported)).seq_relationship_logits
-    found = imported.model.order(imported.model.encoder(IDS, Context()))
-    assert_parity(found, expected)
+    actual = imported.model.order(imported.model.encoder(IDS, Context()))
+    assert_parity(actual, expected)
 
 
 @torch.inference_mode()
-def test_a_text_among_longer_ones_is_what_it_is_there_alone(tmp_path: Path) -> None:
+def test_a_padded_text_has_the_outputs_of_the_text_alone(tmp_path: Path) -> None:
     """They would transform its padding, too."""
-    model = theirs("FNetForMaskedLM")
-    imported = read_folder(saved(model, tmp_path))
+    model = build_hf_model("FNetForMaskedLM")
+    imported = read_folder(save_folder(model, tmp_path))
     ids = torch.cat((IDS, torch.tensor([[5, 6, 7, EOS, PAD, PAD, PAD, PAD, PAD]])))
     order = list(imported.vocabularies.source.order)
     alone = model(torch.tensor(order)[torch.tensor([[1, 5, 6, 7, EOS]])]).logits[0, 1:][:, order]
@@ -113,19 +113,19 @@ def test_a_text_among_longer_ones_is_what_it_is_there_alone(tmp_path: Path) -> N
 @torch.inference_mode()
 def test_other_forms_of_the_same_model(tmp_path: Path) -> None:
     for number, settings in enumerate(({"hidden_act": "gelu", "type_vocab_size": 2}, {"num_hidden_layers": 1})):
-        model = theirs("FNetForMaskedLM", **settings)
-        compare(read_folder(saved(model, tmp_path / str(number))), model)
+        model = build_hf_model("FNetForMaskedLM", **settings)
+        compare(read_folder(save_folder(model, tmp_path / str(number))), model)
 
 
 def test_one_transform_cut_to_every_length_is_refused(tmp_path: Path) -> None:
-    model = theirs("FNetModel")
+    model = build_hf_model("FNetModel")
     model.config.use_tpu_fourier_optimizations = True
     with pytest.raises(UserError, match="use_tpu_fourier_optimizations"):
-        read_folder(saved(model, tmp_path))
+        read_folder(save_folder(model, tmp_path))
 
 
-def test_what_was_fine_tuned_here_is_the_same_there(tmp_path: Path) -> None:
-    folder = saved(theirs("FNetForMaskedLM"), tmp_path / "in")
+def test_fine_tuned_models_have_equal_outputs_in_transformers(tmp_path: Path) -> None:
+    folder = save_folder(build_hf_model("FNetForMaskedLM"), tmp_path / "in")
     texts = tmp_path / "texts.tsv"
     texts.write_text("w1 w2 w4\tgood\nw5 w6\tbad\n" * 8)
     data = {"train": str(texts), "valid": str(texts), "cache": str(tmp_path / "cache")}

@@ -35,13 +35,13 @@ LLAMA: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 44,
     "max_position_embeddings": 64, "initializer_range": 0.3,
 }  # fmt: skip
-MARKS: dict[str, Any] = {"bos_token_id": 36, "eos_token_id": 36}
+SPECIAL_IDS: dict[str, Any] = {"bos_token_id": 36, "eos_token_id": 36}
 CASES: dict[str, PreTrainedConfig] = {
     "gpt": OpenAIGPTConfig(**GPT, initializer_range=0.3, eos_token_id=36),
     "gpt-published": OpenAIGPTConfig(**GPT, afn="relu"),  # without any marks
-    "gpt2": GPT2Config(**GPT, **MARKS, initializer_range=0.3),
+    "gpt2": GPT2Config(**GPT, **SPECIAL_IDS, initializer_range=0.3),
     "gpt2-other": GPT2Config(
-        **GPT, **MARKS, n_inner=40, activation_function="relu", layer_norm_epsilon=1e-3, tie_word_embeddings=False
+        **GPT, **SPECIAL_IDS, n_inner=40, activation_function="relu", layer_norm_epsilon=1e-3, tie_word_embeddings=False
     ),
     "llama": LlamaConfig(**LLAMA),
     "llama-grouped": LlamaConfig(
@@ -53,7 +53,7 @@ CASES: dict[str, PreTrainedConfig] = {
 }  # fmt: skip
 
 
-def theirs(name: str) -> PreTrainedModel:
+def build_hf_model(name: str) -> PreTrainedModel:
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_config(CASES[name]).eval()
     with torch.no_grad():
@@ -65,16 +65,16 @@ def theirs(name: str) -> PreTrainedModel:
 @pytest.fixture(scope="module", params=CASES)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ImportedModel, Path]:
     folder = tmp_path_factory.mktemp(request.param) / "in"
-    model = theirs(request.param)
+    model = build_hf_model(request.param)
     model.save_pretrained(folder)
     return model, read_folder(folder), folder
 
 
-def order(imported: ImportedModel) -> torch.Tensor:
+def order_ids(imported: ImportedModel) -> torch.Tensor:
     return torch.tensor(imported.vocabularies.source.order)
 
 
-def real(imported: ImportedModel) -> list[int]:
+def list_real_ids(imported: ImportedModel) -> list[int]:
     """Our ids that have a row of their own."""
     return sorted(imported.vocabularies.source.back)
 
@@ -82,9 +82,9 @@ def real(imported: ImportedModel) -> list[int]:
 IDS = torch.randint(4, VOCAB, (3, 9), generator=torch.Generator().manual_seed(0))
 
 
-def gpt3_of(folder: Path, band: int) -> tuple[Any, Any, ImportedModel]:
+def build_gpt3(folder: Path, band: int) -> tuple[Any, Any, ImportedModel]:
     """GPT-2 of transformers and our GPT-3 with its weights."""
-    model = theirs("gpt2")
+    model = build_hf_model("gpt2")
     model.save_pretrained(folder)
     imported = read_folder(folder)
     vocab = imported.model.vocab
@@ -96,16 +96,16 @@ def gpt3_of(folder: Path, band: int) -> tuple[Any, Any, ImportedModel]:
 @torch.inference_mode()
 def test_gpt3_is_gpt2_where_every_layer_is_dense(tmp_path: Path) -> None:
     """A band as wide as the text hides nothing."""
-    model, ours, imported = gpt3_of(tmp_path, band=IDS.shape[1])
-    expected, own = model(order(imported)[IDS]).logits, real(imported)
-    assert_close(ours(IDS)[..., own], expected[..., order(imported)[own]], rtol=1e-5, atol=1e-5)
+    model, ours, imported = build_gpt3(tmp_path, band=IDS.shape[1])
+    expected, real_ids = model(order_ids(imported)[IDS]).logits, list_real_ids(imported)
+    assert_close(ours(IDS)[..., real_ids], expected[..., order_ids(imported)[real_ids]], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("band", [1, 2, 4])
 @torch.inference_mode()
 def test_gpt3_hides_what_is_outside_the_band_in_every_other_layer(band: int, tmp_path: Path) -> None:
     """GPT-2's second layer is given a mask that shows a token itself and the band - 1 tokens before it."""
-    model, ours, imported = gpt3_of(tmp_path, band)
+    model, ours, imported = build_gpt3(tmp_path, band)
     length = IDS.shape[1]
     distance = torch.arange(length)[:, None] - torch.arange(length)
     mask = torch.zeros(1, 1, length, length).masked_fill((distance < 0) | (distance >= band), -torch.inf)
@@ -114,32 +114,32 @@ def test_gpt3_hides_what_is_outside_the_band_in_every_other_layer(band: int, tmp
         return given, {**named, "attention_mask": mask}
 
     model.transformer.h[1].attn.register_forward_pre_hook(show_the_band, with_kwargs=True)
-    expected, own = model(order(imported)[IDS]).logits, real(imported)
-    assert_close(ours(IDS)[..., own], expected[..., order(imported)[own]], rtol=1e-5, atol=1e-5)
+    expected, real_ids = model(order_ids(imported)[IDS]).logits, list_real_ids(imported)
+    assert_close(ours(IDS)[..., real_ids], expected[..., order_ids(imported)[real_ids]], rtol=1e-5, atol=1e-5)
 
 
 @torch.inference_mode()
 def test_logits_and_hidden_states_are_equal(pair: tuple[Any, ImportedModel, Path]) -> None:
     model, imported, _ = pair
-    expected = model(order(imported)[IDS], output_hidden_states=True)
+    expected = model(order_ids(imported)[IDS], output_hidden_states=True)
     with collect("layer") as side:
-        found = imported.model(IDS)
-    own = real(imported)
-    assert_parity(found[..., own], expected.logits[..., order(imported)[own]])
+        actual = imported.model(IDS)
+    real_ids = list_real_ids(imported)
+    assert_parity(actual[..., real_ids], expected.logits[..., order_ids(imported)[real_ids]])
     # Not the last: theirs has gone through the final norm.
     for ours, other in zip(side.list_values("layer")[:-1], expected.hidden_states[1:-1], strict=True):
         assert_parity(ours.x, other)
 
 
 @torch.inference_mode()
-def test_what_they_do_not_have_has_no_probability(pair: tuple[Any, ImportedModel, Path]) -> None:
+def test_absent_special_tokens_have_no_probability(pair: tuple[Any, ImportedModel, Path]) -> None:
     model, imported, _ = pair
-    own = real(imported)
-    expected = model(order(imported)[IDS]).logits.log_softmax(-1)[..., order(imported)[own]]
-    found = imported.model(IDS).log_softmax(-1)
-    assert_parity(found[..., own], expected)
+    real_ids = list_real_ids(imported)
+    expected = model(order_ids(imported)[IDS]).logits.log_softmax(-1)[..., order_ids(imported)[real_ids]]
+    actual = imported.model(IDS).log_softmax(-1)
+    assert_parity(actual[..., real_ids], expected)
     spare = list(imported.vocabularies.source.spare)
-    assert not found[..., spare].exp().any()
+    assert not actual[..., spare].exp().any()
 
 
 class DueEnd(LogitsProcessor):
@@ -158,37 +158,39 @@ class DueEnd(LogitsProcessor):
 @torch.inference_mode()
 def test_outputs_are_those_of_generate(pair: tuple[Any, ImportedModel, Path]) -> None:
     model, imported, _ = pair
-    rows, words = order(imported), imported.vocabularies.source
+    rows, words = order_ids(imported), imported.vocabularies.source
     prompts = [[5, 9, 6], [30], [12, 33, 21, 8, 19, 4], [7, 7]]
     banned = [[row] for row in (words.pad, words.bos) if row not in (None, words.eos)]
     for beams in (1, 3) if words.eos is not None else (1,):  # hypotheses that cannot end cannot be compared
         search = {"length_penalty": 0.0, "early_stopping": "never"} if beams > 1 else {}
         config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, max_extra=10, max_length=10, marked=False)
-        for prompt, found in zip(prompts, decode(imported.model, prompts, config), strict=True):
+        for prompt, actual in zip(prompts, decode(imported.model, prompts, config), strict=True):
             ids = rows[torch.tensor([prompt])]
             output = model.generate(
                 ids, attention_mask=torch.ones_like(ids), num_beams=beams, max_new_tokens=11, do_sample=False,
                 eos_token_id=words.eos, pad_token_id=0, bad_words_ids=banned or None,
                 logits_processor=[DueEnd(ids.shape[1] + 10, words.eos)] if words.eos is not None else [], **search,
             )[0, ids.shape[1] :].tolist()  # fmt: skip
-            assert rows[list(found[0].ids)].tolist() == output[: output.index(words.eos) if words.eos in output else 10]
+            assert (
+                rows[list(actual[0].ids)].tolist() == output[: output.index(words.eos) if words.eos in output else 10]
+            )
 
 
 @torch.inference_mode()
-def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, ImportedModel, Path], tmp_path: Path) -> None:
+def test_import_and_export_keep_tensors_bit_by_bit(pair: tuple[Any, ImportedModel, Path], tmp_path: Path) -> None:
     model, imported, folder = pair
     write_folder(imported.model, imported.config, imported.task, None, tmp_path / "out", imported.vocabularies.source)
     before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
-    ids = order(imported)[IDS]
+    ids = order_ids(imported)[IDS]
     assert torch.equal(again(ids).logits, model(ids).logits)
 
 
 @pytest.mark.parametrize("name", ["gpt-tiny", "gpt2-tiny", "llama-tiny"])
 @torch.inference_mode()
-def test_models_born_here_are_the_same_there(name: str, tmp_path: Path) -> None:
+def test_models_trained_here_have_equal_logits_in_transformers(name: str, tmp_path: Path) -> None:
     from headwise.catalog import find
 
     torch.manual_seed(0)

@@ -35,7 +35,7 @@ PROCESSOR = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.
 IMAGES = torch.randn(2, 3, 48, 64, generator=torch.Generator().manual_seed(1))
 
 
-def theirs(folder: Path, backbone: dict[str, Any] | None = None, **settings: Any) -> Any:
+def build_hf_model(folder: Path, backbone: dict[str, Any] | None = None, **settings: Any) -> Any:
     """A model of theirs in a folder, with norms that do something."""
     torch.manual_seed(0)
     layers = transformers.ResNetConfig(**{**BACKBONE, **(backbone or {})})
@@ -50,9 +50,9 @@ def theirs(folder: Path, backbone: dict[str, Any] | None = None, **settings: Any
 
 def compare(model: Any, other: Any, keep: Tensor | None = None) -> None:
     expected = other(IMAGES, None if keep is None else keep.long())
-    found = model(IMAGES, keep)
-    assert_parity(found.logits, expected.logits)
-    assert_parity(found.boxes, expected.pred_boxes)
+    actual = model(IMAGES, keep)
+    assert_parity(actual.logits, expected.logits)
+    assert_parity(actual.boxes, expected.pred_boxes)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def compare(model: Any, other: Any, keep: Tensor | None = None) -> None:
 )
 @torch.inference_mode()
 def test_outputs_are_equal_both_ways(backbone: dict[str, Any], tmp_path: Path) -> None:
-    model = theirs(tmp_path / "in", backbone)
+    model = build_hf_model(tmp_path / "in", backbone)
     imported = read_folder(tmp_path / "in")
     compare(imported.model, model)
     write_folder(imported.model, imported.config, "detect", imported.tokenisers, tmp_path / "out")
@@ -70,7 +70,7 @@ def test_outputs_are_equal_both_ways(backbone: dict[str, Any], tmp_path: Path) -
 
 @torch.inference_mode()
 def test_images_of_several_sizes_in_one_batch(tmp_path: Path) -> None:
-    model, keep = theirs(tmp_path / "in"), torch.zeros(2, 48, 64, dtype=torch.bool)
+    model, keep = build_hf_model(tmp_path / "in"), torch.zeros(2, 48, 64, dtype=torch.bool)
     keep[0, :30, :41] = keep[1] = True
     compare(read_folder(tmp_path / "in").model, model, keep)
 
@@ -78,7 +78,7 @@ def test_images_of_several_sizes_in_one_batch(tmp_path: Path) -> None:
 @torch.inference_mode()
 def test_names_of_timm_are_read(tmp_path: Path) -> None:
     """Folders from before `transformers` had a ResNet of its own, such as facebook/detr-resnet-50."""
-    model = theirs(tmp_path)
+    model = build_hf_model(tmp_path)
     save_file({timm(name): tensor for name, tensor in load_file(tmp_path / WEIGHTS).items()}, tmp_path / WEIGHTS)
     compare(read_folder(tmp_path).model, model)
 
@@ -87,11 +87,11 @@ def timm(name: str) -> str:
     for pattern, there in (
         (r"embedder\.embedder\.convolution", "conv1"),
         (r"embedder\.embedder\.normalization", "bn1"),
-        (r"encoder\.stages\.(\d)\.layers\.", lambda found: f"layer{int(found[1]) + 1}."),
+        (r"encoder\.stages\.(\d)\.layers\.", lambda actual: f"layer{int(actual[1]) + 1}."),
         (r"shortcut\.convolution", "downsample.0"),
         (r"shortcut\.normalization", "downsample.1"),
-        (r"layer\.(\d)\.convolution", lambda found: f"conv{int(found[1]) + 1}"),
-        (r"layer\.(\d)\.normalization", lambda found: f"bn{int(found[1]) + 1}"),
+        (r"layer\.(\d)\.convolution", lambda actual: f"conv{int(actual[1]) + 1}"),
+        (r"layer\.(\d)\.normalization", lambda actual: f"bn{int(actual[1]) + 1}"),
     ):
         name = re.sub(pattern, there, name)
     return name
@@ -108,9 +108,9 @@ def timm(name: str) -> str:
     ],
     ids=str,
 )
-def test_what_is_not_followed_is_said(
+def test_unsupported_settings_are_refused(
     backbone: dict[str, Any], settings: dict[str, Any], complaint: str, tmp_path: Path
 ) -> None:
-    theirs(tmp_path, backbone, **settings)
+    build_hf_model(tmp_path, backbone, **settings)
     with pytest.raises(UserError, match=complaint):
         read_folder(tmp_path)

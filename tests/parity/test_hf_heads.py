@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tiny_folders import made as tiny
-from tiny_folders import saved as tiny_saved
+from tiny_folders import build_hf_model as build_tiny
+from tiny_folders import save_folder as save_tiny
 from transformers.utils import logging
-from word_folders import save, shaken, vocabulary
+from word_folders import build_noisy_model, save, vocabulary
 
 import headwise
 from headwise import UserError
@@ -24,12 +24,13 @@ from headwise.interop.hf.read import read_folder
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
-MARKS = {"pad": 3, "unk": 7, "cls": 8, "sep": 11, "mask": 15}
+SPECIAL_IDS = {"pad": 3, "unk": 7, "cls": 8, "sep": 11, "mask": 15}
 SHAPE: dict[str, Any] = {
-    "vocab_size": len(vocabulary(MARKS)), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 24, "max_position_embeddings": 20, "pad_token_id": MARKS["pad"], "initializer_range": 1.0,
+    "vocab_size": len(vocabulary(SPECIAL_IDS)), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 24, "max_position_embeddings": 20, "pad_token_id": SPECIAL_IDS["pad"],
+    "initializer_range": 1.0,
 }  # fmt: skip
-OWN: dict[str, dict[str, Any]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "Bert": {},
     "Albert": {"embedding_size": 12},
     "FNet": {},
@@ -46,18 +47,18 @@ CASES: list[tuple[int, str | None, str]] = [
 ]
 
 
-def folder_of(kind: str, folder: Path, **settings: Any) -> Path:
-    config = getattr(transformers, f"{kind}Config")(**SHAPE, **OWN[kind], **settings)
-    return save(shaken(f"{kind}ForSequenceClassification", config), folder, MARKS)
+def write_classifier(kind: str, folder: Path, **settings: Any) -> Path:
+    config = getattr(transformers, f"{kind}Config")(**SHAPE, **SETTINGS[kind], **settings)
+    return save(build_noisy_model(f"{kind}ForSequenceClassification", config), folder, SPECIAL_IDS)
 
 
-def piped(folder: Path) -> list[dict[str, float]]:
+def run_pipeline(folder: Path) -> list[dict[str, float]]:
     """What their pipeline gives, with the marks that this tokeniser does not add by itself."""
     pipe = transformers.pipeline("text-classification", model=str(folder), tokenizer=str(folder))
     return [{each["label"]: each["score"] for each in pipe(f"[CLS] {text} [SEP]", top_k=None)} for text in TEXTS]
 
 
-def ours(loaded: headwise.Loaded) -> list[dict[str, float]]:
+def run_headwise(loaded: headwise.Loaded) -> list[dict[str, float]]:
     if loaded.task.kind == "regress":
         return [{"LABEL_0": value} for value in loaded.regress(TEXTS)]
     return loaded.classify(TEXTS)
@@ -65,31 +66,38 @@ def ours(loaded: headwise.Loaded) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize(
     ("kind", "count", "problem", "task"),
-    [(kind, *case) for kind in OWN for case in CASES if kind == "Bert" or case[1] in ("regression", CASES[2][1])],
+    [(kind, *case) for kind in SETTINGS for case in CASES if kind == "Bert" or case[1] in ("regression", CASES[2][1])],
 )
 def test_scores_are_those_of_the_pipeline(
     kind: str, count: int, problem: str | None, task: str, tmp_path: Path
 ) -> None:
-    folder = folder_of(kind, tmp_path / "in", num_labels=count, problem_type=problem)
-    expected, loaded = piped(folder), from_hf(folder)
+    folder = write_classifier(kind, tmp_path / "in", num_labels=count, problem_type=problem)
+    expected, loaded = run_pipeline(folder), from_hf(folder)
     assert loaded.task.kind == task
     to_hf(loaded, tmp_path / "out")
     run = headwise.load(loaded.save(tmp_path / "run").path)
-    for found in (ours(loaded), ours(run), ours(from_hf(tmp_path / "out")), piped(tmp_path / "out")):
-        for one, other in zip(found, expected, strict=True):
+    for actual in (
+        run_headwise(loaded),
+        run_headwise(run),
+        run_headwise(from_hf(tmp_path / "out")),
+        run_pipeline(tmp_path / "out"),
+    ):
+        for one, other in zip(actual, expected, strict=True):
             assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
 
 
 def test_num_labels_wins_over_names_of_another_number(tmp_path: Path) -> None:
-    path = folder_of("Bert", tmp_path / "in", num_labels=3) / "config.json"
+    path = write_classifier("Bert", tmp_path / "in", num_labels=3) / "config.json"
     data = json.loads(path.read_text())
     for change in ({"num_labels": 3, "id2label": None, "label2id": None}, {"num_labels": 3, "id2label": {"0": "yes"}}):
         path.write_text(json.dumps(data | change))
-        assert [set(each) for each in ours(from_hf(path.parent))] == [set(each) for each in piped(path.parent)]
+        assert [set(each) for each in run_headwise(from_hf(path.parent))] == [
+            set(each) for each in run_pipeline(path.parent)
+        ]
 
 
-def test_labels_that_are_called_alike_are_told_apart(tmp_path: Path) -> None:
-    folder = folder_of("Bert", tmp_path, id2label={0: "bad", 1: "good", 2: "bad"})
+def test_labels_with_equal_names_are_distinguished(tmp_path: Path) -> None:
+    folder = write_classifier("Bert", tmp_path, id2label={0: "bad", 1: "good", 2: "bad"})
     assert list(from_hf(folder).classify(["w1"])[0]) == ["bad", "good", "bad (2)"]
 
 
@@ -107,7 +115,7 @@ def test_labels_that_are_called_alike_are_told_apart(tmp_path: Path) -> None:
     ids=str,
 )
 def test_other_heads_are_refused(change: dict[str, Any], complaint: str, tmp_path: Path) -> None:
-    path = folder_of("Bert", tmp_path, num_labels=3) / "config.json"
+    path = write_classifier("Bert", tmp_path, num_labels=3) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UserError, match=f"config.json: {complaint}"):
         from_hf(path.parent)
@@ -124,13 +132,13 @@ def test_other_heads_are_refused(change: dict[str, Any], complaint: str, tmp_pat
 def test_of_images_only_one_label_of_several_is_read(
     kind: str, name: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    folder = tiny_saved(tiny(kind, name, **settings), tmp_path)
+    folder = save_tiny(build_tiny(kind, name, **settings), tmp_path)
     with pytest.raises(UserError, match="problem_type"):
         read_folder(folder)
 
 
 def test_several_labels_of_a_text_are_neither_scored_nor_learnt(tmp_path: Path) -> None:
-    folder = folder_of("Bert", tmp_path / "in", num_labels=3, problem_type="multi_label_classification")
+    folder = write_classifier("Bert", tmp_path / "in", num_labels=3, problem_type="multi_label_classification")
     with pytest.raises(UserError, match=r"task\.function: .* cannot be scored here"):
         from_hf(folder).evaluate([("w1", "LABEL_0")])
     (tmp_path / "texts.tsv").write_text("w1 w2 w4\tLABEL_0\nw5 w6\tLABEL_1\n" * 8)
@@ -144,8 +152,8 @@ def test_several_labels_of_a_text_are_neither_scored_nor_learnt(tmp_path: Path) 
 
 
 def test_a_regression_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = folder_of("Bert", tmp_path / "in", num_labels=1, problem_type="regression")
-    expected = [each["LABEL_0"] for each in piped(folder)]
+    folder = write_classifier("Bert", tmp_path / "in", num_labels=1, problem_type="regression")
+    expected = [each["LABEL_0"] for each in run_pipeline(folder)]
     main(["import", str(folder), str(tmp_path / "run")])
     assert f"headwise classify {tmp_path / 'run'}" in capsys.readouterr().err
     main(["classify", str(tmp_path / "run"), *TEXTS, "--json"])
@@ -161,11 +169,11 @@ def test_a_regression_from_the_command_line(tmp_path: Path, capsys: pytest.Captu
 
 
 @torch.inference_mode()
-def test_a_regression_that_was_trained_here_is_one_there(tmp_path: Path) -> None:
+def test_a_regression_trained_here_is_one_in_transformers(tmp_path: Path) -> None:
     (tmp_path / "texts.tsv").write_text("w1 w2 w4\t1.5\nw5 w6\t-2\n" * 8)
     with torch.inference_mode(False):
         tables = {
-            "name": "born", "task": "regress", "init_from": str(folder_of("Bert", tmp_path / "in")),
+            "name": "born", "task": "regress", "init_from": str(write_classifier("Bert", tmp_path / "in")),
             "data": {
                 "train": str(tmp_path / "texts.tsv"), "valid": str(tmp_path / "texts.tsv"),
                 "cache": str(tmp_path / "cache"),
@@ -174,15 +182,15 @@ def test_a_regression_that_was_trained_here_is_one_there(tmp_path: Path) -> None
         }  # fmt: skip
         run = headwise.load(train_experiment(resolved(tables), tmp_path / "runs")[0].path)
     to_hf(run, tmp_path / "out")
-    for one, other in zip(ours(run), piped(tmp_path / "out"), strict=True):
+    for one, other in zip(run_headwise(run), run_pipeline(tmp_path / "out"), strict=True):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
-    assert ours(from_hf(tmp_path / "out")) == ours(run)
+    assert run_headwise(from_hf(tmp_path / "out")) == run_headwise(run)
 
 
 def test_a_classifier_of_one_label_does_not_become_yes_or_no(tmp_path: Path) -> None:
     (tmp_path / "texts.tsv").write_text("w1 w2 w4\tgood\nw5 w6\tgood\n" * 8)
     tables = {
-        "name": "born", "task": "classify", "init_from": str(folder_of("Bert", tmp_path / "in")),
+        "name": "born", "task": "classify", "init_from": str(write_classifier("Bert", tmp_path / "in")),
         "data": {"train": str(tmp_path / "texts.tsv"), "cache": str(tmp_path / "cache")},
         "train": {"steps": 1, "threads": 1, "batch_size": 8},
     }  # fmt: skip

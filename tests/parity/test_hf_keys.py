@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import torch
 import transformers
-from tiny_folders import TINY, VOCAB, assert_equal_logits, config_of, logits, made, saved
+from tiny_folders import TINY, VOCAB, assert_equal_logits, build_hf_config, build_hf_model, logits, save_folder
 from transformers import GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -27,11 +27,11 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 
 
-def theirs(kind: str) -> type[HfConfig]:
+def load_schema(kind: str) -> type[HfConfig]:
     return load_architecture(kind).hf_config
 
 
-def written(kind: str, folder: Path) -> dict[str, Any]:
+def write_default_config(kind: str, folder: Path) -> dict[str, Any]:
     """What `save_pretrained` writes of a config with their defaults."""
     CONFIG_MAPPING[kind](**NEEDED.get(kind, {})).save_pretrained(folder)
     data: dict[str, Any] = json.loads((folder / "config.json").read_text())
@@ -40,25 +40,25 @@ def written(kind: str, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_what_transformers_writes_is_read(kind: str, tmp_path: Path) -> None:
-    read = theirs(kind).read(written(kind, tmp_path))
+    read = load_schema(kind).read(write_default_config(kind, tmp_path))
     everything = json.loads(CONFIG_MAPPING[kind](**NEEDED.get(kind, {})).to_json_string(use_diff=False))
-    assert theirs(kind).read(everything) == read
+    assert load_schema(kind).read(everything) == read
     # A key that is absent has their default, so that an empty file means the same; what they derive is derived here.
-    absent = json.loads(theirs(kind).read(NEEDED.get(kind, {})).model_dump_json())
+    absent = json.loads(load_schema(kind).read(NEEDED.get(kind, {})).model_dump_json())
     derived = {"backbone_config", "down_ops", "rope_parameters", "mask_decoder"}
     for key in set(everything) & set(absent) - derived:
         assert absent[key] in (everything[key], None), key
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_a_key_that_nobody_knows_is_refused(kind: str, tmp_path: Path) -> None:
-    data = written(kind, tmp_path)
+def test_an_unknown_key_is_refused(kind: str, tmp_path: Path) -> None:
+    data = write_default_config(kind, tmp_path)
     with pytest.raises(UserError, match=r"^here: rotary_dim: 32 is not supported, as nothing here knows"):
-        theirs(kind).read({**data, "rotary_dim": 32}, "here")
-    assert theirs(kind).read({**data, "rotary_dim": None}) == theirs(kind).read(data)
+        load_schema(kind).read({**data, "rotary_dim": 32}, "here")
+    assert load_schema(kind).read({**data, "rotary_dim": None}) == load_schema(kind).read(data)
 
 
-def another(annotation: Any) -> Any:
+def pick_other_value(annotation: Any) -> Any:
     """A value of another meaning than the one that a field allows."""
     (value,) = get_args(annotation)
     if isinstance(value, bool):
@@ -67,13 +67,13 @@ def another(annotation: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_what_we_cannot_follow_is_refused(kind: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_refused(kind: str, tmp_path: Path) -> None:
     """Each key that changes the numbers and that may have but one value."""
-    data, changed = written(kind, tmp_path), 0
-    for key, field in theirs(kind).model_fields.items():
+    data, changed = write_default_config(kind, tmp_path), 0
+    for key, field in load_schema(kind).model_fields.items():
         if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
             with pytest.raises(UserError, match=f"^here: {key}: "):
-                theirs(kind).read({**data, key: another(field.annotation)}, "here")
+                load_schema(kind).read({**data, key: pick_other_value(field.annotation)}, "here")
             changed += 1
     assert changed > 3
 
@@ -81,7 +81,7 @@ def test_what_we_cannot_follow_is_refused(kind: str, tmp_path: Path) -> None:
 def test_keys_of_a_backbone_are_checked_as_well(tmp_path: Path) -> None:
     resnet = {**TINY["detr"]["backbone_config"], "out_features": ["stage2"], "out_indices": [2]}
     timm = {"model_type": "timm_backbone", "backbone": "resnet50", "out_indices": [1, 2, 3, 4]}
-    read = theirs("detr").read
+    read = load_schema("detr").read
     for backbone in (resnet, timm):
         data = {**TINY["detr"], "backbone_config": backbone}
         read(data)
@@ -105,13 +105,13 @@ def test_keys_that_say_how_to_generate_are_those_of_transformers() -> None:
 def test_keys_without_effect_are_in_no_schema_as_a_single_value() -> None:
     """What may have one value only does change the numbers."""
     for kind in ARCHITECTURES:
-        single = {k for k, f in theirs(kind).model_fields.items() if get_origin(f.annotation) is Literal}
-        assert not single & (IGNORED_KEYS | set(theirs(kind).ignored_keys)) - {"architectures"}
+        single = {k for k, f in load_schema(kind).model_fields.items() if get_origin(f.annotation) is Literal}
+        assert not single & (IGNORED_KEYS | set(load_schema(kind).ignored_keys)) - {"architectures"}
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_aliases_are_those_of_transformers(kind: str) -> None:
-    assert dict(theirs(kind).aliases) == CONFIG_MAPPING[kind].attribute_map
+    assert dict(load_schema(kind).aliases) == CONFIG_MAPPING[kind].attribute_map
 
 
 ALIASES = [(kind, alias) for kind in ARCHITECTURES for alias in CONFIG_MAPPING[kind].attribute_map]
@@ -119,26 +119,29 @@ ALIASES = [(kind, alias) for kind in ARCHITECTURES for alias in CONFIG_MAPPING[k
 
 @pytest.mark.parametrize(("kind", "alias"), ALIASES)
 def test_an_alias_is_read_as_the_key(kind: str, alias: str) -> None:
-    key = theirs(kind).aliases[alias]
-    data = json.loads(config_of(kind).to_json_string(use_diff=False))
+    key = load_schema(kind).aliases[alias]
+    data = json.loads(build_hf_config(kind).to_json_string(use_diff=False))
     value = data.pop(key, 2)
     data = {name: each for name, each in data.items() if name != "num_decoder_layers"}
-    read, expected = theirs(kind).read({**data, alias: value}), CONFIG_MAPPING[kind].from_dict({**data, alias: value})
-    for name in {key, "num_decoder_layers"} & set(theirs(kind).model_fields):
+    read, expected = (
+        load_schema(kind).read({**data, alias: value}),
+        CONFIG_MAPPING[kind].from_dict({**data, alias: value}),
+    )
+    for name in {key, "num_decoder_layers"} & set(load_schema(kind).model_fields):
         assert json.loads(read.model_dump_json())[name] == getattr(expected, name)
-    assert theirs(kind).read({**data, key: value, alias: value}) == theirs(kind).read({**data, key: value})
+    assert load_schema(kind).read({**data, key: value, alias: value}) == load_schema(kind).read({**data, key: value})
     with pytest.raises(UserError, match=f"{alias}: is .* but {key}, the same setting, is .*; keep one"):
-        theirs(kind).read({**data, key: value, alias: [3, 5] if isinstance(value, list) else value + 1})
+        load_schema(kind).read({**data, key: value, alias: [3, 5] if isinstance(value, list) else value + 1})
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bart", "t5"])
 @torch.inference_mode()
 def test_a_folder_with_aliases_gives_the_same_logits(kind: str, tmp_path: Path) -> None:
     name = next(iter(load_architecture(kind).classes))
-    model = made(kind, name)
-    path = saved(model, tmp_path) / "config.json"
+    model = build_hf_model(kind, name)
+    path = save_folder(model, tmp_path) / "config.json"
     data = json.loads(path.read_text())
-    for alias, key in theirs(kind).aliases.items():
+    for alias, key in load_schema(kind).aliases.items():
         data[alias] = data.pop(key)
     path.write_text(json.dumps(data))
     assert_equal_logits(read_folder(tmp_path), type(model).from_pretrained(tmp_path).eval())
@@ -163,8 +166,8 @@ ROTARY: list[dict[str, Any]] = [
 @pytest.mark.parametrize("rotary", ROTARY, ids=str)
 @torch.inference_mode()
 def test_bases_of_rotary_positions_are_those_of_transformers(kind: str, rotary: dict[str, Any], tmp_path: Path) -> None:
-    model = made(kind, next(iter(load_architecture(kind).classes)))
-    path = saved(model, tmp_path) / "config.json"
+    model = build_hf_model(kind, next(iter(load_architecture(kind).classes)))
+    path = save_folder(model, tmp_path) / "config.json"
     plain = {key: value for key, value in json.loads(path.read_text()).items() if not key.startswith("rope_")}
     path.write_text(json.dumps(plain | rotary))
     again = type(model).from_pretrained(tmp_path).eval()
@@ -198,8 +201,8 @@ SCALED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("rotary", SCALED, ids=str)
 @torch.inference_mode()
 def test_scaled_rotary_positions_are_those_of_transformers(kind: str, rotary: dict[str, Any], tmp_path: Path) -> None:
-    model = made(kind, next(iter(load_architecture(kind).classes)))
-    path = saved(model, tmp_path / "in") / "config.json"
+    model = build_hf_model(kind, next(iter(load_architecture(kind).classes)))
+    path = save_folder(model, tmp_path / "in") / "config.json"
     plain = {key: value for key, value in json.loads(path.read_text()).items() if not key.startswith("rope_")}
     path.write_text(json.dumps(plain | rotary))
     again = type(model).from_pretrained(path.parent).eval()
@@ -208,7 +211,7 @@ def test_scaled_rotary_positions_are_those_of_transformers(kind: str, rotary: di
     unscaled = logits(imported, model.eval())
     assert not torch.allclose(*unscaled), "the scaling changes nothing"
     # Written and read again by both, it is the same.
-    config = theirs(kind).from_model_config(imported.config, VOCAB)
+    config = load_schema(kind).from_model_config(imported.config, VOCAB)
     assert imported.config == validate(type(imported.config), config.to_settings("language-model", ())).changed(
         **{key: getattr(imported.config, key) for key in ("suppress_ids", "tie")}
     )
@@ -239,7 +242,7 @@ def test_scaled_rotary_positions_are_those_of_transformers(kind: str, rotary: di
 )
 def test_other_rotary_positions_are_refused(rotary: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError, match=f"^here: {complaint}") as refused:
-        theirs("llama").read({**TINY["llama"], **rotary}, "here")
+        load_schema("llama").read({**TINY["llama"], **rotary}, "here")
     assert "\n" not in str(refused.value)
 
 
@@ -256,8 +259,8 @@ FEEDFORWARD: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", FEEDFORWARD, ids=str)
 @torch.inference_mode()
 def test_feed_forward_networks_of_t5(settings: dict[str, Any], tmp_path: Path) -> None:
-    model = made("t5", "T5ForConditionalGeneration", **settings)
-    path = saved(model, tmp_path) / "config.json"
+    model = build_hf_model("t5", "T5ForConditionalGeneration", **settings)
+    path = save_folder(model, tmp_path) / "config.json"
     data = {
         key: value for key, value in json.loads(path.read_text()).items() if key not in ("dense_act_fn", "is_gated_act")
     }
@@ -281,7 +284,7 @@ def test_feed_forward_networks_of_t5(settings: dict[str, Any], tmp_path: Path) -
 def test_a_refusal_is_one_sentence_and_no_traceback(
     settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = saved(made("t5", "T5ForConditionalGeneration"), tmp_path / "in") / "config.json"
+    path = save_folder(build_hf_model("t5", "T5ForConditionalGeneration"), tmp_path / "in") / "config.json"
     data = {
         key: value for key, value in json.loads(path.read_text()).items() if key not in ("dense_act_fn", "is_gated_act")
     }
@@ -293,7 +296,7 @@ def test_a_refusal_is_one_sentence_and_no_traceback(
     assert any(key in said[0] for key in settings) and not (tmp_path / "run").exists()
 
 
-def test_an_activation_that_we_do_not_have_is_one_sentence() -> None:
+def test_an_unknown_activation_is_refused_in_one_sentence() -> None:
     with pytest.raises(UserError) as refused:
-        theirs("bert").read({**TINY["bert"], "hidden_act": "mish"})
+        load_schema("bert").read({**TINY["bert"], "hidden_act": "mish"})
     assert str(refused.value).count("hidden_act") == 1 and "'gelu'" in str(refused.value)

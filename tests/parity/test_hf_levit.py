@@ -45,7 +45,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 PIXELS = torch.randn(3, 1, 64, 64)
 
 
-def theirs(name: str, settings: dict[str, Any]) -> Any:
+def build_hf_model(name: str, settings: dict[str, Any]) -> Any:
     """A model that has lived: no weight and no statistic is what it began with."""
     kind = transformers.LevitConfig if name.startswith("Levit") else transformers.ResNetConfig
     model = getattr(transformers, name)(kind(**settings)).eval()
@@ -55,37 +55,37 @@ def theirs(name: str, settings: dict[str, Any]) -> Any:
     return model
 
 
-def saved(model: Any, folder: Path) -> Path:
+def save_folder(model: Any, folder: Path) -> Path:
     model.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text('{"image_mean": 0.4, "image_std": 0.2}')
     return folder
 
 
-def same(found: Tensor, expected: Tensor) -> None:
-    assert_parity(found, expected)
+def assert_same(actual: Tensor, expected: Tensor) -> None:
+    assert_parity(actual, expected)
 
 
 @pytest.mark.parametrize("case", CASES)
 @torch.no_grad()
-def test_there_and_back(case: str, tmp_path: Path) -> None:
+def test_import_and_export_keep_outputs(case: str, tmp_path: Path) -> None:
     name, settings = CASES[case]
-    model = theirs(name, settings)
-    imported = read_folder(saved(model, tmp_path / "theirs"))
-    same(imported.model(PIXELS), model(PIXELS).logits)
+    model = build_hf_model(name, settings)
+    imported = read_folder(save_folder(model, tmp_path / "theirs"))
+    assert_same(imported.model(PIXELS), model(PIXELS).logits)
     write_folder(imported.model, imported.config, imported.task, imported.tokenisers, tmp_path / "ours")
     before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("theirs", "ours"))
     assert before.keys() == after.keys() and all(torch.equal(before[key], after[key]) for key in before)
     again = getattr(transformers, name).from_pretrained(tmp_path / "ours")
-    same(again(PIXELS).logits, imported.model(PIXELS))
+    assert_same(again(PIXELS).logits, imported.model(PIXELS))
     assert json.loads((tmp_path / "ours/config.json").read_text())["architectures"] == [name]
     ours, pixels = imported.model.double().train(), PIXELS.double()
-    same(ours(pixels), model.double().train()(pixels).logits)  # by the batch's statistics
+    assert_same(ours(pixels), model.double().train()(pixels).logits)  # by the batch's statistics
 
 
 @torch.no_grad()
-def test_the_small_residual_network_is_theirs_with_another_first_layer() -> None:
+def test_the_small_residual_network_is_that_of_transformers_with_another_first_layer() -> None:
     """Basic layers in stages as theirs; one convolution of 3 x 3 in the place of 7 x 7 and a pool."""
-    model = theirs("ResNetForImageClassification", {**RESNET, **BASIC})
+    model = build_hf_model("ResNetForImageClassification", {**RESNET, **BASIC})
     model.resnet.embedder.embedder = ResNetConvLayer(1, 8, kernel_size=3, stride=1).eval()
     model.resnet.embedder.pooler = torch.nn.Identity()
     ours = headwise.build("cnn-tiny", outputs=3, depths=(1, 2, 1), image=64).eval()
@@ -97,36 +97,36 @@ def test_the_small_residual_network_is_theirs_with_another_first_layer() -> None
         r"normalization\.": "norm.",
         r"classifier\.1\.": "heads.0.head.",
     }
-    given = {}
+    state = {}
     for name, tensor in model.state_dict().items():
         for pattern, other in names.items():
             name = re.sub(pattern, other, name)
-        given[name] = tensor
-    ours.load_state_dict(given)
-    same(ours(PIXELS), model(PIXELS).logits)
+        state[name] = tensor
+    ours.load_state_dict(state)
+    assert_same(ours(PIXELS), model(PIXELS).logits)
 
 
 @torch.no_grad()
 def test_both_heads_and_the_running_statistics(tmp_path: Path) -> None:
-    model = theirs("LevitForImageClassificationWithTeacher", LEVIT)
-    imported, pixels = read_folder(saved(model, tmp_path)), PIXELS.double()
-    ours, found = imported.model.double().train().head_logits(pixels), model.double().train()(pixels)
-    same(ours[0], found.cls_logits)
-    same(ours[1], found.distillation_logits)
+    model = build_hf_model("LevitForImageClassificationWithTeacher", LEVIT)
+    imported, pixels = read_folder(save_folder(model, tmp_path)), PIXELS.double()
+    ours, actual = imported.model.double().train().head_logits(pixels), model.double().train()(pixels)
+    assert_same(ours[0], actual.cls_logits)
+    assert_same(ours[1], actual.distillation_logits)
     statistics = model.state_dict()["levit.encoder.stages.0.layers.2.queries.batch_norm.running_var"]
-    same(imported.model.encoder.stack.layers[0].layers[2].attention.qkv.query.norm.running_var, statistics)
+    assert_same(imported.model.encoder.stack.layers[0].layers[2].attention.qkv.query.norm.running_var, statistics)
 
 
-@pytest.mark.parametrize(("name", "own"), [("LevitModel", LEVIT), ("ResNetModel", RESNET)])
+@pytest.mark.parametrize(("name", "settings"), [("LevitModel", LEVIT), ("ResNetModel", RESNET)])
 @torch.no_grad()
-def test_base_models_are_encoders(name: str, own: dict[str, Any], tmp_path: Path) -> None:
-    model = theirs(name, own)
-    imported = read_folder(saved(model, tmp_path))
-    found = model(PIXELS)
-    same(imported.model(PIXELS), found.pooler_output.flatten(1))
+def test_base_models_are_encoders(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    model = build_hf_model(name, settings)
+    imported = read_folder(save_folder(model, tmp_path))
+    actual = model(PIXELS)
+    assert_same(imported.model(PIXELS), actual.pooler_output.flatten(1))
     stream = imported.model.encoder(PIXELS, Context())
-    last = found.last_hidden_state
-    same(stream.x, last if last.dim() == 3 else last.flatten(2).transpose(1, 2))
+    last = actual.last_hidden_state
+    assert_same(stream.x, last if last.dim() == 3 else last.flatten(2).transpose(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_base_models_are_encoders(name: str, own: dict[str, Any], tmp_path: Path
         ("depths", [1, 1], "depths"),
     ],
 )
-def test_what_we_cannot_follow_is_refused(key: str, value: Any, complaint: str, tmp_path: Path) -> None:
-    path = saved(theirs("LevitForImageClassification", LEVIT), tmp_path) / "config.json"
+def test_unsupported_settings_are_refused(key: str, value: Any, complaint: str, tmp_path: Path) -> None:
+    path = save_folder(build_hf_model("LevitForImageClassification", LEVIT), tmp_path) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(UserError, match=complaint):
         read_folder(tmp_path)
@@ -148,13 +148,15 @@ def test_what_we_cannot_follow_is_refused(key: str, value: Any, complaint: str, 
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        ({}, "image"),  # theirs has whole patches of 16
+        ({}, "image"),  # config.json of levit needs whole patches of 16
         ({"image": 32}, "stem_layers|widths|depths|heads"),
         ({"image": 32, "stem_layers": 4, "widths": (16, 24, 32), "depths": (1, 1, 1), "heads": (2, 2, 2),
           "position_bias": False}, "position_bias"),
     ],
 )  # fmt: skip
-def test_what_they_cannot_say_is_refused(settings: dict[str, Any], key: str, tmp_path: Path) -> None:
+def test_settings_that_config_json_cannot_express_are_refused(
+    settings: dict[str, Any], key: str, tmp_path: Path
+) -> None:
     config = LevitConfig(**{**SIZES["tiny"], "image": 20, **settings})
     tokenisers = Tokenisers(Pixels(*config.image, 1, (0.5,), (0.5,)), Labels(["a", "b", "c"]))
     with pytest.raises(UserError, match=rf"^({key}): config.json of levit cannot express this"):

@@ -38,7 +38,7 @@ CASES: dict[str, Any] = {
 }
 
 
-def theirs(config: Any, kind: Any = AutoModelForImageClassification) -> PreTrainedModel:
+def build_hf_model(config: Any, kind: Any = AutoModelForImageClassification) -> PreTrainedModel:
     torch.manual_seed(1)
     model = kind.from_config(config).eval()
     with torch.no_grad():
@@ -50,7 +50,7 @@ def theirs(config: Any, kind: Any = AutoModelForImageClassification) -> PreTrain
 @pytest.fixture(scope="module", params=CASES)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ImportedModel, Path]:
     folder = tmp_path_factory.mktemp(request.param) / "in"
-    model = theirs(CASES[request.param])
+    model = build_hf_model(CASES[request.param])
     model.save_pretrained(folder)
     return model, read_folder(folder), folder
 
@@ -67,8 +67,8 @@ def test_logits_stages_and_attention_are_equal(pair: tuple[Any, ImportedModel, P
     pixels = images(pair[1]).double()
     expected = model(pixels, output_hidden_states=True, output_attentions=True)
     with collect("layer") as side, record() as maps:
-        found = ours(pixels)
-    assert_parity(found, expected.logits)
+        actual = ours(pixels)
+    assert_parity(actual, expected.logits)
     stages = [stream for place, (stream,) in side.values["layer"].items() if len(place) == 2]
     for stage, other in zip(stages, expected.hidden_states[1:], strict=True):
         assert_parity(stage.x, other)
@@ -78,7 +78,7 @@ def test_logits_stages_and_attention_are_equal(pair: tuple[Any, ImportedModel, P
 
 
 @torch.inference_mode()
-def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, ImportedModel, Path], tmp_path: Path) -> None:
+def test_import_and_export_keep_tensors_bit_by_bit(pair: tuple[Any, ImportedModel, Path], tmp_path: Path) -> None:
     model, imported, folder = pair
     config: Any = imported.config
     pixels = Pixels(*config.image, config.channels, (0.5,) * config.channels, (0.5,) * config.channels)
@@ -93,23 +93,25 @@ def test_a_folder_comes_back_bit_by_bit(pair: tuple[Any, ImportedModel, Path], t
 
 @pytest.mark.parametrize("case", ["swin-padded", "swinv2"])
 @torch.inference_mode()
-def test_base_models_are_encoders_to_look_into(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_models_are_encoders_that_can_be_inspected(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    model = theirs(CASES[case], AutoModel)
+    model = build_hf_model(CASES[case], AutoModel)
     model.save_pretrained("in")
     Path("in/preprocessor_config.json").write_text('{"image_mean": 0.4, "image_std": 0.2}')
     imported = from_hf("in")
     pixels = torch.randn(3, 3, *imported.experiment.model.image)
-    found = model(pixels)
+    actual = model(pixels)
     assert imported.task.kind == "encode-images"
-    assert_parity(imported.model.encoder(pixels, Context()).x, found.last_hidden_state)
-    assert_parity(imported.model(pixels), found.pooler_output)
+    assert_parity(imported.model.encoder(pixels, Context()).x, actual.last_hidden_state)
+    assert_parity(imported.model(pixels), actual.pooler_output)
     to_hf(imported, "out")
     before, after = (load_file(f"{side}/model.safetensors") for side in ("in", "out"))
     stem = f"{CASES[case].model_type}."  # which theirs leaves out and reads all the same
     assert after.keys() == {stem + name for name in before}
     assert all(torch.equal(before[name], after[stem + name]) for name in before)
-    assert torch.equal(AutoModel.from_pretrained("out").eval()(pixels).last_hidden_state, found.last_hidden_state)
+    assert torch.equal(AutoModel.from_pretrained("out").eval()(pixels).last_hidden_state, actual.last_hidden_state)
     Image.new("RGB", (40, 30), "red").save("red.png")
     main(["import", "in", "run"])
     main(["inspect", "run", "red.png"])
@@ -119,7 +121,9 @@ def test_base_models_are_encoders_to_look_into(case: str, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     "changes", [{"mixer": "attention"}, {"wiring": "post"}, {"norm": {"kind": "layer", "eps": 0.1}}]
 )
-def test_what_their_files_cannot_say_is_refused(pair: tuple[Any, ImportedModel, Path], changes: dict[str, Any]) -> None:
+def test_settings_that_config_json_cannot_express_are_refused(
+    pair: tuple[Any, ImportedModel, Path], changes: dict[str, Any]
+) -> None:
     _, imported, _ = pair
     with pytest.raises(UserError, match=next(iter(changes))):
         choose_architecture(imported.config.changed(**changes), imported.task)

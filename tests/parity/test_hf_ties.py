@@ -15,7 +15,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tiny_folders import TINY, assert_equal_logits, logits, made, saved
+from tiny_folders import TINY, assert_equal_logits, build_hf_model, logits, save_folder
 
 from headwise import UserError
 from headwise.interop.hf import ARCHITECTURES, load_architecture
@@ -32,23 +32,23 @@ TIES = [
 UNTIED = {"marian": [{}, {"share_encoder_decoder_embeddings": False}]}
 
 
-def tied_by_default(kind: str) -> dict[str, Any]:
+def tie_by_default(kind: str) -> dict[str, Any]:
     return {} if kind == "t5" else {"tie_word_embeddings": True}
 
 
-def stored(folder: Path, **tensors: torch.Tensor) -> None:
+def store_tensors(folder: Path, **tensors: torch.Tensor) -> None:
     save_file({**load_file(folder / WEIGHTS), **tensors}, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def their_model(name: str, folder: Path) -> Any:
+def load_hf_model(name: str, folder: Path) -> Any:
     return getattr(transformers, name).from_pretrained(folder).eval()
 
 
-def forms(kind: str) -> list[dict[str, Any]]:
-    return [tied_by_default(kind) | own for own in UNTIED.get(kind, [{}])]
+def list_settings(kind: str) -> list[dict[str, Any]]:
+    return [tie_by_default(kind) | settings for settings in UNTIED.get(kind, [{}])]
 
 
-def by_source(tied: Mapping[str, str]) -> dict[str, list[str]]:
+def group_by_source(tied: Mapping[str, str]) -> dict[str, list[str]]:
     """The order counts among those that are tied to one."""
     return {source: [name for name, other in tied.items() if other == source] for source in tied.values()}
 
@@ -60,37 +60,37 @@ def test_every_architecture_is_here() -> None:
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
 def test_tied_pairs_are_those_of_transformers(kind: str, name: str) -> None:
     words = hasattr(load_architecture(kind).hf_config, "context")
-    for settings in [*(forms(kind) if words else [{}]), *([{"tie_word_embeddings": False}] if words else [])]:
-        model = made(kind, name, **settings)
+    for settings in [*(list_settings(kind) if words else [{}]), *([{"tie_word_embeddings": False}] if words else [])]:
+        model = build_hf_model(kind, name, **settings)
         data = json.loads(model.config.to_json_string())
-        found = load_architecture(kind).hf_config.read(data).tied_weights(name)
-        assert by_source(found) == by_source(model.all_tied_weights_keys)
+        actual = load_architecture(kind).hf_config.read(data).tied_weights(name)
+        assert group_by_source(actual) == group_by_source(model.all_tied_weights_keys)
 
 
 @pytest.mark.parametrize(("kind", "name"), TIES)
 @torch.inference_mode()
 def test_tables_that_differ_from_those_they_are_tied_to(kind: str, name: str, tmp_path: Path) -> None:
     """Each alone, and all at once: what is read is what `transformers` reads, there and back."""
-    for form, settings in enumerate(forms(kind)):
-        model = made(kind, name, **settings)
+    for form, settings in enumerate(list_settings(kind)):
+        model = build_hf_model(kind, name, **settings)
         pairs, values = dict(model.all_tied_weights_keys), dict(model.state_dict())
-        plain = logits(read_folder(saved(model, tmp_path / f"{form}-plain")), model)[0]
+        plain = logits(read_folder(save_folder(model, tmp_path / f"{form}-plain")), model)[0]
         everything = {*pairs, *pairs.values()}
         for number, others in enumerate([*({each} for each in sorted(everything)), everything]):
-            folder = saved(model, tmp_path / f"{form}-{number}")
+            folder = save_folder(model, tmp_path / f"{form}-{number}")
             torch.manual_seed(number)
             changed = {key: values[key] + torch.randn_like(values[key]) for key in sorted(others)}
             # With what it is tied to beside it, or the one that was changed would be the only one.
-            stored(folder, **{key: values[key].clone() for key in sorted(everything)} | changed)
-            again = their_model(name, folder)
+            store_tensors(folder, **{key: values[key].clone() for key in sorted(everything)} | changed)
+            again = load_hf_model(name, folder)
             imported = read_folder(folder)
             assert_equal_logits(imported, again)
-            found = logits(imported, again)[0]
+            actual = logits(imported, again)[0]
             if others & set(pairs):
-                assert (found - plain).abs().max() > 0.1
+                assert (actual - plain).abs().max() > 0.1
             out = tmp_path / f"{form}-{number}-out"
             write_folder(imported.model, imported.config, imported.task, None, out, imported.vocabularies.source)
-            assert_equal_logits(imported, their_model(name, out))
+            assert_equal_logits(imported, load_hf_model(name, out))
             assert_equal_logits(read_folder(out), again)
             if imported.config.tie in ("none", "inputs") and kind != "t5":
                 assert json.loads((out / "config.json").read_text())["tie_word_embeddings"] is False
@@ -99,10 +99,10 @@ def test_tables_that_differ_from_those_they_are_tied_to(kind: str, name: str, tm
 @pytest.mark.parametrize(("kind", "name"), TIES)
 @torch.inference_mode()
 def test_copies_of_a_tied_table_change_nothing(kind: str, name: str, tmp_path: Path) -> None:
-    model = made(kind, name, **tied_by_default(kind))
-    folder = saved(model, tmp_path / "in")
+    model = build_hf_model(kind, name, **tie_by_default(kind))
+    folder = save_folder(model, tmp_path / "in")
     before = read_folder(folder)
-    stored(
+    store_tensors(
         folder, **{key: model.state_dict()[key].clone() for pair in model.all_tied_weights_keys.items() for key in pair}
     )
     after = read_folder(folder)
@@ -113,23 +113,23 @@ def test_copies_of_a_tied_table_change_nothing(kind: str, name: str, tmp_path: P
 @pytest.mark.parametrize(("kind", "name"), TIES)
 @torch.inference_mode()
 def test_models_that_tie_nothing(kind: str, name: str, tmp_path: Path) -> None:
-    model = made(kind, name, tie_word_embeddings=False)
-    imported = read_folder(saved(model, tmp_path / "in"))
+    model = build_hf_model(kind, name, tie_word_embeddings=False)
+    imported = read_folder(save_folder(model, tmp_path / "in"))
     assert_equal_logits(imported, model)
     assert imported.config.tie == ("auto" if kind == "t5" else "none")
     write_folder(imported.model, imported.config, imported.task, None, tmp_path / "out", imported.vocabularies.source)
-    assert_equal_logits(imported, their_model(name, tmp_path / "out"))
+    assert_equal_logits(imported, load_hf_model(name, tmp_path / "out"))
 
 
 @pytest.mark.parametrize(("kind", "name"), CLASSES)
 def test_an_unknown_tensor_is_named(kind: str, name: str, tmp_path: Path) -> None:
-    folder = saved(made(kind, name), tmp_path)
-    stored(folder, **{"lm_head.bias": torch.ones(3), "surprise.weight": torch.ones(3)})
+    folder = save_folder(build_hf_model(kind, name), tmp_path)
+    store_tensors(folder, **{"lm_head.bias": torch.ones(3), "surprise.weight": torch.ones(3)})
     with pytest.raises(UserError, match=r"does not ask for .*lm_head\.bias, .*surprise\.weight"):
         read_folder(folder)
 
 
-LEFTOVERS = {
+IGNORED = {
     "gpt2": {"transformer.h.0.attn.bias": (1, 1, 24, 24), "transformer.h.1.attn.masked_bias": ()},
     "openai-gpt": {"transformer.h.0.attn.bias": (1, 1, 24, 24)},
     "llama": {"model.layers.0.self_attn.rotary_emb.inv_freq": (4,)},
@@ -149,22 +149,22 @@ HEADS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", LEFTOVERS)
+@pytest.mark.parametrize("kind", IGNORED)
 @torch.inference_mode()
-def test_known_leftovers_change_nothing_and_are_named(
+def test_ignored_tensors_change_nothing_and_are_named(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "headwise")
     name = HEADS.get(kind, next(iter(load_architecture(kind).classes)))
-    folder = saved(made(kind, name), tmp_path)
-    stored(folder, **{key: torch.full(shape, 0.5) for key, shape in LEFTOVERS[kind].items()})
-    assert_equal_logits(read_folder(folder), their_model(name, folder))
-    assert all(key in caplog.text for key in LEFTOVERS[kind]) and "ignored: " in caplog.text
+    folder = save_folder(build_hf_model(kind, name), tmp_path)
+    store_tensors(folder, **{key: torch.full(shape, 0.5) for key, shape in IGNORED[kind].items()})
+    assert_equal_logits(read_folder(folder), load_hf_model(name, folder))
+    assert all(key in caplog.text for key in IGNORED[kind]) and "ignored: " in caplog.text
 
 
-def test_the_command_names_what_is_left_aside(tmp_path: Path) -> None:
-    folder = saved(made("vit", "ViTForImageClassification"), tmp_path / "vit")
-    stored(folder, **{key: torch.ones(shape) for key, shape in LEFTOVERS["vit"].items()})
+def test_the_command_names_ignored_tensors(tmp_path: Path) -> None:
+    folder = save_folder(build_hf_model("vit", "ViTForImageClassification"), tmp_path / "vit")
+    store_tensors(folder, **{key: torch.ones(shape) for key, shape in IGNORED["vit"].items()})
     call = [sys.executable, "-m", "headwise", "import", str(folder), str(tmp_path / "run")]
     told = subprocess.run(call, capture_output=True, text=True, check=True).stderr
     assert "vit.pooler.dense.bias, vit.pooler.dense.weight ignored: " in told
@@ -173,16 +173,16 @@ def test_the_command_names_what_is_left_aside(tmp_path: Path) -> None:
 @torch.inference_mode()
 def test_marian_with_positions_that_are_no_sinusoids_is_refused(tmp_path: Path) -> None:
     """`transformers` reads them; ours are computed."""
-    folder = saved(made("marian", "MarianMTModel"), tmp_path)
-    model = their_model("MarianMTModel", folder)
+    folder = save_folder(build_hf_model("marian", "MarianMTModel"), tmp_path)
+    model = load_hf_model("MarianMTModel", folder)
     sinusoids = model.model.encoder.embed_positions.weight.clone()
     for dtype in (torch.float32, torch.float16):
-        stored(folder, **{"model.encoder.embed_positions.weight": sinusoids.to(dtype)})
+        store_tensors(folder, **{"model.encoder.embed_positions.weight": sinusoids.to(dtype)})
         assert_equal_logits(read_folder(folder), model)
     imported = read_folder(folder)
     before = logits(imported, model)[1]
-    stored(folder, **{"model.encoder.embed_positions.weight": sinusoids.flip(0)})
-    assert (logits(imported, their_model("MarianMTModel", folder))[1] - before).abs().max() > 0.1
+    store_tensors(folder, **{"model.encoder.embed_positions.weight": sinusoids.flip(0)})
+    assert (logits(imported, load_hf_model("MarianMTModel", folder))[1] - before).abs().max() > 0.1
     with pytest.raises(UserError, match=r"model\.encoder\.embed_positions\.weight is no table of sinusoids"):
         read_folder(folder)
 
@@ -190,17 +190,17 @@ def test_marian_with_positions_that_are_no_sinusoids_is_refused(tmp_path: Path) 
 @torch.inference_mode()
 def test_one_part_under_two_names_that_differ_is_refused(tmp_path: Path) -> None:
     """Older and newer names of DeBERTa's head; a gated and a plain feed-forward network of T5."""
-    folder = saved(made("deberta", "DebertaForMaskedLM"), tmp_path / "deberta")
+    folder = save_folder(build_hf_model("deberta", "DebertaForMaskedLM"), tmp_path / "deberta")
     dense = load_file(folder / WEIGHTS)["cls.predictions.transform.dense.weight"]
-    stored(folder, **{"lm_predictions.lm_head.dense.weight": dense})
-    assert_equal_logits(read_folder(folder), their_model("DebertaForMaskedLM", folder))
-    stored(folder, **{"lm_predictions.lm_head.dense.weight": dense + 1})
+    store_tensors(folder, **{"lm_predictions.lm_head.dense.weight": dense})
+    assert_equal_logits(read_folder(folder), load_hf_model("DebertaForMaskedLM", folder))
+    store_tensors(folder, **{"lm_predictions.lm_head.dense.weight": dense + 1})
     with pytest.raises(UserError, match=r"transform\.dense\.weight and lm_predictions\..* differ; remove one"):
         read_folder(folder)
 
-    model = made("t5", "T5ForConditionalGeneration", feed_forward_proj="gated-gelu")
-    folder = saved(model, tmp_path / "t5")
+    model = build_hf_model("t5", "T5ForConditionalGeneration", feed_forward_proj="gated-gelu")
+    folder = save_folder(model, tmp_path / "t5")
     name = "encoder.block.0.layer.1.DenseReluDense.wi"
-    stored(folder, **{f"{name}.weight": load_file(folder / WEIGHTS)[f"{name}_0.weight"].clone()})
+    store_tensors(folder, **{f"{name}.weight": load_file(folder / WEIGHTS)[f"{name}_0.weight"].clone()})
     with pytest.raises(UserError, match=r"wi_1\.weight and .*wi\.weight are one part of the model, but differ"):
         read_folder(folder)

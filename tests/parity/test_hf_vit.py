@@ -13,7 +13,7 @@ import transformers
 from PIL import Image
 from torch import Tensor
 from transformers.utils import logging
-from word_folders import shaken
+from word_folders import build_noisy_model
 
 import headwise
 from headwise import UserError
@@ -46,12 +46,12 @@ PIXELS = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 SCALE = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.25, 0.3]}
 
 
-def theirs(name: str, **settings: Any) -> Any:
+def build_hf_model(name: str, **settings: Any) -> Any:
     config = transformers.DeiTConfig if name.startswith("DeiT") else transformers.ViTConfig
-    return shaken(name, config(**{**SHAPE, **settings}))
+    return build_noisy_model(name, config(**{**SHAPE, **settings}))
 
 
-def saved(model: Any, folder: Path, **settings: Any) -> Path:
+def save_folder(model: Any, folder: Path, **settings: Any) -> Path:
     model.save_pretrained(folder)
     scale = {"size": {"height": 16, "width": 16}, **SCALE, **settings}
     transformers.ViTImageProcessor(**scale).save_pretrained(folder)
@@ -59,12 +59,12 @@ def saved(model: Any, folder: Path, **settings: Any) -> Path:
 
 
 def output(model: Any, pixels: Tensor = PIXELS, **settings: Any) -> Tensor:
-    found = model(pixels, **settings)
-    return found.logits if hasattr(found, "logits") else found.pooler_output
+    actual = model(pixels, **settings)
+    return actual.logits if hasattr(actual, "logits") else actual.pooler_output
 
 
-def close(found: Tensor, expected: Tensor) -> None:
-    assert_parity(found, expected)
+def assert_close_outputs(actual: Tensor, expected: Tensor) -> None:
+    assert_parity(actual, expected)
 
 
 def tensors(folder: Path, stem: str) -> dict[str, Tensor]:
@@ -75,11 +75,13 @@ def tensors(folder: Path, stem: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", CLASSES)
 @torch.inference_mode()
 def test_outputs_are_equal_both_ways(name: str, tmp_path: Path) -> None:
-    model = theirs(name)
-    imported = from_hf(saved(model, tmp_path / "in"))
-    close(imported.model(PIXELS), output(model))
+    model = build_hf_model(name)
+    imported = from_hf(save_folder(model, tmp_path / "in"))
+    assert_close_outputs(imported.model(PIXELS), output(model))
     to_hf(imported, tmp_path / "out")
-    close(imported.model(PIXELS), output(getattr(transformers, name).from_pretrained(tmp_path / "out").eval()))
+    assert_close_outputs(
+        imported.model(PIXELS), output(getattr(transformers, name).from_pretrained(tmp_path / "out").eval())
+    )
     before, after = (tensors(tmp_path / each, "deit." if "DeiT" in name else "vit.") for each in ("in", "out"))
     assert before.keys() == after.keys() and all(torch.equal(before[each], after[each]) for each in before)
     written = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -88,11 +90,13 @@ def test_outputs_are_equal_both_ways(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ViTModel", "DeiTModel"])
 @torch.inference_mode()
-def test_base_models_are_encoders_to_look_into(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = theirs(name)
-    imported = from_hf(saved(model, tmp_path / "in"))
+def test_base_models_are_encoders_that_can_be_inspected(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build_hf_model(name)
+    imported = from_hf(save_folder(model, tmp_path / "in"))
     assert imported.task.kind == "encode-images"
-    close(imported.model.encoder(PIXELS, Context()).x, model(PIXELS).last_hidden_state)
+    assert_close_outputs(imported.model.encoder(PIXELS, Context()).x, model(PIXELS).last_hidden_state)
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (40, 30), "red").save("red.png")
     main(["inspect", "in", "red.png"])
@@ -100,30 +104,30 @@ def test_base_models_are_encoders_to_look_into(name: str, tmp_path: Path, monkey
 
 
 @torch.inference_mode()
-def test_both_heads_of_a_distilled_model_are_theirs(tmp_path: Path) -> None:
-    model = theirs("DeiTForImageClassificationWithTeacher")
-    found, expected = read_folder(saved(model, tmp_path)).model.head_logits(PIXELS), model(PIXELS)
-    close(found[0], expected.cls_logits)
-    close(found[1], expected.distillation_logits)
+def test_both_heads_of_a_distilled_model_are_equal(tmp_path: Path) -> None:
+    model = build_hf_model("DeiTForImageClassificationWithTeacher")
+    actual, expected = read_folder(save_folder(model, tmp_path)).model.head_logits(PIXELS), model(PIXELS)
+    assert_close_outputs(actual[0], expected.cls_logits)
+    assert_close_outputs(actual[1], expected.distillation_logits)
 
 
 @torch.inference_mode()
 def test_positions_of_another_size_are_interpolated_alike(tmp_path: Path) -> None:
     larger = torch.randn(2, 3, 24, 24)
     for name in ("ViTForImageClassification", "DeiTForImageClassification"):
-        model = theirs(name)
-        found = read_folder(saved(model, tmp_path / name)).model(larger)
-        close(found, output(model, larger, interpolate_pos_encoding=True))
+        model = build_hf_model(name)
+        actual = read_folder(save_folder(model, tmp_path / name)).model(larger)
+        assert_close_outputs(actual, output(model, larger, interpolate_pos_encoding=True))
 
 
 @torch.inference_mode()
 def test_images_that_are_grey_and_wide(tmp_path: Path) -> None:
-    model = theirs("ViTForImageClassification", image_size=(8, 16), num_channels=1)
+    model = build_hf_model("ViTForImageClassification", image_size=(8, 16), num_channels=1)
     pixels = torch.randn(2, 1, 8, 16)
-    imported = from_hf(saved(model, tmp_path / "in", image_mean=0.3, image_std=0.2))
-    close(imported.model(pixels), output(model, pixels))
+    imported = from_hf(save_folder(model, tmp_path / "in", image_mean=0.3, image_std=0.2))
+    assert_close_outputs(imported.model(pixels), output(model, pixels))
     to_hf(imported, tmp_path / "out")
-    close(
+    assert_close_outputs(
         output(transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "out"), pixels),
         output(model, pixels),
     )
@@ -131,25 +135,25 @@ def test_images_that_are_grey_and_wide(tmp_path: Path) -> None:
 
 
 @torch.inference_mode()
-def test_an_image_is_read_as_their_processor_reads_it(tmp_path: Path) -> None:
-    model = theirs("ViTForImageClassification")
+def test_an_image_is_read_as_by_the_processor_of_transformers(tmp_path: Path) -> None:
+    model = build_hf_model("ViTForImageClassification")
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8))
     settings: list[dict[str, Any]] = [
         {},
         {"do_normalize": False},
         {"do_rescale": False, "image_mean": [99.0, 88.0, 77.0]},
     ]
-    for number, given in enumerate(settings):
-        folder = saved(model, tmp_path / str(number), **given)
+    for number, processor in enumerate(settings):
+        folder = save_folder(model, tmp_path / str(number), **processor)
         read = transformers.AutoImageProcessor.from_pretrained(folder)(picture, return_tensors="pt")["pixel_values"]
         expected = output(model, read).softmax(-1)[0].tolist()
         labels = ("cat", "crane", "dog", "crane (3)")
-        found = from_hf(folder).classify_images([picture])[0]
-        assert found == pytest.approx(dict(zip(labels, expected, strict=True)), abs=1e-5)
+        actual = from_hf(folder).classify_images([picture])[0]
+        assert actual == pytest.approx(dict(zip(labels, expected, strict=True)), abs=1e-5)
 
 
 def test_a_folder_labels_image_files_and_becomes_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = saved(theirs("DeiTForImageClassificationWithTeacher"), tmp_path / "hf")
+    folder = save_folder(build_hf_model("DeiTForImageClassificationWithTeacher"), tmp_path / "hf")
     Image.new("RGB", (20, 16), "red").save(tmp_path / "red.png")
     loaded = from_hf(folder)
     loaded.save(tmp_path / "run")
@@ -163,8 +167,8 @@ def test_what_an_import_learnt_from_is_not_known_until_its_run_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, labels = tmp_path / "run", {number: str(number) for number in range(10)}
-    folder = saved(
-        theirs("ViTForImageClassification", num_channels=1, id2label=labels),
+    folder = save_folder(
+        build_hf_model("ViTForImageClassification", num_channels=1, id2label=labels),
         tmp_path / "hf",
         image_mean=0.5,
         image_std=0.5,
@@ -186,7 +190,9 @@ def test_what_an_import_learnt_from_is_not_known_until_its_run_says(
 
 def test_labels_that_it_never_learnt_are_refused_not_counted_as_wrong(tmp_path: Path) -> None:
     loaded = from_hf(
-        saved(theirs("ViTForImageClassification", num_channels=1), tmp_path, image_mean=0.5, image_std=0.5)
+        save_folder(
+            build_hf_model("ViTForImageClassification", num_channels=1), tmp_path, image_mean=0.5, image_std=0.5
+        )
     )
     data = ImagesConfig(name="digits", cache=str(tmp_path / "cache"))
     with pytest.raises(UserError, match="the label '0' is none of those that were learnt: cat, crane, dog"):
@@ -202,7 +208,7 @@ def test_labels_that_it_never_learnt_are_refused_not_counted_as_wrong(tmp_path: 
         ({"kind": "deit-tiny", "class_tokens": 1}, "ViTForImageClassification"),
     ],
 )
-def test_a_model_of_ours_as_a_folder(kind: Any, name: str, tmp_path: Path) -> None:
+def test_a_headwise_model_is_exported(kind: Any, name: str, tmp_path: Path) -> None:
     """The data decided its size: 20 pixels, and not the 16 of its config."""
     config = MODELS.parse(kind)
     model = config.with_image_size(20, 20, 1).build(0, 3, "classify-images").eval()
@@ -210,20 +216,20 @@ def test_a_model_of_ours_as_a_folder(kind: Any, name: str, tmp_path: Path) -> No
     write_folder(model, config, "classify-images", tokenisers, tmp_path / "out")
     again = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
     pixels = torch.randn(2, 1, 20, 20)
-    close(model(pixels), output(again, pixels))
+    assert_close_outputs(model(pixels), output(again, pixels))
     assert again.config.id2label == {0: "boot", 1: "coat", 2: "bag"}
 
 
-def test_what_they_cannot_say_or_we_cannot_follow(tmp_path: Path) -> None:
-    model = theirs("ViTForImageClassification")
+def test_unsupported_settings_are_refused_both_ways(tmp_path: Path) -> None:
+    model = build_hf_model("ViTForImageClassification")
     model.save_pretrained(tmp_path / "bare")
     with pytest.raises(UserError, match=r"has no preprocessor_config\.json, so images cannot be read"):
         from_hf(tmp_path / "bare")
     model.config.qkv_bias = False
     with pytest.raises(UserError, match="qkv_bias"):
-        from_hf(saved(model, tmp_path / "unbiased"))
+        from_hf(save_folder(model, tmp_path / "unbiased"))
     with pytest.raises(UserError, match="image_mean and image_std are not of 3 channels"):
-        from_hf(saved(theirs("ViTModel"), tmp_path / "grey", image_mean=[0.5, 0.5], image_std=[0.5, 0.5]))
+        from_hf(save_folder(build_hf_model("ViTModel"), tmp_path / "grey", image_mean=[0.5, 0.5], image_std=[0.5, 0.5]))
     pooled = MODELS.parse({"kind": "vit-tiny", "class_tokens": 0})
     tokenisers = Tokenisers(Pixels(16, 16, 1, (0.5,), (0.3,)), Labels(["a", "b"]))
     with pytest.raises(UserError, match=r"class_tokens: config\.json of vit cannot express this"):
@@ -231,7 +237,7 @@ def test_what_they_cannot_say_or_we_cannot_follow(tmp_path: Path) -> None:
 
 
 def test_an_encoder_alone_begins_a_classifier_of_larger_images(tmp_path: Path) -> None:
-    saved(theirs("ViTModel", num_channels=1), tmp_path / "hf", image_mean=0.5, image_std=0.5)
+    save_folder(build_hf_model("ViTModel", num_channels=1), tmp_path / "hf", image_mean=0.5, image_std=0.5)
     data = {"name": "digits", "max_images": 32, "valid_size": 8, "size": 24, "cache": str(tmp_path / "cache")}
     train = {"steps": 1, "batch_size": 8, "threads": 1}
     tables = {"task": "classify-images", "data": data, "train": train, "init_from": str(tmp_path / "hf")}

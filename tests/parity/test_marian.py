@@ -63,42 +63,42 @@ def logits(model: MarianMTModel, source: torch.Tensor, target: torch.Tensor, kee
 )
 @torch.inference_mode()
 def test_logits_are_equal_both_ways(settings: dict[str, Any], tmp_path: Path) -> None:
-    theirs = marian(**settings)
-    theirs.save_pretrained(tmp_path / "in")
+    hf_model = marian(**settings)
+    hf_model.save_pretrained(tmp_path / "in")
     imported = read_folder(tmp_path / "in")
     ours = imported.model
-    start = theirs.config.decoder_start_token_id
-    source, target = rows(start=start), rows(theirs.config.decoder_vocab_size, start)
+    start = hf_model.config.decoder_start_token_id
+    source, target = rows(start=start), rows(hf_model.config.decoder_vocab_size, start)
     keep = SOURCE != PAD
-    expected = logits(theirs, torch.tensor(source.order)[SOURCE], torch.tensor(target.order)[TARGET], keep)
+    expected = logits(hf_model, torch.tensor(source.order)[SOURCE], torch.tensor(target.order)[TARGET], keep)
     expected = expected[..., target.order]
-    found = ours(SOURCE, TARGET)
+    actual = ours(SOURCE, TARGET)
     real = sorted(target.back)
     assert imported.vocabularies == (source, target) and imported.tokenisers is None
-    assert_parity(found[..., real], expected[..., real])
-    assert_parity(found.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
+    assert_parity(actual[..., real], expected[..., real])
+    assert_parity(actual.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
 
     write_folder(ours, imported.config, "transduce", None, tmp_path / "out")
     again = MarianMTModel.from_pretrained(tmp_path / "out").eval()
-    assert_parity(logits(again, SOURCE, TARGET, keep), found)
+    assert_parity(logits(again, SOURCE, TARGET, keep), actual)
     again.save_pretrained(tmp_path / "resaved")
-    assert torch.equal(read_folder(tmp_path / "resaved").model(SOURCE, TARGET), found)
+    assert torch.equal(read_folder(tmp_path / "resaved").model(SOURCE, TARGET), actual)
 
 
 @torch.inference_mode()
 def test_encoder_states_are_equal(tmp_path: Path) -> None:
-    theirs = marian()
-    theirs.save_pretrained(tmp_path / "in")
+    hf_model = marian()
+    hf_model.save_pretrained(tmp_path / "in")
     ours = read_folder(tmp_path / "in").model
     keep = SOURCE != PAD
-    expected = theirs.get_encoder()(torch.tensor(rows().order)[SOURCE], attention_mask=keep.long()).last_hidden_state
-    found = ours.encoder(SOURCE, Context()).x
-    assert_parity(found[keep], expected[keep])
+    expected = hf_model.get_encoder()(torch.tensor(rows().order)[SOURCE], attention_mask=keep.long()).last_hidden_state
+    actual = ours.encoder(SOURCE, Context()).x
+    assert_parity(actual[keep], expected[keep])
 
 
 @pytest.mark.parametrize("settings", [{}, {"positions": {"kind": "sinusoid", "halves": True}, "tie": "none"}])
 @torch.inference_mode()
-def test_our_own_models_keep_their_numbers(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_headwise_models_keep_their_logits(settings: dict[str, Any], tmp_path: Path) -> None:
     """Interleaved sinusoids, another order of channels than Marian's, and separate vocabularies included."""
     torch.manual_seed(0)
     shape = {"width": 30, "heads": 3, "encoder": {"depth": 2, "shared": True}, "decoder": {"depth": 2}}
@@ -109,9 +109,9 @@ def test_our_own_models_keep_their_numbers(settings: dict[str, Any], tmp_path: P
             weight.add_(0.1 * torch.randn_like(weight))
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
         write_folder(ours, config, "transduce", None, tmp_path / "out")
-        theirs = MarianMTModel.from_pretrained(tmp_path / "out").eval()
+        hf_model = MarianMTModel.from_pretrained(tmp_path / "out").eval()
         expected = ours(SOURCE, TARGET)
-        assert_parity(logits(theirs, SOURCE, TARGET, SOURCE != PAD), expected)
+        assert_parity(logits(hf_model, SOURCE, TARGET, SOURCE != PAD), expected)
         back = read_folder(tmp_path / "out").model
         assert back.vocab == ours.vocab
         assert_parity(back(SOURCE, TARGET), expected)
@@ -120,23 +120,23 @@ def test_our_own_models_keep_their_numbers(settings: dict[str, Any], tmp_path: P
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[MarianMTModel, EncoderDecoder]:
     folder = tmp_path_factory.mktemp("marian") / "in"
-    theirs = marian(init_std=0.4)  # far-apart logits, as in a trained model
-    theirs.save_pretrained(folder)
-    return theirs, read_folder(folder).model
+    hf_model = marian(init_std=0.4)  # far-apart logits, as in a trained model
+    hf_model.save_pretrained(folder)
+    return hf_model, read_folder(folder).model
 
 
 @pytest.mark.parametrize("beams", [1, 4])
 @torch.inference_mode()
 def test_outputs_are_those_of_generate(pair: tuple[MarianMTModel, EncoderDecoder], beams: int) -> None:
-    theirs, ours = pair
+    hf_model, ours = pair
     sources = [[5, 6, 7, 8], [9, 40], [12, 33, 21, 8, 19, 4], [30], [17, 18, 19]]
     config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, max_extra=12)
     order = torch.tensor(rows().order)
-    for source, found in zip(sources, decode(ours, sources, config), strict=True):
+    for source, actual in zip(sources, decode(ours, sources, config), strict=True):
         ids = order[torch.tensor([[*source, EOS]])]
-        expected = theirs.generate(
+        expected = hf_model.generate(
             ids, attention_mask=torch.ones_like(ids), num_beams=beams, length_penalty=0.0, early_stopping="never",
             max_new_tokens=13, bad_words_ids=[[VOCAB - 1]], do_sample=False,
         )[0].tolist()[1:]  # fmt: skip
         expected = expected[: expected.index(0)] if 0 in expected else expected
-        assert order[list(found[0].ids)].tolist() == expected
+        assert order[list(actual[0].ids)].tolist() == expected

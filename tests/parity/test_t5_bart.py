@@ -45,7 +45,7 @@ SOURCE = torch.tensor([[5, 6, 7, 8, 9, 10, EOS], [11, 12, EOS, PAD, PAD, PAD, PA
 TARGET = torch.tensor([[BOS, 7, 8, 9, 10], [BOS, 6, 5, 5, 4]])
 
 
-def theirs(kind: str, spread: float = 0.1, **settings: Any) -> Any:
+def build_hf_model(kind: str, spread: float = 0.1, **settings: Any) -> Any:
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{**(T5 if kind == "T5" else BART), **settings})
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
@@ -63,25 +63,25 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
     source = torch.nn.functional.pad(SOURCE, (1, 0), value=BOS) if bart else SOURCE
     target = torch.nn.functional.pad(TARGET, (1, 0), value=EOS) if bart else TARGET
     keep = (source != PAD).long()
-    found = model(input_ids=order[source].clamp(min=0), attention_mask=keep, decoder_input_ids=order[target])
-    written = found.logits[:, 1:] if bart else found.logits
-    return written[..., order.clamp(min=0)], found.encoder_last_hidden_state
+    actual = model(input_ids=order[source].clamp(min=0), attention_mask=keep, decoder_input_ids=order[target])
+    written = actual.logits[:, 1:] if bart else actual.logits
+    return written[..., order.clamp(min=0)], actual.encoder_last_hidden_state
 
 
 def compare(imported: ImportedModel, model: Any) -> None:
     expected, states = logits(imported, model)
-    found = imported.model(SOURCE, TARGET)
-    real = [number for number in range(found.shape[-1]) if number not in imported.vocabularies.target.spare]
-    assert_parity(found[..., real], expected[..., real])
-    assert_parity(found.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
-    own = imported.model.encoder(SOURCE, Context())
-    assert_parity(own.x[own.keep], states[own.keep])
+    actual = imported.model(SOURCE, TARGET)
+    real = [number for number in range(actual.shape[-1]) if number not in imported.vocabularies.target.spare]
+    assert_parity(actual[..., real], expected[..., real])
+    assert_parity(actual.log_softmax(-1)[..., real], expected[..., real].log_softmax(-1))
+    stream = imported.model.encoder(SOURCE, Context())
+    assert_parity(stream.x[stream.keep], states[stream.keep])
 
 
 @pytest.mark.parametrize(("kind", "settings"), FORMS, ids=str)
 @torch.inference_mode()
 def test_outputs_are_equal_both_ways(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    model = theirs(kind, **settings)
+    model = build_hf_model(kind, **settings)
     model.save_pretrained(tmp_path / "in")
     imported = read_folder(tmp_path / "in")
     compare(imported, model)
@@ -94,7 +94,7 @@ def test_outputs_are_equal_both_ways(kind: str, settings: dict[str, Any], tmp_pa
 @torch.inference_mode()
 def test_a_folder_of_t5_with_both_tables_is_untied(tmp_path: Path) -> None:
     """As version 1.1 was released; `transformers` ties what it makes itself."""
-    model = theirs("T5", **V11)
+    model = build_hf_model("T5", **V11)
     model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 32))
     model.config.tie_word_embeddings = False
     model.save_pretrained(tmp_path / "in")
@@ -116,8 +116,8 @@ def test_an_encoder_of_t5_alone_reads(tmp_path: Path) -> None:
     assert imported.task == "encode"
     order = torch.tensor(imported.vocabularies.source.order)
     expected = model(order[SOURCE].clamp(min=0), attention_mask=(SOURCE != PAD).long()).last_hidden_state
-    own = imported.model.encoder(SOURCE, Context())
-    assert_parity(own.x[own.keep], expected[own.keep])
+    stream = imported.model.encoder(SOURCE, Context())
+    assert_parity(stream.x[stream.keep], expected[stream.keep])
 
 
 @pytest.fixture(scope="module", params=["T5", "Bart"])
@@ -125,7 +125,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """With far-apart logits, as in a trained model, and a T5 that likes to come to an end."""
     folder = tmp_path_factory.mktemp("pair")
     # As many layers on both sides: with fewer in the encoder, their T5 has too small a cache.
-    model = theirs(request.param, spread=0.5, **({"num_decoder_layers": 2} if request.param == "T5" else {}))
+    model = build_hf_model(request.param, spread=0.5, **({"num_decoder_layers": 2} if request.param == "T5" else {}))
     if request.param == "T5":
         with torch.no_grad():
             ids = torch.arange(4, 24)[None]
@@ -137,13 +137,13 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("beams", [1, 4])
 @torch.inference_mode()
-def test_writing_is_that_of_generate(pair: tuple[Any, ImportedModel], beams: int) -> None:
+def test_outputs_are_those_of_generate(pair: tuple[Any, ImportedModel], beams: int) -> None:
     model, imported = pair
     bart, order = imported.config.kind == "bart", torch.tensor(imported.vocabularies.source.order)
     sources = [[5, 6, 7, 8], [9, 20], [12, 13, 21, 8, 19, 4], [17], [17, 18, 19]]
     config = DecodeConfig(beams=beams, length_penalty=0, max_ratio=0, max_extra=18)
     end, banned = int(order[EOS]), [[int(order[PAD])], *([[int(order[BOS])]] if bart else [])]
-    for source, found in zip(sources, decode(imported.model, sources, config), strict=True):
+    for source, actual in zip(sources, decode(imported.model, sources, config), strict=True):
         ids = order[torch.tensor([[*([BOS] if bart else []), *source, EOS]])]
         # BART's first word is a mark that is forced there and given here, which is no choice.
         written = model.generate(
@@ -152,7 +152,7 @@ def test_writing_is_that_of_generate(pair: tuple[Any, ImportedModel], beams: int
             **({"decoder_input_ids": order[torch.tensor([[EOS, BOS]])]} if bart else {}), bad_words_ids=banned,
         )[0].tolist()[1 + bart :]  # fmt: skip
         expected = written[: written.index(end)] if end in written else written
-        assert order[list(found[0].ids)].tolist() == expected
+        assert order[list(actual[0].ids)].tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_writing_is_that_of_generate(pair: tuple[Any, ImportedModel], beams: int
         ("Bart", {"decoder_start_token_id": 0}, "decoder_start_token_id"),
     ],
 )
-def test_what_we_cannot_follow_is_refused(kind: str, settings: dict[str, Any], complaint: str, tmp_path: Path) -> None:
-    theirs(kind, **settings).save_pretrained(tmp_path)
+def test_unsupported_settings_are_refused(kind: str, settings: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    build_hf_model(kind, **settings).save_pretrained(tmp_path)
     with pytest.raises(UserError, match=complaint):
         read_folder(tmp_path)

@@ -27,7 +27,7 @@ STACK: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
     "max_position_embeddings": 24,
 }  # fmt: skip
-MARKS: dict[str, Any] = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2}
+SPECIAL_IDS: dict[str, Any] = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2}
 PAIR: dict[str, Any] = {
     "vocab_size": VOCAB, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
     "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 24,
@@ -37,13 +37,14 @@ PATCHES: dict[str, Any] = {"image_size": 32, "num_labels": 3}
 TINY: dict[str, dict[str, Any]] = {
     "openai-gpt": {**GPT, "eos_token_id": 28},
     "gpt2": {**GPT, "bos_token_id": 28, "eos_token_id": 28},
-    "bert": {**STACK, **MARKS},
-    "albert": {**STACK, **MARKS, "embedding_size": 12},
-    "big_bird": {**STACK, **MARKS, "attention_type": "original_full"},
+    "bert": {**STACK, **SPECIAL_IDS},
+    "albert": {**STACK, **SPECIAL_IDS, "embedding_size": 12},
+    "big_bird": {**STACK, **SPECIAL_IDS, "attention_type": "original_full"},
     "deberta": {
-        **STACK, **MARKS, "relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"],
+        **STACK, **SPECIAL_IDS, "relative_attention": True, "position_biased_input": False,
+        "pos_att_type": ["c2p", "p2c"],
     },
-    "fnet": {**STACK, **MARKS},
+    "fnet": {**STACK, **SPECIAL_IDS},
     "t5": {"vocab_size": VOCAB, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
            "decoder_start_token_id": 0},
     "bart": PAIR,
@@ -66,21 +67,21 @@ TINY: dict[str, dict[str, Any]] = {
 PROCESSOR = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 
 
-def config_of(model_type: str, **settings: Any) -> Any:
+def build_hf_config(model_type: str, **settings: Any) -> Any:
     """Their config: as small as it can be."""
     return transformers.AutoConfig.for_model(model_type, **{**TINY[model_type], **settings})
 
 
-def made(model_type: str, name: str, **settings: Any) -> Any:
+def build_hf_model(model_type: str, name: str, **settings: Any) -> Any:
     """A model of one of their classes, with every parameter away from its special initial value."""
     torch.manual_seed(0)
-    model = getattr(transformers, name)(config_of(model_type, **settings)).eval()
+    model = getattr(transformers, name)(build_hf_config(model_type, **settings)).eval()
     for parameter in {id(each): each for each in model.parameters() if each.requires_grad}.values():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return model
 
 
-def saved(model: Any, folder: Path) -> Path:
+def save_folder(model: Any, folder: Path) -> Path:
     model.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
     return folder
@@ -90,27 +91,27 @@ def logits(imported: ImportedModel, model: Any) -> tuple[Tensor, Tensor]:
     """Ours and theirs for the same input, of words that both have."""
     if imported.task in ("classify-images", "detect"):
         images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-        found, expected = imported.model(images), model(images).logits
-        return getattr(found, "logits", found), expected
+        actual, expected = imported.model(images), model(images).logits
+        return getattr(actual, "logits", actual), expected
     order = torch.tensor(imported.vocabularies.source.order).clamp(min=0)
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 5, 12, 13, 14, 15]])
     real = [number for number in range(len(order)) if number not in imported.vocabularies.target.spare]
     if imported.task == "transduce":
         source, target = (torch.nn.functional.pad(ids, pad, value=mark) for pad, mark in (((0, 1), EOS), ((1, 0), BOS)))
-        found = imported.model(source, target)
+        actual = imported.model(source, target)
         if imported.config.kind == "bart":
             source, target = (
                 torch.nn.functional.pad(source, (1, 0), value=BOS),
                 torch.nn.functional.pad(target, (1, 0), value=EOS),
             )
-        expected = model(input_ids=order[source], decoder_input_ids=order[target]).logits[:, -found.shape[1] :]
+        expected = model(input_ids=order[source], decoder_input_ids=order[target]).logits[:, -actual.shape[1] :]
     elif imported.task == "masked":
-        found = imported.model(ids)
+        actual = imported.model(ids)
         theirs = model(input_ids=order[torch.nn.functional.pad(ids, (1, 0), value=BOS)])
         expected = getattr(theirs, "prediction_logits", getattr(theirs, "logits", None))[:, 1:]
     else:
-        found, expected = imported.model(ids), model(order[ids]).logits
-    return found[..., real], expected[..., order][..., real]
+        actual, expected = imported.model(ids), model(order[ids]).logits
+    return actual[..., real], expected[..., order][..., real]
 
 
 def assert_equal_logits(imported: ImportedModel, model: Any) -> None:

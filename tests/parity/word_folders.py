@@ -13,13 +13,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 WORDS = 24
 
 
-def vocabulary(marks: Mapping[str, int]) -> list[str]:
+def vocabulary(special_ids: Mapping[str, int]) -> list[str]:
     """Words w0, w1, ... with the marks somewhere among them."""
-    names = {number: f"[{mark.upper()}]" for mark, number in marks.items()}
+    names = {number: f"[{mark.upper()}]" for mark, number in special_ids.items()}
     return [names.get(number, f"w{number}") for number in range(WORDS)]
 
 
-def shaken(name: str, config: Any) -> Any:
+def build_noisy_model(name: str, config: Any) -> Any:
     """A model of theirs with every parameter away from its special initial value."""
     torch.manual_seed(0)
     model = getattr(transformers, name)(config).eval()
@@ -28,12 +28,12 @@ def shaken(name: str, config: Any) -> Any:
     return model
 
 
-def save(model: Any, folder: Path, marks: Mapping[str, int]) -> Path:
+def save(model: Any, folder: Path, special_ids: Mapping[str, int]) -> Path:
     """A folder as `transformers` writes it."""
-    words = vocabulary(marks)
+    words = vocabulary(special_ids)
     model.save_pretrained(folder)
-    engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, words[marks["unk"]]))
+    engine = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, words[special_ids["unk"]]))
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    named = {f"{mark}_token": words[number] for mark, number in marks.items()}
+    named = {f"{mark}_token": words[number] for mark, number in special_ids.items()}
     transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **named).save_pretrained(folder)
     return folder

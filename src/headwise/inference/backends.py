@@ -36,7 +36,7 @@ def choose_backend(
                 "the int8 products of CTranslate2 may overflow on this CPU and give wrong outputs; "
                 "use --engine native, or leave out --int8"
             )
-        return replace(loaded, model=CTranslate2Engine.of(loaded, int8=int8, threads=threads))
+        return replace(loaded, model=CTranslate2Engine.from_trained(loaded, int8=int8, threads=threads))
     if int8:
         from headwise.decode.int8 import quantize
 
@@ -67,13 +67,13 @@ def explain_unsupported_settings(config: DecodeConfig) -> str:
 
 def explain_unsupported_model(loaded: TrainedModel) -> str:
     """Why CTranslate2 cannot run this model; empty if it can."""
-    from headwise.interop.ctranslate2 import can_express
+    from headwise.interop.ctranslate2 import find_unsupported
 
     if not isinstance(loaded.model, EncoderDecoder):
         return "it runs single encoder-decoder models only"
     if get_device(loaded.model).type != "cpu":
         return "the model is not on the CPU"
-    if reason := can_express(loaded.experiment.model):
+    if reason := find_unsupported(loaded.experiment.model):
         return reason
     try:
         import ctranslate2  # noqa: F401

@@ -1,1 +1,1 @@
-"""Other programs' models in and out: Hugging Face folders, GGUF files, CTranslate2, ARPA."""
+"""Import and export of models: Hugging Face folders, GGUF files, CTranslate2, ARPA."""

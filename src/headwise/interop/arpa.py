@@ -1,4 +1,4 @@
-"""N-gram models as ARPA files."""
+"""Export n-gram models as ARPA files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def export_arpa(loaded: TrainedModel, path: Path) -> None:
-    """Write an n-gram run; another model has no table of n-grams to write."""
+    """Write the ARPA file of an n-gram run; any other model is refused."""
     if not isinstance(loaded.model, Backoff):
         raise UserError("--to arpa: only n-gram models can be written so; name a run of kind 'ngram'")
     if path.exists():

@@ -1,4 +1,4 @@
-"""A trained model as a CTranslate2 specification (Klein et al. 2020): key maps as tables."""
+"""Build the CTranslate2 specification (Klein et al. 2020) of a trained model, by tables of tensor names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwise.blocks.positions.relative import T5BiasConfig
 from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.config.base import Config
 from headwise.errors import UserError
-from headwise.interop.plain import PlainStack, Side, plain_stack
+from headwise.interop.plain import PlainStack, Side, read_plain_stack
 from headwise.models.config import ModelConfig
 from headwise.models.transformer import TransformerConfig
 from headwise.utils.extras import needed_for
@@ -26,7 +26,7 @@ PLAIN = {
 }  # fmt: skip
 GATED = {"reglu": "RELU", "geglu": "GELU", "geglu_tanh": "GELUTanh", "swiglu": "SWISH", "glu": "Sigmoid"}
 ACTIVATIONS = {**PLAIN, **GATED}
-POSITIONS: dict[str, dict[str, Any]] = {  # what a stack's specification is told of its positions
+POSITIONS: dict[str, dict[str, Any]] = {  # arguments of a stack's specification
     "none": {},
     "sinusoid": {},
     "learned": {},
@@ -36,7 +36,7 @@ POSITIONS: dict[str, dict[str, Any]] = {  # what a stack's specification is told
 }
 ROWS = 4096  # positions written for sinusoids; CTranslate2's own formula differs from the paper's
 
-# Our module in a layer -> CTranslate2's, in the order in which ours fuses them.
+# Headwise module of a layer -> CTranslate2 scope; both fuse queries, keys and values in this order.
 SELF = {"parts.0.qkv.project": "self_attention/linear_0", "parts.0.out": "self_attention/linear_1"}
 CROSS = {
     "parts.1.qkv.query": "attention/linear_0",
@@ -51,38 +51,38 @@ NORMS: dict[Side, tuple[str, ...]] = {
     "encoder": ("self_attention/layer_norm", "ffn/layer_norm"),
     "decoder": ("self_attention/layer_norm", "attention/layer_norm", "ffn/layer_norm"),
 }
-# The weights of score terms, beside the self-attention's other ones.
+# Headwise weights of score mods -> CTranslate2 attributes of the self-attention.
 SCORE_MODS = {
     "shaw": {"keys": "relative_position_keys", "values": "relative_position_values"},
     "t5": {"table.weight": "relative_attention_bias"},
 }
 
 
-ABSENT = ("key_value_heads", "embedding_norm", "embedding_width", "token_types", "suppress_ids")
-KNOWN = {"positions": tuple(POSITIONS), "norm": ("layer", "rms"), "wiring": ("pre", "post")}
+UNSUPPORTED = ("key_value_heads", "embedding_norm", "embedding_width", "token_types", "suppress_ids")
+SUPPORTED_KINDS = {"positions": tuple(POSITIONS), "norm": ("layer", "rms"), "wiring": ("pre", "post")}
 
 
-def can_express(config: Config) -> str:
-    """Why CTranslate2 cannot run such a model; empty if it can.
+def find_unsupported(config: Config) -> str:
+    """The setting that CTranslate2 does not support; empty if it can run the model.
 
-    >>> can_express(TransformerConfig())
+    >>> find_unsupported(TransformerConfig())
     ''
-    >>> can_express(TransformerConfig(positions="alibi"))
+    >>> find_unsupported(TransformerConfig(positions="alibi"))
     "positions: CTranslate2 has no 'alibi' in an encoder and decoder"
     """
     if not isinstance(config, TransformerConfig):
         return "model: CTranslate2 export is for Transformers of the 2017 form"
-    for key, kinds in KNOWN.items():
+    for key, kinds in SUPPORTED_KINDS.items():
         kind = getattr(config, key).kind
         if kind not in kinds:
             return f"{key}: CTranslate2 has no '{kind}' in an encoder and decoder"
     if isinstance(config.positions, RotaryConfig) and config.positions != RotaryConfig(base=config.positions.base):
         return "positions: only rotary positions of all channels and without scaling can be exported to CTranslate2"
-    for key in ABSENT:
+    for key in UNSUPPORTED:
         if getattr(config, key):
             return f"{key}: CTranslate2 has nothing like it in an encoder and decoder"
     try:
-        stacks = [plain_stack(config, side) for side in SIDES]
+        stacks = [read_plain_stack(config, side) for side in SIDES]
     except UserError as error:
         return str(error)
     for stack in stacks:
@@ -93,34 +93,34 @@ def can_express(config: Config) -> str:
     return ""
 
 
-def specification(model: EncoderDecoder, config: ModelConfig) -> Any:
-    """The `TransformerSpec` with all weights set; vocabularies are still to be registered."""
+def build_spec(model: EncoderDecoder, config: ModelConfig) -> Any:
+    """The `TransformerSpec` with all weights set, without vocabularies."""
     import torch
 
-    if reason := can_express(config):
+    if reason := find_unsupported(config):
         raise UserError(f"{reason}; this model runs on the native engine only")
     assert isinstance(config, TransformerConfig)
     with needed_for("CTranslate2"):
         from ctranslate2.specs import TransformerSpec, model_spec
         from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 
-    stacks = {side: plain_stack(config, side) for side in SIDES}
-    encoder = TransformerEncoderSpec(**_options(config, stacks["encoder"]))
-    decoder = TransformerDecoderSpec(**_options(config, stacks["decoder"]))
+    stacks = {side: read_plain_stack(config, side) for side in SIDES}
+    encoder = TransformerEncoderSpec(**_list_arguments(config, stacks["encoder"]))
+    decoder = TransformerDecoderSpec(**_list_arguments(config, stacks["decoder"]))
     if config.positions.kind == "rotary":
-        del encoder.position_encodings  # there by default in encoders alone
+        del encoder.position_encodings  # encoders have one by default
     encoder.scale_embeddings = decoder.scale_embeddings = config.scale_embeddings
     spec = TransformerSpec(encoder, decoder)
-    # Copies: quantising scales the weights where they are.
+    # Copies: quantisation changes the weights in place.
     state = {key: value.detach().to("cpu", torch.float32, copy=True) for key, value in model.state_dict().items()}
-    weights = _weights(state, config, stacks)
+    weights = _map_weights(state, config, stacks)
     for path, value in weights.items():
         scope, _, name = path.rpartition("/")
         setattr(model_spec.index_spec(spec, scope), name, value)
     return spec
 
 
-def _options(config: TransformerConfig, stack: PlainStack) -> dict[str, Any]:
+def _list_arguments(config: TransformerConfig, stack: PlainStack) -> dict[str, Any]:
     """The arguments of a stack's specification."""
     from ctranslate2.specs.common_spec import Activation
 
@@ -138,61 +138,62 @@ def _options(config: TransformerConfig, stack: PlainStack) -> dict[str, Any]:
     }
 
 
-def _weights(
+def _map_weights(
     state: Mapping[str, Tensor], config: TransformerConfig, stacks: Mapping[Side, PlainStack]
 ) -> dict[str, Any]:
-    """CTranslate2's path of every weight -> its value."""
-    found: dict[str, Any] = {
+    """CTranslate2 path -> weight."""
+    weights: dict[str, Any] = {
         "encoder/embeddings_0/weight": state["encoder.embed.table.weight"],
         "decoder/embeddings/weight": state["decoder.embed.table.weight"],
         "decoder/projection/weight": state["decoder.head.table.weight"],
     }
     if config.output_bias:
-        found["decoder/projection/bias"] = state["decoder.head.bias"]
+        weights["decoder/projection/bias"] = state["decoder.head.bias"]
     for side, stack in stacks.items():
-        if (table := _position_table(state, config, side)) is not None:
-            found[f"{side}/position_encodings/encodings"] = table
+        if (table := _build_position_table(state, config, side)) is not None:
+            weights[f"{side}/position_encodings/encodings"] = table
         if config.wiring.kind == "pre":
-            found |= _norm(state, f"{side}.stack.final", f"{side}/layer_norm")
+            weights |= _map_norm(state, f"{side}.stack.final", f"{side}/layer_norm")
         for layer in range(stack.depth):
-            ours, theirs = f"{side}.stack.layers.{layer % stack.own}.", f"{side}/layer_{layer}/"
+            prefix, scope = f"{side}.stack.layers.{layer % stack.unique_layers}.", f"{side}/layer_{layer}/"
             for module, path in LINEARS[side].items():
-                found |= _linear(state, ours + module, theirs + path, stack.activation)
+                weights |= _map_linear(state, prefix + module, scope + path, stack.activation)
             for number, path in enumerate(NORMS[side]):
-                found |= _norm(state, f"{ours}norms.{number}", theirs + path)
-            found |= _terms(state, config, f"{ours}parts.0.score_mods.0.", f"{theirs}self_attention/")
-    return found
+                weights |= _map_norm(state, f"{prefix}norms.{number}", scope + path)
+            weights |= _map_score_mods(state, config, f"{prefix}parts.0.score_mods.0.", f"{scope}self_attention/")
+    return weights
 
 
-def _linear(state: Mapping[str, Tensor], ours: str, theirs: str, activation: str) -> dict[str, Any]:
-    gated = ours.endswith("inner") and activation in GATED
-    found: dict[str, Any] = {}
+def _map_linear(state: Mapping[str, Tensor], module: str, scope: str, activation: str) -> dict[str, Any]:
+    gated = module.endswith("inner") and activation in GATED
+    weights: dict[str, Any] = {}
     for leaf in ("weight", "bias"):
-        if f"{ours}.{leaf}" not in state:
+        if f"{module}.{leaf}" not in state:
             continue
-        value = state[f"{ours}.{leaf}"]
+        value = state[f"{module}.{leaf}"]
         if gated:
-            value, found[f"{theirs}_noact/{leaf}"] = value.chunk(2)  # (2 hidden, ...) -> the gate and what it gates
-        found[f"{theirs}/{leaf}"] = value
-    return found
+            value, weights[f"{scope}_noact/{leaf}"] = value.chunk(2)  # (2 hidden, ...) -> gate and linear part
+        weights[f"{scope}/{leaf}"] = value
+    return weights
 
 
-def _norm(state: Mapping[str, Tensor], ours: str, theirs: str) -> dict[str, Any]:
+def _map_norm(state: Mapping[str, Tensor], module: str, scope: str) -> dict[str, Any]:
     leaves = {"weight": "gamma", "bias": "beta"}
-    return {f"{theirs}/{leaf}": state[f"{ours}.{own}"] for own, leaf in leaves.items() if f"{ours}.{own}" in state}
+    stored = {leaf: state[f"{module}.{leaf}"] for leaf in leaves if f"{module}.{leaf}" in state}
+    return {f"{scope}/{leaves[leaf]}": tensor for leaf, tensor in stored.items()}
 
 
-def _terms(state: Mapping[str, Tensor], config: TransformerConfig, ours: str, theirs: str) -> dict[str, Any]:
+def _map_score_mods(state: Mapping[str, Tensor], config: TransformerConfig, module: str, scope: str) -> dict[str, Any]:
     import numpy as np
 
     leaves = SCORE_MODS.get(config.positions.kind, {})
-    found: dict[str, Any] = {theirs + leaf: state[ours + own] for own, leaf in leaves.items()}
+    weights: dict[str, Any] = {scope + attribute: state[module + leaf] for leaf, attribute in leaves.items()}
     if isinstance(config.positions, T5BiasConfig):
-        found[f"{theirs}relative_attention_max_distance"] = np.int32(config.positions.max_distance)
-    return found
+        weights[f"{scope}relative_attention_max_distance"] = np.int32(config.positions.max_distance)
+    return weights
 
 
-def _position_table(state: Mapping[str, Tensor], config: TransformerConfig, side: Side) -> Tensor | None:
+def _build_position_table(state: Mapping[str, Tensor], config: TransformerConfig, side: Side) -> Tensor | None:
     import torch
 
     from headwise.blocks.positions.absolute import build_sinusoids

@@ -1,4 +1,4 @@
-"""Reading and writing the folders of other programs."""
+"""JSON files and folders of other programs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from headwise.utils.files import atomic_folder
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
+    """Read a JSON object."""
     try:
         data = files.read_json(path)
     except OSError as error:
@@ -24,10 +24,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def new_folder(path: Path | str) -> Iterator[Path]:
-    """A folder to fill that appears at `path` when it is whole. A folder with files is never replaced."""
+def create_folder(path: Path | str) -> Iterator[Path]:
+    """Create a folder atomically: it appears at `path` when it is complete. A folder with files is never replaced."""
     path = Path(path)
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise UserError(f"{path}: exists already; choose a new folder")
-    with atomic_folder(path) as aside:
-        yield aside
+    with atomic_folder(path) as temporary:
+        yield temporary

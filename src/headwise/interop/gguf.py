@@ -1,18 +1,17 @@
-"""GGUF, the one-file format of llama.cpp (version 3; https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+"""Read GGUF, the one-file format of llama.cpp (version 3; https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 
-Metadata, then the names, shapes and places of tensors, then their numbers, mostly in blocks of 32 with a scale each.
-The file is mapped into memory; nothing in it is executed.
-
-Letters: N blocks.
+A header, metadata, a table of tensor names, shapes and offsets, then the tensors, mostly quantised (gguf_quants.py).
+The file is memory-mapped; nothing in it is executed. It may be damaged or hostile: every size in it is compared with
+the file's size before anything of that size is read or allocated.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,76 +20,101 @@ import torch
 from torch import Tensor
 
 from headwise.errors import UserError
+from headwise.interop.gguf_quants import TYPES, TensorType
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
-NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-STRING, ARRAY = 8, 9
-BLOCK = 32  # numbers that share a scale
+NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
+TEXT, ARRAY = 8, 9
+MAX_DIMENSIONS = 4
+MAX_NAME = 255  # characters of a key, a tensor name or a setting
+MAX_TEXTS = 2**22  # in one array; the largest vocabularies have some hundred thousand merges
+# Bytes that the shortest entry takes: a key without letters and a value of one byte; a name and no dimension.
+MIN_METADATA, MIN_TENSOR_INFO = 8 + 4 + 1, 8 + 4 + 4 + 8
+DEFAULT_ALIGNMENT = 32
+DAMAGED = "fetch it again"
 
 
-def plain(dtype: str) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda data: data.view(dtype).astype(np.float32)
+class Cursor:
+    """A position in the bytes of a file; reading beyond the end is a `UserError`."""
 
+    def __init__(self, path: Path, data: mmap.mmap):
+        self.path, self.data, self.position = path, data, 0
 
-def brain(data: np.ndarray) -> np.ndarray:
-    """bfloat16: the upper half of a float32."""
-    return (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
+    def fail(self, problem: str) -> UserError:
+        return UserError(f"{self.path}: {problem}; {DAMAGED}")
 
+    def take(self, size: int, what: str) -> int:
+        """Advance by `size` bytes; the position before them."""
+        start = self.position
+        if size > len(self.data) - start:
+            raise self.fail(f"ends within {what}, which has {size:,} bytes from byte {start:,} on")
+        self.position += size
+        return start
 
-def eights(data: np.ndarray) -> np.ndarray:
-    """Q8_0: scale * byte."""
-    blocks = data.reshape(-1, 2 + BLOCK)
-    return blocks[:, :2].copy().view("<f2").astype(np.float32) * blocks[:, 2:].view(np.int8)
+    def read_uint32(self, what: str) -> int:
+        return int(struct.unpack_from("<I", self.data, self.take(4, what))[0])
 
+    def read_uint64(self, what: str) -> int:
+        return int(struct.unpack_from("<Q", self.data, self.take(8, what))[0])
 
-def nibbles(packed: np.ndarray) -> np.ndarray:
-    """The lower halves of 16 bytes, then their upper halves: (N, 16) -> (N, 32)."""
-    return np.concatenate((packed & 15, packed >> 4), axis=1).astype(np.float32)
+    def read_count(self, what: str, min_bytes: int) -> int:
+        """A number of entries that each take at least `min_bytes`."""
+        count = self.read_uint64(what)
+        if count * min_bytes > len(self.data) - self.position:
+            raise self.fail(f"has no room for {what} of {count:,}")
+        return count
 
+    def read_text(self, what: str) -> str:
+        size = self.read_uint64(what)
+        start = self.take(size, what)
+        try:
+            return self.data[start : start + size].decode()
+        except UnicodeDecodeError:
+            raise self.fail(f"{what} is not UTF-8") from None
 
-def fours(data: np.ndarray) -> np.ndarray:
-    """Q4_0: scale * (nibble - 8)."""
-    blocks = data.reshape(-1, 2 + BLOCK // 2)
-    return blocks[:, :2].copy().view("<f2").astype(np.float32) * (nibbles(blocks[:, 2:]) - 8)
+    def read_name(self, what: str) -> str:
+        """A metadata key or a tensor name, which error messages repeat."""
+        name = self.read_text(what)
+        if len(name) > MAX_NAME or not name.isprintable():
+            raise self.fail(f"{what} has {len(name):,} characters or unprintable ones")
+        return name
 
+    def read_numbers(self, code: int, count: int, what: str) -> np.ndarray:
+        dtype = np.dtype(NUMBERS[code])
+        start = self.take(count * dtype.itemsize, what)
+        return np.frombuffer(self.data, dtype, count, start)
 
-def shifted_fours(data: np.ndarray) -> np.ndarray:
-    """Q4_1: scale * nibble + least."""
-    blocks = data.reshape(-1, 4 + BLOCK // 2)
-    scale, least = blocks[:, :4].copy().view("<f2").astype(np.float32).T[..., None]  # (N, 2) -> 2 x (N, 1)
-    return scale * nibbles(blocks[:, 4:]) + least
+    def read_value(self, key: str) -> Any:
+        """A metadata value: a number, a text, a list of texts, or an array of numbers."""
+        code = self.read_uint32(key)
+        if code == TEXT:
+            return self.read_text(key)
+        if code in NUMBERS:
+            return self.read_numbers(code, 1, key)[0].item()
+        if code != ARRAY:
+            raise self.fail(f"{key} has the unknown type {code}")
+        code = self.read_uint32(key)
+        if code in NUMBERS:
+            return self.read_numbers(code, self.read_count(key, np.dtype(NUMBERS[code]).itemsize), key)
+        if code != TEXT:
+            raise self.fail(f"{key} is an array of type {code}; only numbers and texts are supported")
+        count = self.read_count(key, 8)
+        if count > MAX_TEXTS:
+            raise self.fail(f"{key} has {count:,} texts, more than the {MAX_TEXTS:,} that are supported")
+        return [self.read_text(key) for _ in range(count)]
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How numbers are stored: so many in so many bytes."""
+class TensorInfo:
+    """The shape of a tensor, its storage format and its place in the file."""
 
-    name: str
-    numbers: int
-    bytes: int
-    read: Callable[[np.ndarray], np.ndarray]
-
-
-KINDS = {
-    0: Kind("F32", 1, 4, plain("<f4")),
-    1: Kind("F16", 1, 2, plain("<f2")),
-    2: Kind("Q4_0", BLOCK, 18, fours),
-    3: Kind("Q4_1", BLOCK, 20, shifted_fours),
-    8: Kind("Q8_0", BLOCK, 34, eights),
-    30: Kind("BF16", 1, 2, brain),
-}
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Where a tensor is."""
-
-    shape: tuple[int, ...]
-    kind: int
+    shape: tuple[int, ...]  # outermost axis first, as in PyTorch
+    type: TensorType
     start: int
+    size: int  # bytes
 
 
-class Gguf:
+class GgufFile:
     """The metadata and the tensors of a file."""
 
     def __init__(self, path: Path):
@@ -100,59 +124,116 @@ class Gguf:
                 self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({error}); name a GGUF file") from None
-        self.place = 4
-        if self.data[:4] != MAGIC or (version := self._number("I")) not in VERSIONS:
-            raise UserError(f"{path}: is no GGUF file of version 2 or 3; fetch it again or convert it anew")
-        try:
-            count, facts = self._number("Q"), self._number("Q")
-            self.facts: dict[str, Any] = {self._string(): self._value(self._number("I")) for _ in range(facts)}
-            found = [(self._string(), *self._info()) for _ in range(count)]
-        except (struct.error, KeyError, UnicodeDecodeError):
-            raise UserError(f"{path}: is damaged in its first part (version {version}); fetch it again") from None
-        align = int(self.facts.get("general.alignment", 32))
-        start = -(-self.place // align) * align
-        self.stored = {name: Stored(shape, kind, start + offset) for name, shape, kind, offset in found}
+        cursor = Cursor(path, self.data)
+        if self.data[:4] != MAGIC:
+            raise UserError(f"{path}: is no GGUF file; name one, or fetch it again")
+        cursor.take(4, "the header")
+        version = cursor.read_uint32("the header")
+        if version not in VERSIONS:
+            order = "big-endian" if version >= 2**16 else f"version {version}"
+            raise UserError(f"{path}: is GGUF of {order}, only version 2 and 3 are read; convert the model anew")
+        tensor_count = cursor.read_count("the table of tensors", MIN_TENSOR_INFO)
+        self.metadata = self._read_metadata(cursor)
+        self.tensors = self._read_tensor_infos(cursor, tensor_count)
 
-    def fact(self, key: str, default: Any = None) -> Any:
-        """One of the facts, where there is no default a needed one."""
-        if key not in self.facts and default is None:
-            raise UserError(f"{self.path}: does not say {key}; convert the model anew with llama.cpp")
-        return self.facts.get(key, default)
+    def _read_metadata(self, cursor: Cursor) -> dict[str, Any]:
+        metadata: dict[str, Any] = {}
+        for _ in range(cursor.read_count("metadata", MIN_METADATA)):
+            key = cursor.read_name("a metadata key")
+            if key in metadata:
+                raise cursor.fail(f"has the metadata key {key!r} twice")
+            metadata[key] = cursor.read_value(key)
+        return metadata
 
-    def tensor(self, name: str) -> Tensor:
-        """A tensor as float32."""
-        stored = self.stored[name]
-        kind = KINDS.get(stored.kind)
-        if kind is None:
-            known = ", ".join(each.name for each in KINDS.values())
-            raise UserError(
-                f"{self.path}: {name} is stored in a way (number {stored.kind}) that is not read; of {known}"
-            )
-        size = prod(stored.shape) // kind.numbers * kind.bytes
-        if stored.start + size > len(self.data):
-            raise UserError(f"{self.path}: ends before {name} does; fetch it again")
-        data = np.frombuffer(self.data, np.uint8, size, stored.start)
-        return torch.from_numpy(kind.read(data).reshape(stored.shape))
+    def _read_tensor_infos(self, cursor: Cursor, count: int) -> dict[str, TensorInfo]:
+        entries: dict[str, tuple[tuple[int, ...], TensorType, int]] = {}
+        for _ in range(count):
+            name = cursor.read_name("a tensor name")
+            if name in entries:
+                raise cursor.fail(f"has the tensor {name!r} twice")
+            entries[name] = self._read_entry(cursor, name)
+        alignment = self.get_int("general.alignment", DEFAULT_ALIGNMENT)
+        if alignment & (alignment - 1):
+            raise UserError(f"{self.path}: general.alignment is {alignment}, no power of two; {DAMAGED}")
+        data_start = -(-cursor.position // alignment) * alignment
+        infos = {}
+        for name, (shape, tensor_type, offset) in entries.items():
+            if offset % alignment:
+                raise cursor.fail(f"{name} begins at byte {offset:,} of the data, no multiple of {alignment}")
+            size = math.prod(shape) // tensor_type.numbers * tensor_type.bytes
+            if data_start + offset + size > len(self.data):
+                raise cursor.fail(f"ends before {name} does")
+            infos[name] = TensorInfo(shape, tensor_type, data_start + offset, size)
+        self._check_overlaps(infos)
+        return infos
 
-    def _number(self, code: str) -> Any:
-        (value,) = struct.unpack_from(f"<{code}", self.data, self.place)
-        self.place += struct.calcsize(f"<{code}")
+    def _read_entry(self, cursor: Cursor, name: str) -> tuple[tuple[int, ...], TensorType, int]:
+        """Shape, type and offset of a tensor."""
+        dimensions = cursor.read_uint32(name)
+        if not 0 < dimensions <= MAX_DIMENSIONS:
+            raise cursor.fail(f"{name} has {dimensions} dimensions, not 1 to {MAX_DIMENSIONS}")
+        shape = tuple(cursor.read_uint64(name) for _ in range(dimensions))[::-1]
+        code, offset = cursor.read_uint32(name), cursor.read_uint64(name)
+        tensor_type = TYPES.get(code)
+        if tensor_type is None:
+            known = ", ".join(each.name for each in TYPES.values())
+            raise UserError(f"{self.path}: {name} is stored as ggml type {code}, which is not read; convert to {known}")
+        if not all(shape) or shape[-1] % tensor_type.numbers:
+            raise cursor.fail(f"{name} is {shape}, which are no whole blocks of {tensor_type.name}")
+        return shape, tensor_type, offset
+
+    def _check_overlaps(self, infos: dict[str, TensorInfo]) -> None:
+        ordered = sorted(infos.items(), key=lambda item: item[1].start)
+        for (name, info), (next_name, next_info) in pairwise(ordered):
+            if info.start + info.size > next_info.start:
+                raise UserError(f"{self.path}: {name} and {next_name} overlap; {DAMAGED}")
+
+    def get_value(self, key: str, default: Any = None) -> Any:
+        """A metadata value; without a default it must exist."""
+        if key not in self.metadata and default is None:
+            raise UserError(f"{self.path}: has no {key}; convert the model anew with llama.cpp")
+        return self.metadata.get(key, default)
+
+    def get_int(self, key: str, default: int | None = None, least: int = 1) -> int:
+        value = self.get_value(key, default)
+        if type(value) is not int or value < least:
+            raise self._describe_wrong(key, value, f"an integer from {least} on")
         return value
 
-    def _string(self) -> str:
-        length = self._number("Q")
-        self.place += length
-        return self.data[self.place - length : self.place].decode()
+    def get_float(self, key: str, default: float | None = None) -> float:
+        value = self.get_value(key, default)
+        if type(value) not in (int, float) or not 0 < value < math.inf:
+            raise self._describe_wrong(key, value, "a number above 0")
+        return float(value)
 
-    def _value(self, kind: int) -> Any:
-        if kind == STRING:
-            return self._string()
-        if kind == ARRAY:
-            inner, count = self._number("I"), self._number("Q")
-            return [self._value(inner) for _ in range(count)]
-        return self._number(NUMBERS[kind])
+    def get_bool(self, key: str, default: bool) -> bool:
+        value = self.get_value(key, default)
+        if type(value) is not bool:
+            raise self._describe_wrong(key, value, "true or false")
+        return value
 
-    def _info(self) -> tuple[tuple[int, ...], int, int]:
-        """Shape, with the axis first that changes slowest; kind; place among the tensors."""
-        shape = tuple(self._number("Q") for _ in range(self._number("I")))[::-1]
-        return shape, self._number("I"), self._number("Q")
+    def get_text(self, key: str, default: str | None = None) -> str:
+        value = self.get_value(key, default)
+        if not isinstance(value, str) or len(value) > MAX_NAME or not value.isprintable():
+            raise self._describe_wrong(key, value, "a short text")
+        return value
+
+    def get_texts(self, key: str) -> list[str]:
+        value = self.get_value(key)
+        if not isinstance(value, list):
+            raise self._describe_wrong(key, value, "an array of texts")
+        return value
+
+    def _describe_wrong(self, key: str, value: Any, expected: str) -> UserError:
+        shown = "an array" if isinstance(value, list | np.ndarray) else f"{value!r:.50}"
+        return UserError(f"{self.path}: {key} is {shown}, not {expected}; convert the model anew with llama.cpp")
+
+    def load_tensor(self, name: str) -> Tensor:
+        """A tensor as float32."""
+        info = self.tensors[name]
+        stored = np.frombuffer(self.data, np.uint8, info.size, info.start)
+        with np.errstate(all="ignore"):  # scales that are no numbers are reported below
+            tensor = torch.from_numpy(info.type.dequantise(stored).reshape(info.shape))
+        if not tensor.isfinite().all():
+            raise UserError(f"{self.path}: {name} has values that are not finite; {DAMAGED}")
+        return tensor

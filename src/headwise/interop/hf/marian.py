@@ -27,7 +27,7 @@ from headwise.interop.hf.architecture import (
 from headwise.interop.hf.bart import ALIASES, BART, TIED_WEIGHTS
 from headwise.interop.hf.files import LazyStateDict
 from headwise.interop.hf.text import TOKENIZER_CONFIG, TokeniserFiles, Vocabularies, write_json
-from headwise.interop.plain import ATTENTION, CROSS, MLP, plain_stack
+from headwise.interop.plain import ATTENTION, CROSS, MLP, read_plain_stack
 from headwise.models.performer import LinearTransformerConfig, PerformerModelConfig
 from headwise.models.synthesizer import SynthesizerConfig
 from headwise.models.transformer import TransformerConfig
@@ -112,7 +112,7 @@ class HfMarianConfig(HfTextConfig):
 
     @classmethod
     def from_model_config(cls, config: Any, vocab: int) -> Self:
-        encoder, decoder = plain_stack(config, "encoder"), plain_stack(config, "decoder")
+        encoder, decoder = read_plain_stack(config, "encoder"), read_plain_stack(config, "decoder")
         data = {
             "vocab_size": vocab,
             "d_model": config.width,

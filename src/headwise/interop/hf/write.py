@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headwise.errors import UserError
-from headwise.interop.folders import new_folder
+from headwise.interop.folders import create_folder
 from headwise.interop.hf import ARCHITECTURES, load_architecture
 from headwise.interop.hf.architecture import Architecture, HfConfig, HfTextConfig
 from headwise.interop.hf.channels import move_sines_first
@@ -104,12 +104,12 @@ def _write_text_model(
     data |= {f"{hf_name}_token_id": getattr(source, name) for hf_name, name in architecture.extra_special_ids.items()}
     if separate:
         data["decoder_vocab_size"] = target.vocab
-    with new_folder(folder) as aside:
-        _save_checkpoint(state, aside)
-        write_json(aside / "config.json", data)
-        write_json(aside / "generation_config.json", build_generation_config(data, source, task, hf_config.context))
-        if tokenisers and not architecture.write_tokeniser_files(tokenisers, aside):
-            _write_tokenisers(tokenisers, architecture, model, aside)
+    with create_folder(folder) as temporary:
+        _save_checkpoint(state, temporary)
+        write_json(temporary / "config.json", data)
+        write_json(temporary / "generation_config.json", build_generation_config(data, source, task, hf_config.context))
+        if tokenisers and not architecture.write_tokeniser_files(tokenisers, temporary):
+            _write_tokenisers(tokenisers, architecture, model, temporary)
 
 
 def _write_image_model(model: Any, config: Any, task: str, tokenisers: Tokenisers, folder: Path | str) -> None:
@@ -122,10 +122,10 @@ def _write_image_model(model: Any, config: Any, task: str, tokenisers: Tokeniser
     class_name = architecture.choose_class_name(task, model.state_dict())
     state = build_state_dict(model, architecture.with_head(class_name), NO_VOCABULARIES)
     choose_problem_type(task, "softmax", labels)  # refuses a single label
-    with new_folder(folder) as aside:
-        _save_checkpoint(state, aside)
-        write_json(aside / "config.json", build_config_json(hf_config, class_name, labels))
-        write_json(aside / PROCESSOR, build_processor_config(pixels))
+    with create_folder(folder) as temporary:
+        _save_checkpoint(state, temporary)
+        write_json(temporary / "config.json", build_config_json(hf_config, class_name, labels))
+        write_json(temporary / PROCESSOR, build_processor_config(pixels))
 
 
 def _save_checkpoint(state: Mapping[str, Tensor], folder: Path) -> None:
