@@ -1,4 +1,4 @@
-"""Wirings written out (C8, C10)."""
+"""Wirings, dropout and stochastic depth against their formulas."""
 
 import pytest
 import torch
