@@ -1,4 +1,4 @@
-"""The decoding cache: growth, selection, and states of one place each."""
+"""The decoding cache: growth, selection of rows, entries by path."""
 
 import torch
 
@@ -32,14 +32,14 @@ def test_selection_reorders_repeats_and_drops_rows() -> None:
     assert cache.compute_once((1,), tuple)[0].tolist() == [[20.0]]  # one row a source: the first one went
 
 
-def test_what_is_made_once_is_made_once() -> None:
+def test_values_of_a_source_are_computed_once() -> None:
     cache, made = DecodingCache(rows=1), []
     for _ in range(3):
         cache.compute_once(("x",), lambda: made.append(1) or torch.ones(1))
     assert made == [1]
 
 
-def test_the_null_cache_remembers_nothing() -> None:
+def test_the_null_cache_stores_nothing() -> None:
     cache, x = Cache(), torch.randn(2, 3)
     cache.extend((0,), 1, x)
     cache.put_state((0,), x)
@@ -47,7 +47,7 @@ def test_the_null_cache_remembers_nothing() -> None:
     assert cache.get_state((0,), lambda: torch.zeros(1)).tolist() == [0.0]
 
 
-def test_one_module_at_two_places_has_two_memories() -> None:
+def test_one_module_at_two_paths_has_two_cache_entries() -> None:
     shared = Attention(8, heads=2, score_mods=[Alibi(2), Causal()]).double().eval()
     x = torch.randn(2, 5, 8).double()
     ctx = Context(cache=DecodingCache(rows=2))
@@ -58,7 +58,7 @@ def test_one_module_at_two_places_has_two_memories() -> None:
     close(torch.cat(outs, dim=1), shared(shared(x)))
 
 
-def test_padding_and_documents_are_remembered() -> None:
+def test_padding_masks_and_segments_are_cached() -> None:
     attention = Attention(8, heads=2, score_mods=[Causal()]).double().eval()
     x, keep = torch.randn(2, 6, 8).double(), torch.tensor([[True] * 6, [False, False, True, True, True, True]])
     segment = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 0, 0, 0, 1, 1]])

@@ -1,4 +1,4 @@
-"""Activations and the gated family against their formulas (F02-F12)."""
+"""The feed-forward network: activations and gated activations against their formulas."""
 
 import math
 from typing import get_args
@@ -63,6 +63,6 @@ def test_is_its_formula(name: str, bias: bool) -> None:
     torch.testing.assert_close(part(x), expected)
 
 
-def test_every_position_is_treated_alone() -> None:
+def test_positions_are_independent() -> None:
     part, x = FeedForward(6, 10, "swiglu"), torch.randn(1, 5, 6)
     torch.testing.assert_close(part(x)[:, 3:4], part(x[:, 3:4]))

@@ -1,4 +1,4 @@
-"""The vocabulary loss in chunks against torch's, which stores all logits."""
+"""The chunked cross-entropy loss against that of torch, which stores all logits."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ close = torch.testing.assert_close
 PAD = 0
 
 
-def given(bias: bool = True, tokens: int = 11) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+def make_inputs(bias: bool = True, tokens: int = 11) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     x = torch.randn(tokens, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
     shift = torch.randn(9, dtype=torch.float64, requires_grad=True) if bias else None
@@ -23,7 +23,7 @@ def given(bias: bool = True, tokens: int = 11) -> tuple[Tensor, Tensor, Tensor |
 @pytest.mark.parametrize("rows", [1, 4, 100])
 def test_equals_torch_with_its_gradients(rows: int, bias: bool, label_smoothing: float) -> None:
     """I7: (1 - e) on the label and e / V everywhere, as F.cross_entropy spreads it."""
-    x, weight, shift, labels = given(bias)
+    x, weight, shift, labels = make_inputs(bias)
     inputs = [tensor for tensor in (x, weight, shift) if tensor is not None]
     total, nll = ChunkedLoss.apply(x, weight, shift, labels, PAD, label_smoothing, rows)
     logits = F.linear(x, weight, shift)
@@ -36,27 +36,27 @@ def test_equals_torch_with_its_gradients(rows: int, bias: bool, label_smoothing:
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
 def test_gradients_are_finite_differences(label_smoothing: float) -> None:
-    *inputs, labels = given(tokens=5)
+    *inputs, labels = make_inputs(tokens=5)
     step = 1e-6
 
-    def total() -> Tensor:
+    def compute_total() -> Tensor:
         return ChunkedLoss.apply(*inputs, labels, PAD, label_smoothing, 2)[0]
 
-    for tensor, gradient in zip(inputs, torch.autograd.grad(total(), inputs), strict=True):
+    for tensor, gradient in zip(inputs, torch.autograd.grad(compute_total(), inputs), strict=True):
         values, expected = tensor.detach().view(-1), torch.empty(tensor.numel(), dtype=torch.float64)
         with torch.no_grad():
             for place in range(len(values)):
                 values[place] += step
-                above = total()
+                above = compute_total()
                 values[place] -= 2 * step
-                expected[place] = (above - total()) / (2 * step)
+                expected[place] = (above - compute_total()) / (2 * step)
                 values[place] += step
         close(gradient.flatten(), expected, atol=1e-8, rtol=1e-6)
 
 
 def test_a_second_backward_is_refused_rather_than_wrong() -> None:
     """The gradients are scaled where they lie."""
-    x, weight, shift, labels = given()
+    x, weight, shift, labels = make_inputs()
     total, _ = ChunkedLoss.apply(x, weight, shift, labels, PAD, 0.0, 4)
     (3 * total).backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -64,8 +64,8 @@ def test_a_second_backward_is_refused_rather_than_wrong() -> None:
 
 
 @pytest.mark.parametrize("wanted", range(3), ids=["x", "weight", "bias"])
-def test_any_input_alone_may_learn(wanted: int) -> None:
-    x, weight, shift, labels = given()
+def test_gradients_of_one_input_alone(wanted: int) -> None:
+    x, weight, shift, labels = make_inputs()
     inputs = [tensor.detach() for tensor in (x, weight, shift)]
     inputs[wanted].requires_grad_()
     total, _ = ChunkedLoss.apply(*inputs, labels, PAD, 0.1, 4)
@@ -74,14 +74,14 @@ def test_any_input_alone_may_learn(wanted: int) -> None:
 
 
 def test_second_derivatives_are_refused_rather_than_wrong() -> None:
-    x, weight, shift, labels = given()
+    x, weight, shift, labels = make_inputs()
     total, _ = ChunkedLoss.apply(x, weight, shift, labels, PAD, 0.0, 4)
     (gradient,) = torch.autograd.grad(total.square(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
 
 
-def test_batches_of_padding_count_nothing() -> None:
+def test_a_batch_of_padding_has_no_loss() -> None:
     head = VocabularyHead(6, 9, bias=True)
     loss = head.loss(torch.randn(2, 3, 6), torch.zeros(2, 3, dtype=torch.long), label_smoothing=0.1)
     loss.total.backward()
@@ -96,7 +96,7 @@ def test_losses_of_parts_add_up_to_the_loss_of_the_batch() -> None:
     assert sum(part.count for part in parts) == whole.count
 
 
-def test_no_gradient_is_worked_out_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gradient_is_computed_without_grad_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     head, x, labels = VocabularyHead(6, 9, bias=True), torch.randn(2, 3, 6), torch.randint(0, 9, (2, 3))
     expected = head.loss(x, labels, 0.1).total.detach()
     monkeypatch.setattr("headwise.blocks.heads.compute_logit_grad_", None)
@@ -104,7 +104,7 @@ def test_no_gradient_is_worked_out_where_none_is_wanted(monkeypatch: pytest.Monk
         close(head.loss(x, labels, 0.1).total, expected)
 
 
-def test_low_precision_is_for_products_alone() -> None:
+def test_low_precision_is_for_matrix_products_alone() -> None:
     """Under autocast the sums stay in float32, and so do the weight's gradients."""
     head, x, labels = VocabularyHead(16, 50), torch.randn(4, 100, 16), torch.randint(1, 50, (4, 100))
     exact = head.loss(x, labels, 0.1)

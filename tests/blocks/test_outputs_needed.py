@@ -1,4 +1,4 @@
-"""What nobody reads need not be computed: the last layer's outputs beyond those that are asked for."""
+"""`outputs_needed`: outputs of the last layer that are not read are not computed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PIXELS = torch.randn(3, 1, 16, 16, dtype=torch.float64, generator=torch.Generato
 IDS = torch.tensor([[5, 6, 7, 8, 9, 2], [5, 9, 2, 0, 0, 0]])  # the second is padded; a mark is read before each
 
 
-def classifier(name: str, **settings: Any) -> nn.Module:
+def build_classifier(name: str, **settings: Any) -> nn.Module:
     torch.manual_seed(1)
     model = build(name, outputs=7, vocab=20, task="" if "vit" in name else "classify", **SMALL, **settings)
     return model.double()
 
 
-def outcome(model: nn.Module, given: Tensor) -> list[Tensor]:
+def compute_outputs(model: nn.Module, given: Tensor) -> list[Tensor]:
     """Logits and the gradients of all weights."""
     model.zero_grad()
     torch.manual_seed(2)  # hashes and routers draw
@@ -32,7 +32,7 @@ def outcome(model: nn.Module, given: Tensor) -> list[Tensor]:
     return [logits.detach(), *(weight.grad.clone() for weight in model.parameters() if weight.grad is not None)]
 
 
-def tokens_worked_on(model: nn.Module, given: Tensor) -> list[int]:
+def count_tokens(model: nn.Module, given: Tensor) -> list[int]:
     """How many tokens of a row each feed-forward network reads."""
     counts: list[int] = []
     hooks = [
@@ -48,17 +48,17 @@ def tokens_worked_on(model: nn.Module, given: Tensor) -> list[int]:
 
 @pytest.mark.parametrize("class_tokens", [1, 2])
 @pytest.mark.parametrize("wiring", ["pre", "post", "respost", "sandwich", "parallel", "admin"])
-def test_only_marks_go_through_the_last_feed_forward(class_tokens: int, wiring: str) -> None:
-    model = classifier("vit-tiny", class_tokens=class_tokens, wiring=wiring)
-    assert tokens_worked_on(model, PIXELS) == [
+def test_only_class_tokens_go_through_the_last_feed_forward(class_tokens: int, wiring: str) -> None:
+    model = build_classifier("vit-tiny", class_tokens=class_tokens, wiring=wiring)
+    assert count_tokens(model, PIXELS) == [
         16 + class_tokens,
         16 + class_tokens if wiring == "admin" else class_tokens,
     ]
 
 
 @pytest.mark.parametrize(("pool", "counts"), [("first", [7, 1]), ("mean", [7, 7])])
-def test_texts_that_are_judged_by_their_first_token(pool: str, counts: list[int]) -> None:
-    assert tokens_worked_on(classifier("bert-tiny", pool=pool), IDS) == counts
+def test_texts_that_are_classified_by_their_first_token(pool: str, counts: list[int]) -> None:
+    assert count_tokens(build_classifier("bert-tiny", pool=pool), IDS) == counts
 
 
 @pytest.mark.parametrize(
@@ -79,28 +79,28 @@ def test_texts_that_are_judged_by_their_first_token(pool: str, counts: list[int]
     ],
     ids=str,
 )
-def test_nothing_changes(settings: dict[str, Any]) -> None:
-    model = classifier("vit-tiny", **settings)
-    short = outcome(model, PIXELS)
+def test_outputs_and_gradients_stay_the_same(settings: dict[str, Any]) -> None:
+    model = build_classifier("vit-tiny", **settings)
+    short = compute_outputs(model, PIXELS)
     with collect("layer") as side:  # who wants whole layers gets them
-        whole = outcome(model, PIXELS)
+        whole = compute_outputs(model, PIXELS)
     assert [stream.x.shape[1] for stream in side.list_values("layer")] == [16 + settings.get("class_tokens", 1)] * 2
     for one, other in zip(short, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("settings", [{}, {"wiring": "pre"}, {"positions": "t5"}, {"positions": "rotary"}], ids=str)
-def test_padded_texts_stay_as_they_are(settings: dict[str, Any]) -> None:
-    model = classifier("bert-tiny", pool="first", **settings)
-    short = outcome(model, IDS)
+def test_outputs_of_padded_texts_stay_the_same(settings: dict[str, Any]) -> None:
+    model = build_classifier("bert-tiny", pool="first", **settings)
+    short = compute_outputs(model, IDS)
     with collect("layer"):
-        whole = outcome(model, IDS)
+        whole = compute_outputs(model, IDS)
     for one, other in zip(short, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
 
-def test_maps_are_recorded_whole() -> None:
-    model = classifier("vit-tiny").eval()
+def test_attention_maps_are_recorded_of_all_queries() -> None:
+    model = build_classifier("vit-tiny").eval()
     with record() as maps:
         model(PIXELS)
     assert maps.stack_by_kind()["encoder"].shape == (2, 4, 17, 17)

@@ -57,7 +57,7 @@ def test_norms_take_a_plain_tensor(norm: type[LayerNorm] | type[RMSNorm]) -> Non
     assert norm(WIDTH)(torch.randn(2, 3, WIDTH)).shape == (2, 3, WIDTH)
 
 
-def test_a_part_stays_where_its_input_is() -> None:
+def test_a_part_stays_on_the_device_of_its_input() -> None:
     """Nothing is moved to another device on the way: the meta device would not allow it."""
     for make in PARTS.values():
         with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Wirings, residual adds, dropout and stochastic depth beside their formulas."""
+"""Wirings, dropout and stochastic depth against their formulas."""
 
 import pytest
 import torch

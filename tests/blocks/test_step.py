@@ -1,4 +1,4 @@
-"""Step forms against the modules that they stand for, and who inherits them."""
+"""Step forms against the modules that they replace, and which subclasses inherit them."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ WHOLE = [  # models with parts that run as they are
 ]
 
 
-def built(settings):
+def build_model(settings):
     torch.manual_seed(1)
     stack = {"depth": 2}
     settings = {"encoder": stack, "decoder": stack, **settings}
@@ -68,8 +68,8 @@ SOURCE = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0], [9, 9, 2, 0]])
 @pytest.mark.parametrize("beams", [1, 2])
 @pytest.mark.parametrize("settings", SHORT + WHOLE, ids=str)
 @torch.no_grad()
-def test_step_form_and_modules_give_the_same_and_may_take_turns(settings, beams):
-    model = built(settings)
+def test_step_forms_equal_modules_and_may_take_turns(settings, beams):
+    model = build_model(settings)
     stepped, turns = model.start(SOURCE, beams), model.start(SOURCE, beams)
     tokens = torch.ones(3 * beams, dtype=torch.long)
     for step in range(5):
@@ -87,8 +87,8 @@ def test_step_form_and_modules_give_the_same_and_may_take_turns(settings, beams)
 
 
 @torch.no_grad()
-def test_sinusoids_go_on_beyond_those_that_are_stored():
-    embed = built({}).decoder.embed
+def test_sinusoids_go_on_after_the_precomputed_rows():
+    embed = build_model({}).decoder.embed
     step, stored, tokens = embed.stepper(), len(embed.positions.table), torch.tensor([7, 8])
     for position in (stored - 1, stored):
         stream, expected = step(tokens, position, None), embed(tokens[:, None], start=position)
@@ -99,7 +99,7 @@ def test_sinusoids_go_on_beyond_those_that_are_stored():
 @pytest.mark.parametrize("settings", SHORT + WHOLE, ids=str)
 @torch.no_grad()
 def test_modules_are_called_only_where_a_part_has_no_short_form(settings):
-    model = built(settings)
+    model = build_model(settings)
     state = model.start(SOURCE)
     called = []
     for part in (part for layer in model.decoder.stack.layers for part in layer.parts):
@@ -110,7 +110,7 @@ def test_modules_are_called_only_where_a_part_has_no_short_form(settings):
 
 @torch.no_grad()
 def test_masks_of_one_step_do_not_outlive_it():
-    model = built({"positions": "t5"})
+    model = build_model({"positions": "t5"})
     ctx = Context(model.encoder.read(SOURCE), DecodingCache(len(SOURCE)))
     step, sizes = model.decoder.stepper(ctx), set()
     for length in range(4):
@@ -123,23 +123,23 @@ WIDTH, HEADS, HEAD = 16, 2, 8
 NORM = lambda: LayerNorm(WIDTH)  # noqa: E731
 
 
-def attention(*score_mods, **settings):
+def build_attention(*score_mods, **settings):
     return Attention(WIDTH, HEADS, score_mods=[*score_mods, Causal()], **settings)
 
 
-def parts():
-    return [attention(Rotary(HEAD)), Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, HEAD))]
+def build_parts():
+    return [build_attention(Rotary(HEAD)), Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, HEAD))]
 
 
 LAYERS = {
-    "attention": attention,
-    "rotary": lambda: attention(Rotary(HEAD)),
-    "alibi": lambda: attention(Alibi(HEADS)),
-    "window": lambda: attention(Window(2, 0)),
-    "cosine": lambda: attention(score=Cosine(HEADS)),
-    "general": lambda: attention(score=General(HEAD, HEAD, HEADS)),
-    "grouped": lambda: attention(Rotary(HEAD), qkv=GroupedQueryProjection(WIDTH, HEADS, HEAD, key_value_heads=1)),
-    "no key bias": lambda: attention(qkv=NoKeyBiasProjection(WIDTH, HEADS, HEAD)),
+    "attention": build_attention,
+    "rotary": lambda: build_attention(Rotary(HEAD)),
+    "alibi": lambda: build_attention(Alibi(HEADS)),
+    "window": lambda: build_attention(Window(2, 0)),
+    "cosine": lambda: build_attention(score=Cosine(HEADS)),
+    "general": lambda: build_attention(score=General(HEAD, HEAD, HEADS)),
+    "grouped": lambda: build_attention(Rotary(HEAD), qkv=GroupedQueryProjection(WIDTH, HEADS, HEAD, key_value_heads=1)),
+    "no key bias": lambda: build_attention(qkv=NoKeyBiasProjection(WIDTH, HEADS, HEAD)),
     "uneven": lambda: PerceiverAttention(
         WIDTH, HEADS, 4, HEAD, qkv=PerceiverSelfProjection(WIDTH, HEADS, 4, HEAD), score_mods=[Causal()]
     ),
@@ -150,15 +150,17 @@ LAYERS = {
     "chunks": lambda: FeedForward(WIDTH, 24, chunk=2),
     "recurrent": lambda: Recurrent(WIDTH, Lstm(WIDTH, WIDTH)),
     "linear": lambda: LinearAttention(WIDTH, HEADS, causal=True),
-    "post": lambda: PostNorm(parts(), NORM, lambda: ResidualAdd(0.3, 0.2)),
-    "pre": lambda: PreNorm(parts(), lambda: RMSNorm(WIDTH)),
-    "respost": lambda: ResPostNorm(parts(), NORM),
-    "sandwich": lambda: SandwichNorm(parts(), NORM),
-    "parallel": lambda: ParallelPreNorm(parts(), NORM),
-    "chain": lambda: NoResidual(parts(), add=lambda: ResidualAdd(0.3)),
-    "layer scale": lambda: PreNorm(parts(), NORM, lambda: LayerScaleAdd(WIDTH, 0.5)),
-    "admin": lambda: Admin(parts(), NORM),
-    "stack": lambda: Stack([PostNorm(parts(), NORM), PreNorm(parts(), NORM)], LayerNorm(WIDTH), order=(0, 1, 0)),
+    "post": lambda: PostNorm(build_parts(), NORM, lambda: ResidualAdd(0.3, 0.2)),
+    "pre": lambda: PreNorm(build_parts(), lambda: RMSNorm(WIDTH)),
+    "respost": lambda: ResPostNorm(build_parts(), NORM),
+    "sandwich": lambda: SandwichNorm(build_parts(), NORM),
+    "parallel": lambda: ParallelPreNorm(build_parts(), NORM),
+    "chain": lambda: NoResidual(build_parts(), add=lambda: ResidualAdd(0.3)),
+    "layer scale": lambda: PreNorm(build_parts(), NORM, lambda: LayerScaleAdd(WIDTH, 0.5)),
+    "admin": lambda: Admin(build_parts(), NORM),
+    "stack": lambda: Stack(
+        [PostNorm(build_parts(), NORM), PreNorm(build_parts(), NORM)], LayerNorm(WIDTH), order=(0, 1, 0)
+    ),
 }
 
 
@@ -228,7 +230,7 @@ def test_the_step_form_of_an_embedding(name, gaps):
         assert torch.equal(stream.pos, expected.pos)
 
 
-def test_the_positions_of_a_table_end():
+def test_a_step_after_the_last_learned_position_is_refused():
     embed = EMBEDDINGS["learned"]().eval()
     with pytest.raises(UserError, match="a sequence of 10 tokens does not fit the learned table of 9"):
         embed.stepper()(torch.tensor([4, 5]), 9, None)
@@ -311,16 +313,16 @@ class OnlyOld(Causal):
 
 
 SUBCLASSES = {
-    "norm": (lambda: PostNorm(parts(), lambda: NegatedNorm(WIDTH)), None),
+    "norm": (lambda: PostNorm(build_parts(), lambda: NegatedNorm(WIDTH)), None),
     "transform": (lambda: DoubledAttention(WIDTH, HEADS, score_mods=[Causal()]), LayerStep),
     "nothing": (lambda: NamedAttention(WIDTH, HEADS), Attention),
-    "forward of a mixin": (lambda: MixedBefore(parts(), NORM), LayerStep),
-    "hook that is called": (lambda: MixedHook(parts(), NORM), PreNorm),
-    "split": (lambda: attention(qkv=SwappedProjection(WIDTH, HEADS, HEAD)), Attention),
-    "split of shared keys": (lambda: attention(qkv=TiedGrouped(WIDTH, HEADS, HEAD)), Attention),
+    "forward of a mixin": (lambda: MixedBefore(build_parts(), NORM), LayerStep),
+    "hook that is called": (lambda: MixedHook(build_parts(), NORM), PreNorm),
+    "split": (lambda: build_attention(qkv=SwappedProjection(WIDTH, HEADS, HEAD)), Attention),
+    "split of shared keys": (lambda: build_attention(qkv=TiedGrouped(WIDTH, HEADS, HEAD)), Attention),
     "what the step form calls": (lambda: Squared(WIDTH, 24), FeedForward),
-    "stack": (lambda: Reversed([PostNorm(parts(), NORM), PreNorm(parts(), NORM)]), LayerStep),
-    "mask": (lambda: attention(OnlyOld()), Attention),
+    "stack": (lambda: Reversed([PostNorm(build_parts(), NORM), PreNorm(build_parts(), NORM)]), LayerStep),
+    "mask": (lambda: build_attention(OnlyOld()), Attention),
 }
 
 
@@ -345,6 +347,6 @@ def test_each_kind_of_module_falls_back_to_its_own_generic_form():
     assert type("Changed", (own,), {"forward": LayerNorm.forward}).stepper is FunctionStep.stepper
 
 
-def test_a_mask_says_for_itself_what_it_hides():
-    assert Causal.causal and not Causal.masks_past and not Padding.masks_past
-    assert OnlyOld.masks_past and not OnlyOld.causal and Window.masks_past
+def test_a_subclass_does_not_inherit_declarations_about_another_mask():
+    assert Causal.causal and Causal.is_causal_mask and not Causal.masks_past and not Padding.masks_past
+    assert OnlyOld.masks_past and not OnlyOld.causal and not OnlyOld.is_causal_mask and Window.masks_past

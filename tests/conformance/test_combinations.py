@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from pairwise import covering, pairs
+from pairwise import build_covering_rows, list_pairs
 
 import headwise
 from headwise import UserError
@@ -30,7 +30,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def possible(row: dict[str, Any]) -> bool:
+def is_possible(row: dict[str, Any]) -> bool:
     """The fused kernel knows dot products alone and never forms the scores that some positions add to."""
     unfused = row.get("positions") in ("shaw", "deberta", "transformer_xl") or row.get("score") in (
         "additive",
@@ -39,7 +39,7 @@ def possible(row: dict[str, Any]) -> bool:
     return not (unfused and row.get("kernel") == "sdpa")
 
 
-ROWS = covering(CHOICES, possible)
+ROWS = build_covering_rows(CHOICES, is_possible)
 
 
 def build(row: dict[str, Any], width: int = 8, depth: int = 2) -> Any:
@@ -70,27 +70,29 @@ def build(row: dict[str, Any], width: int = 8, depth: int = 2) -> Any:
     )
 
 
-def name(row: dict[str, Any]) -> str:
+def format_row(row: dict[str, Any]) -> str:
     return "-".join(str(value) for value in row.values())
 
 
 def test_the_selection_covers_every_pair() -> None:
-    met = {pair for row in ROWS for pair in pairs(row)}
+    met = {pair for row in ROWS for pair in list_pairs(row)}
     for (a, ones), (b, twos) in product(CHOICES.items(), repeat=2):
         for one, two in product(ones, twos):
-            if a != b and possible({a: one, b: two}):
+            if a != b and is_possible({a: one, b: two}):
                 assert (a, one, b, two) in met or (b, two, a, one) in met
     assert len(ROWS) < 1.3 * 63  # nine positions and seven activations alone need 63
 
 
-@pytest.mark.parametrize("row", ROWS, ids=name)
-def test_keeps_all_promises(row: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=format_row)
+def test_does_what_its_parts_declare(row: dict[str, Any], tmp_path: Path) -> None:
     check_model(build(row))
     check_round_trip(perturb_parameters(build(row)), build(row).double().eval(), tmp_path / "model.safetensors")
 
 
-@pytest.mark.parametrize("row", covering({key: CHOICES[key] for key in ("positions", "wiring")}), ids=name)
-def test_learns_a_batch_by_heart(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "row", build_covering_rows({key: CHOICES[key] for key in ("positions", "wiring")}), ids=format_row
+)
+def test_overfits_a_batch(row: dict[str, Any]) -> None:
     rest = {
         "activation": "swiglu",
         "score": "scaled",
@@ -104,7 +106,7 @@ def test_learns_a_batch_by_heart(row: dict[str, Any]) -> None:
     check_overfit(build({**rest, "recurrent": "", **row}, width=16, depth=1))
 
 
-def chained(kind: str, width: int) -> Any:
+def build_chain(kind: str, width: int) -> Any:
     """Recurrent layers without residuals or norms, as before 2015, and one look at the source from above them."""
     torch.manual_seed(0)
     ahead, above = {"kind": kind}, {"kind": "attention", "attend_to": "memory"}
@@ -122,17 +124,17 @@ def chained(kind: str, width: int) -> Any:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CHOICES["recurrent"] if kind])
-def test_a_recurrent_chain_keeps_all_promises_and_learns(kind: str, tmp_path: Path) -> None:
-    check_model(chained(kind, width=8))
+def test_a_recurrent_chain_does_what_its_parts_declare_and_learns(kind: str, tmp_path: Path) -> None:
+    check_model(build_chain(kind, width=8))
     check_round_trip(
-        perturb_parameters(chained(kind, width=8)),
-        chained(kind, width=8).double().eval(),
+        perturb_parameters(build_chain(kind, width=8)),
+        build_chain(kind, width=8).double().eval(),
         tmp_path / "model.safetensors",
     )
-    check_overfit(chained(kind, width=16))
+    check_overfit(build_chain(kind, width=16))
 
 
-def test_fused_kernel_refuses_a_term_that_needs_the_scores() -> None:
+def test_the_fused_kernel_refuses_a_score_mod_that_needs_the_scores() -> None:
     model = build({**ROWS[0], "positions": "shaw", "kernel": "sdpa", "score": "scaled"})
     with pytest.raises(UserError, match="'sdpa' cannot take Shaw"):
         model(torch.tensor([[5]]), torch.tensor([[5]]))

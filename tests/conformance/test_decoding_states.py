@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from moving_average import MovingAverage
-from test_mixers import ROWS, build, decodes
+from test_mixers import ROWS, build, can_decode
 
 import headwise
 from headwise import UserError
@@ -24,7 +24,7 @@ def claim(monkeypatch: pytest.MonkeyPatch, part: Part, **claims: bool) -> None:
     monkeypatch.setattr(type(part), "properties", property(lambda self: replace(declared.fget(self), **claims)))
 
 
-def language_model(row: str) -> Any:
+def build_language_model(row: str) -> Any:
     if row in ROWS:
         return build(row, "language-model")
     torch.manual_seed(0)
@@ -38,9 +38,9 @@ def language_model(row: str) -> Any:
 
 @pytest.mark.parametrize("row", [*ROWS, "lstm", "moving-average"])
 def test_what_a_decoding_state_can_do(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if row in ROWS and not decodes(row):
+    if row in ROWS and not can_decode(row):
         return
-    model = perturb_parameters(language_model(row))
+    model = perturb_parameters(build_language_model(row))
     part = model.decoder.stack.layers[0].parts[1 if "feedforward" in ROWS.get(row, {}) else 0]
     declared = part.properties
     assert model.joins == declared.joins and model.ragged == declared.ragged

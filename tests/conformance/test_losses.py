@@ -68,7 +68,7 @@ OUTPUTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def images_of(task: str) -> Corpus:
+def make_images(task: str) -> Corpus:
     drawn = scenes("scene-captions" if task == "caption" else "scenes", 16, 16, seed=1)
     if task == "classify-images":
         drawn = Images(drawn.pixels, ["odd" if number % 2 else "even" for number in range(16)], drawn.names)
@@ -84,7 +84,7 @@ def corpus_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Experi
     def corpus(task: str, experiment: Experiment) -> Corpus:
         if task not in known:
             if task in OUTPUTS:
-                known[task] = images_of(task)
+                known[task] = make_images(task)
             else:
                 file, cache = str(folder / f"{task}.tsv"), str(folder / "cache")
                 data = experiment.data.changed(train=file, valid=file, cache=cache)
@@ -95,26 +95,28 @@ def corpus_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Experi
     return corpus
 
 
-def unreached(model: nn.Module) -> list[str]:
+def find_unreached(model: nn.Module) -> list[str]:
     """Names of parameters, or of the roles of a fused projection, without any gradient."""
 
-    def dead(gradient: Tensor | None) -> bool:
+    def is_zero(gradient: Tensor | None) -> bool:
         return gradient is None or not gradient.any()
 
-    found = [name for name, parameter in model.named_parameters() if parameter.requires_grad and dead(parameter.grad)]
+    found = [
+        name for name, parameter in model.named_parameters() if parameter.requires_grad and is_zero(parameter.grad)
+    ]
     for name, qkv in model.named_modules():
         if isinstance(qkv, SelfProjection | CrossProjection):
             weight = next(parameter for parameter in qkv.project.parameters() if parameter.dim() == 2)
             if weight.grad is not None:
                 blocks = zip(qkv.roles, weight.grad.split(list_projection_sizes(qkv)), strict=True)
-                found += [f"{name}.project.weight ({role})" for role, block in blocks if dead(block)]
+                found += [f"{name}.project.weight ({role})" for role, block in blocks if is_zero(block)]
     return found
 
 
 Lesson = tuple[Task, Any, list[Any]]  # a task, its model and two batches
 
 
-def lesson_of(
+def prepare_loss(
     name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus], label_smoothing: float = 0.1
 ) -> Lesson:
     reads = {"name": "scenes"} if task in OUTPUTS else {"train": "x", **MORE.get(task, {})}
@@ -131,11 +133,11 @@ def lesson_of(
 
 @pytest.mark.parametrize(("name", "task"), LEARNING)
 def test_the_loss_reaches_every_parameter(name: str, task: str, corpus_of: Callable[[str, Experiment], Corpus]) -> None:
-    learnt, model, batches = lesson_of(name, task, corpus_of)
+    learnt, model, batches = prepare_loss(name, task, corpus_of)
     for batch in batches:
         learnt.loss(model.train(), batch, learnt.init_state(model)).total.backward()
     expected = {where for where in UNREACHED if where.startswith(f"{name} {task} ")}
-    assert {f"{name} {task} {where}" for where in unreached(model)} == expected
+    assert {f"{name} {task} {where}" for where in find_unreached(model)} == expected
 
 
 SMOOTHED = [
@@ -151,7 +153,7 @@ def test_labels_are_smoothed_in_the_loss_and_not_in_the_likelihood(
     """(1 - e) H(y, p) + e H(u, p) is linear in e (Szegedy et al. 2016)."""
     found = []
     for label_smoothing in (0.0, 0.1, 0.3):
-        learnt, model, batches = lesson_of(name, task, corpus_of, label_smoothing)
+        learnt, model, batches = prepare_loss(name, task, corpus_of, label_smoothing)
         found.append(learnt.loss(model.eval(), batches[0], learnt.init_state(model)))
     plain, some, more = (float(loss.total.detach()) for loss in found)
     assert some != pytest.approx(plain, rel=1e-4)
@@ -166,7 +168,7 @@ def test_the_loss_of_an_image_is_the_mean_of_its_heads(
 ) -> None:
     """torch's cross-entropy with its own label_smoothing, of each head; the likelihood is that of all heads
     together."""
-    learnt, model, batches = lesson_of(name, "classify-images", corpus_of, label_smoothing=0.2)
+    learnt, model, batches = prepare_loss(name, "classify-images", corpus_of, label_smoothing=0.2)
     pixels, labels = learnt.pixels.normalised(batches[0].images), batches[0].targets
     loss, heads = learnt.loss(model.eval(), batches[0], learnt.init_state(model)), model.head_logits(pixels)
     assert len(heads) == (1 if name == "vit" else 2)

@@ -106,14 +106,14 @@ def build(row: str, task: str, width: int = 8) -> Any:
     return headwise.build("transformer-tiny", task=task, outputs=9 if task == "classify" else 0, **common, **ROWS[row])
 
 
-def properties(row: str) -> Properties:
+def get_properties(row: str) -> Properties:
     """What the part under test declares in an encoder."""
     part = build(row, "masked").encoder.stack.layers[0].parts[1 if "feedforward" in ROWS[row] else 0]
     assert isinstance(part, Part)
     return part.properties
 
 
-def decodes(row: str) -> bool:
+def can_decode(row: str) -> bool:
     try:
         build(row, "language-model")
     except UserError as problem:
@@ -129,7 +129,7 @@ def test_in_an_encoder(row: str) -> None:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_in_a_decoder(row: str, tmp_path: Path) -> None:
-    if not decodes(row):
+    if not can_decode(row):
         return
     check_model(build(row, "language-model"))
     model, fresh = perturb_parameters(build(row, "language-model")), build(row, "language-model").double().eval()
@@ -152,5 +152,5 @@ def test_among_the_patches_of_an_image(row: str) -> None:
     model.eval()
     together = model(images)
     assert (together.argmax(-1) == labels).all()
-    if properties(row).batch_independent and properties(row).exact:
+    if get_properties(row).batch_independent and get_properties(row).exact:
         torch.testing.assert_close(torch.cat([model(image[None]) for image in images]), together, rtol=1e-4, atol=1e-4)

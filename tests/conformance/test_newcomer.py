@@ -38,7 +38,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     del sys.modules[next(name for name in sys.modules if name.startswith("headwise_user_moving_average"))]
 
 
-def hybrid(width: int = 8, **settings: Any) -> Any:
+def build_hybrid(width: int = 8, **settings: Any) -> Any:
     """Layers that average and layers that attend, in turn."""
     torch.manual_seed(0)
     average, mlp, cross = "moving-average", "mlp", {"kind": "attention", "attend_to": "memory"}
@@ -62,8 +62,8 @@ def test_the_part_does_what_it_declares() -> None:
     check_part(PARTS.parse("moving-average"))
 
 
-def test_models_with_it_keep_all_promises() -> None:
-    check_model(hybrid())
+def test_models_with_it_do_what_their_parts_declare() -> None:
+    check_model(build_hybrid())
 
 
 def test_documents_are_not_packed_where_it_would_mix_them() -> None:
@@ -74,13 +74,13 @@ def test_documents_are_not_packed_where_it_would_mix_them() -> None:
 
 
 @pytest.mark.parametrize("wiring", ["post", "pre"])
-def test_survives_a_file_and_learns(wiring: str, tmp_path: Path) -> None:
-    fresh = hybrid(wiring=wiring).double().eval()
-    check_round_trip(perturb_parameters(hybrid(wiring=wiring)), fresh, tmp_path / "model.safetensors")
-    check_overfit(hybrid(width=16, wiring=wiring))
+def test_is_the_same_after_saving_and_loading_and_learns(wiring: str, tmp_path: Path) -> None:
+    fresh = build_hybrid(wiring=wiring).double().eval()
+    check_round_trip(perturb_parameters(build_hybrid(wiring=wiring)), fresh, tmp_path / "model.safetensors")
+    check_overfit(build_hybrid(width=16, wiring=wiring))
 
 
-def test_a_shared_layer_has_a_state_for_each_of_its_places() -> None:
+def test_a_shared_layer_has_a_state_for_each_path() -> None:
     layers = [["moving-average", {"kind": "attention", "attend_to": "memory"}]]
     torch.manual_seed(0)
     model = headwise.build("transformer-tiny", vocab=11, decoder={"depth": 3, "layers": layers, "shared": True})
@@ -96,7 +96,7 @@ def test_a_part_without_build_says_so() -> None:
         headwise.build("transformer-tiny", vocab=11, encoder={"layers": [["unfinished"]]})
 
 
-def test_a_misspelt_part_is_put_right() -> None:
+def test_a_misspelt_part_is_refused_with_the_right_name() -> None:
     assert isinstance(PARTS.parse("moving-average"), Config)
     with pytest.raises(
         UserError, match=r"encoder\.layers.*no part is called 'moving-averag'; did you mean moving-average"

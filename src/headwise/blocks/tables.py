@@ -1,7 +1,7 @@
-"""The tables of parts: what an experiment may name, and where each config lives.
+"""Tables of parts, scores, score mods, positions, norms and wirings: the `kind`s of experiment files and their configs.
 
-A new part is one file, which holds its config and its module, and one line here. No torch is imported until a kind is
-looked up, so that unknown kinds and near names are told at once.
+A new part is one file with its config and its module, and one line here. torch is not imported until a kind is looked
+up, so that errors of unknown kinds, with the near names, come at once.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ PARTS = Table(
         "levit": f"{_MIXERS}.levit_attention:LeViTAttentionConfig",
         "windows": f"{_MIXERS}.window_attention:WindowsConfig",
         "nonlocal": f"{_MIXERS}.nonlocal_block:NonLocalConfig",
-        # over some of the keys
+        # sparse attention
         "local": f"{_MIXERS}.sparse:LocalMixerConfig",
         "window": f"{_MIXERS}.sparse:WindowMixerConfig",
         "strided": f"{_MIXERS}.sparse:StridedConfig",
         "bigbird": f"{_MIXERS}.sparse:BigBirdMixerConfig",
         "lsh": f"{_MIXERS}.lsh:LshConfig",
         "compressed": f"{_MIXERS}.compressed:CompressedConfig",
-        # approximations in linear time
+        # linear attention and other approximations
         "linformer": f"{_MIXERS}.lowrank:LowRankConfig",
         "linear": f"{_MIXERS}.linear:LinearConfig",
         "performer": f"{_MIXERS}.favor:PerformerConfig",

@@ -63,7 +63,7 @@ ENTRY = Entry(
     checks=(
         Check(
             "its equations, written out in float64",
-            "tests/blocks/attention/test_synthesizer.py::test_values_and_a_table_are_all_that_a_random_synthesizer_has",
+            "tests/blocks/attention/test_synthesizer.py::test_a_random_synthesizer_has_only_values_and_a_table",
         ),
     ),
 )

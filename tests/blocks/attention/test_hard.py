@@ -1,4 +1,4 @@
-"""Hard and local attention (B2): what they see, what they mean on average, and REINFORCE against exact gradients."""
+"""Hard and local attention: samples, expectations, and REINFORCE against exact gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAMPLES, ERRORS = 20_000, 4  # a mean of so many samples lies within so many sta
 close = torch.testing.assert_close
 
 
-def look_at(
+def make_inputs(
     rows: int, *score_mods: torch.nn.Module, queries: int = 2, keys: int = 4, keep: Tensor | None = None
 ) -> AttentionInputs:
     """The same random queries, keys and values in every row, in float64."""
@@ -33,23 +33,23 @@ def look_at(
     return AttentionInputs(q, k, v, 1.0, AttentionLayout(queries, keys, keep=keep), score_mods)
 
 
-def near(samples: Tensor, expected: Tensor) -> bool:
+def is_near(samples: Tensor, expected: Tensor) -> bool:
     """Whether the mean over rows is the expected one, by its own standard error."""
     error = samples.std(0) / math.sqrt(len(samples))
     return bool(((samples.mean(0) - expected).abs() <= ERRORS * error + 1e-12).all())
 
 
-def test_on_average_hard_attention_is_soft_attention() -> None:
-    inputs = look_at(SAMPLES, HardAttention())
+def test_the_expectation_of_hard_attention_is_soft_attention() -> None:
+    inputs = make_inputs(SAMPLES, HardAttention())
     soft = plain(replace(inputs, score_mods=()))[0]
     hard = plain(inputs)
-    assert near(hard, soft)
-    assert not near(hard, soft + 0.1)  # so many samples tell
+    assert is_near(hard, soft)
+    assert not is_near(hard, soft + 0.1)  # so many samples tell
 
 
-def test_training_samples_one_key_and_evaluation_takes_the_heaviest() -> None:
+def test_training_samples_one_key_and_evaluation_takes_the_largest_weight() -> None:
     hard = HardAttention()
-    inputs = look_at(500, hard)
+    inputs = make_inputs(500, hard)
     soft = compute_weights(replace(inputs, score_mods=()))
     sampled = compute_weights(inputs)
     assert set(sampled.unique().tolist()) == {0.0, 1.0}
@@ -61,19 +61,19 @@ def test_training_samples_one_key_and_evaluation_takes_the_heaviest() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_hidden_keys_are_never_chosen_and_a_blind_row_gives_zeros(training: bool) -> None:
+def test_masked_keys_are_never_sampled_and_a_fully_masked_query_gives_zeros(training: bool) -> None:
     keep = torch.tensor([[True, False, True, False]] * 300 + [[False] * 4])
     side = Collector()
-    inputs = replace(look_at(301, Padding(), HardAttention().train(training), keep=keep), side=side)
+    inputs = replace(make_inputs(301, Padding(), HardAttention().train(training), keep=keep), side=side)
     chosen = compute_weights(inputs)
     assert not chosen[..., ~keep[0]].any()
     assert chosen[:300].sum() == 600 and not chosen[300].any()
     assert all(torch.isfinite(p).all() for p in side.list_values("hard"))
 
 
-def test_log_probabilities_are_those_of_the_choices() -> None:
+def test_log_probabilities_are_those_of_the_sampled_keys() -> None:
     side = Collector("hard")
-    inputs = replace(look_at(50, HardAttention()), side=side, path=("here", 1))
+    inputs = replace(make_inputs(50, HardAttention()), side=side, path=("here", 1))
     chosen = compute_weights(inputs)
     soft = compute_weights(replace(inputs, score_mods=()))
     (log_prob,) = side.values["hard"]["here", 1]
@@ -82,7 +82,7 @@ def test_log_probabilities_are_those_of_the_choices() -> None:
     assert [p.shape for p in side.list_values("hard")[1:]] == [(50, 1, 1)] * 2
 
 
-def test_a_model_reports_its_choices_once_whoever_looks_on() -> None:
+def test_log_probabilities_are_collected_once_while_maps_are_recorded() -> None:
     score_mods = [{"kind": "hard"}]
     layer = [["attention", {"attend_to": "memory", "score_mods": score_mods}, "mlp"]]
     model = build("transformer-tiny", vocab=20, decoder={"depth": 2, "layers": layer})
@@ -96,17 +96,17 @@ def test_a_model_reports_its_choices_once_whoever_looks_on() -> None:
     assert not side.list_values("hard")
 
 
-def estimates(informed: bool) -> tuple[Tensor, Tensor]:
+def estimate_gradients(informed: bool) -> tuple[Tensor, Tensor]:
     """REINFORCE's gradient in the queries from each of many samples, and the exact one by enumeration."""
     side = Collector()
-    inputs = replace(look_at(SAMPLES, HardAttention()), side=side)
+    inputs = replace(make_inputs(SAMPLES, HardAttention()), side=side)
     aim = torch.randn(3, dtype=torch.float64)
 
-    def nll(out: Tensor) -> Tensor:
+    def compute_nll(out: Tensor) -> Tensor:
         return 5 + (out @ aim - 1) ** 2  # far from zero, as a likelihood is
 
     q = inputs.q.clone().requires_grad_()
-    losses = nll(plain(replace(inputs, q=q))).squeeze(1)  # (B, 1, Tq) -> (B, T)
+    losses = compute_nll(plain(replace(inputs, q=q))).squeeze(1)  # (B, 1, Tq) -> (B, T)
     rows = losses.sum(1)
     baseline = compute_baseline(rows, torch.full((SAMPLES,), 2)) if informed else torch.zeros(())
     loss = reinforce_loss(rows, side.list_values("hard"), baseline)
@@ -114,7 +114,7 @@ def estimates(informed: bool) -> tuple[Tensor, Tensor]:
     (sampled,) = torch.autograd.grad(loss.sum(), q)
     single = inputs.q[:1].clone().requires_grad_()
     every = compute_weights(replace(inputs, q=single, k=inputs.k[:1], v=inputs.v[:1], score_mods=()))
-    expected = (every * nll(inputs.v[:1]).unsqueeze(2)).sum()  # sum_i w_i nll(v_i): each query takes one value
+    expected = (every * compute_nll(inputs.v[:1]).unsqueeze(2)).sum()  # sum_i w_i nll(v_i): a query takes one value
     (exact,) = torch.autograd.grad(expected, single)
     return sampled, exact[0]
 
@@ -123,16 +123,16 @@ def test_reinforce_is_unbiased_and_a_baseline_lowers_its_variance() -> None:
     spread = []
     for informed in (False, True):
         torch.manual_seed(3)
-        sampled, exact = estimates(informed)
+        sampled, exact = estimate_gradients(informed)
         assert exact.abs().max() > 0.1
-        assert near(sampled, exact)
+        assert is_near(sampled, exact)
         spread.append(sampled.var(0).sum())
     assert spread[1] < 0.5 * spread[0]
 
 
-def test_values_learn_through_the_choice_and_weights_through_its_probability() -> None:
+def test_values_learn_through_the_sample_and_weights_through_its_probability() -> None:
     side = Collector()
-    inputs = replace(look_at(4, HardAttention()), side=side)
+    inputs = replace(make_inputs(4, HardAttention()), side=side)
     q, v = inputs.q.clone().requires_grad_(), inputs.v.clone().requires_grad_()
     out = plain(replace(inputs, q=q, v=v)).square().sum((1, 3))  # (B, H, Tq, D) -> (B, Tq)
     assert torch.autograd.grad(out.sum(), q, retain_graph=True, allow_unused=True) == (None,)
@@ -141,7 +141,7 @@ def test_values_learn_through_the_choice_and_weights_through_its_probability() -
     assert by_value.any() and by_query.any()
 
 
-def test_a_rows_baseline_does_not_know_its_own_loss() -> None:
+def test_the_baseline_of_a_row_does_not_depend_on_its_loss() -> None:
     losses, counts = torch.tensor([1.0, 5.0, 3.0]), torch.tensor([2, 4, 6])
     before = compute_baseline(losses, counts)
     losses[1] = 50.0
@@ -151,14 +151,14 @@ def test_a_rows_baseline_does_not_know_its_own_loss() -> None:
     assert torch.equal(alone, torch.zeros(1))  # there is no other row
 
 
-def local(mode: str, reach: int = 2) -> torch.nn.Module:
-    mod = SCORE_MODS.parse({"kind": "local", "mode": mode, "half_window": reach})
+def build_local_attention(mode: str, half_window: int = 2) -> torch.nn.Module:
+    mod = SCORE_MODS.parse({"kind": "local", "mode": mode, "half_window": half_window})
     return mod.build(BuildContext(width=8, heads=2, hidden=8), 4).double()
 
 
-def test_predicted_windows_are_the_formula() -> None:
+def test_predictive_local_attention_is_its_formula() -> None:
     """Luong et al. 2015, eq. 9 and 10, one query at a time, over sources of different lengths."""
-    mod, reach, lengths = local("predictive"), 2, (9, 5)
+    mod, reach, lengths = build_local_attention("predictive"), 2, (9, 5)
     q, k = torch.randn(2, 2, 3, 4).double(), torch.randn(2, 2, 9, 4).double()
     keep = torch.arange(9) < torch.tensor(lengths)[:, None]
     found = compute_weights(AttentionInputs(q, k, k, 1.0, AttentionLayout(3, 9, keep=keep), (mod, Padding())))
@@ -174,12 +174,17 @@ def test_predicted_windows_are_the_formula() -> None:
                 close(found[row, head, t], expected)
 
 
-def test_monotonic_windows_follow_the_target() -> None:
+def test_monotonic_local_attention_follows_the_target_position() -> None:
     q = torch.zeros(1, 1, 4, 4)
     k = torch.zeros(1, 1, 9, 4)
     found = compute_weights(
         AttentionInputs(
-            q, k, k, 1.0, AttentionLayout(4, 9, torch.tensor([0, 3, 9, 20]), torch.arange(9)), (local("monotonic"),)
+            q,
+            k,
+            k,
+            1.0,
+            AttentionLayout(4, 9, torch.tensor([0, 3, 9, 20]), torch.arange(9)),
+            (build_local_attention("monotonic"),),
         )
     )
     expected = [[1 / 3] * 3 + [0] * 6, [0] + [0.2] * 5 + [0] * 3, [0] * 7 + [0.5] * 2, [0] * 9]
@@ -187,8 +192,9 @@ def test_monotonic_windows_follow_the_target() -> None:
 
 
 @pytest.mark.parametrize("mode", ["monotonic", "predictive"])
-def test_windows_of_a_source_work_step_by_step_and_for_beams(mode: str) -> None:
-    attention = Attention(8, heads=2, qkv=CrossProjection(8, 2, 4), score_mods=[local(mode)]).double().eval()
+def test_local_attention_to_a_source_works_step_by_step_and_for_beams(mode: str) -> None:
+    mod = build_local_attention(mode)
+    attention = Attention(8, heads=2, qkv=CrossProjection(8, 2, 4), score_mods=[mod]).double().eval()
     memory, x = torch.randn(2, 9, 8).double(), torch.randn(6, 4, 8).double()  # three beams a source
     keep = torch.arange(9) < torch.tensor([[9], [6]])
     repeated = Stream.of(memory.repeat_interleave(3, 0), keep.repeat_interleave(3, 0))
@@ -197,13 +203,13 @@ def test_windows_of_a_source_work_step_by_step_and_for_beams(mode: str) -> None:
     close(torch.cat([attention(Stream.of(x[:, t : t + 1], start=t), ctx) for t in range(4)], dim=1), alone)
 
 
-def test_the_place_of_a_window_is_learned() -> None:
+def test_the_predicted_window_is_learned() -> None:
     mod = LocalAttention(1, 3, 2).double()
-    plain(look_at(1, mod, keys=9)).sum().backward()
+    plain(make_inputs(1, mod, keys=9)).sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in mod.parameters())
 
 
-def test_a_decoder_cannot_predict_places_in_its_own_future() -> None:
+def test_predictive_local_attention_is_refused_in_causal_self_attention() -> None:
     score_mods = [{"kind": "local", "mode": "predictive"}]
     with pytest.raises(UserError, match="not causal and would see the future"):
         build(

@@ -1,4 +1,4 @@
-"""Kernels against the plain one, which is written out."""
+"""Attention kernels against the plain one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCORE_MODS: dict[str, Callable[[], ScoreMod]] = {
 
 
 @st.composite
-def looks(draw: st.DrawFn, score_mods: list[str]) -> AttentionInputs:
+def draw_inputs(draw: st.DrawFn, score_mods: list[str]) -> AttentionInputs:
     """Queries that stand at the end of the keys, as in decoding, with random masks and score mods, in float64."""
     queries, before = draw(st.integers(1, 9)), draw(st.integers(0, 40))
     chosen = [SCORE_MODS[name]() for name in score_mods if draw(st.booleans())]
@@ -66,7 +66,7 @@ def looks(draw: st.DrawFn, score_mods: list[str]) -> AttentionInputs:
     return AttentionInputs(q, k, v, 0.5, layout, (*(mod.double() for mod in chosen), Padding(), Segments()))
 
 
-def with_gradients(kernel: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs) -> list[Tensor]:
+def run_with_gradients(kernel: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs) -> list[Tensor]:
     """Output and gradients in queries, keys, values and the score mods' own parameters."""
     out = kernel(replace(inputs, shared={}))
     leaves = [inputs.q, inputs.k, inputs.v, *(p for mod in inputs.score_mods for p in mod.parameters())]
@@ -74,23 +74,23 @@ def with_gradients(kernel: Callable[[AttentionInputs], Tensor], inputs: Attentio
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(looks(["causal", "window", "alibi", "t5"]))
-def test_fused_kernel_gives_what_the_plain_one_gives(inputs: AttentionInputs) -> None:
-    torch.testing.assert_close(with_gradients(sdpa, inputs), with_gradients(plain, inputs))
+@given(draw_inputs(["causal", "window", "alibi", "t5"]))
+def test_the_fused_kernel_equals_the_plain_one(inputs: AttentionInputs) -> None:
+    torch.testing.assert_close(run_with_gradients(sdpa, inputs), run_with_gradients(plain, inputs))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(looks([*SCORE_MODS]), st.integers(1, 5))
-def test_chunks_give_what_the_whole_gives(inputs: AttentionInputs, rows: int) -> None:
-    whole = with_gradients(plain, inputs)
-    torch.testing.assert_close(with_gradients(lambda inputs: chunked(inputs, rows), inputs), whole)
-    torch.testing.assert_close(with_gradients(KERNELS["auto"], inputs), whole)
+@given(draw_inputs([*SCORE_MODS]), st.integers(1, 5))
+def test_the_chunked_kernel_equals_the_plain_one(inputs: AttentionInputs, rows: int) -> None:
+    whole = run_with_gradients(plain, inputs)
+    torch.testing.assert_close(run_with_gradients(lambda inputs: chunked(inputs, rows), inputs), whole)
+    torch.testing.assert_close(run_with_gradients(KERNELS["auto"], inputs), whole)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(looks([*SCORE_MODS]))
-def test_weights_are_a_distribution_over_what_may_be_seen(inputs: AttentionInputs) -> None:
-    """Also the convex hull (B9): every output lies among the values, so within their smallest and largest."""
+@given(draw_inputs([*SCORE_MODS]))
+def test_weights_are_a_distribution_over_unmasked_keys(inputs: AttentionInputs) -> None:
+    """Every output lies in the convex hull of the values, so between their smallest and largest."""
     found, hidden = compute_weights(inputs), inputs.build_mask()
     seen = torch.ones_like(found, dtype=torch.bool) if hidden is None else ~hidden.expand_as(found)
     assert (found >= 0).all() and (found[~seen] == 0).all()
@@ -121,7 +121,7 @@ BLIND = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize("case", BLIND)
-def test_a_query_that_sees_nothing_gives_zeros(
+def test_a_fully_masked_query_gives_zeros(
     case: str, kernel: Callable[[AttentionInputs], Tensor], dtype: torch.dtype
 ) -> None:
     layout, score_mods = BLIND[case]
@@ -144,16 +144,16 @@ def test_dropout_keeps_the_expectation_and_only_acts_in_training(kernel: str) ->
     torch.testing.assert_close(noisy.mean(0, keepdim=True), exact, atol=0.03, rtol=0)
 
 
-def test_the_causal_flag_is_left_where_keys_went_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_causal_flag_of_sdpa_is_not_used_with_cached_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch aligns the flag at the top left: with a cache the first query would see the first key alone."""
     flags = []
     fused = F.scaled_dot_product_attention
 
-    def noted(*arguments: Tensor, is_causal: bool, **rest: float) -> Tensor:
+    def record_flag(*arguments: Tensor, is_causal: bool, **rest: float) -> Tensor:
         flags.append(is_causal)
         return fused(*arguments, is_causal=is_causal, **rest)
 
-    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", record_flag)
     attention = Attention(8, heads=2, score_mods=[Causal()], kernel="sdpa").eval()
     x = torch.randn(2, 6, 8)
     whole = attention(x)
@@ -168,7 +168,22 @@ def test_long_sequences_are_causal_in_the_fused_kernel() -> None:
     assert_causal(attention, torch.randn(1, 300, 16), step=50)
 
 
-def test_masks_are_made_once_for_all_layers_of_a_call() -> None:
+def test_kernels_use_another_mask_of_a_causal_subclass() -> None:
+    class BandedCausal(Causal):
+        causal = True
+
+        def mask(self, layout: AttentionLayout) -> Tensor | None:
+            later = super().mask(layout)
+            assert later is not None
+            return later | torch.ones_like(later).tril(layout.offset - 2)  # attends to itself and one token before
+
+    q, k, v = torch.randn(3, 1, 2, 6, 4).unbind(0)
+    inputs = AttentionInputs(q, k, v, 0.5, AttentionLayout(6, 6), (BandedCausal(),))
+    torch.testing.assert_close(sdpa(inputs), plain(inputs))
+    torch.testing.assert_close(chunked(inputs, 2), plain(inputs))
+
+
+def test_masks_are_built_once_for_all_layers_of_a_call() -> None:
     made = []
 
     class Counted(Causal):

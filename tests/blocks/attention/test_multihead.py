@@ -1,4 +1,4 @@
-"""The maths of attention: the worked example, permutations, variance, heads, packing, memory (B3-B9)."""
+"""Multi-head attention: a worked example, permutations, variance of scores, heads, packed texts, cross-attention."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def test_worked_example() -> None:
     keys = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]).double()
     values = torch.tensor([[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]).double()
     attention = Attention(4, heads=1, head_width=3, bias=False, scale=1.0, kernel="plain").double()
-    looks: list[AttentionInputs] = []
+    recorded: list[AttentionInputs] = []
 
     class Eye(Recorder):
         def observe(self, place: object, inputs: AttentionInputs) -> None:
-            looks.append(inputs)
+            recorded.append(inputs)
 
     with torch.no_grad():
         attention.qkv.project.weight.copy_(torch.cat((queries, keys, values), dim=1).t())
         attention.out.weight.copy_(torch.eye(4, 3))
     out = attention(x.unsqueeze(0), Context(record=Eye()))
-    scores = looks[0].q @ looks[0].k.transpose(-2, -1)
+    scores = recorded[0].q @ recorded[0].k.transpose(-2, -1)
     assert scores[0, 0].tolist() == [[2, 4, 4], [4, 16, 12], [4, 12, 10]]
     expected = [[1.936621, 6.683105, 1.595068], [1.999994, 7.963992, 0.053976], [1.999705, 7.759892, 0.358389]]
     close(out[0, :, :3], torch.tensor(expected).double(), atol=1e-6, rtol=0)
-    scaled = plain(AttentionInputs(looks[0].q, looks[0].k, looks[0].v, 3**-0.5, looks[0].layout))
+    scaled = plain(AttentionInputs(recorded[0].q, recorded[0].k, recorded[0].v, 3**-0.5, recorded[0].layout))
     expected = [[1.863874, 6.319371, 1.704189], [1.999110, 7.814124, 0.273472], [1.992555, 7.479636, 0.735877]]
     close(scaled[0, 0], torch.tensor(expected).double(), atol=1e-6, rtol=0)
 
@@ -56,7 +56,7 @@ def test_without_positions_a_permutation_of_the_input_permutes_the_output() -> N
 @pytest.mark.parametrize(
     "make", [Causal, lambda: Window(1, 1), lambda: Rotary(4), lambda: Alibi(2), lambda: ShawRelative(4, 2)]
 )
-def test_terms_of_place_break_the_symmetry(make: type[ScoreMod]) -> None:
+def test_position_score_mods_break_the_symmetry(make: type[ScoreMod]) -> None:
     attention, x, order = (
         Attention(8, heads=2, score_mods=[make()]).double(),
         torch.randn(2, 6, 8).double(),
@@ -68,15 +68,15 @@ def test_terms_of_place_break_the_symmetry(make: type[ScoreMod]) -> None:
 def test_sinusoids_break_the_symmetry() -> None:
     attention, positions, order = Attention(8, heads=2), SinusoidalPositions(8), [1, 0, 2, 5, 4, 3]
 
-    def placed(x: Tensor) -> Tensor:
+    def add_positions(x: Tensor) -> Tensor:
         return attention(positions(x, torch.arange(6), 0))
 
     x = torch.randn(2, 6, 8)
-    assert not torch.allclose(placed(x[:, order]), placed(x)[:, order], atol=1e-4)
+    assert not torch.allclose(add_positions(x[:, order]), add_positions(x)[:, order], atol=1e-4)
 
 
 @pytest.mark.parametrize("head_width", [4, 64, 256])
-def test_products_have_the_variance_of_their_width_and_scaled_scores_one(head_width: int) -> None:
+def test_dot_products_have_the_variance_of_their_width_and_scaled_scores_one(head_width: int) -> None:
     """B8, over so many pairs that the estimate is within a few percent."""
     q, k = torch.randn(2, 30_000, head_width).unbind(0)
     variance = (q * k).sum(-1).var().item()
@@ -86,14 +86,14 @@ def test_products_have_the_variance_of_their_width_and_scaled_scores_one(head_wi
     assert variance * scale**2 == pytest.approx(1, rel=0.05)
 
 
-def test_one_head_is_the_formula() -> None:
+def test_one_head_is_softmax_of_scaled_dot_products() -> None:
     attention, x = Attention(6, heads=1).double(), torch.randn(1, 5, 6).double()
     q, k, v = attention.qkv.project(x)[0].chunk(3, dim=-1)
     expected = attention.out((q @ k.t() / math.sqrt(6)).softmax(-1) @ v)
     close(attention(x)[0], expected)
 
 
-def test_heads_look_for_themselves() -> None:
+def test_heads_attend_independently() -> None:
     """B6: several heads are several attentions whose outputs stand side by side."""
     attention, x = Attention(6, heads=3).double(), torch.randn(1, 5, 6).double()
     q, k, v = attention.qkv.project(x)[0].view(5, 3, 3, 2).permute(1, 2, 0, 3)  # (T, 3, H, D) -> 3 x (H, T, D)
@@ -109,14 +109,14 @@ def test_a_cold_softmax_is_a_lookup() -> None:
     close(found, values[:, :, [2, 0]])
 
 
-def test_packed_documents_do_not_see_one_another() -> None:
+def test_packed_documents_do_not_attend_to_one_another() -> None:
     attention, one, two = Attention(8, heads=2, score_mods=[Causal()]), torch.randn(1, 4, 8), torch.randn(1, 3, 8)
     segment = torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
     packed = attention(Stream(torch.cat((one, two), dim=1), torch.arange(7), segment=segment))
     close(packed, torch.cat((attention(one), attention(two)), dim=1))
 
 
-def test_a_width_that_heads_cannot_share() -> None:
+def test_a_width_that_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(UserError, match="a width of 10 cannot be divided among 4 heads"):
         Attention(10, heads=4)
     assert Attention(10, heads=4, head_width=3)(torch.zeros(1, 2, 10)).shape == (1, 2, 10)
@@ -125,7 +125,7 @@ def test_a_width_that_heads_cannot_share() -> None:
 @pytest.mark.parametrize(
     "make", [lambda: Window(1, 1), lambda: Rotary(4), lambda: Alibi(2), lambda: T5Bias(2), lambda: ShawRelative(4, 2)]
 )
-def test_terms_between_a_target_and_its_memory(make: type[ScoreMod]) -> None:
+def test_position_score_mods_in_cross_attention(make: type[ScoreMod]) -> None:
     """Beams folded into the queries keep their positions: each row gives what it gives alone and at once."""
     attention = Attention(8, heads=2, qkv=CrossProjection(8, 2, 4), score_mods=[make()]).double().eval()
     memory, x = torch.randn(2, 5, 8).double(), torch.randn(6, 4, 8).double()  # three beams a source

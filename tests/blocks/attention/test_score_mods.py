@@ -9,7 +9,7 @@ from headwise.blocks.positions.relative import T5Bias, bucket_distances
 from headwise.blocks.positions.rotary import Rotary
 
 
-def at(queries: int, keys: int, **rest: object) -> AttentionLayout:
+def make_layout(queries: int, keys: int, **rest: object) -> AttentionLayout:
     """The last queries of so many keys."""
     pos = torch.arange(keys)
     return AttentionLayout(queries, keys, pos[keys - queries :], pos, **rest)
@@ -21,23 +21,23 @@ def test_buckets_both_ways() -> None:
     assert bucket_distances(torch.tensor([-90])).item() == 14
 
 
-def test_buckets_of_the_past() -> None:
+def test_causal_buckets() -> None:
     known = {0: 0, -15: 15, -16: 16, -32: 21, -64: 26, -113: 31, -10_000: 31, 1: 0, 50: 0}
     assert bucket_distances(torch.tensor([*known]), both_ways=False).tolist() == [*known.values()]
     assert bucket_distances(torch.tensor([-112]), both_ways=False).item() == 30
 
 
-def test_a_causal_mask_stands_at_the_end_of_the_keys() -> None:
-    assert Causal().mask(at(3, 5)).tolist() == [
+def test_the_causal_mask_aligns_the_last_query_with_the_last_key() -> None:
+    assert Causal().mask(make_layout(3, 5)).tolist() == [
         [False, False, False, True, True],
         [False, False, False, False, True],
         [False, False, False, False, False],
     ]
-    assert Causal().mask(at(1, 5)) is None
+    assert Causal().mask(make_layout(1, 5)) is None
 
 
-def test_a_window_hides_what_is_far() -> None:
-    hidden = Window(left=2, right=1).mask(at(5, 5))
+def test_a_window_masks_distant_keys() -> None:
+    hidden = Window(left=2, right=1).mask(make_layout(5, 5))
     assert (~hidden).long().tolist() == [
         [1, 1, 0, 0, 0],
         [1, 1, 1, 0, 0],
@@ -45,12 +45,12 @@ def test_a_window_hides_what_is_far() -> None:
         [0, 1, 1, 1, 1],
         [0, 0, 1, 1, 1],
     ]
-    assert torch.equal(Window(left=2, right=1).mask(at(2, 5)), hidden[3:])
+    assert torch.equal(Window(left=2, right=1).mask(make_layout(2, 5)), hidden[3:])
 
 
-def test_segments_keep_packed_documents_apart() -> None:
+def test_segments_mask_other_documents() -> None:
     segment = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]])
-    hidden = Segments().mask(at(5, 5, query_segment=segment, key_segment=segment))
+    hidden = Segments().mask(make_layout(5, 5, query_segment=segment, key_segment=segment))
     assert hidden.shape == (2, 1, 5, 5)
     for row in range(2):
         for i in range(5):
@@ -58,10 +58,10 @@ def test_segments_keep_packed_documents_apart() -> None:
                 assert hidden[row, 0, i, j] == (segment[row, i] != segment[row, j])
 
 
-def test_masks_add_up() -> None:
+def test_masks_are_joined_by_or() -> None:
     keep = torch.tensor([[True, True, False], [True, True, True]])
     q = torch.zeros(2, 1, 3, 2)
-    inputs = AttentionInputs(q, q, q, 1.0, at(3, 3, keep=keep), (Causal(), Padding(), Segments()))
+    inputs = AttentionInputs(q, q, q, 1.0, make_layout(3, 3, keep=keep), (Causal(), Padding(), Segments()))
     expected = torch.ones(3, 3, dtype=torch.bool).triu(1) | ~keep[:, None, None, :]
     assert torch.equal(inputs.build_mask(), expected)
     assert [type(mod) for mod in inputs.list_masking_mods()] == [Causal, Padding]

@@ -1,4 +1,4 @@
-"""Alignment scores: their formulas, their limits (B1), and all of them in attention and in a decoder."""
+"""Alignment scores: their formulas and limits, alone, in attention and in a decoder."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ FUSED = ["scaled", "dot", "general", "cosine", "bounded_cosine"]
 close = torch.testing.assert_close
 
 
-def made(kind: str, width_k: int = WIDTH, **settings: object) -> Score:
+def build_score(kind: str, width_k: int = WIDTH, **settings: object) -> Score:
     return SCORES.parse({"kind": kind, **settings}).build(WIDTH, width_k, HEADS).double()
 
 
-def random(length: int, width: int = WIDTH) -> Tensor:
+def draw_vectors(length: int, width: int = WIDTH) -> Tensor:
     return torch.randn(ROWS, HEADS, length, width, dtype=torch.float64)
 
 
-def bahdanau(score: Additive, q: Tensor, k: Tensor) -> Tensor:
+def score_bahdanau(score: Additive, q: Tensor, k: Tensor) -> Tensor:
     """v tanh(W [q; k]) with the two vectors side by side."""
     pairs = torch.cat((q.unsqueeze(3).expand(-1, -1, -1, KEYS, -1), k.unsqueeze(2).expand(-1, -1, QUERIES, -1, -1)), -1)
     both = torch.cat((score.query, score.key), dim=1)  # (H, Dq, A), (H, Dk, A) -> (H, Dq + Dk, A)
     return torch.einsum("hal,bhqka->bhqk", score.out, torch.einsum("bhqkd,hda->bhqka", pairs, both).tanh())
 
 
-def cosines(score: Cosine, q: Tensor, k: Tensor) -> Tensor:
+def score_cosine(score: Cosine, q: Tensor, k: Tensor) -> Tensor:
     lengths = torch.einsum("bhq,bhk->bhqk", q.norm(dim=-1), k.norm(dim=-1))
     return score.beta * torch.einsum("bhqd,bhkd->bhqk", q, k) / lengths
 
@@ -55,8 +55,8 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "scaled": lambda score, q, k: torch.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(WIDTH),
     "dot": lambda score, q, k: torch.einsum("bhqd,bhkd->bhqk", q, k),
     "general": lambda score, q, k: torch.einsum("bhqd,hed,bhke->bhqk", q, score.weight, k),
-    "additive": bahdanau,
-    "cosine": cosines,
+    "additive": score_bahdanau,
+    "cosine": score_cosine,
     "bounded_cosine": lambda score, q, k: 10 * torch.cosine_similarity(q.unsqueeze(3), k.unsqueeze(2), dim=-1),
     "location": lambda score, q, k: torch.einsum("bhqd,hdk->bhqk", q, score.weight)[..., :KEYS],
     "dense": lambda score, q, k: torch.einsum("bhqd,hdk->bhqk", q.clamp(min=0), score.weight)[..., :KEYS],
@@ -65,7 +65,7 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_score_is_its_formula(kind: str) -> None:
-    score, q, k = made(kind), random(QUERIES), random(KEYS)
+    score, q, k = build_score(kind), draw_vectors(QUERIES), draw_vectors(KEYS)
     expected = REFERENCES[kind](score, q, k)
     close(score(q, k), expected)
     close(score.match_keys(q, score.project_key(k)), expected)
@@ -75,25 +75,25 @@ def test_a_score_is_its_formula(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["general", "additive", "location", "dense"])
 def test_queries_and_keys_may_differ_in_width(kind: str) -> None:
-    score, q, k = made(kind, width_k=7), random(QUERIES), random(KEYS, 7)
+    score, q, k = build_score(kind, width_k=7), draw_vectors(QUERIES), draw_vectors(KEYS, 7)
     close(score(q, k), REFERENCES[kind](score, q, k))
 
 
 @pytest.mark.parametrize("kind", ["scaled", "dot", "cosine"])
-def test_products_of_unlike_widths_are_refused(kind: str) -> None:
+def test_dot_products_of_different_widths_are_refused(kind: str) -> None:
     with pytest.raises(UserError, match=f"score: '{kind}' needs queries and keys of one width, not 5 and 7"):
-        made(kind, width_k=7)
+        build_score(kind, width_k=7)
 
 
 def test_dot_is_general_with_the_identity() -> None:
     general = General(WIDTH, WIDTH, HEADS).double()
     general.weight.data.copy_(torch.eye(WIDTH))
-    q, k = random(QUERIES), random(KEYS)
+    q, k = draw_vectors(QUERIES), draw_vectors(KEYS)
     close(general(q, k), Dot()(q, k))
 
 
-def test_cosines_lie_within_one_and_know_no_lengths() -> None:
-    score, q, k = made("cosine"), random(QUERIES), random(KEYS)
+def test_cosines_lie_within_one_and_ignore_norms() -> None:
+    score, q, k = build_score("cosine"), draw_vectors(QUERIES), draw_vectors(KEYS)
     assert score(q, k).abs().max() <= 1
     close(score(100 * q, 0.01 * k), score(q, k))
     close(score(q, q).diagonal(dim1=-2, dim2=-1), torch.ones(ROWS, HEADS, QUERIES).double())
@@ -101,44 +101,44 @@ def test_cosines_lie_within_one_and_know_no_lengths() -> None:
 
 
 def test_a_fixed_beta_is_not_learned() -> None:
-    assert [p.requires_grad for p in made("cosine", beta=3.0).parameters()] == [True]
-    fixed = made("cosine", beta=3.0, learned=False)
+    assert [p.requires_grad for p in build_score("cosine", beta=3.0).parameters()] == [True]
+    fixed = build_score("cosine", beta=3.0, learned=False)
     assert not any(p.requires_grad for p in fixed.parameters())
-    close(fixed(random(2), random(2)).abs().le(3).all(), torch.tensor(True))
+    close(fixed(draw_vectors(2), draw_vectors(2)).abs().le(3).all(), torch.tensor(True))
 
 
-def test_location_looks_at_no_key_and_ends_at_its_limit() -> None:
-    score, q = made("location", max_length=KEYS), random(QUERIES)
-    assert torch.equal(score(q, random(KEYS)), score(q, random(KEYS)))
+def test_location_reads_no_key_and_ends_at_max_length() -> None:
+    score, q = build_score("location", max_length=KEYS), draw_vectors(QUERIES)
+    assert torch.equal(score(q, draw_vectors(KEYS)), score(q, draw_vectors(KEYS)))
     with pytest.raises(UserError, match="'location' has 6 positions, too few for 7 keys; raise its max_length"):
-        score(q, random(KEYS + 1))
+        score(q, draw_vectors(KEYS + 1))
     assert not Attention(8, 2, score=Location(4, 2, 9)).properties.length_free
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_scores_give_the_mean_of_the_values(kind: str) -> None:
-    score, q, v = made(kind), random(QUERIES), random(KEYS)
+    score, q, v = build_score(kind), draw_vectors(QUERIES), draw_vectors(KEYS)
     if kind in ("location", "dense"):
         q = 0 * q
-    k = random(1).expand(-1, -1, KEYS, -1)
+    k = draw_vectors(1).expand(-1, -1, KEYS, -1)
     out = plain(AttentionInputs(q, score.project_key(k), v, score.scale, AttentionLayout(QUERIES, KEYS), score=score))
     close(out, v.mean(2, keepdim=True).expand_as(out))
 
 
-def test_a_sharp_score_over_identical_sets_retrieves() -> None:
-    k, v = random(KEYS), random(KEYS)
-    sharp = made("cosine", beta=1e4)
+def test_a_sharp_score_retrieves_the_value_of_the_same_key() -> None:
+    k, v = draw_vectors(KEYS), draw_vectors(KEYS)
+    sharp = build_score("cosine", beta=1e4)
     close(plain(AttentionInputs(k, sharp.project_key(k), v, 1.0, AttentionLayout(KEYS, KEYS), score=sharp)), v)
 
 
-def look_with(score: Score) -> AttentionInputs:
-    q, k, v = (random(n).requires_grad_() for n in (QUERIES, KEYS, KEYS))
+def make_inputs(score: Score) -> AttentionInputs:
+    q, k, v = (draw_vectors(n).requires_grad_() for n in (QUERIES, KEYS, KEYS))
     keep = torch.tensor([[True] * KEYS, [True] * 4 + [False] * 2])
     layout = AttentionLayout(QUERIES, KEYS, torch.arange(2, 6), torch.arange(KEYS), keep)
     return AttentionInputs(q, k, v, score.scale, layout, (Causal(), Padding()), score=score)
 
 
-def with_gradients(kernel: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs) -> list[Tensor]:
+def run_with_gradients(kernel: Callable[[AttentionInputs], Tensor], inputs: AttentionInputs) -> list[Tensor]:
     out = kernel(replace(inputs, k=inputs.score.project_key(inputs.k), shared={}))
     leaves = [inputs.q, inputs.k, inputs.v, *inputs.score.parameters()]
     return [out, *torch.autograd.grad(out.sin().sum(), leaves, allow_unused=True, materialize_grads=True)]
@@ -146,18 +146,18 @@ def with_gradients(kernel: Callable[[AttentionInputs], Tensor], inputs: Attentio
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernels_agree_on_every_score(kind: str) -> None:
-    inputs = look_with(made(kind))
-    expected = with_gradients(plain, inputs)
-    close(with_gradients(lambda inputs: chunked(inputs, 3), inputs), expected)
+    inputs = make_inputs(build_score(kind))
+    expected = run_with_gradients(plain, inputs)
+    close(run_with_gradients(lambda inputs: chunked(inputs, 3), inputs), expected)
     if kind in FUSED:
-        close(with_gradients(sdpa, inputs), expected)
+        close(run_with_gradients(sdpa, inputs), expected)
     else:
         with pytest.raises(UserError, match=f"'sdpa' cannot take {type(inputs.score).__name__}"):
             sdpa(inputs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_products_go_to_the_fused_kernel(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dot_products_use_the_fused_kernel(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     real = torch.nn.functional.scaled_dot_product_attention
     spy = lambda *args, **rest: called.append(1) or real(*args, **rest)  # noqa: E731
@@ -190,7 +190,7 @@ def test_keys_of_a_source_are_projected_once_and_shared_by_its_beams() -> None:
 @pytest.mark.parametrize("positions", ["sinusoid", "rotary", "shaw"])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_a_decoder_gives_by_steps_what_it_gives_at_once(kind: str, positions: str) -> None:
+def test_decoding_with_a_cache_equals_one_forward_pass(kind: str, positions: str) -> None:
     score = {"kind": kind, **({"hidden": 3} if kind == "additive" else {})}
     layer = [{"score": score}, {"attend_to": "memory", "score": score}, "mlp"]
     stacks = {

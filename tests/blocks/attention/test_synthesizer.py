@@ -1,4 +1,4 @@
-"""Synthesizer's scores: their formulas, what they do not look at, their limits (E10, F40-F46)."""
+"""Synthesizer's scores: their formulas, what they do not read, their limits."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ ROWS, HEADS, LENGTH, WIDTH, LIMIT = 2, 3, 5, 4, 7
 close = torch.testing.assert_close
 
 
-def random(length: int = LENGTH) -> Tensor:
+def draw_vectors(length: int = LENGTH) -> Tensor:
     return torch.randn(ROWS, HEADS, length, WIDTH, dtype=torch.float64)
 
 
 @torch.no_grad()
 def test_a_factorised_dense_score_multiplies_two_short_ones() -> None:
-    score, q = FactorisedDense(WIDTH, HEADS, LIMIT).double(), random()
+    score, q = FactorisedDense(WIDTH, HEADS, LIMIT).double(), draw_vectors()
     far, near = torch.einsum("bhqd,hdn->bhqn", q.relu(), score.weight).chunk(2, -1)
     assert far.shape[-1] == 3  # of which nine products are made, for seven places
     expected = torch.stack([far[..., j // 3] * near[..., j % 3] for j in range(LENGTH)], dim=-1)
-    close(score(q, random()), expected)
+    close(score(q, draw_vectors()), expected)
     assert FactorisedDense(WIDTH, HEADS, 9).weight.shape == (HEADS, WIDTH, 6)
 
 
@@ -39,7 +39,7 @@ def test_a_factorised_dense_score_multiplies_two_short_ones() -> None:
 def test_a_factorised_score_is_a_random_one_of_low_rank() -> None:
     factors, whole = Factorised(HEADS, LIMIT, 2).double(), Random(HEADS, LIMIT).double()
     whole.table.copy_(torch.einsum("hik,hjk->hij", factors.queries, factors.keys))
-    q, k = random(), random()
+    q, k = draw_vectors(), draw_vectors()
     close(factors(q, k), whole(q, k))
     assert int(torch.linalg.matrix_rank(factors.get_scores(0, LIMIT)).max()) == 2
 
@@ -58,7 +58,7 @@ def test_random_maps_are_the_softmax_of_their_table_whatever_the_text() -> None:
 
 
 @torch.no_grad()
-def test_dense_maps_know_the_query_and_not_the_keys() -> None:
+def test_dense_maps_depend_on_the_query_and_not_on_keys() -> None:
     part, x = Attention(8, 2, score=Dense(4, 2, LIMIT)).double(), torch.randn(1, LENGTH, 8, dtype=torch.float64)
     edited = x.clone()
     edited[:, 2] += 1
@@ -71,9 +71,9 @@ def test_dense_maps_know_the_query_and_not_the_keys() -> None:
 
 
 @torch.no_grad()
-def test_mixtures_add_up_or_take_shares() -> None:
+def test_mixtures_are_sums_or_gated_sums() -> None:
     parts = [Scaled(WIDTH), Random(HEADS, LIMIT).double(), Dense(WIDTH, HEADS, LIMIT).double()]
-    q, k = random(), random()
+    q, k = draw_vectors(), draw_vectors()
     one, two, three = (score(q, k) for score in parts)
     close(Mixture(parts)(q, k), one + two + three)
     gated = Gated(parts[:2]).double()
@@ -84,7 +84,7 @@ def test_mixtures_add_up_or_take_shares() -> None:
     assert not Mixture(parts).length_free and Mixture([Scaled(WIDTH)]).length_free
 
 
-def built(mixer: dict[str, Any], name: str = "bert-tiny", **settings: Any) -> Any:
+def build_model(mixer: dict[str, Any], name: str = "bert-tiny", **settings: Any) -> Any:
     model = headwise.build(name, vocab=12, task="tag", outputs=9, mixer={"kind": "attention", **mixer}, **settings)
     return model.encoder.stack.layers[0].parts[0]
 
@@ -104,8 +104,10 @@ PROJECTED = [  # what is read by a score, and by score mods beside it
 
 
 @pytest.mark.parametrize(("score", "settings", "roles"), PROJECTED)
-def test_only_what_somebody_reads_is_projected(score: Any, settings: dict[str, Any], roles: tuple[str, ...]) -> None:
-    part = built({"score": score}, **settings)
+def test_only_operands_that_are_read_are_projected(
+    score: Any, settings: dict[str, Any], roles: tuple[str, ...]
+) -> None:
+    part = build_model({"score": score}, **settings)
     assert part.qkv.roles == roles and part.qkv.project.out_features == 32 * len(roles)
     out = part(torch.randn(2, 5, 32))
     assert out.shape == (2, 5, 32) and out.isfinite().all()
@@ -115,16 +117,16 @@ def test_only_what_somebody_reads_is_projected(score: Any, settings: dict[str, A
 
 
 @torch.no_grad()
-def test_values_and_a_table_are_all_that_a_random_synthesizer_has() -> None:
+def test_a_random_synthesizer_has_only_values_and_a_table() -> None:
     """Tay et al. (2020), section 3.2: Y = softmax(R) G(X), head by head, then one output projection."""
-    part = built({"score": {"kind": "random", "max_length": 9}}).double()
+    part = build_model({"score": {"kind": "random", "max_length": 9}}).double()
     x = torch.randn(2, 5, 32, dtype=torch.float64)
     values = part.qkv.project(x).unflatten(-1, (4, 8)).transpose(1, 2)  # (B, T, HD) -> (B, H, T, D)
     mixed = part.score.table[:, :5, :5].double().softmax(-1) @ values
     close(part(x), part.out(mixed.transpose(1, 2).flatten(2)))
 
 
-def test_windows_and_memories_project_what_is_read() -> None:
+def test_window_and_cross_attention_project_what_is_read() -> None:
     model = headwise.build("swin-tiny", outputs=3)
     windows = {"kind": "windows", "window": 4, "score": {"kind": "random", "max_length": 16}}
     swapped = headwise.swap(model, windows)
@@ -141,17 +143,17 @@ def test_windows_and_memories_project_what_is_read() -> None:
 
 @pytest.mark.parametrize("kind", ["random", "dense"])
 def test_heads_may_share_values(kind: str) -> None:
-    part = built({"key_value_heads": 2, "score": {"kind": kind, "max_length": 9}})
+    part = build_model({"key_value_heads": 2, "score": {"kind": kind, "max_length": 9}})
     assert part.qkv.rows == ((16,) if kind == "random" else (32, 16))
     assert part(torch.randn(2, 5, 32)).shape == (2, 5, 32)
 
 
-def test_what_recalls_earlier_segments_compares_tokens() -> None:
+def test_segment_recurrence_needs_a_score_that_compares_tokens() -> None:
     with pytest.raises(UserError, match="memory_length and score: one attention cannot have both; leave one out"):
-        built({"memory_length": 4, "score": {"kind": "dense", "max_length": 9}})
+        build_model({"memory_length": 4, "score": {"kind": "dense", "max_length": 9}})
 
 
-def test_a_trained_model_may_drop_its_projections_but_not_invent_them() -> None:
+def test_weight_transfer_may_drop_projections_but_not_add_them() -> None:
     model = headwise.build("bert-tiny", vocab=12, task="tag", outputs=9)
     said: list[str] = []
     random_scores = {"kind": "attention", "score": {"kind": "random", "max_length": 9}}
@@ -186,18 +188,18 @@ def test_a_fixed_matrix_stays_and_is_saved() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_text_over_the_limit_is_one_sentence(score: Score, sentence: str) -> None:
+def test_a_text_over_max_length_is_refused(score: Score, sentence: str) -> None:
     part = Attention(8, 2, score=score)
     assert not part.properties.length_free
     with pytest.raises(UserError, match=sentence):
         part(torch.zeros(1, 6, 8))
 
 
-def test_queries_without_a_place_are_refused() -> None:
+def test_queries_without_a_position_are_refused() -> None:
     with pytest.raises(
         UserError, match="'random' needs all queries of a text at once, not 4 of 6; use it with attend_to ="
     ):
-        Random(HEADS, LIMIT)(random(4), random(6))
+        Random(HEADS, LIMIT)(draw_vectors(4), draw_vectors(6))
 
 
 def test_a_mixture_in_a_file_is_a_table_of_names_or_tables() -> None:

@@ -1,4 +1,4 @@
-"""Sinusoids and learned positions (C3, C4), with the requirements that simpler encodings fail."""
+"""Sinusoidal and learned positions, with the requirements that simpler encodings do not meet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH, LONGEST = 32, 4096
 close = torch.testing.assert_close
 
 
-def encode(count: int) -> Tensor:
+def encode_positions(count: int) -> Tensor:
     return build_sinusoids(torch.arange(count), WIDTH)
 
 
@@ -28,11 +28,11 @@ COUNTER_EXAMPLES = {
 }
 
 
-def bounded(table: Tensor) -> bool:
+def is_bounded(table: Tensor) -> bool:
     return bool(table.abs().max() <= 1)
 
 
-def distinct(table: Tensor) -> bool:
+def is_distinct(table: Tensor) -> bool:
     return len(table.unique(dim=0)) == len(table)
 
 
@@ -42,7 +42,7 @@ def tells_neighbours_apart(table: Tensor) -> bool:
 
 
 def test_formula() -> None:
-    table = encode(100)
+    table = encode_positions(100)
     for place in (0, 1, 7, 99):
         for i in range(WIDTH // 2):
             angle = place / 10_000 ** (2 * i / WIDTH)
@@ -52,14 +52,14 @@ def test_formula() -> None:
 
 
 def test_halves_hold_the_same_numbers_in_the_released_order() -> None:
-    interleaved, halves = encode(50), build_sinusoids(torch.arange(50), WIDTH, halves=True)
+    interleaved, halves = encode_positions(50), build_sinusoids(torch.arange(50), WIDTH, halves=True)
     close(halves, torch.cat((interleaved[:, 0::2], interleaved[:, 1::2]), dim=-1))
 
 
-def test_a_shift_is_a_rotation_that_does_not_depend_on_the_place() -> None:
+def test_a_shift_is_a_rotation_that_does_not_depend_on_the_position() -> None:
     """PE(p + k) = R_k PE(p)."""
     rates = 10_000 ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
-    table = encode(600)
+    table = encode_positions(600)
     for shift in (1, 5, 100):
         cos, sin = (shift * rates).cos(), (shift * rates).sin()
         blocks = [torch.stack((torch.stack((c, s)), torch.stack((-s, c)))) for c, s in zip(cos, sin, strict=True)]
@@ -69,33 +69,33 @@ def test_a_shift_is_a_rotation_that_does_not_depend_on_the_place() -> None:
 
 
 def test_sinusoids_meet_all_requirements() -> None:
-    table = encode(LONGEST).float()
-    assert bounded(table) and distinct(table) and tells_neighbours_apart(table)
+    table = encode_positions(LONGEST).float()
+    assert is_bounded(table) and is_distinct(table) and tells_neighbours_apart(table)
     close(table.norm(dim=-1), torch.full((LONGEST,), math.sqrt(WIDTH / 2)))  # no place outweighs the others
 
 
 @pytest.mark.parametrize(
-    ("name", "fails"), [("integers", bounded), ("sigmoid", distinct), ("slow sine", tells_neighbours_apart)]
+    ("name", "fails"), [("integers", is_bounded), ("sigmoid", is_distinct), ("slow sine", tells_neighbours_apart)]
 )
 def test_simpler_encodings_fail_one(name: str, fails: object) -> None:
     table = COUNTER_EXAMPLES[name](LONGEST)
-    checks = (bounded, distinct, tells_neighbours_apart)
+    checks = (is_bounded, is_distinct, tells_neighbours_apart)
     assert not fails(table)
     assert any(check(table) for check in checks)
 
 
-def test_the_same_vector_whatever_the_length_and_the_content() -> None:
+def test_position_vectors_do_not_depend_on_length_or_content() -> None:
     part = SinusoidalPositions(WIDTH, cached=16)
     short, long = torch.randn(1, 5, WIDTH), torch.randn(3, 40, WIDTH)  # the second is beyond the ready table
     added = part(long, torch.arange(40), 0) - long
     close(added[0, :5], (part(short, torch.arange(5), 0) - short)[0])
-    close(added[1], encode(40).float())
+    close(added[1], encode_positions(40).float())
 
 
 @pytest.mark.parametrize(
     "make", [lambda: SinusoidalPositions(8, cached=16), lambda: LearnedPositions(8, 32), NoPositions]
 )
-def test_positions_given_one_by_one_are_those_given_at_once(make: object) -> None:
+def test_positions_one_by_one_equal_those_at_once(make: object) -> None:
     part, x, pos = make(), torch.randn(2, 20, 8), torch.arange(20)
     whole = part(x, pos, 0)
     for start in range(20):
@@ -108,7 +108,7 @@ def test_odd_widths_end_with_a_sine() -> None:
     assert build_sinusoids(torch.arange(3), 5, halves=True).shape == (3, 5)
 
 
-def test_a_learned_table_has_an_end() -> None:
+def test_positions_after_a_learned_table_are_refused() -> None:
     part, x = LearnedPositions(8, max_length=10), torch.zeros(1, 1, 8)
     part(x, torch.tensor([9]), 9)
     for start in (10, -1):

@@ -1,4 +1,4 @@
-"""Positions by rows and columns, and the feed-forward network a few tokens at a time (E1)."""
+"""Axial position embedding, and the chunked feed-forward network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwise.blocks.stack import count_parameters
 close = torch.testing.assert_close
 
 
-def test_a_place_is_its_row_and_its_column() -> None:
+def test_an_axial_position_is_its_row_and_its_column() -> None:
     part = AxialPositions((3, 4), (2, 6))
     added = part(torch.zeros(1, 12, 8), torch.arange(12), 0)[0]
     for place in range(12):
@@ -22,7 +22,7 @@ def test_a_place_is_its_row_and_its_column() -> None:
     assert len(added.unique(dim=0)) == 12 and count_parameters(part) == 3 * 2 + 4 * 6
 
 
-def test_places_given_one_by_one_or_by_row_are_those_given_at_once() -> None:
+def test_axial_positions_one_by_one_or_by_row_equal_those_at_once() -> None:
     part, x, pos = AxialPositions((3, 4), (2, 6)), torch.randn(2, 12, 8), torch.arange(12)
     whole = part(x, pos, 0)
     for start in range(12):
@@ -30,7 +30,7 @@ def test_places_given_one_by_one_or_by_row_are_those_given_at_once() -> None:
     close(part(x, pos.expand(2, 12), -1), whole)
 
 
-def test_a_grid_has_an_end_and_a_writer_knows_it() -> None:
+def test_positions_after_an_axial_grid_are_refused_and_limit_generation() -> None:
     part = AxialPositions((3, 4), (2, 6))
     with pytest.raises(UserError, match=r"13 tokens does not fit the learned table of 12; set positions\.shape higher"):
         part(torch.zeros(1, 13, 8), torch.arange(13), 0)
@@ -38,13 +38,13 @@ def test_a_grid_has_an_end_and_a_writer_knows_it() -> None:
     assert model.max_length == 12
 
 
-def test_widths_must_make_the_models() -> None:
+def test_axial_widths_must_add_up_to_the_width() -> None:
     with pytest.raises(UserError, match=r"positions\.widths: 8 and 8 do not add up to the width of 32"):
         headwise.build("gpt-tiny", vocab=12, positions={"kind": "axial", "widths": (8, 8)})
 
 
 @pytest.mark.parametrize("activation", ["relu", "swiglu"])
-def test_a_few_tokens_at_a_time_give_the_same_and_learn_the_same(activation: str) -> None:
+def test_a_chunked_feed_forward_has_the_same_outputs_and_gradients(activation: str) -> None:
     torch.manual_seed(0)
     whole, x = FeedForward(8, 12, activation).double(), torch.randn(2, 7, 8, dtype=torch.float64)
     parts = FeedForward(8, 12, activation, chunk=3).double()
@@ -56,10 +56,10 @@ def test_a_few_tokens_at_a_time_give_the_same_and_learn_the_same(activation: str
         close(found.grad, expected.grad)
 
 
-def test_hidden_channels_are_not_kept() -> None:
+def test_a_chunked_feed_forward_stores_no_hidden_channels() -> None:
     """What a pass keeps for the gradient: inputs and outputs, not the hidden channels, which are many more."""
 
-    def kept(chunk: int) -> int:
+    def count_stored(chunk: int) -> int:
         sizes = []
         network = FeedForward(8, 512, "gelu", chunk=chunk)
         own = {weight.data_ptr() for weight in network.parameters()}
@@ -72,10 +72,10 @@ def test_hidden_channels_are_not_kept() -> None:
             network(torch.randn(1, 64, 8, requires_grad=True))
         return sum(sizes)
 
-    assert kept(16) < kept(0) / 10
+    assert count_stored(16) < count_stored(0) / 10
 
 
-def test_what_is_dropped_is_dropped_again() -> None:
+def test_recomputation_uses_the_same_dropout() -> None:
     """Dropout inside a chunk: the gradient is that of the outputs that were given."""
     torch.manual_seed(0)
     network, x = FeedForward(8, 64, "identity", bias=False, dropout=0.5, chunk=2).double(), torch.ones(1, 6, 8).double()

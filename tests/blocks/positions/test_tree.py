@@ -1,4 +1,4 @@
-"""Positions in dependency trees: their laws, and a tagger that needs them."""
+"""Structural positions in dependency trees: their properties, and a tagger that needs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADS = [[3, 3, 4, 0, 6, 4]]
 
 
 @st.composite
-def trees(draw: Any) -> list[int]:
+def draw_heads(draw: Any) -> list[int]:
     """Each word's head comes earlier in a random order, so there are no circles."""
     length = draw(st.integers(1, 12))
     order = draw(st.permutations(range(length)))
@@ -39,7 +39,7 @@ def trees(draw: Any) -> list[int]:
     return heads
 
 
-def walked(heads: list[int], word: int) -> list[int]:
+def walk_to_root(heads: list[int], word: int) -> list[int]:
     """The way from a word to the root, by hand."""
     way = [word]
     while heads[way[-1]]:
@@ -47,10 +47,10 @@ def walked(heads: list[int], word: int) -> list[int]:
     return way
 
 
-@given(trees())
+@given(draw_heads())
 def test_depths_and_relations_are_those_of_a_walk_through_the_tree(heads: list[int]) -> None:
     above = find_ancestors(torch.tensor([heads]))
-    ways = [walked(heads, word) for word in range(len(heads))]
+    ways = [walk_to_root(heads, word) for word in range(len(heads))]
     assert compute_depths(above)[0].tolist() == [len(way) - 1 for way in ways]
     found = compute_relations(torch.tensor([heads]))[0]
     for i, one in enumerate(ways):
@@ -68,7 +68,7 @@ def test_trees_of_equal_depths_have_equal_absolute_positions() -> None:
     assert not torch.equal(compute_relations(one), compute_relations(other))
 
 
-def sinusoid_table(positions: list[int], width: int) -> np.ndarray:
+def build_sinusoid_table(positions: list[int], width: int) -> np.ndarray:
     """Vaswani et al. (2017), section 3.5, number by number."""
     table = np.empty((len(positions), width))
     for row, position in enumerate(positions):
@@ -84,20 +84,20 @@ def test_absolute_positions_are_tanh_of_a_sum_of_two_projections() -> None:
     fusion, x = FusedTreePositions(width).double(), torch.randn(1, 6, width, dtype=torch.float64)
     found = fusion(x, torch.arange(6), torch.tensor(HEADS))
     place, tree = (layer.weight.detach().numpy() for layer in (fusion.place, fusion.depth))
-    summed = sinusoid_table(list(range(6)), width) @ place.T + sinusoid_table(depth, width) @ tree.T
+    summed = build_sinusoid_table(list(range(6)), width) @ place.T + build_sinusoid_table(depth, width) @ tree.T
     np.testing.assert_allclose(found.detach().numpy()[0], x.numpy()[0] + np.tanh(summed), rtol=1e-10, atol=1e-12)
 
 
-def test_without_absolute_tree_positions_words_have_their_place_alone() -> None:
+def test_without_absolute_tree_positions_words_have_sinusoidal_positions() -> None:
     x = torch.randn(1, 6, 8, dtype=torch.float64)
     found = SentencePositions(8)(x, torch.arange(6), torch.tensor(HEADS))
-    np.testing.assert_allclose(found.numpy()[0], x.numpy()[0] + sinusoid_table(list(range(6)), 8), rtol=1e-10)
+    np.testing.assert_allclose(found.numpy()[0], x.numpy()[0] + build_sinusoid_table(list(range(6)), 8), rtol=1e-10)
 
 
 @pytest.mark.parametrize("absolute", [True, False])
 def test_embeddings_of_a_model_have_these_positions(absolute: bool) -> None:
     """Scaled words, and the positions on top of them."""
-    model = tiny(absolute=absolute).double()
+    model = build_tiny(absolute=absolute).double()
     words, heads = torch.tensor([[5, 6, 7, 8, 9, 10]]), torch.tensor(HEADS)
     embedding = model.encoder.embed
     x = embedding.table.weight[words] * embedding.table.embedding_dim**0.5
@@ -106,15 +106,15 @@ def test_embeddings_of_a_model_have_these_positions(absolute: bool) -> None:
     torch.testing.assert_close(embedding(words + 12 * heads).x, expected)
 
 
-def tiny(**positions: Any) -> Any:
+def build_tiny(**positions: Any) -> Any:
     torch.manual_seed(0)
     settings = {"kind": "tree", **positions}
     return headwise.build("transformer-tiny", vocab=12, outputs=9, task="tag", positions=settings, dropout=0.0).eval()
 
 
 @pytest.mark.parametrize(("absolute", "relative"), [(True, False), (False, True), (True, True)])
-def test_another_tree_gives_another_output_and_padding_none(absolute: bool, relative: bool) -> None:
-    model = tiny(absolute=absolute, relative=relative)
+def test_outputs_depend_on_the_tree_and_not_on_padding(absolute: bool, relative: bool) -> None:
+    model = build_tiny(absolute=absolute, relative=relative)
     words = torch.tensor([[5, 6, 7, 8]])
     one, other = (words + 12 * torch.tensor([heads]) for heads in ([2, 0, 2, 3], [2, 3, 0, 1]))
     assert not torch.allclose(model(one), model(other))
@@ -125,7 +125,7 @@ def test_another_tree_gives_another_output_and_padding_none(absolute: bool, rela
 
 
 def test_chunks_of_queries_see_the_same_tree() -> None:
-    model = tiny()
+    model = build_tiny()
     ids = torch.tensor([[5, 6, 7, 8, 9, 10]]) + 12 * torch.tensor(HEADS)
     whole = model(ids)
     from functools import partial
@@ -137,7 +137,7 @@ def test_chunks_of_queries_see_the_same_tree() -> None:
     torch.testing.assert_close(model(ids), whole)
 
 
-def test_a_decoder_has_no_tree() -> None:
+def test_tree_positions_are_refused_in_a_decoder() -> None:
     with pytest.raises(UserError, match="use it in an encoder"):
         headwise.build("transformer-tiny", vocab=12, task="language-model", positions="tree")
 
@@ -151,7 +151,7 @@ def test_parsed_words_carry_their_heads() -> None:
         words.encode("dogs|7 bark|0")
 
 
-def sentence(number: int) -> str:
+def write_sentence(number: int) -> str:
     """Two alike words, of which the tree alone says which one is the root and so a verb."""
     first = number % 2 == 0
     heads, tags = ((0, 1), ("VERB", "NOUN")) if first else ((2, 0), ("NOUN", "VERB"))
@@ -162,7 +162,7 @@ def sentence(number: int) -> str:
 
 def test_a_tagger_reads_the_tree(tmp_path: Path) -> None:
     file = tmp_path / "fish.conllu"
-    file.write_text("".join(map(sentence, range(40))))
+    file.write_text("".join(map(write_sentence, range(40))))
     experiment = resolved(
         {
             "task": "tag",

@@ -284,7 +284,7 @@ class Attention(Part):
     def properties(self) -> Properties:
         cross, mods, length_free = self.qkv.is_cross, self.all_score_mods, self.score.length_free
         causal = cross or (any(mod.causal for mod in mods) and not any(mod.needs_key_count for mod in mods))
-        # A score of limited length tells keys by their columns, and padding takes columns.
+        # A score of limited length identifies keys by their columns, and padding takes columns.
         joins = causal and self.qkv.joins and (cross or length_free)
         return Properties(
             causal=causal,

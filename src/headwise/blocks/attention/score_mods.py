@@ -43,7 +43,7 @@ class Score(nn.Module):
 
     scale: float = 1.0  # apart from `project_query`, because fused kernels scale for free
     length_free: bool = True  # whether it takes any number of keys
-    needs_all_queries: bool = False  # whether it tells queries by their index, so that none may be left out
+    needs_all_queries: bool = False  # whether it identifies queries by their index, so that none may be left out
     by_head: ClassVar[bool] = False  # whether each head has its own projection of keys
     reads: frozenset[str] = QUERIES_AND_KEYS  # operands whose contents it uses; the others are not projected
 
@@ -131,7 +131,7 @@ class ScoreMod(nn.Module):
     needs_key_count: ClassVar[bool] = False  # whether it needs the number of all keys, later ones included
     may_mask_all: ClassVar[bool] = True  # whether its mask may mask every key of a query
     reads: ClassVar[frozenset[str]] = frozenset()  # of "queries" and "keys", whose contents it reads
-    causal: bool = False  # whether its mask masks all later keys
+    causal: bool = False  # whether its mask masks all later keys, so that a kernel may leave them out
     is_causal_mask: ClassVar[bool] = False  # whether its mask is the causal mask and nothing else: `is_causal` of SDPA
     masks_past: ClassVar[bool] = False  # whether its mask may mask earlier real keys of the same text
 

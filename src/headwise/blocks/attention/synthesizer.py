@@ -9,8 +9,8 @@ compare tokens, and their mixtures with scores that do, as Narang et al. (2021) 
     mixture of scaled and random    q k / sqrt(D) + R
     the same, gated                 (1 - g) q k / sqrt(D) + g R
 
-Masks, relative biases and the sum of values are those of any attention. Keys are told by their positions in a row, so a
-row may have at most N tokens, and positions do not start again in packed documents.
+Masks, relative biases and the sum of values are those of any attention. Keys are identified by their positions in a
+row, so a row may have at most N tokens, and positions do not start again in packed documents.
 
 A score says what it `reads`, and self-attention projects nothing else: the dense form has no keys, the factorised and
 random ones have neither keys nor queries (Tay et al., section 3: Y = softmax(R) G(X)).
