@@ -1,4 +1,4 @@
-"""Residual layers and stems on the stream."""
+"""ResidualBlock layers and stems on the stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headwise.blocks.batchnorm import ConvNorm
-from headwise.blocks.convolution import ConvPatches, Residual, basic, bottleneck, mapped, residual_stages, streamed
+from headwise.blocks.convolution import (
+    ConvStem,
+    ResidualBlock,
+    build_basic_block,
+    build_bottleneck_block,
+    build_residual_stages,
+    to_map,
+    to_stream,
+)
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
@@ -27,51 +35,51 @@ def conv(x: Tensor, layer: ConvNorm, stride: int = 1) -> Tensor:
 
 
 def test_streams_and_maps_are_each_other_without_a_copy() -> None:
-    stream = streamed(MAPS)
+    stream = to_stream(MAPS)
     assert stream.grid == (5, 7) and torch.equal(stream.x[:, 9], MAPS[:, :, 1, 2])
-    again = mapped(stream)
+    again = to_map(stream)
     assert torch.equal(again, MAPS) and again.data_ptr() == stream.x.data_ptr()
-    assert streamed(again).x.data_ptr() == stream.x.data_ptr()
+    assert to_stream(again).x.data_ptr() == stream.x.data_ptr()
 
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_basic_layer_written_out(stride: int) -> None:
-    layer = basic(4, 4 * stride, stride).double()
+    layer = build_basic_block(4, 4 * stride, stride).double()
     one, two = layer.body
     side = conv(MAPS, layer.shortcut, stride) if isinstance(layer.shortcut, ConvNorm) else MAPS
     assert isinstance(one, ConvNorm) and isinstance(two, ConvNorm)
     expected = F.relu(side + conv(F.relu(conv(MAPS, one, stride)), two))
-    found = layer(streamed(MAPS), Context())
-    torch.testing.assert_close(mapped(found), expected)
+    found = layer(to_stream(MAPS), Context())
+    torch.testing.assert_close(to_map(found), expected)
     assert found.grid == ((5, 7) if stride == 1 else (3, 4)) and len(found.pos) == found.x.shape[1]
 
 
 def test_a_bottleneck_is_a_quarter_as_wide_inside_and_strides_there() -> None:
-    layer = bottleneck(4, 16, 2)
+    layer = build_bottleneck_block(4, 16, 2)
     shapes = [tuple(each.conv.weight.shape) for each in layer.body if isinstance(each, ConvNorm)]
     assert shapes == [(4, 4, 1, 1), (4, 4, 3, 3), (16, 4, 1, 1)]
     assert [each.conv.stride[0] for each in layer.body if isinstance(each, ConvNorm)] == [1, 2, 1]
 
 
-@pytest.mark.parametrize("layer", [basic, bottleneck])
-def test_every_stage_but_the_first_halves_the_grid(layer: Callable[[int, int, int], Residual]) -> None:
-    stages = residual_stages(4, (8, 16, 32), (1, 2, 1), layer)
-    stream = streamed(MAPS.float())
+@pytest.mark.parametrize("layer", [build_basic_block, build_bottleneck_block])
+def test_every_stage_but_the_first_halves_the_grid(layer: Callable[[int, int, int], ResidualBlock]) -> None:
+    stages = build_residual_stages(4, (8, 16, 32), (1, 2, 1), layer)
+    stream = to_stream(MAPS.float())
     grids = [(stream := stage(stream, Context())).grid for stage in stages]
     assert grids == [(5, 7), (3, 4), (2, 2)] and stream.x.shape == (2, 4, 32)
 
 
 def test_marks_have_no_place_in_a_convolution() -> None:
-    stream = streamed(MAPS.float())
+    stream = to_stream(MAPS.float())
     marked = Stream.of(torch.cat((stream.x[:, :1], stream.x), dim=1))
     with pytest.raises(UserError, match=r"class_tokens: .* the 1 before the grid"):
-        Stack([basic(4, 4)])(replace(marked, grid=stream.grid), Context())
+        Stack([build_basic_block(4, 4)])(replace(marked, grid=stream.grid), Context())
     with pytest.raises(UserError, match="stand on no grid"):
-        mapped(marked)
+        to_map(marked)
 
 
 def test_a_stem_refuses_what_it_was_not_made_for() -> None:
-    stem = ConvPatches(3, ConvNorm(3, 8, 3, 2), nn.MaxPool2d(3, 2, padding=1), grid=(4, 3))
+    stem = ConvStem(3, ConvNorm(3, 8, 3, 2), nn.MaxPool2d(3, 2, padding=1), grid=(4, 3))
     assert stem(torch.randn(2, 3, 16, 12)).shape == (2, 4, 3, 8)
     assert stem(torch.randn(2, 3, 15, 11)).shape == (2, 4, 3, 8)
     with pytest.raises(UserError, match="grid of 4 x 3, and images of 16 x 16 pixels"):

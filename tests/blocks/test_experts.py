@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import headwise
 from headwise import UserError
-from headwise.blocks.experts import ExpertLoad, Experts, Router, summary
+from headwise.blocks.experts import ExpertLoad, Experts, Router, summarise_loads
 from headwise.blocks.feedforward import GATED, PLAIN, FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.record import collect
@@ -280,7 +280,7 @@ def test_loads_in_three_figures() -> None:
     even = ExpertLoad(torch.tensor([5, 5]), torch.tensor([5, 5]))
     uneven = ExpertLoad(torch.tensor([9, 1]), torch.tensor([5, 1]))
     assert (even + uneven).claims.tolist() == [14, 6]
-    found = summary([even, uneven])
+    found = summarise_loads([even, uneven])
     assert found == pytest.approx({"busiest": 1.8, "evenness": 0.468996, "dropped": 0.2}, rel=1e-5)
 
 

@@ -70,8 +70,8 @@ def test_decoding_step_by_step_is_changed_as_a_whole_pass_is(name):
     model = made(name)
     with survey() as found:
         model(SOURCE, TARGET)
-    place = found.places("cross")[-1]
-    heads = {place: on(0, length=found.counts[place])}
+    place = found.list_paths("cross")[-1]
+    heads = {place: on(0, length=found.head_counts[place])}
     for change in ({"hide": {"encoder": on(1, length=5)}}, {"heads": heads}):
         with intervene(**change):
             whole, state = model(SOURCE, TARGET), model.start(SOURCE)
@@ -108,7 +108,7 @@ def test_mixers_without_looks_can_be_silenced_but_hide_nothing():
     model = made(mixer="linear")
     with survey() as found:
         model(SOURCE, TARGET)
-    assert found.counts["encoder", 0, 0] == 4 and ("encoder", 0, 0) not in found.keys
+    assert found.head_counts["encoder", 0, 0] == 4 and ("encoder", 0, 0) not in found.keys
     with pytest.raises(UserError, match="hidden"), intervene(hide={"encoder": on(1, length=5)}):
         model(SOURCE, TARGET)
     with intervene(heads={("encoder", 0, 0): on(1, length=4)}):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.mixers.recurrent import turned
+from headwise.blocks.mixers.recurrent import reverse_tokens
 from headwise.blocks.record import Collector
 from headwise.blocks.stack import Embedding, Encoder, Stack
 from headwise.blocks.stream import Context, Stream
@@ -34,8 +34,8 @@ class RecurrentEncoder(Encoder):
         if not self.reverse:
             return super().forward(ids, ctx)
         lengths = (ids != self.pad).sum(1)
-        stream = super().forward(turned(ids.unsqueeze(-1), lengths).squeeze(-1), ctx)
-        return stream.with_x(turned(stream.x, lengths))
+        stream = super().forward(reverse_tokens(ids.unsqueeze(-1), lengths).squeeze(-1), ctx)
+        return stream.with_x(reverse_tokens(stream.x, lengths))
 
     def read(self, ids: Tensor) -> dict[str, Stream]:
         ctx = Context()
@@ -45,38 +45,38 @@ class RecurrentEncoder(Encoder):
         return {"encoder": outputs} | {name: Stream.of(x) for name, x in begun.items()}
 
 
-class SameStates(nn.Module):
+class CopyStates(nn.Module):
     """Each layer of the decoder begins where that of the encoder ended (Sutskever et al. 2014)."""
 
     def forward(self, finals: Finals) -> dict[str, Tensor]:
         return {"final": torch.stack(finals["final"], dim=1)}  # L x (B, H) -> (B, L, H)
 
 
-class FromSummary(nn.Module):
+class SummaryBridge(nn.Module):
     """c = tanh(V h_N) and h'_0 = tanh(V' c), where c stays in sight (Cho et al. 2014, appendix A)."""
 
     def __init__(self, state_width: int, width: int, depth: int):
         super().__init__()
         self.summary = nn.Linear(state_width, width)
-        self.first = FirstStates(width, state_width, depth)
+        self.first = InitialStates(width, state_width, depth)
 
     def forward(self, finals: Finals) -> dict[str, Tensor]:
         summary = self.summary(finals["final"][-1]).tanh()
         return {"final": self.first(summary), "summary": summary.unsqueeze(1)}  # (B, C) -> (B, 1, C)
 
 
-class FromFirstWord(nn.Module):
+class BackwardStateBridge(nn.Module):
     """s_0 = tanh(W_s h_1), h_1 of the direction that reads from the end (Bahdanau et al. 2015, appendix A.2.2)."""
 
     def __init__(self, state_width: int, depth: int):
         super().__init__()
-        self.first = FirstStates(state_width, state_width, depth)
+        self.first = InitialStates(state_width, state_width, depth)
 
     def forward(self, finals: Finals) -> dict[str, Tensor]:
         return {"final": self.first(finals["final-backward"][-1])}
 
 
-class FirstStates(nn.Linear):
+class InitialStates(nn.Linear):
     """tanh(W x) for each layer of a decoder: (B, C) -> (B, L, H)."""
 
     def __init__(self, width: int, state_width: int, depth: int):
@@ -87,7 +87,7 @@ class FirstStates(nn.Linear):
         return super().forward(x).tanh().unflatten(-1, (self.depth, -1))  # (B, LH) -> (B, L, H)
 
 
-def state_before(ctx: Context, layer: int, rows: int) -> Tensor:
+def load_state(ctx: Context, layer: int, rows: int) -> Tensor:
     """What a decoder's layer knows before the next token, (rows, H): what it left, or first what the bridge gave it."""
 
     def first() -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.latents import seeing
+from headwise.blocks.latents import with_memory
 from headwise.blocks.residual import Wiring
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
@@ -42,13 +42,13 @@ class ClassAttentionLayer(Wiring):
         x, patches = stream.x[:, :class_tokens], stream.x[:, class_tokens:]
         (inputs, norm, add), *others = zip(self.parts, self.norms, self.adds, strict=True)
         seen = stream.with_x(norm(stream.x))
-        x = add(x, inputs(Stream(seen.x[:, :class_tokens], stream.pos[:class_tokens]), seeing(seen, ctx).at(0)))
+        x = add(x, inputs(Stream(seen.x[:, :class_tokens], stream.pos[:class_tokens]), with_memory(ctx, seen).at(0)))
         for place, (part, norm, add) in enumerate(others, 1):
             x = add(x, part(Stream(norm(x), stream.pos[:class_tokens]), ctx.at(place)))
         return stream.with_x(torch.cat((x, patches), dim=1))
 
 
-class PatchVotes(nn.Module):
+class PatchHead(nn.Module):
     """Each patch is labelled; for each label the surest patch counts: (B, T, D) -> (B, L)."""
 
     def __init__(self, head: nn.Module):
@@ -59,7 +59,7 @@ class PatchVotes(nn.Module):
         return self.head(stream.x[:, count_class_tokens(stream) :]).amax(1)  # (B, T - class_tokens, L) -> (B, L)
 
 
-def in_a_row(*stacks: Stack) -> Stack:
+def concatenate_stacks(*stacks: Stack) -> Stack:
     """One stack of the layers of several, which ends as the last one does."""
     layers: list[nn.Module] = []
     order: list[int] = []

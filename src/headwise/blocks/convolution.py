@@ -20,15 +20,15 @@ from torch import Tensor, nn
 
 from headwise.blocks.batchnorm import ConvNorm, Norm
 from headwise.blocks.feedforward import relu
-from headwise.blocks.images import count_class_tokens, cut
+from headwise.blocks.images import compute_patch_grid, count_class_tokens
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
-WIDER = 4  # how much wider a bottleneck's outputs are than its inside
+EXPANSION = 4  # how much wider a bottleneck's outputs are than its inside
 
 
-def mapped(stream: Stream) -> Tensor:
+def to_map(stream: Stream) -> Tensor:
     """The tokens of a grid as a map: (B, hw, D) -> (B, D, h, w)."""
     if class_tokens := count_class_tokens(stream):
         raise UserError(
@@ -38,13 +38,13 @@ def mapped(stream: Stream) -> Tensor:
     return stream.x.unflatten(1, stream.grid).permute(0, 3, 1, 2)
 
 
-def streamed(maps: Tensor) -> Stream:
+def to_stream(maps: Tensor) -> Stream:
     """A map as tokens on its grid: (B, D, h, w) -> (B, hw, D)."""
     rows, columns = maps.shape[2:]
     return replace(Stream.of(maps.permute(0, 2, 3, 1).flatten(1, 2)), grid=(rows, columns))
 
 
-class ConvPatches(nn.Module):
+class ConvStem(nn.Module):
     """Layers of convolutions in the place of one cut into patches: (B, C, H, W) -> (B, h, w, D). With `grid`, images
     that make another are refused."""
 
@@ -54,7 +54,7 @@ class ConvPatches(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        height, width = cut(pixels, self.channels, patch=1)
+        height, width = compute_patch_grid(pixels, self.channels, patch=1)
         maps: Tensor = self.layers(pixels.contiguous(memory_format=torch.channels_last))
         if self.grid not in (None, maps.shape[2:]):
             rows, columns = self.grid or ()
@@ -65,7 +65,7 @@ class ConvPatches(nn.Module):
         return maps.permute(0, 2, 3, 1)
 
 
-class Residual(nn.Module):
+class ResidualBlock(nn.Module):
     """relu(shortcut(x) + body(x)) (He et al. 2016, equations 1 and 2): a layer, on a coarser grid where it strides."""
 
     def __init__(self, body: nn.Sequential, shortcut: nn.Module):
@@ -73,34 +73,34 @@ class Residual(nn.Module):
         self.body, self.shortcut = body, shortcut
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        maps = mapped(stream)
-        return streamed(relu(self.shortcut(maps) + self.body(maps)))
+        maps = to_map(stream)
+        return to_stream(relu(self.shortcut(maps) + self.body(maps)))
 
 
-def basic(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> Residual:
+def build_basic_block(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> ResidualBlock:
     """Two convolutions of 3 x 3."""
     body = nn.Sequential(
         ConvNorm(inputs, outputs, 3, stride, relu, norm),
         ConvNorm(outputs, outputs, 3, norm=norm),
     )
-    return Residual(body, shortcut(inputs, outputs, stride, norm))
+    return ResidualBlock(body, build_shortcut(inputs, outputs, stride, norm))
 
 
-def bottleneck(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> Residual:
+def build_bottleneck_block(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> ResidualBlock:
     """1 x 1 to a quarter of the channels, 3 x 3, 1 x 1 back.
 
     DISCREPANCY: the paper strides in the first convolution; here it is the second, as in every released ResNet since.
     """
-    inside = outputs // WIDER
+    inside = outputs // EXPANSION
     body = nn.Sequential(
         ConvNorm(inputs, inside, 1, 1, relu, norm),
         ConvNorm(inside, inside, 3, stride, relu, norm),
         ConvNorm(inside, outputs, 1, norm=norm),
     )
-    return Residual(body, shortcut(inputs, outputs, stride, norm))
+    return ResidualBlock(body, build_shortcut(inputs, outputs, stride, norm))
 
 
-def residual_stages(
+def build_residual_stages(
     inputs: int, widths: Sequence[int], depths: Sequence[int], layer: Callable[[int, int, int], nn.Module]
 ) -> list[Stack]:
     """Stages of `layer(inputs, outputs, stride)`; every stage but the first halves the grid."""
@@ -112,6 +112,6 @@ def residual_stages(
     return stages
 
 
-def shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module:
+def build_shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module:
     """The identity where it fits, else a projection (option B of the paper)."""
     return nn.Identity() if inputs == outputs and stride == 1 else ConvNorm(inputs, outputs, 1, stride, norm=norm)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from headwise.blocks.attention.multihead import QKV, AttentionConfig, CrossProjection, SelfProjection
 from headwise.blocks.attention.score_mods import Score, ScoreMod
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.latents import by_head
+from headwise.blocks.latents import split_heads
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.positions.absolute import build_sinusoids
 from headwise.blocks.stream import Context, Stream
@@ -126,10 +126,10 @@ class PositionedCrossProjection(CrossProjection):
 
 def moved(qkv: SelfProjection | CrossProjection, places: Tensor, rows: Sequence[int]) -> tuple[Tensor, ...]:
     """What places add to the first of a product's projections: (B, T, C) -> (B, H, T, D) each."""
-    return by_head(F.linear(places, qkv.project.weight[: sum(rows)]), qkv.heads, rows)
+    return split_heads(F.linear(places, qkv.project.weight[: sum(rows)]), qkv.heads, rows)
 
 
-PLACES, MEMORY_PLACES = "places", "memory places"  # under which a stack's site has its own
+POSITIONS, MEMORY_POSITIONS = "places", "memory places"  # under which a stack's site has its own
 
 
 class PositionedAttentionConfig(PartConfig):
@@ -147,10 +147,10 @@ class PositionedAttentionConfig(PartConfig):
         if any("rotate" in mod.hooks for mod in attention.score_mods):
             raise UserError(f"{self.kind}: queries and keys have places already; use positions that do not turn them")
         shape = (site.width, attention.qkv.heads, attention.qkv.head_width, site.attention_bias)
-        places = site.once(PLACES, lambda: SinePositions(site.width))
+        places = site.once(POSITIONS, lambda: SinePositions(site.width))
         if self.attend_to == "self":
             attention.qkv = PositionedSelfProjection(*shape, places)
         else:
-            there = site.once(MEMORY_PLACES, lambda: SinePositions(site.memory_width))
+            there = site.once(MEMORY_POSITIONS, lambda: SinePositions(site.memory_width))
             attention.qkv = PositionedCrossProjection(*shape, site.memory_width, places, there)
         return attention

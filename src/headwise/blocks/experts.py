@@ -36,7 +36,7 @@ from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import Context, LayerPath, Part, Properties, Stream
 
-SCALE = 0.1  # of the first weights' variance, against the usual 1 / inputs: Fedus et al., section 2.4
+INIT_SCALE = 0.1  # of the first weights' variance, against the usual 1 / inputs: Fedus et al., section 2.4
 ROUND = 16  # of rows: a later claim seldom changes the shape of a product, and with it an earlier one's last bit
 
 
@@ -73,7 +73,7 @@ class ExpertLoad:
         return 1 - int(self.served.sum()) / max(1, int(self.claims.sum()))
 
 
-def added(
+def merge_loads(
     loads: Mapping[LayerPath, ExpertLoad], more: Mapping[LayerPath, Iterable[ExpertLoad]]
 ) -> dict[LayerPath, ExpertLoad]:
     """The loads of each place, with what came since."""
@@ -84,7 +84,7 @@ def added(
     return found
 
 
-def summary(loads: Iterable[ExpertLoad]) -> dict[str, float]:
+def summarise_loads(loads: Iterable[ExpertLoad]) -> dict[str, float]:
     """Some layers' loads in three figures: the least even layer, its longest queue, and what all of them dropped."""
     loads = list(loads)
     claims, served = (sum(int(getattr(load, what).sum()) for load in loads) for what in ("claims", "served"))
@@ -153,7 +153,7 @@ class Router(nn.Module):
         return balance + self.z_loss * (share @ logits.logsumexp(-1).square()) if self.z_loss else balance
 
 
-class Stacked(nn.Module):
+class GroupedLinear(nn.Module):
     """E linear maps side by side: weights (E, out, in), as E of nn.Linear's; biases in one row, so that they are
     vectors to an optimiser, which decays matrices alone."""
 
@@ -175,8 +175,8 @@ class Stacked(nn.Module):
 
 
 def small(weight: Tensor) -> nn.Parameter:
-    """Drawn from a normal of variance SCALE / inputs that is cut at two deviations."""
-    std = (SCALE / weight.shape[-1]) ** 0.5
+    """Drawn from a normal of variance INIT_SCALE / inputs that is cut at two deviations."""
+    std = (INIT_SCALE / weight.shape[-1]) ** 0.5
     return nn.Parameter(nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std))
 
 
@@ -207,8 +207,8 @@ class Experts(Part):
         self.capacity = (factors[0], factors[1]) if factors else None
         self.gated = activation in GATED
         self.activation = (GATED if self.gated else PLAIN)[activation]
-        self.inner = Stacked(self.count, width, 2 * hidden if self.gated else hidden, bias)
-        self.outer = Stacked(self.count, hidden, width, bias)
+        self.inner = GroupedLinear(self.count, width, 2 * hidden if self.gated else hidden, bias)
+        self.outer = GroupedLinear(self.count, hidden, width, bias)
         self.drop = make_dropout(dropout)
 
     @property
@@ -229,7 +229,7 @@ class Experts(Part):
         keep = stream.real
         routes = self.router(tokens, None if keep is None else keep.flatten())
         chosen = routes.chosen.view(*stream.x.shape[:2], -1)  # (N, J) -> (B, T, J)
-        number, queues = lined_up(chosen, keep, self.count)
+        number, queues = queue_tokens(chosen, keep, self.count)
         places = self.places(len(tokens) if keep is None else keep.sum(), stream)
         ctx.side.add("load", ctx.path, ExpertLoad(queues, queues.clamp(max=places)))
         if self.training:
@@ -287,10 +287,10 @@ def looks(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def lined_up(chosen: Tensor, keep: Tensor | None, experts: int) -> tuple[Tensor, Tensor]:
+def queue_tokens(chosen: Tensor, keep: Tensor | None, experts: int) -> tuple[Tensor, Tensor]:
     """The number of each claim (B, T, J) in the queue of its expert, (S,), from 0; and how long queues are, (E,).
 
-    >>> number, queues = lined_up(torch.tensor([[[1], [0], [1]], [[1], [0], [0]]]), None, 2)
+    >>> number, queues = queue_tokens(torch.tensor([[[1], [0], [1]], [[1], [0], [0]]]), None, 2)
     >>> number.view(2, 3).tolist(), queues.tolist()
     ([[0, 0, 2], [1, 1, 2]], [3, 3])
     """

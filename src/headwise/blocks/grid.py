@@ -22,7 +22,7 @@ from headwise.errors import UserError
 Pair = tuple[int, int]
 
 
-def bare_grid(stream: Stream, who: str) -> Pair:
+def get_plain_grid(stream: Stream, who: str) -> Pair:
     """The grid of a stream that has nothing but it."""
     if count_class_tokens(stream):
         raise UserError(f"class_tokens: {who} has no place for class tokens; use class_tokens = 0")
@@ -57,14 +57,14 @@ class WindowPartition:
         (rows, columns), (high, wide) = self.grid, self.window
         return math.ceil(rows / high) * high, math.ceil(columns / wide) * wide
 
-    def places(self, device: torch.device | None = None) -> Tensor:
+    def compute_order(self, device: torch.device | None = None) -> Tensor:
         """Which place of the padded grid, counted row by row, stands where in which window: (W, T)."""
         (rows, columns), (high, wide), (down, right) = self.padded, self.window, self.shift
         rolled = torch.arange(rows * columns, device=device).view(rows, columns).roll((-down, -right), (0, 1))
         # (h, w) -> (h / M, M, w / M, M) -> (W, T)
         return rolled.view(rows // high, high, columns // wide, wide).transpose(1, 2).reshape(-1, high * wide)
 
-    def regions(self, places: Tensor) -> Tensor | None:
+    def compute_regions(self, places: Tensor) -> Tensor | None:
         """Which of a window's tokens were neighbours before the grid was rolled: those of one number, (W, T)."""
         if not any(self.shift):
             return None
@@ -138,7 +138,7 @@ class PatchMerging(nn.Module):
         self.project = project
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        rows, columns = bare_grid(stream, "merging")
+        rows, columns = get_plain_grid(stream, "merging")
         cells = stream.x.unflatten(1, (rows, columns))
         if rows % 2 or columns % 2:
             cells = F.pad(cells, (0, 0, 0, columns % 2, 0, rows % 2))

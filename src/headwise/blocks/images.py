@@ -27,13 +27,13 @@ class PatchEmbedding(nn.Module):
         self.project = nn.Linear(channels * patch * patch, width, bias)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        rows, columns = cut(pixels, self.channels, self.patch)
+        rows, columns = compute_patch_grid(pixels, self.channels, self.patch)
         shape = (len(pixels), self.channels, rows, self.patch, columns, self.patch)
         cells = pixels.reshape(shape).permute(0, 2, 4, 1, 3, 5)  # (B, C, h, P, w, P) -> (B, h, w, C, P, P)
         return self.project(cells.flatten(3))  # (B, h, w, CPP) -> (B, h, w, D)
 
 
-def cut(pixels: Tensor, channels: int, patch: int) -> tuple[int, int]:
+def compute_patch_grid(pixels: Tensor, channels: int, patch: int) -> tuple[int, int]:
     """Into how many rows and columns of patches images fall."""
     if pixels.dim() != 4 or pixels.shape[1] != channels:
         shape = " x ".join(map(str, pixels.shape))
@@ -105,7 +105,7 @@ class TakeClassToken(nn.Module):
 
     def __init__(self, number: int = 0):
         super().__init__()
-        self.number, self.asks = number, number + 1
+        self.number, self.tokens_read = number, number + 1
 
     def forward(self, stream: Stream) -> Tensor:
         return stream.x[:, self.number]

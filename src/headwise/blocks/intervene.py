@@ -96,7 +96,7 @@ class Survey(ForwardingRecorder):
         super().__init__(onward)
         self.kinds: dict[LayerPath, str] = {}
         self.keys: dict[LayerPath, int] = {}  # of looks that can be changed
-        self.counts: dict[LayerPath, int] = {}  # heads that can be silenced
+        self.head_counts: dict[LayerPath, int] = {}  # heads that can be silenced
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
         self.kinds[path] = kind_of(path, inputs)
@@ -105,10 +105,10 @@ class Survey(ForwardingRecorder):
         super().observe(path, inputs)
 
     def edit_heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
-        self.counts[path] = mixed.shape[1]
+        self.head_counts[path] = mixed.shape[1]
         return super().edit_heads(path, mixed)
 
-    def places(self, kind: str) -> list[LayerPath]:
+    def list_paths(self, kind: str) -> list[LayerPath]:
         """From the lowest layer up."""
         return [path for path, own in self.kinds.items() if own == kind]
 
@@ -122,7 +122,7 @@ def survey() -> Iterator[Survey]:
     >>> model, ids = build("transformer-tiny", vocab=20).eval(), torch.tensor([[5, 6, 7, 2]])
     >>> with survey() as found:
     ...     _ = model(ids, ids)
-    >>> found.places("cross"), found.counts["decoder", 1, 1]
+    >>> found.list_paths("cross"), found.head_counts["decoder", 1, 1]
     ([('decoder', 0, 1), ('decoder', 1, 1)], 4)
     """
     found = Survey(RECORDER.get())

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.images import ImageEncoder, cut
-from headwise.blocks.latents import Latents, seeing
+from headwise.blocks.images import ImageEncoder, compute_patch_grid
+from headwise.blocks.latents import LatentOutputs, with_memory
 from headwise.blocks.stream import Context, Stream
 
 
@@ -23,14 +23,14 @@ class PixelStem(nn.Module):
         self.positions, self.widen, self.project = positions, widen, project
 
     def forward(self, pixels: Tensor) -> Stream:
-        grid = cut(pixels, self.channels, 1)
+        grid = compute_patch_grid(pixels, self.channels, 1)
         x = self.widen(pixels.flatten(2).mT)  # (B, C, h, w) -> (B, hw, C)
         pos = torch.arange(x.shape[1], device=x.device)
         places = self.project(self.positions(x.new_zeros(1, len(pos), self.position_width), pos, grid))
         return Stream(torch.cat((x, places.expand(len(x), -1, -1)), dim=-1), pos, grid=grid)
 
 
-class Question(nn.Module):
+class OutputQuery(nn.Module):
     """One learned query looks at the latents: what it became is the image (Perceiver IO, section 3.2)."""
 
     def __init__(self, width: int, layer: nn.Module):
@@ -40,13 +40,15 @@ class Question(nn.Module):
 
     def forward(self, inputs: Stream, latents: Stream, ctx: Context) -> Stream:
         asked = self.query.expand(len(latents.x), -1, -1)  # (1, D) -> (B, 1, D)
-        return self.layer(Stream.of(asked), seeing(latents, ctx).at("outputs"))
+        return self.layer(Stream.of(asked), with_memory(ctx, latents).at("outputs"))
 
 
-class LatentImages(ImageEncoder):
+class LatentImageEncoder(ImageEncoder):
     """Pixels -> latents that have read them -> `outputs`."""
 
-    def __init__(self, stem: PixelStem, stack: nn.Module, latents: int, width: int, outputs: Latents | Question):
+    def __init__(
+        self, stem: PixelStem, stack: nn.Module, latents: int, width: int, outputs: LatentOutputs | OutputQuery
+    ):
         super().__init__(stem, stack)
         self.latents = nn.Parameter(0.02 * torch.randn(latents, width))
         self.outputs = outputs
@@ -58,4 +60,4 @@ class LatentImages(ImageEncoder):
     def perceive(self, inputs: Stream, ctx: Context) -> Stream:
         """The latents after they have read the inputs."""
         latents = Stream.of(self.latents.repeat(len(inputs.x), 1, 1))  # (N, D) -> (B, N, D)
-        return self.stack(latents, seeing(inputs, ctx).at("encoder"))
+        return self.stack(latents, with_memory(ctx, inputs).at("encoder"))

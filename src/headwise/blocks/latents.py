@@ -27,7 +27,7 @@ from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-def by_head(fused: Tensor, heads: int, rows: Sequence[int]) -> tuple[Tensor, ...]:
+def split_heads(fused: Tensor, heads: int, rows: Sequence[int]) -> tuple[Tensor, ...]:
     """One product's queries, keys or values, whatever their widths: (B, T, sum of rows) -> (B, H, T, row / H) each."""
     return tuple(part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in fused.split(tuple(rows), -1))
 
@@ -44,7 +44,7 @@ class PerceiverSelfProjection(SelfProjection):
         return tuple(self.heads * width for width in (self.head_width, self.head_width, self.value_width))
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
-        return by_head(fused, self.heads, self.rows)
+        return split_heads(fused, self.heads, self.rows)
 
 
 class PerceiverCrossProjection(CrossProjection):
@@ -59,7 +59,7 @@ class PerceiverCrossProjection(CrossProjection):
         self.norm = norm
 
     def keys_values(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
-        k, v = by_head(self.project(self.norm(memory.x)), self.heads, self.rows)
+        k, v = split_heads(self.project(self.norm(memory.x)), self.heads, self.rows)
         return score.project_key(k), v
 
 
@@ -93,14 +93,14 @@ class ReplaceStream(nn.Module):
         return branch
 
 
-class Latents(nn.Module):
+class LatentOutputs(nn.Module):
     """What the latents became is the output: N vectors, to be pooled."""
 
     def forward(self, inputs: Stream, latents: Stream, ctx: Context) -> Stream:
         return latents
 
 
-class Queries(nn.Module):
+class OutputQueries(nn.Module):
     """A query for each input's place looks at the latents: a vector for each place (Perceiver IO, section 3.2). A query
     is what `positions` say of a place, nothing else."""
 
@@ -112,7 +112,7 @@ class Queries(nn.Module):
         rows, length, _ = inputs.x.shape
         blank = Stream.of(inputs.x.new_zeros(1, length, self.width), inputs.keep)
         asked = self.positions(blank.x, blank.pos, 0).expand(rows, -1, -1)  # (1, M, C) -> (B, M, C)
-        return self.layer(blank.with_x(asked), seeing(latents, ctx).at("outputs"))
+        return self.layer(blank.with_x(asked), with_memory(ctx, latents).at("outputs"))
 
 
 class LatentEncoder(Encoder):
@@ -120,7 +120,13 @@ class LatentEncoder(Encoder):
     the latents; those that stand in its order several times share their weights."""
 
     def __init__(
-        self, embed: Embedding, latents: int, width: int, stack: Stack, outputs: Latents | Queries, pad: int = 0
+        self,
+        embed: Embedding,
+        latents: int,
+        width: int,
+        stack: Stack,
+        outputs: LatentOutputs | OutputQueries,
+        pad: int = 0,
     ):
         super().__init__(embed, stack, pad)
         self.latents = nn.Parameter(0.02 * torch.randn(latents, width))
@@ -133,10 +139,10 @@ class LatentEncoder(Encoder):
     def perceive(self, inputs: Stream, ctx: Context) -> Stream:
         """The latents after they have read inputs of any kind, whose positions are in their channels."""
         latents = Stream.of(self.latents.repeat(len(inputs.x), 1, 1))  # (N, width) -> (B, N, width)
-        return self.stack(latents, seeing(inputs, ctx).at("encoder"))
+        return self.stack(latents, with_memory(ctx, inputs).at("encoder"))
 
 
-def seeing(memory: Stream, ctx: Context) -> Context:
+def with_memory(ctx: Context, memory: Stream) -> Context:
     """The same call with another memory, and masks of its own."""
     return replace(ctx, memory={"encoder": memory}, shared={})
 

@@ -56,7 +56,7 @@ class Pool(nn.Module):
         if kind not in POOLS:
             raise UserError(f"pool: there is no '{kind}'; {nearest(kind, POOLS)}")
         self.kind = kind
-        self.asks = 1 if kind == "first" else None  # how many of the first tokens it reads; None: all
+        self.tokens_read = 1 if kind == "first" else None  # how many of the first tokens it reads; None: all
 
     def forward(self, stream: Stream) -> Tensor:
         return POOLS[self.kind](stream)
@@ -73,6 +73,6 @@ def count_needed_outputs(pools: Iterable[nn.Module]) -> int | None:
     >>> count_needed_outputs([Pool("first"), Pool("mean")]) is None
     True
     """
-    counts = [getattr(pool[0] if isinstance(pool, nn.Sequential) else pool, "asks", None) for pool in pools]
+    counts = [getattr(pool[0] if isinstance(pool, nn.Sequential) else pool, "tokens_read", None) for pool in pools]
     known = [count for count in counts if count is not None]
     return max(known, default=None) if len(known) == len(counts) else None

@@ -9,7 +9,7 @@ In the backward pass each step computes its f once more, and leaves its inputs w
 of all layers of a call there is one pair of halves at any time, whatever the depth.
 
 DISCREPANCY: floating-point numbers do not add up quite exactly, neither here nor in the released codes: in float32 the
-inputs come back to about 1e-6. Hashes of such inputs might fall into other buckets, so these are remembered (`NOTES`).
+inputs are recovered to about 1e-6. Hash buckets of recovered inputs may differ, so they are saved (`SAVED_CHOICES`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 from headwise.blocks.residual import ResidualAdd, Wiring, WiringConfig
 from headwise.blocks.stream import NO_CACHE, NO_RECORD, NO_SIDE, Context, LayerPath, SideOutputs, Stream
 
-NOTES = "notes"  # where in `Context.shared` a part finds what it chose when it was computed before, by place
+SAVED_CHOICES = "notes"  # where in `Context.shared` a part finds what it chose when it was computed before, by place
 LOSS = "aux"  # side outputs that are learnt from
 
 
@@ -139,7 +139,7 @@ class Run:
     def first(self, b: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The branch and its side losses."""
         side, shared = Losses(self.ctx.side), self.journey.shared
-        shared[NOTES] = self.notes
+        shared[SAVED_CHOICES] = self.notes
         ctx = Context(self.ctx.memory, NO_CACHE, side, self.ctx.record, self.ctx.path, shared)
         return self.branch(self.places.with_x(b), ctx), side.found
 
@@ -155,7 +155,7 @@ class Run:
             NO_RECORD,
             self.ctx.path,
             # Shared with nobody: what others computed has no gradient here.
-            {NOTES: self.notes},
+            {SAVED_CHOICES: self.notes},
         )
         with self.replay():
             return functional_call(self.branch, weights, (self.places.with_x(b), ctx)), side.found

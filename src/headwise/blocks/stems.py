@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from headwise.blocks.batchnorm import ConvNorm
 from headwise.blocks.feedforward import relu
-from headwise.blocks.images import PatchEmbedding, count_class_tokens, cut
+from headwise.blocks.images import PatchEmbedding, compute_patch_grid, count_class_tokens
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-class ConvolvedPatches(nn.Module):
+class ConvPatchEmbedding(nn.Module):
     """Three convolutions with batch norms, the first of stride 2, and then patches of P/2 x P/2 of what they made:
     (B, C, H, W) -> (B, h, w, D). Sides are multiples of `multiple`, 0: of P."""
 
@@ -32,11 +32,11 @@ class ConvolvedPatches(nn.Module):
         self.patches = PatchEmbedding(hidden, width, patch // 2)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        cut(pixels, self.channels, self.multiple)  # refuses what would leave a rest, here or further on
+        compute_patch_grid(pixels, self.channels, self.multiple)  # refuses what would leave a rest, here or further on
         return self.patches(self.convolve(pixels))
 
 
-class FixedPatches(PatchEmbedding):
+class FixedGridPatchEmbedding(PatchEmbedding):
     """Patches on one grid alone, for mixers whose weights belong to its places."""
 
     def __init__(self, channels: int, width: int, patch: int, grid: tuple[int, int]):
@@ -44,13 +44,13 @@ class FixedPatches(PatchEmbedding):
         self.grid = grid
 
     def forward(self, pixels: Tensor) -> Tensor:
-        if cut(pixels, self.channels, self.patch) != self.grid:
+        if compute_patch_grid(pixels, self.channels, self.patch) != self.grid:
             rows, columns = (side * self.patch for side in self.grid)
             raise UserError(f"image: the model mixes the patches of {rows} x {columns} pixels alone; resize them")
         return super().forward(pixels)
 
 
-class Regrid(nn.Module):
+class Downsample(nn.Module):
     """A stem within a stack, whose image is the stream: fewer and wider tokens, with positions of their own."""
 
     def __init__(self, stem: nn.Module):

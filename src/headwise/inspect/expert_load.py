@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.experts import ExpertLoad, Experts, added
+from headwise.blocks.experts import ExpertLoad, Experts, merge_loads
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
 from headwise.errors import UserError
@@ -34,7 +34,7 @@ def loads(loaded: TrainedModel, batches: int = 50) -> dict[str, ExpertLoad]:
         for numbers in islice(data.plan(0), batches):
             with collect("load") as side:
                 task.loss(loaded.model, data.batch(numbers).to(device), state)
-            found = added(found, side.values["load"])
+            found = merge_loads(found, side.values["load"])
     return {named(path): load for path, load in found.items()}
 
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.feedforward import Activation
-from headwise.blocks.mixers.sparse import BigBirdMixerConfig, WithExtra
+from headwise.blocks.mixers.sparse import BigBirdMixerConfig, GlobalTokenStack
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Embedding, Encoder
@@ -54,7 +54,7 @@ class BigBirdConfig(OneStackFields, TextFields, ModelConfig):
         def encoder(embedding: Embedding) -> Encoder:
             stack = build_stack(self, self.stack)
             if self.extra:
-                stack = WithExtra(stack, nn.Embedding(self.extra, self.width))
+                stack = GlobalTokenStack(stack, nn.Embedding(self.extra, self.width))
             return Encoder(embedding, stack, opening=BOS)
 
         model = assemble(self.resolve_task(task), text_parts(self, encoder), vocab, outputs)

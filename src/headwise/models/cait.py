@@ -14,7 +14,7 @@ from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.talking_heads import TalkingConfig
-from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens, in_a_row
+from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens, concatenate_stacks
 from headwise.blocks.feedforward import Activation
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.norm import LayerNormConfig
@@ -72,7 +72,7 @@ class CaitConfig(OneStackFields, ImageFields, ModelConfig):
         # the same drop_path rate at every depth: each layer counts as the last of two
         stack = build_stack(self, self.stack, make_add=lambda number, depth: residual_add(self, 1, 2))
         class_stage = build_class_stage(self, self.cross_attention, self.class_tokens, self.class_depth)
-        return ImageEncoder(stem, in_a_row(stack, class_stage))
+        return ImageEncoder(stem, concatenate_stacks(stack, class_stage))
 
     def init_weights(self, model: nn.Module) -> None:
         init_truncated_normal(model, self.outer)

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.detection import MEMORY_PLACES, PLACES, ObjectQueries, PositionedAttentionConfig, SinePositions
+from headwise.blocks.detection import (
+    MEMORY_POSITIONS,
+    POSITIONS,
+    ObjectQueries,
+    PositionedAttentionConfig,
+    SinePositions,
+)
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.stack import Stack
@@ -87,7 +93,7 @@ class DetrConfig(OneStackFields, ImageFields, ModelConfig):
     def _site(self, memory: bool) -> BuildContext:
         site = build_context(self, memory=memory)
         positions = ObjectQueries(self.queries, self.width) if memory else SinePositions(self.width)
-        return replace(site, shared={PLACES: positions, MEMORY_PLACES: SinePositions(self.width)})
+        return replace(site, shared={POSITIONS: positions, MEMORY_POSITIONS: SinePositions(self.width)})
 
     def init_weights(self, model: nn.Module) -> None:
         """As in the released code: the backbone's own initialisation, layers Xavier-uniform, object queries N(0, 1),

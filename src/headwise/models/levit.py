@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.functional import hardswish
 
 from headwise.blocks.batchnorm import ConvNorm, NormLinear
-from headwise.blocks.convolution import ConvPatches
+from headwise.blocks.convolution import ConvStem
 from headwise.blocks.feedforward import identity
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.mixers.levit_attention import (
@@ -25,7 +25,7 @@ from headwise.blocks.mixers.levit_attention import (
     LeViTAttention,
     LeViTAttentionConfig,
     LeViTMlpConfig,
-    Offsets,
+    OffsetBias,
     SubsampleAttention,
 )
 from headwise.blocks.part import BuildContext
@@ -95,7 +95,7 @@ class LevitConfig(ImageFields, ModelConfig):
             ConvNorm(inputs, outputs, 3, 2, hardswish if outputs < widths[-1] else identity)
             for inputs, outputs in pairwise((self.channels, *widths))
         ]
-        return ImageStem(ConvPatches(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
+        return ImageStem(ConvStem(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
 
     def _stage(self, number: int) -> Stack:
         site = self._site(number)
@@ -111,7 +111,7 @@ class LevitConfig(ImageFields, ModelConfig):
         width, grid = self.widths[number], self.grids()[number]
 
         def score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
-            return (Offsets(heads, grid),) if self.position_bias else ()
+            return (OffsetBias(heads, grid),) if self.position_bias else ()
 
         return BuildContext(width, self.heads[number], self.expand * width, self.head_width, score_mods=score_mods)
 

@@ -18,7 +18,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.pool import Pool
 from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.residual import PreNormConfig
-from headwise.blocks.stems import FixedPatches
+from headwise.blocks.stems import FixedGridPatchEmbedding
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
@@ -58,7 +58,7 @@ class MixerConfig(OneStackFields, ImageFields, ModelConfig):
         grid = self.grid(self.patch)
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         if isinstance(self.mixer, TokensConfig):
-            patches = FixedPatches(self.channels, self.width, self.patch, grid)
+            patches = FixedGridPatchEmbedding(self.channels, self.width, self.patch, grid)
         positions = self.positions.on_grid(self.width, grid, self.class_tokens)
         stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
         return ImageEncoder(stem, build_stack(self, self.stack))

@@ -23,8 +23,8 @@ from torch import nn
 from headwise.blocks.feedforward import Activation
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.images import ImageEncoder
-from headwise.blocks.latent_images import LatentImages, PixelStem, Question
-from headwise.blocks.latents import LatentEncoder, Latents, PerceiverAttentionConfig, Queries, ReplaceStream
+from headwise.blocks.latent_images import LatentImageEncoder, OutputQuery, PixelStem
+from headwise.blocks.latents import LatentEncoder, LatentOutputs, OutputQueries, PerceiverAttentionConfig, ReplaceStream
 from headwise.blocks.part import BuildContext
 from headwise.blocks.pool import Pool
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
@@ -151,15 +151,15 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
         return embedding
 
     def _latent_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
-        outputs = Latents() if pooled else self._queries()
+        outputs = LatentOutputs() if pooled else self._queries()
         stack = self.latent_stack(self.cross_attention, self.embedding_width)
         return LatentEncoder(embedding, self.latents, self.width, stack, outputs)
 
-    def _queries(self) -> Queries:
+    def _queries(self) -> OutputQueries:
         site = self.site(self.embedding_width, self.width)
         layer = self.layer(site, (self.cross_attention, self.feedforward))
         layer.adds[0] = ReplaceStream()
-        return Queries(site.width, self.positions.embedding(site.width), layer)
+        return OutputQueries(site.width, self.positions.embedding(site.width), layer)
 
 
 class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
@@ -202,13 +202,13 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
         return model
 
     def encoder(self) -> ImageEncoder:
-        outputs: Latents | Question = Latents()
+        outputs: LatentOutputs | OutputQuery = LatentOutputs()
         if self.learned_query:
             parts = (self.attention_to(self.width), self.feedforward)
-            outputs = Question(self.width, self.layer(self.site(self.width, self.width), parts))
+            outputs = OutputQuery(self.width, self.layer(self.site(self.width, self.width), parts))
         stem, inputs = self._stem(), (self.embedding_width or self.channels) + self.position_channels
         stack = self.latent_stack(self.attention_to(inputs), inputs)
-        return LatentImages(stem, stack, self.latents, self.width, outputs)
+        return LatentImageEncoder(stem, stack, self.latents, self.width, outputs)
 
     def _stem(self) -> PixelStem:
         self.check_positions("fourier, grid or sinusoid")

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.attention.scores import AdditiveConfig, GeneralConfig
-from headwise.blocks.bridge import FromFirstWord, FromSummary, RecurrentEncoder, SameStates
+from headwise.blocks.bridge import BackwardStateBridge, CopyStates, RecurrentEncoder, SummaryBridge
 from headwise.blocks.mixers.recurrent import Recurrence, Recurrent, RecurrentConfig
 from headwise.blocks.mixers.rnn_attention import (
     BahdanauDecoder,
@@ -107,7 +107,7 @@ class SutskeverConfig(Seq2SeqConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         encoder, decoder = self.stack(*self.recurrent()), self.stack(*self.recurrent(begin="memory"))
-        return self.connect(vocab, outputs, task, encoder, SameStates(), decoder, self.width)
+        return self.connect(vocab, outputs, task, encoder, CopyStates(), decoder, self.width)
 
 
 class ChoConfig(Seq2SeqConfig):
@@ -126,7 +126,7 @@ class ChoConfig(Seq2SeqConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         encoder = self.stack(*self.recurrent())
         recurrences = self.recurrences(self.table_width + self.width)
-        bridge = FromSummary(recurrences[0].state_width, self.width, self.depth)
+        bridge = SummaryBridge(recurrences[0].state_width, self.width, self.depth)
         output = Maxout(self.width + self.table_width + self.width, self.maxout)
         decoder = self.stack(ChoDecoder(recurrences, output, self.dropout))
         return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
@@ -152,7 +152,7 @@ class BahdanauConfig(Seq2SeqConfig):
             *(Recurrent(annotation_width, self.recurrence(each), self.recurrence(each)) for each in inputs)
         )
         recurrences = self.recurrences(self.table_width + annotation_width)
-        bridge = FromFirstWord(recurrences[0].state_width, self.depth)
+        bridge = BackwardStateBridge(recurrences[0].state_width, self.depth)
         output = Maxout(self.width + self.table_width + annotation_width, self.maxout)
         attention = source_attention(self.score, self.score_mods, self.width, annotation_width)
         decoder = self.stack(BahdanauDecoder(recurrences, attention, output, self.dropout))
@@ -177,7 +177,7 @@ class LuongConfig(Seq2SeqConfig):
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         encoder, decoder = self.stack(*self.recurrent()), self.stack(*self._decoder_parts())
-        return self.connect(vocab, outputs, task, encoder, SameStates(), decoder, self.width)
+        return self.connect(vocab, outputs, task, encoder, CopyStates(), decoder, self.width)
 
     def _decoder_parts(self) -> list[nn.Module]:
         """The decoder's parts."""

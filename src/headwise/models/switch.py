@@ -14,7 +14,7 @@ from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.scores import DotConfig
-from headwise.blocks.experts import SCALE, ExpertsConfig
+from headwise.blocks.experts import INIT_SCALE, ExpertsConfig
 from headwise.blocks.norm import RMSNormConfig
 from headwise.blocks.positions.relative import T5BiasConfig
 from headwise.blocks.residual import PreNormConfig
@@ -63,7 +63,7 @@ class SwitchConfig(TwoStackFields, TextFields, ModelConfig):
         init_t5(model, self.width)
         for module in model.modules():
             if isinstance(module, nn.Linear):
-                module.weight.data.mul_(SCALE**0.5)
+                module.weight.data.mul_(INIT_SCALE**0.5)
         return model
 
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
-from headwise.blocks.class_attention import PatchVotes, in_a_row
+from headwise.blocks.class_attention import PatchHead, concatenate_stacks
 from headwise.blocks.feedforward import Activation, MlpConfig
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.mixers.outlook import OutlookConfig
@@ -24,7 +24,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Stack
-from headwise.blocks.stems import ConvolvedPatches, Regrid
+from headwise.blocks.stems import ConvPatchEmbedding, Downsample
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.cait import build_class_stage
 from headwise.models.config import ModelConfig
@@ -67,17 +67,17 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
             positions="none",
             drop_path=0.0,
         )
-        patches = ConvolvedPatches(
+        patches = ConvPatchEmbedding(
             self.channels, outlookers.width, self.patch, self.stem_hidden, multiple=2 * self.patch
         )
         stem = ImageStem(patches, outlookers.width)
         stages = [
             build_stack(outlookers, outlookers.stack),
-            Stack([Regrid(self._coarser_grid(outlookers.width))]),
+            Stack([Downsample(self._coarser_grid(outlookers.width))]),
             build_stack(self, self.stack, make_add=self._make_add),
             build_class_stage(self, self.cross_attention, self.class_tokens, self.class_depth),
         ]
-        return ImageEncoder(stem, in_a_row(*stages))
+        return ImageEncoder(stem, concatenate_stacks(*stages))
 
     def _coarser_grid(self, inputs: int) -> ImageStem:
         """Patch embedding of 2 x 2 patches of `inputs` channels, with positions."""
@@ -95,7 +95,7 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
         self.resolve_task(task)
         outputs, tokens = outputs or 1000, range(self.class_tokens)
         heads = [ImageHead(TakeClassToken(number), nn.Linear(self.outer, outputs)) for number in tokens]
-        model = TokenLabelingClassifier(self.encoder(), [*heads, PatchVotes(nn.Linear(self.width, outputs))])
+        model = TokenLabelingClassifier(self.encoder(), [*heads, PatchHead(nn.Linear(self.width, outputs))])
         self.init_weights(model)
         return model
 

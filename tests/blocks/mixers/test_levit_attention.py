@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 import headwise
 from headwise.blocks.attention.score_mods import AttentionLayout
-from headwise.blocks.convolution import streamed
+from headwise.blocks.convolution import to_stream
 from headwise.blocks.mixers.levit_attention import (
     BatchNormCrossProjection,
     BatchNormSelfProjection,
     LeViTAttention,
-    Offsets,
+    OffsetBias,
     SubsampleAttention,
     strided,
 )
@@ -28,7 +28,7 @@ PLACES = [(y, x) for y in range(3) for x in range(4)]
 
 
 def images() -> Stream:
-    return streamed(torch.randn(2, WIDTH, *GRID, dtype=torch.float64))
+    return to_stream(torch.randn(2, WIDTH, *GRID, dtype=torch.float64))
 
 
 def shaken(module: Any) -> Any:
@@ -51,7 +51,7 @@ def written_out(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, asking: list[tu
 
 
 def test_an_offset_counts_alike_in_all_directions() -> None:
-    mod = Offsets(HEADS, GRID)
+    mod = OffsetBias(HEADS, GRID)
     nn.init.normal_(mod.scores)
     everywhere = torch.arange(12)
     bias = mod.bias(AttentionLayout(12, 12, everywhere, everywhere))
@@ -61,7 +61,7 @@ def test_an_offset_counts_alike_in_all_directions() -> None:
 
 
 def test_attention_written_out() -> None:
-    part = shaken(LeViTAttention(BatchNormSelfProjection(WIDTH, HEADS, D, V), WIDTH, [Offsets(HEADS, GRID)]))
+    part = shaken(LeViTAttention(BatchNormSelfProjection(WIDTH, HEADS, D, V), WIDTH, [OffsetBias(HEADS, GRID)]))
     stream = images()
     q, k, v = part.qkv.project(stream.x).unflatten(-1, (HEADS, 2 * D + V)).split((D, D, V), -1)
     expected = written_out(q, k, v, part.score_mods[0].scores, PLACES, part.out)
@@ -69,7 +69,7 @@ def test_attention_written_out() -> None:
 
 
 def test_shrinking_attention_asks_from_every_other_place() -> None:
-    attention = LeViTAttention(BatchNormCrossProjection(WIDTH, HEADS, D, V), 7, [Offsets(HEADS, GRID)], gain=1.0)
+    attention = LeViTAttention(BatchNormCrossProjection(WIDTH, HEADS, D, V), 7, [OffsetBias(HEADS, GRID)], gain=1.0)
     layer, stream = shaken(SubsampleAttention(attention)), images()
     few = [(y, x) for y in (0, 2) for x in (0, 2)]
     qkv = layer.attention.qkv
@@ -82,7 +82,7 @@ def test_shrinking_attention_asks_from_every_other_place() -> None:
 
 
 def test_queries_stay_where_they_stood() -> None:
-    few, grid = strided(streamed(torch.arange(15.0).view(1, 1, 3, 5)))
+    few, grid = strided(to_stream(torch.arange(15.0).view(1, 1, 3, 5)))
     assert grid == (2, 3) and few.pos.tolist() == few.x.flatten().tolist() == [0, 2, 4, 10, 12, 14]
     marked = Stream(torch.zeros(1, 13, 1), torch.arange(13), grid=(3, 4))
     with pytest.raises(UserError, match="set class_tokens = 0"):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import headwise
-from headwise.blocks.convolution import streamed
+from headwise.blocks.convolution import to_stream
 from headwise.blocks.mixers.nonlocal_block import FORMS, NonLocal, NonLocalConfig
 from headwise.blocks.part import BuildContext
 from headwise.blocks.record import AttentionRecord
@@ -29,7 +29,7 @@ def part(form: str, pool: int = 2) -> Any:
 
 
 def images() -> Stream:
-    return streamed(torch.randn(2, WIDTH, *GRID, dtype=torch.float64))
+    return to_stream(torch.randn(2, WIDTH, *GRID, dtype=torch.float64))
 
 
 def blocks(x: Tensor) -> Tensor:

@@ -37,9 +37,9 @@ def attention(window: int, shift: int = 0, **settings: Any) -> WindowAttention:
 
 def test_the_grid_of_the_paper_has_64_windows_of_which_15_are_masked() -> None:
     plain, shifted = WindowPartition.of((56, 56), 7, 0), WindowPartition.of((56, 56), 7, 3)
-    assert len(plain.places()) == len(shifted.places()) == 64
-    assert plain.regions(plain.places()) is None
-    regions = shifted.regions(shifted.places())
+    assert len(plain.compute_order()) == len(shifted.compute_order()) == 64
+    assert plain.compute_regions(plain.compute_order()) is None
+    regions = shifted.compute_regions(shifted.compute_order())
     assert regions is not None
     assert (regions.amin(1) != regions.amax(1)).sum() == 15
 

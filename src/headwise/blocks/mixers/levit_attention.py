@@ -20,14 +20,14 @@ from headwise.blocks.attention.score_mods import AttentionLayout, Score, ScoreMo
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.latents import PerceiverAttention, PerceiverCrossProjection, PerceiverSelfProjection, seeing
+from headwise.blocks.latents import PerceiverAttention, PerceiverCrossProjection, PerceiverSelfProjection, with_memory
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-class Offsets(ScoreMod):
+class OffsetBias(ScoreMod):
     """A learned score for each head and each offset (|dy|, |dx|) between places of one grid (section 4.2): the same
     to the left as to the right. Positions are numbers of places, row by row."""
 
@@ -115,7 +115,7 @@ class SubsampleAttention(nn.Module):
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         few, grid = strided(stream)
-        x = self.attention(few, seeing(stream, ctx))
+        x = self.attention(few, with_memory(ctx, stream))
         return replace(Stream.of(x), grid=grid)
 
 

@@ -29,7 +29,7 @@ from headwise.blocks.heads import product_dtype
 from headwise.blocks.mixers.lsh_kernel import NOWHERE, ChunkedAttention, Mix, weights
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
 from headwise.blocks.part import BuildContext
-from headwise.blocks.reversible import NOTES
+from headwise.blocks.reversible import SAVED_CHOICES
 from headwise.blocks.stream import Context, Properties, Stream
 
 UNFACTORED, MOST = 7, 14  # powers of two: above the first, a bucket is a pair of corners
@@ -178,7 +178,7 @@ class LSHAttention(QKVMixer):
         halves, columns = self.directions(layout, k.device)
         # Drawn even where the answer is known: what is drawn after it must stay the same.
         rotations = self.draw(k, *columns)
-        known = ctx.shared.get(NOTES, {})
+        known = ctx.shared.get(SAVED_CHOICES, {})
         if ctx.path not in known:
             turned = (k.detach() @ rotations.flatten(2)).unflatten(-1, rotations.shape[2:])  # (B, H, T, R, columns)
             first, second = (corner(x, half) for x, half in zip(turned.split(columns, -1), halves, strict=True))

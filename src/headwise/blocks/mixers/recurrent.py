@@ -3,7 +3,7 @@ two forms, torch's and that of Cho et al. (2014), in one or both directions (Sch
 
 A `Recurrence` reads in one direction; the part `Recurrent` owns one or two of them, with their state in the cache.
 
-Recurrent matrices start orthogonal (Saxe et al. 2014), so that at first the state is turned and not stretched; input
+Recurrent matrices start orthogonal (Saxe et al. 2014), so that at first they rotate the state without scaling it; input
 matrices Xavier-uniform, each gate for itself; biases zero.
 
 Letters: B rows, T length, C width, H hidden, S width of a state: H, for an LSTM 2H with h and c side by side.
@@ -221,9 +221,9 @@ class Recurrent(Part):
         ctx.side.add("final", ctx.path, state)
         if self.back is not None:
             zeros = x.new_zeros(len(x), self.back.state_width)
-            back, state = self.back(turned(x, lengths), zeros, lengths)
+            back, state = self.back(reverse_tokens(x, lengths), zeros, lengths)
             ctx.side.add("final-backward", ctx.path, state)
-            out = torch.cat((out, turned(back, lengths)), dim=-1)  # (B, T, H) -> (B, T, 2H)
+            out = torch.cat((out, reverse_tokens(back, lengths)), dim=-1)  # (B, T, H) -> (B, T, 2H)
         return self.out(out)
 
     def initial(self, x: Tensor, ctx: Context) -> Tensor:
@@ -269,7 +269,7 @@ def last(out: Tensor, before: Tensor, lengths: Tensor | None) -> Tensor:
     return torch.where(lengths.unsqueeze(1) > 0, out.gather(1, index).squeeze(1), before)
 
 
-def turned(x: Tensor, lengths: Tensor | None) -> Tensor:
+def reverse_tokens(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Each row's real tokens in the opposite order, padding where it was; twice is as before."""
     if lengths is None:
         return x.flip(1)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from headwise.blocks.attention.kernels import auto
 from headwise.blocks.attention.multihead import fold_beams
 from headwise.blocks.attention.score_mods import ALWAYS, AttentionInputs, AttentionLayout, Score, ScoreMod
-from headwise.blocks.bridge import state_before
+from headwise.blocks.bridge import load_state
 from headwise.blocks.mixers.recurrent import CellState, CellStep, Recurrence
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import Context, Part, Properties, Stream
@@ -155,7 +155,7 @@ class ChoDecoder(AttentionDecoder):
         c = summary.repeat_interleave(len(x) // len(summary), 0).expand(-1, x.shape[1], -1)  # (B, 1, C) -> (R, T, C)
         h = torch.cat((x, c), dim=-1)
         for number, recurrence in enumerate(self.recurrences):
-            h, state = recurrence(self.drop(h) if number else h, state_before(ctx, number, len(x)))
+            h, state = recurrence(self.drop(h) if number else h, load_state(ctx, number, len(x)))
             ctx.cache.put(ctx.at(number).path, state)
         return self.output(torch.cat((h, x, c), dim=-1))
 
@@ -191,7 +191,7 @@ class StackedStep:
         self.steps: list[CellStep] = []
         for number, recurrence in enumerate(tower.recurrences):
             assert isinstance(recurrence, Recurrence)
-            self.states.append(state_before(ctx, number, len(x)).split(recurrence.hidden, dim=-1))
+            self.states.append(load_state(ctx, number, len(x)).split(recurrence.hidden, dim=-1))
             known = x if number == 0 else x[..., :0]
             self.steps.append(recurrence.unroll(known))
 

@@ -95,7 +95,7 @@ class BlockSparseAttention(QKVMixer):
         return additive(seen, inputs.q.dtype).unsqueeze(1)
 
 
-class StridedSparse(BlockSparseAttention):
+class StridedAttention(BlockSparseAttention):
     """A block of queries looks at the keys around it, each of them also at its own column of all blocks beyond."""
 
     def blocked(self, inputs: AttentionInputs, blocks: Blocks) -> Tensor:
@@ -176,7 +176,7 @@ class BigBirdAttention(QKVMixer):
         return additive(F.pad(shown, (0, self.extra), value=True), inputs.q.dtype).unsqueeze(3)
 
 
-class WithExtra(Stack):
+class GlobalTokenStack(Stack):
     """A stack that reads some vectors of its own before every text."""
 
     def __init__(self, stack: Stack, tokens: nn.Embedding):
@@ -245,7 +245,7 @@ class StridedConfig(QKVMixerConfig):
     stride: int = Field(64, ge=1)
 
     def build(self, site: BuildContext) -> nn.Module:
-        return StridedSparse(Strided(self.stride, site.causal), **self.frame(site))
+        return StridedAttention(Strided(self.stride, site.causal), **self.frame(site))
 
 
 class BigBirdMixerConfig(QKVMixerConfig):

@@ -32,7 +32,7 @@ from headwise.blocks.grid import (
     RelativePositionBias,
     TablePositionBias,
     WindowPartition,
-    bare_grid,
+    get_plain_grid,
 )
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
 from headwise.blocks.part import BuildContext
@@ -65,7 +65,7 @@ class WindowAttention(Attention):
         return replace(super().properties, packing=False)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        tiling = WindowPartition.of(bare_grid(stream, "windows"), self.window, self.shift)
+        tiling = WindowPartition.of(get_plain_grid(stream, "windows"), self.window, self.shift)
         rows, _, width = stream.x.shape
         cut = self.cut(tiling, rows, stream.x.device, ctx)
         x = arranged(padded(stream.x, tiling), cut.order, cut.back)
@@ -77,8 +77,8 @@ class WindowAttention(Attention):
     def cut(self, tiling: WindowPartition, rows: int, device: torch.device, ctx: Context) -> Cut:
         key = ("windows", tiling, self.window, rows, device)
         if key not in ctx.shared:
-            places = tiling.places(device)
-            regions, (high, wide) = tiling.regions(places), tiling.window
+            places = tiling.compute_order(device)
+            regions, (high, wide) = tiling.compute_regions(places), tiling.window
             down, right = torch.arange(high, device=device), torch.arange(wide, device=device)
             ctx.shared[key] = Cut(
                 order=places.flatten(),
