@@ -155,8 +155,13 @@ class PerceiverAttentionConfig(QKVMixerConfig):
     value_width: int = Field(0, ge=0)
 
     def build(self, site: BuildContext) -> nn.Module:
-        frame = self.frame(site)
-        heads, head_width, bias, score_mods = frame["heads"], frame["head_width"], frame["bias"], frame["score_mods"]
+        arguments = self.resolve_arguments(site)
+        heads, head_width, bias, score_mods = (
+            arguments["heads"],
+            arguments["head_width"],
+            arguments["bias"],
+            arguments["score_mods"],
+        )
         if not self.value_width and site.width % heads:
             raise UserError(f"value_width: a width of {site.width} cannot be divided among {heads} heads; set it")
         shape = (site.width, heads, head_width, self.value_width or site.width // heads)

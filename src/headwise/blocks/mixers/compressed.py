@@ -30,8 +30,8 @@ class CompressedAttention(QKVMixer):
     They begin as means of their tokens, so that weights of exact attention are a good start.
     """
 
-    def __init__(self, factor: int = 3, **frame: Any):
-        super().__init__(**frame)
+    def __init__(self, factor: int = 3, **settings: Any):
+        super().__init__(**settings)
         self.factor = factor
         mean = torch.eye(self.head_width).repeat(factor, 1) / factor  # (FD, D)
         self.shrink = nn.Parameter(mean.repeat(2, self.heads, 1, 1))  # of keys and of values, (2, H, FD, D)
@@ -50,7 +50,7 @@ class CompressedAttention(QKVMixer):
         packed, length = self._packed(both, ctx)
         keys, values = torch.cat((first, packed), 3).unbind(1)  # 2 x (B, H, 1 + M, D)
         seen = self._seen(stream, keys.shape[2], length)
-        self.show(q, k, v, stream, ctx, lambda: self._map(q, keys, seen, length))
+        self.record_map(q, k, v, stream, ctx, lambda: self._map(q, keys, seen, length))
         return functional.scaled_dot_product_attention(q, keys, values, seen)
 
     def _packed(self, both: Tensor, ctx: Context) -> tuple[Tensor, int]:
@@ -103,4 +103,4 @@ class CompressedConfig(QKVMixerConfig):
     factor: int = Field(3, ge=1)
 
     def build(self, site: BuildContext) -> nn.Module:
-        return CompressedAttention(self.factor, **self.frame(site))
+        return CompressedAttention(self.factor, **self.resolve_arguments(site))

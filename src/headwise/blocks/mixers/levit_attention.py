@@ -138,10 +138,10 @@ class LeViTAttentionConfig(QKVMixerConfig):
 
     def build(self, site: BuildContext) -> nn.Module:
         site.must_look_ahead(self.kind)
-        frame = self.frame(site)
-        head_width = frame["head_width"]
-        qkv = BatchNormSelfProjection(site.width, frame["heads"], head_width, self.value_expand * head_width)
-        return LeViTAttention(qkv, site.width, frame["score_mods"])
+        arguments = self.resolve_arguments(site)
+        head_width = arguments["head_width"]
+        qkv = BatchNormSelfProjection(site.width, arguments["heads"], head_width, self.value_expand * head_width)
+        return LeViTAttention(qkv, site.width, arguments["score_mods"])
 
 
 class LeViTMlpConfig(PartConfig):

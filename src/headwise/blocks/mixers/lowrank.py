@@ -68,9 +68,9 @@ class LowRankAttention(QKVMixer):
     """
 
     def __init__(
-        self, width: int, heads: int = 8, *, keys: Summary | None = None, values: Summary | None = None, **frame: Any
+        self, width: int, heads: int = 8, *, keys: Summary | None = None, values: Summary | None = None, **settings: Any
     ):
-        super().__init__(width, heads, **frame)
+        super().__init__(width, heads, **settings)
         self.keys = keys if keys is not None else Summary()
         self.values = values if values is not None else self.keys
 
@@ -80,7 +80,7 @@ class LowRankAttention(QKVMixer):
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         one_matrix = len(self.keys.weight) == len(self.values.weight) == 1
-        linear = type(self.qkv.project) is nn.Linear and not self.turns  # keys are W x + b and nothing else
+        linear = type(self.qkv.project) is nn.Linear and not self.rotate_hooks  # keys are W x + b and nothing else
         if not (one_matrix and linear and ctx.record is NO_RECORD):
             return super().transform(stream, ctx)
         q, keys, values = self.summarised_first(stream)
@@ -108,7 +108,7 @@ class LowRankAttention(QKVMixer):
             padding = ~stream.keep[:, None, :, None]  # (B, T) -> (B, 1, T, 1)
             k, v = k.masked_fill(padding, 0.0), v.masked_fill(padding, 0.0)
         keys, values = self.keys(k), self.values(v)
-        self.show(q, k, v, stream, ctx, lambda: self.implied(q, keys, stream))
+        self.record_map(q, k, v, stream, ctx, lambda: self.implied(q, keys, stream))
         return F.scaled_dot_product_attention(q, keys, values)
 
     def implied(self, q: Tensor, keys: Tensor, stream: Stream) -> Tensor:
@@ -140,8 +140,8 @@ class LowRankConfig(QKVMixerConfig):
 
     def build(self, site: BuildContext) -> nn.Module:
         site.must_look_ahead(self.kind)
-        frame = self.frame(site)
-        make = partial(Summary, self.rank, self.max_length, frame["heads"] if self.sharing == "none" else 1)
+        arguments = self.resolve_arguments(site)
+        make = partial(Summary, self.rank, self.max_length, arguments["heads"] if self.sharing == "none" else 1)
         keys = site.once((self.kind, self.rank, self.max_length), make) if self.sharing == "layerwise" else make()
         values = make() if self.sharing in ("none", "headwise") else keys
-        return LowRankAttention(keys=keys, values=values, **frame)
+        return LowRankAttention(keys=keys, values=values, **arguments)

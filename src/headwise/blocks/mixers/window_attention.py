@@ -145,13 +145,13 @@ class WindowsConfig(QKVMixerConfig):
             raise UserError(
                 f"shift: windows of {self.window} can be shifted by up to {self.window - 1}; use half of it"
             )
-        frame = self.frame(site)
-        heads, head_width, bias = frame["heads"], frame["head_width"], frame["bias"]
+        arguments = self.resolve_arguments(site)
+        heads, head_width, bias = arguments["heads"], arguments["head_width"], arguments["bias"]
         shape = (site.width, heads, head_width)
         qkv = NoKeyBiasProjection(*shape) if bias and not self.key_bias else SelfProjection(*shape, bias)
         score, score_mods = (
             self.score.build(head_width, head_width, heads),
-            (*self._offsets(heads), *frame["score_mods"]),
+            (*self._offsets(heads), *arguments["score_mods"]),
         )
         if (reads := find_operands_read(score, score_mods)) < BOTH:
             qkv = SelectedProjections(*shape, bias, heads, reads)

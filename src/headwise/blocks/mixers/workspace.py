@@ -55,8 +55,8 @@ class Workspace(QKVMixer):
     The map that this implies is the product of both looks.
     """
 
-    def __init__(self, width: int, *, slots: int = 8, top_k: int = 0, renormalise: bool = False, **frame: Any):
-        super().__init__(width, **frame)
+    def __init__(self, width: int, *, slots: int = 8, top_k: int = 0, renormalise: bool = False, **settings: Any):
+        super().__init__(width, **settings)
         self.slots = slots
         self.competition: tuple[ScoreMod, ...] = (TopK(top_k, renormalise),) if top_k else ()
         self.stress = nn.Parameter(torch.randn(width))
@@ -75,7 +75,7 @@ class Workspace(QKVMixer):
         ctx.shared[stack] = slots
         _, keys, values = self.qkv.split(self.qkv.project(slots))  # (B, N, C) -> 2 x (B, H, N, D)
         reading = AttentionInputs(q, keys, values, self.head_width**-0.5, AttentionLayout(q.shape[2], self.slots))
-        self.show(q, k, v, stream, ctx, lambda: weights(reading) @ weights(writing))
+        self.record_map(q, k, v, stream, ctx, lambda: weights(reading) @ weights(writing))
         return auto(reading)
 
     def updated(self, slots: Tensor, written: Tensor, stream: Stream) -> Tensor:
@@ -97,4 +97,6 @@ class WorkspaceConfig(QKVMixerConfig):
         site.must_look_ahead(self.kind)
         if self.slots > site.width:
             raise UserError(f"slots: {self.slots} cannot be told apart at a width of {site.width}; use fewer")
-        return Workspace(**self.frame(site), slots=self.slots, top_k=self.top_k, renormalise=self.renormalise)
+        return Workspace(
+            **self.resolve_arguments(site), slots=self.slots, top_k=self.top_k, renormalise=self.renormalise
+        )
