@@ -192,7 +192,7 @@ def test_learns_where_a_square_is() -> None:
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(UserError, match="no part of the decoder has the object queries"):
         tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})
-    with pytest.raises(UserError, match="have places already"):
+    with pytest.raises(UserError, match="have positions already"):
         tiny(positions="rotary")
     with pytest.raises(UserError, match="multiple of 4"):
         tiny(width=30, heads=2)

@@ -32,5 +32,5 @@ def test_only_the_weights_of_its_tokens_tell_where_a_patch_stands() -> None:
 def test_the_image_says_how_many_tokens_are_mixed() -> None:
     model = headwise.build("mixer-tiny", outputs=3, image=(24, 16))
     assert model.encoder.stack.layers[0].parts[0].max_length == 24
-    with pytest.raises(UserError, match=r"image: the model mixes the patches of 24 x 16 pixels alone"):
+    with pytest.raises(UserError, match=r"image: the model reads 24 x 16 pixels only"):
         model(torch.randn(1, 1, 16, 24))

@@ -63,7 +63,7 @@ def test_the_second_version_measures_by_the_window_it_learned_with() -> None:
     ]
     for mod in score_mods[1:]:
         mod.load_state_dict(score_mods[0].state_dict())
-    small, kept, other = (mod.values().unflatten(0, (2 * mod.window - 1, -1)) for mod in score_mods)
+    small, kept, other = (mod.compute_table().unflatten(0, (2 * mod.window - 1, -1)) for mod in score_mods)
     torch.testing.assert_close(kept[2:5, 2:5], small)
     assert not torch.allclose(other[2:5, 2:5], small)
 

@@ -48,7 +48,7 @@ def test_outlookers_are_never_left_out_and_later_layers_more_often() -> None:
 def test_sides_that_cannot_be_halved_are_refused() -> None:
     with pytest.raises(UserError, match=r"28 x 28 pixels cannot be cut into patches of 8 x 8"):
         headwise.build("volo-tiny", outputs=3, image=28, patch=4)
-    with pytest.raises(UserError, match=r"patch: .* needs an even side, not 3"):
+    with pytest.raises(UserError, match=r"patch: .* needs an even patch size, not 3"):
         headwise.build("volo-tiny", outputs=3, image=18, patch=3)
     model = headwise.build("volo-tiny", outputs=3)
     with pytest.raises(UserError, match=r"18 x 16 pixels cannot be cut"):

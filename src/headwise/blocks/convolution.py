@@ -1,11 +1,12 @@
-"""Convolutions on the stream: residual layers (He et al. 2016) and convolutional stems.
+"""Convolutions on the stream: residual blocks (He et al. 2016, "Deep Residual Learning for Image Recognition") and
+convolutional stems.
 
-For detectors and others that want a backbone: `ResNetConfig(norm="frozen").encoder()` of models/resnet.py is an
+As a backbone, for instance of a detector: `ResNetConfig(norm="frozen").encoder()` of models/resnet.py is an
 `ImageEncoder`, whose `encoder(pixels, Context())` is a `Stream` of the last stage with its grid. Convolutions with
 batch norm and frozen batch norm are in blocks/batchnorm.py.
 
-Tokens of a grid, row by row, are what is called channels-last of a map, so streams become maps and maps streams without
-a copy; that layout is the faster one on CPUs, too.
+Tokens of a grid, row by row, are a map in channels-last layout, so streams and maps convert without a copy; that layout
+is also the faster one on CPUs.
 
 Letters: B images, C channels, H rows of pixels, W columns of pixels, h x w grid, D width.
 """
@@ -25,14 +26,14 @@ from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
-EXPANSION = 4  # how much wider a bottleneck's outputs are than its inside
+EXPANSION = 4  # width of a bottleneck's outputs / its inner width
 
 
 def to_map(stream: Stream) -> Tensor:
     """The tokens of a grid as a map: (B, hw, D) -> (B, D, h, w)."""
     if class_tokens := count_class_tokens(stream):
         raise UserError(
-            f"class_tokens: a convolution has no place for the {class_tokens} before the grid; set class_tokens = 0"
+            f"class_tokens: a convolution cannot read the {class_tokens} before the grid; set class_tokens = 0"
         )
     assert stream.grid is not None
     return stream.x.unflatten(1, stream.grid).permute(0, 3, 1, 2)
@@ -45,8 +46,8 @@ def to_stream(maps: Tensor) -> Stream:
 
 
 class ConvStem(nn.Module):
-    """Layers of convolutions in the place of one cut into patches: (B, C, H, W) -> (B, h, w, D). With `grid`, images
-    that make another are refused."""
+    """Convolutional stem instead of patch embedding: (B, C, H, W) -> (B, h, w, D). With `grid`, images of another grid
+    are refused."""
 
     def __init__(self, channels: int, *layers: nn.Module, grid: tuple[int, int] | None = None):
         super().__init__()
@@ -59,14 +60,15 @@ class ConvStem(nn.Module):
         if self.grid not in (None, maps.shape[2:]):
             rows, columns = self.grid or ()
             raise UserError(
-                f"image: the model was made for a grid of {rows} x {columns}, and images of {height} x {width} pixels "
-                "make another; resize them"
+                f"image: the model reads a grid of {rows} x {columns}, and images of {height} x {width} have another; "
+                "resize the images"
             )
         return maps.permute(0, 2, 3, 1)
 
 
 class ResidualBlock(nn.Module):
-    """relu(shortcut(x) + body(x)) (He et al. 2016, equations 1 and 2): a layer, on a coarser grid where it strides."""
+    """Residual block: relu(shortcut(x) + body(x)) (He et al. 2016, equations 1 and 2), on a coarser grid with a
+    stride."""
 
     def __init__(self, body: nn.Sequential, shortcut: nn.Module):
         super().__init__()
@@ -78,7 +80,7 @@ class ResidualBlock(nn.Module):
 
 
 def build_basic_block(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> ResidualBlock:
-    """Two convolutions of 3 x 3."""
+    """Basic block: two convolutions of 3 x 3."""
     body = nn.Sequential(
         ConvNorm(inputs, outputs, 3, stride, relu, norm),
         ConvNorm(outputs, outputs, 3, norm=norm),
@@ -87,15 +89,15 @@ def build_basic_block(inputs: int, outputs: int, stride: int = 1, norm: Norm = n
 
 
 def build_bottleneck_block(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> ResidualBlock:
-    """1 x 1 to a quarter of the channels, 3 x 3, 1 x 1 back.
+    """Bottleneck block: 1 x 1 to a quarter of the channels, 3 x 3, 1 x 1 back.
 
     DISCREPANCY: the paper strides in the first convolution; here it is the second, as in every released ResNet since.
     """
-    inside = outputs // EXPANSION
+    inner = outputs // EXPANSION
     body = nn.Sequential(
-        ConvNorm(inputs, inside, 1, 1, relu, norm),
-        ConvNorm(inside, inside, 3, stride, relu, norm),
-        ConvNorm(inside, outputs, 1, norm=norm),
+        ConvNorm(inputs, inner, 1, 1, relu, norm),
+        ConvNorm(inner, inner, 3, stride, relu, norm),
+        ConvNorm(inner, outputs, 1, norm=norm),
     )
     return ResidualBlock(body, build_shortcut(inputs, outputs, stride, norm))
 
@@ -113,5 +115,5 @@ def build_residual_stages(
 
 
 def build_shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module:
-    """The identity where it fits, else a projection (option B of the paper)."""
+    """The identity if shapes are equal, else a projection (option B of the paper)."""
     return nn.Identity() if inputs == outputs and stride == 1 else ConvNorm(inputs, outputs, 1, stride, norm=norm)

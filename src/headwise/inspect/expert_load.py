@@ -67,7 +67,7 @@ def picture(found: Mapping[str, ExpertLoad], title: str) -> Drawing:
     """Layers downwards, experts across, coloured by their shares of the tokens; the busiest of each layer is framed."""
     most = max(len(load.shares) for load in found.values())
     shares = np.array([[*load.shares, *[0.0] * (most - len(load.shares))] for load in found.values()])
-    claims = sum(int(load.claims.sum()) for load in found.values())
+    claims = sum(int(load.assigned.sum()) for load in found.values())
     note = (
         f"share of the tokens of a layer that choose an expert, {claims:,} choices in all; even would be {1 / most:.3g}"
     )

@@ -62,7 +62,7 @@ ENTRY = Entry(
     checks=(
         Check(
             "dense attention under the same mask, written out in float64",
-            "tests/blocks/mixers/test_sparse.py::test_equal_to_dense_attention_under_the_rule",
+            "tests/blocks/mixers/test_sparse.py::test_equal_to_dense_attention_under_the_mask",
         ),
         Check(
             "compressed attention's equations",

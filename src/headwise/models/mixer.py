@@ -111,7 +111,7 @@ ENTRY = Entry(
     checks=(
         Check(
             "the equation of token mixing",
-            "tests/blocks/mixers/test_token_mixing.py::test_it_is_a_network_along_the_tokens_that_all_channels_share",
+            "tests/blocks/mixers/test_token_mixing.py::test_it_is_an_mlp_along_the_tokens_shared_by_all_channels",
         ),
         Check("timm mixer_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
     ),

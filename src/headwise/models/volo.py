@@ -141,7 +141,7 @@ ENTRY = Entry(
     outputs=1000,
     published={"d1": "27M", "d2": "59M", "d3": "86M", "d4": "193M", "d5": "296M"},
     checks=(
-        Check("loops over places", "tests/blocks/mixers/test_outlook.py::test_it_is_its_algorithm_place_by_place"),
+        Check("loops over places", "tests/blocks/mixers/test_outlook.py::test_it_is_its_algorithm_token_by_token"),
         Check("timm volo_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
     ),
 )
