@@ -38,7 +38,7 @@ def test_a_new_layer_is_the_identity() -> None:
 
 
 @pytest.mark.parametrize("form", ["embedded", "gaussian", "dot", "concat"])
-def test_non_local_blocks_go_into_a_trained_network(form: str) -> None:
+def test_non_local_blocks_added_to_a_trained_network_change_nothing(form: str) -> None:
     torch.manual_seed(0)  # of others, all scores of the form with a ReLU may be zero
     plain, wider = tiny().eval(), tiny(mixers=[{"kind": "nonlocal", "form": form}], mixer_stages=[2, 3]).eval()
     wider.load_state_dict(plain.state_dict(), strict=False)
@@ -50,7 +50,7 @@ def test_non_local_blocks_go_into_a_trained_network(form: str) -> None:
     assert all(block.out.norm.weight.grad.abs().sum() > 0 for block in blocks)
 
 
-def test_other_mixers_stand_there_as_well() -> None:
+def test_other_mixers_can_be_added() -> None:
     model = tiny(mixers=["attention", "fourier"], mixer_stages=[3])
     assert model(torch.randn(2, 1, 16, 16)).shape == (2, 3)
     assert len(model.encoder.stack.layers[2].layers) == 3

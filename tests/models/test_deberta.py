@@ -39,7 +39,7 @@ def test_layers_share_one_table_of_distances() -> None:
 
 
 @torch.no_grad()
-def test_asked_once_without_positions_the_mask_decoder_is_the_last_layer() -> None:
+def test_one_round_without_positions_is_the_last_layer() -> None:
     model, ordinary = tiny(mask_decoder=1), tiny(mask_decoder=0)
     model.encoder.stack.positions.table.zero_()
     left, unknown = ordinary.load_state_dict(model.state_dict(), strict=False)
@@ -49,7 +49,7 @@ def test_asked_once_without_positions_the_mask_decoder_is_the_last_layer() -> No
 
 
 @torch.no_grad()
-def test_the_mask_decoder_asks_the_last_layer_twice_with_positions_in_the_queries() -> None:
+def test_the_mask_decoder_runs_the_last_layer_twice_with_positions_in_the_queries() -> None:
     model = tiny()
     stack, ids = model.encoder.stack, IDS[:1]
     below = stack.layers[0](model.encoder.embed(torch.nn.functional.pad(ids, (1, 0), value=1)), Context())
@@ -66,7 +66,7 @@ def test_the_mask_decoder_asks_the_last_layer_twice_with_positions_in_the_querie
 
 
 @torch.no_grad()
-def test_the_maps_of_the_mask_decoder_are_of_the_text_alone() -> None:
+def test_maps_of_the_mask_decoder_cover_the_text_alone() -> None:
     """Without positions, asked once, it looks where the last layer does."""
     model, ordinary = tiny(mask_decoder=1), tiny(mask_decoder=0)
     model.encoder.stack.positions.table.zero_()
@@ -82,7 +82,7 @@ def test_the_maps_of_the_mask_decoder_are_of_the_text_alone() -> None:
 
 
 @torch.no_grad()
-def test_attention_knows_distances_alone() -> None:
+def test_attention_depends_on_distances_alone() -> None:
     attention = tiny(mask_decoder=0).encoder.stack.layers[0].parts[0]
     x = torch.randn(1, 5, 32, dtype=torch.float64)
     torch.testing.assert_close(attention(Stream.of(x)), attention(Stream.of(x, start=7)))

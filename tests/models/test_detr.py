@@ -52,7 +52,7 @@ def test_the_backbone_learns_more_slowly() -> None:
     assert all(weight.requires_grad for weight in backbone.stack.parameters())
 
 
-def test_places_are_sinusoids_of_row_and_column() -> None:
+def test_positions_are_sinusoids_of_row_and_column() -> None:
     """Counted from 1 and scaled to 2 pi: rows in the first half of the channels, columns in the second."""
     places = SinePositions(WIDTH)(on_grid(3, 5), Context())[0].unflatten(0, (3, 5))
     for row, column, pair in [(0, 0, 0), (2, 4, 3), (1, 3, 5)]:
@@ -63,7 +63,7 @@ def test_places_are_sinusoids_of_row_and_column() -> None:
             torch.testing.assert_close(places[row, column, start : start + 2], expected)
 
 
-def test_places_of_an_image_do_not_depend_on_its_padding() -> None:
+def test_positions_of_an_image_do_not_depend_on_its_padding() -> None:
     keep = torch.zeros(2, 4, 6, dtype=torch.bool)
     keep[0, :3, :5] = keep[1] = True
     padded = SinePositions(WIDTH)(on_grid(4, 6, keep=keep.flatten(1)), Context()).unflatten(1, (4, 6))
@@ -72,7 +72,7 @@ def test_places_of_an_image_do_not_depend_on_its_padding() -> None:
         torch.testing.assert_close(padded[row, :rows, :columns], alone)
 
 
-def test_marks_have_no_place_and_places_are_made_once_a_call() -> None:
+def test_class_tokens_have_no_position_and_positions_are_computed_once_per_call() -> None:
     places, ctx = SinePositions(WIDTH), Context()
     stream = Stream(torch.randn(2, 1 + 6, WIDTH), torch.arange(7), grid=(2, 3))
     found = places(stream, ctx)
@@ -91,7 +91,7 @@ def with_torch(qkv: Any, out: nn.Linear) -> nn.MultiheadAttention:
 
 
 @torch.no_grad()
-def test_places_reach_queries_and_keys_but_no_values() -> None:
+def test_positions_are_added_to_queries_and_keys_but_not_to_values() -> None:
     layer = tiny().double().decoder.layers[0]
     itself, memory = layer.parts[0], layer.parts[1]
     nn.init.normal_(itself.qkv.project.bias), nn.init.normal_(memory.qkv.project.bias)
@@ -107,7 +107,7 @@ def test_places_reach_queries_and_keys_but_no_values() -> None:
 
 
 @torch.inference_mode()
-def test_padding_is_never_seen() -> None:
+def test_padding_is_never_attended_to() -> None:
     """A batch of two sizes gives each image what it gets alone, whatever stands beside it."""
     model = tiny()
     patches = ImageEncoder(
@@ -124,7 +124,7 @@ def test_padding_is_never_seen() -> None:
 
 
 @torch.inference_mode()
-def test_an_image_gives_the_same_alone_as_among_others() -> None:
+def test_an_image_has_the_same_outputs_alone_and_in_a_batch() -> None:
     model, images = tiny().double(), torch.randn(3, 1, 16, 24, dtype=torch.float64)
     together = model(images)
     torch.testing.assert_close(torch.cat([model(image[None]).boxes for image in images]), together.boxes)
@@ -134,7 +134,7 @@ def test_an_image_gives_the_same_alone_as_among_others() -> None:
 
 
 @torch.inference_mode()
-def test_slots_are_a_set() -> None:
+def test_object_queries_are_a_set() -> None:
     model, images, order = tiny(), torch.randn(2, 1, 16, 16), torch.tensor([2, 0, 3, 1])
     before = model(images)
     (queries,) = {module for module in model.modules() if isinstance(module, ObjectQueries)}
@@ -145,7 +145,7 @@ def test_slots_are_a_set() -> None:
 
 
 @torch.inference_mode()
-def test_every_layer_speaks_and_the_last_one_counts() -> None:
+def test_every_layer_predicts_and_the_last_one_is_the_output() -> None:
     model, images = tiny(decoder={"depth": 3}), torch.randn(2, 1, 32, 16)
     layers, last = model.layers(images), model(images)
     assert [tuple(each.logits.shape) for each in layers] == [(2, 4, 4)] * 3
@@ -157,7 +157,7 @@ def test_every_layer_speaks_and_the_last_one_counts() -> None:
 
 
 @torch.inference_mode()
-def test_recorders_see_where_each_slot_looks() -> None:
+def test_attention_of_object_queries_is_recorded() -> None:
     model = tiny()
     with record() as maps:
         model(torch.randn(1, 1, 32, 16))
@@ -189,7 +189,7 @@ def test_learns_where_a_square_is() -> None:
     assert (found.boxes[torch.arange(4), slot[:, 0]] - boxes).abs().max() < 0.05
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="no part of the decoder has the object queries"):
         tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})
     with pytest.raises(UserError, match="have positions already"):

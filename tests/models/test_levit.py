@@ -33,7 +33,7 @@ def test_the_grid_shrinks_from_14_to_7_to_4() -> None:
     assert stream.grid == (3, 3) and stream.x.shape == (2, 9, 24)
 
 
-def test_the_heads_speak_apart_and_count_together() -> None:
+def test_heads_are_separate_and_predictions_average_them() -> None:
     model, pixels = tiny().eval(), torch.randn(2, 1, 16, 16)
     one, two = model.head_logits(pixels)
     assert not torch.allclose(one, two)
@@ -41,7 +41,7 @@ def test_the_heads_speak_apart_and_count_together() -> None:
     assert len(tiny(class_heads=1).head_logits(pixels)) == 1
 
 
-def test_every_branch_begins_as_nothing() -> None:
+def test_every_residual_branch_is_initialised_to_zero() -> None:
     """What is left is the stem and the layers that shrink."""
     model, pixels = tiny().eval(), torch.randn(2, 1, 16, 16)
     deeper = tiny(depths=(3, 2)).eval()
@@ -64,7 +64,7 @@ def test_fusing_leaves_linear_maps_and_the_same_outputs() -> None:
     torch.testing.assert_close(plain(pixels), model.eval()(pixels), rtol=1e-9, atol=1e-9)
 
 
-def test_any_shape_that_it_was_made_for_and_no_other() -> None:
+def test_images_of_another_shape_are_refused() -> None:
     model = tiny(image=(20, 13))
     assert model(torch.randn(2, 1, 20, 13)).shape == (2, 3)
     with pytest.raises(UserError, match="grid of 5 x 4, and images of 16 x 20"):

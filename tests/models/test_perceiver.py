@@ -23,7 +23,7 @@ def test_the_byte_model_has_the_published_size():
 
 
 @torch.no_grad()
-def test_inputs_are_a_set_of_bytes_with_their_places():
+def test_inputs_are_a_set_of_bytes_with_positions():
     """Another order of the same (byte, position) pairs changes no latent; without the positions it would."""
     encoder = tiny().encoder
     order = torch.tensor([3, 0, 5, 1, 4, 2])
@@ -54,7 +54,7 @@ def test_the_cost_is_linear_in_the_length():
 
 
 @torch.no_grad()
-def test_a_text_is_labelled_from_its_latents_and_a_place_by_its_query():
+def test_texts_are_classified_by_latents_and_tokens_by_queries():
     labelled = tiny("classify").encoder(IDS, Context())
     assert labelled.x.shape == (2, 8, 32) and labelled.keep is None
     placed = tiny("tag").encoder(IDS, Context())
@@ -63,7 +63,7 @@ def test_a_text_is_labelled_from_its_latents_and_a_place_by_its_query():
 
 
 @torch.no_grad()
-def test_a_query_knows_its_place_alone():
+def test_an_output_query_is_its_position_alone():
     """Latents that were told nothing leave outputs that depend on the place alone; latents that read differ."""
     model = tiny()
     encoder = model.encoder
@@ -75,7 +75,7 @@ def test_a_query_knows_its_place_alone():
     assert not torch.allclose(first, told)
 
 
-def test_maps_of_latents_can_be_looked_at():
+def test_maps_of_latents_are_recorded():
     model = tiny()
     with headwise.record() as maps:
         model(IDS)
@@ -87,7 +87,7 @@ def test_maps_of_latents_can_be_looked_at():
 
 
 @pytest.mark.parametrize("kind", ["rotary", "alibi", "t5"])
-def test_positions_that_compare_places_are_refused(kind):
+def test_relative_positions_are_refused(kind):
     with pytest.raises(
         UserError, match=f"'{kind}' is relative, but latents have no positions; use learned or sinusoid"
     ):
@@ -99,7 +99,7 @@ def test_a_reversible_wiring_is_refused():
         tiny(wiring="reversible")
 
 
-def test_other_positions_and_parts_do():
+def test_other_positions_and_parts_work():
     assert tiny(positions="sinusoid")(IDS).shape == (2, 6, 12)
     assert tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})(IDS).shape == (
         2,
@@ -108,7 +108,7 @@ def test_other_positions_and_parts_do():
     )
 
 
-def test_perceiver_attention_needs_a_memory_to_see_and_heads_that_divide():
+def test_perceiver_attention_needs_a_memory_and_a_divisible_width():
     with pytest.raises(UserError, match="there is no memory in this stack"):
         headwise.build("bert-tiny", vocab=12, mixer={"kind": "perceiver", "attend_to": "memory"})
     with pytest.raises(UserError, match="cannot be divided among 5 heads"):

@@ -24,7 +24,7 @@ def joined(kind):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "transformer", "lstm"])
-def test_padding_between_the_texts_is_not_there(kind):
+def test_padding_between_the_texts_changes_nothing(kind):
     model, answers = joined(kind)
     found = answers(SOURCE, TARGET)
     for row, (size, length) in enumerate([(4, 3), (2, 2)]):
@@ -32,7 +32,7 @@ def test_padding_between_the_texts_is_not_there(kind):
         torch.testing.assert_close(found[row, :length], model(text)[0, size:])
 
 
-def test_only_the_target_is_learnt():
+def test_the_loss_is_over_the_target_alone():
     _, answers = joined("gpt2")
     labels = torch.tensor([[9, 10, 2], [11, 2, 0]])
     logits = answers(SOURCE, TARGET).flatten(0, 1)
@@ -57,7 +57,7 @@ def test_it_is_decoded_like_any_transducer(kind):
     torch.testing.assert_close(torch.stack(logits, 1)[:, :2], answers(SOURCE, TARGET)[:, :2])
 
 
-def test_what_cannot_be_joined_is_refused():
+def test_unsuitable_models_are_refused():
     letters = Characters("ab")
     config = TransduceConfig(prefix_lm=True)
     with pytest.raises(UserError, match=r"tokeniser\.shared"):

@@ -53,7 +53,7 @@ def test_small_is_small(kind: str) -> None:
 
 
 @torch.no_grad()
-def test_a_source_is_read_from_its_end_and_seen_in_its_order() -> None:
+def test_a_source_is_read_in_reverse_and_attended_to_in_order() -> None:
     back, ahead = tiny("sutskever", reverse=True), tiny("sutskever", reverse=False)
     ahead.load_state_dict(back.state_dict())
     mirrored = torch.tensor([[2, 7, 9, 5, 0, 0], [2, 10, 6, 8, 8, 4]])
@@ -92,7 +92,7 @@ def test_one_map_of_all_steps_is_recorded(kind: str, settings: dict[str, Any]) -
 
 
 @torch.no_grad()
-def test_a_window_hides_what_is_far() -> None:
+def test_local_attention_masks_distant_tokens() -> None:
     model = tiny("luong", score_mods=[{"kind": "local", "half_window": 1}])
     with headwise.record() as maps:
         model(SOURCE, TARGET)
@@ -156,7 +156,7 @@ def test_the_encoder_still_reports_its_layers() -> None:
     assert list(side.values["layer"]) == [("encoder", 0), ("encoder", 1)]
 
 
-def test_mistakes_are_said_in_a_sentence() -> None:
+def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="'cho' cannot tag, it can transduce"):
         headwise.build("cho-tiny", task="tag")
     with pytest.raises(
@@ -168,7 +168,7 @@ def test_mistakes_are_said_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_inspection_shows_alignments_where_there_are_any(kind: str) -> None:
+def test_inspection_shows_alignments(kind: str) -> None:
     words = Words([f"w{i}" for i in range(8)])
     experiment = resolved({"data": {"name": "demo"}, "model": {"kind": f"{kind}-tiny"}, "train": {"steps": 1}})
     loaded = TrainedModel(tiny(kind), Tokenisers(words, words), experiment)
@@ -191,7 +191,7 @@ def test_low_precision_gives_nearly_the_same_loss(kind: str) -> None:
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-def test_a_memory_of_its_own_for_each_call() -> None:
+def test_each_call_has_its_own_memory() -> None:
     model = tiny("cho")
     before = model.encoder.read(SOURCE)["summary"].x
     model.encoder.read(SOURCE.flip(0))

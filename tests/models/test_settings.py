@@ -13,7 +13,7 @@ from headwise.catalog import CATALOG
 from headwise.config.base import Config, merge, validate
 from headwise.errors import UserError
 from headwise.models.build import build
-from headwise.models.cost import inputs, room
+from headwise.models.cost import list_length_limits, make_inputs
 from headwise.models.image_fields import ImageFields
 
 TABLES = (PARTS, NORMS, WIRINGS, POSITIONS, SCORES)
@@ -79,7 +79,7 @@ def test_a_changed_setting_works_or_is_refused(name: str) -> None:
             image = (config.channels, *config.image) if isinstance(config, ImageFields) else ()
             if count_parameters(model):  # counted models have nothing to run yet
                 with torch.no_grad():
-                    model.eval()(*inputs(model, 1, 1 if image else min(4, *room(model)), image))
+                    model.eval()(*make_inputs(model, 1, 1 if image else min(4, *list_length_limits(model)), image))
         except UserError:
             continue
         except Exception as error:

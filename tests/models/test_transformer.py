@@ -41,7 +41,7 @@ def test_the_base_stacks_are_those_of_torch_without_its_final_norms() -> None:
     assert theirs == 44_140_544 == count_parameters(ours) - 37_000 * 512 + 2 * 2 * 512
 
 
-def test_only_pre_ends_with_a_norm() -> None:
+def test_only_pre_norm_has_a_final_norm() -> None:
     post, pre = tiny(), tiny(wiring="pre")
     for side in ("encoder", "decoder"):
         assert isinstance(getattr(post, side).stack.final, nn.Identity)
@@ -63,7 +63,7 @@ def test_one_table_for_two_vocabularies_is_refused() -> None:
         tiny(tie="all", outputs=9)
 
 
-def test_fractiond_layers_are_stored_once() -> None:
+def test_shared_layers_are_stored_once() -> None:
     once, shared = tiny(encoder={"depth": 1}), tiny(encoder={"depth": 5, "shared": True})
     assert count_parameters(once) == count_parameters(shared)
     assert shared.encoder.stack.order == (0,) * 5
@@ -75,7 +75,7 @@ def test_a_pattern_repeats() -> None:
     assert [len(layer.parts) for layer in model.encoder.stack.layers] == [2, 1, 2, 1, 2]
 
 
-def test_embeddings_begin_with_unit_variance() -> None:
+def test_initial_embeddings_have_unit_variance() -> None:
     torch.manual_seed(0)
     model = tiny(vocab=5000, positions="none")
     vectors = model.encoder.embed(torch.arange(5000).unsqueeze(0)).x
@@ -103,7 +103,7 @@ def test_gradients_of_pre_are_flat_and_those_of_post_grow_to_the_output() -> Non
     assert last_norms("post", 3)[-1] / post[-1] == pytest.approx(1, rel=0.3)
 
 
-def test_dropout_stands_where_the_paper_puts_it() -> None:
+def test_dropout_is_where_the_paper_has_it() -> None:
     """On embedding + position and on the output of each sublayer, nowhere else."""
     model = tiny(dropout=0.1)
     names = [name for name, module in model.named_modules() if isinstance(module, Dropout)]
@@ -129,12 +129,12 @@ def test_t5_buckets_are_shared_by_all_layers_of_a_stack() -> None:
     assert len(tables[0]) == len(tables[1]) == 1 and tables[0] != tables[1]
 
 
-def test_memory_cannot_be_seen_from_an_encoder() -> None:
+def test_an_encoder_cannot_attend_to_a_memory() -> None:
     with pytest.raises(UserError, match="there is no memory in this stack"):
         tiny(encoder={"layers": [[{"kind": "attention", "attend_to": "memory"}]]})
 
 
-def test_learned_positions_end_decoding_with_a_clear_sentence() -> None:
+def test_decoding_beyond_learned_positions_is_refused() -> None:
     model = tiny(positions={"kind": "learned", "max_length": 3}).eval()
     state = model.start(torch.tensor([[5, 6]]))
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_learned_positions_end_decoding_with_a_clear_sentence() -> None:
 
 
 @pytest.mark.parametrize("heads", [3, 64])
-def test_a_width_that_heads_cannot_share(heads: int) -> None:
+def test_heads_must_divide_the_width(heads: int) -> None:
     with pytest.raises(UserError, match=f"a width of 32 cannot be divided among {heads} heads"):
         tiny(heads=heads)
 

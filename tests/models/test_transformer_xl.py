@@ -57,14 +57,14 @@ def test_parameter_counts_are_the_published_ones(name: str, published: float) ->
 
 
 @torch.no_grad()
-def test_segments_give_what_the_whole_text_gives() -> None:
+def test_segments_equal_one_pass_over_the_text() -> None:
     model = tiny()
     for size in (1, 3, 4, 8):
         torch.testing.assert_close(in_segments(model, LONG, size), model(LONG))
 
 
 @torch.no_grad()
-def test_a_short_memory_forgets() -> None:
+def test_a_short_memory_drops_old_tokens() -> None:
     """One layer that recalls two tokens sees two before its segment; two layers see four."""
     model, edited = tiny(memory_length=2, depth=1), LONG.clone()
     edited[:, 1] = 3
@@ -77,7 +77,7 @@ def test_a_short_memory_forgets() -> None:
 
 
 @torch.no_grad()
-def test_a_fresh_row_remembers_nothing() -> None:
+def test_a_new_row_starts_with_empty_memory() -> None:
     model, first = tiny(), SegmentMemory(16)
     model(LONG[:, :4], carried=first)
     fresh = torch.tensor([False, True])
@@ -98,7 +98,7 @@ def test_no_gradient_flows_into_the_memory() -> None:
 
 
 @torch.no_grad()
-def test_it_writes_with_a_memory_of_bounded_size() -> None:
+def test_decoding_memory_has_bounded_size() -> None:
     model = tiny(memory_length=3)
     ids = LONG.repeat(1, 12)  # beyond the cache's first buffers
     state, logits = model.start(ids[:, :1]), []
@@ -111,7 +111,7 @@ def test_it_writes_with_a_memory_of_bounded_size() -> None:
 
 
 @torch.no_grad()
-def test_prompts_of_different_lengths_are_read_at_once() -> None:
+def test_prompts_of_different_lengths_in_one_batch() -> None:
     model, lengths = tiny(memory_length=6), (5, 2)
     prompts = torch.nn.utils.rnn.pad_sequence([LONG[row, :n] for row, n in enumerate(lengths)], batch_first=True)
     state = model.start(prompts)
@@ -123,6 +123,6 @@ def test_prompts_of_different_lengths_are_read_at_once() -> None:
             torch.testing.assert_close(together[row : row + 1], found)
 
 
-def test_heads_that_share_keys_cannot_recall() -> None:
+def test_grouped_query_attention_with_memory_is_refused() -> None:
     with pytest.raises(UserError, match="key_value_heads and memory_length: one attention cannot have both"):
         tiny(key_value_heads=2)

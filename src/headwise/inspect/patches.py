@@ -129,9 +129,7 @@ def offsets(model: Any) -> list[Tensor]:
     for term in model.encoder.modules():
         if isinstance(term, RelativePositionBias):
             span = 2 * term.window - 1
-            found.append(
-                term.compute_table().detach().t().unflatten(1, (span, span))
-            )  # (offsets, H) -> (H, rows, columns)
+            found.append(term.compute_table().detach().t().unflatten(1, (span, span)))  # (offsets, H) -> (H, h, w)
         elif isinstance(term, OffsetBias):
             found.append(term.scores.detach().unflatten(1, (-1, term.columns)))
     return found

@@ -21,7 +21,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Embedding, Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
@@ -57,7 +57,7 @@ class BigBirdConfig(OneStackFields, TextFields, ModelConfig):
                 stack = GlobalTokenStack(stack, nn.Embedding(self.extra, self.width))
             return Encoder(embedding, stack, opening=BOS)
 
-        model = assemble(self.resolve_task(task), text_parts(self, encoder), vocab, outputs)
+        model = assemble(self.resolve_task(task), build_text_parts(self, encoder), vocab, outputs)
         init_normal(model)
         return model
 

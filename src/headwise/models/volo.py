@@ -32,7 +32,7 @@ from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead, TokenLabelingClassifier
 from headwise.models.image_fields import ImageFields
 from headwise.models.init_weights import init_truncated_normal
-from headwise.models.layers import MakeAdd, OneStackFields, build_stack, residual_add
+from headwise.models.layers import MakeAdd, OneStackFields, build_residual_add, build_stack
 
 
 class VoloConfig(OneStackFields, ImageFields, ModelConfig):
@@ -86,7 +86,7 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
 
     def _make_add(self, number: int, depth: int) -> MakeAdd:
         """Residual adds whose stochastic depth rate counts the outlookers, too."""
-        return residual_add(self, number + self.outlook_depth, depth + self.outlook_depth)
+        return build_residual_add(self, number + self.outlook_depth, depth + self.outlook_depth)
 
     def init_weights(self, model: nn.Module) -> None:
         init_truncated_normal(model, self.outer)
