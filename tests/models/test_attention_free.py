@@ -1,4 +1,4 @@
-"""FNet, the shared workspace and encoders that mix tokens: published sizes, and what sets each apart."""
+"""FNet, shared workspace and MLP-Mixer for texts: published sizes and properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CaiT: published counts, when the class token joins, and what its gains do at the beginning."""
+"""CaiT: published sizes, late class tokens, LayerScale and drop path."""
 
 from __future__ import annotations
 

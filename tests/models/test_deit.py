@@ -1,4 +1,4 @@
-"""DeiT: published counts, and two class_tokens with two voices."""
+"""DeiT: published sizes, class and distillation token with a head each."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Initial weights are samples of the distributions that models claim: Kolmogorov-Smirnov tests with scipy's CDFs.
+"""Initial weights are samples of the declared distributions: Kolmogorov-Smirnov tests with scipy's CDFs.
 
 Where a claim is true, D sqrt(n) exceeds the bound with probability 2 exp(-2 * 2.6^2) = 3e-6.
 """
@@ -44,7 +44,7 @@ def xavier_uniform(weight: Tensor) -> Cdf:
     return stats.uniform(-bound, 2 * bound).cdf
 
 
-def weights(model: nn.Module) -> list[tuple[nn.Module, Tensor]]:
+def list_weights(model: nn.Module) -> list[tuple[nn.Module, Tensor]]:
     """Modules and weights: linear layers, convolutions, embeddings, class tokens, position tables."""
     found = []
     for module in model.modules():
@@ -72,7 +72,7 @@ def test_vision_transformers_have_the_truncated_normal_of_timm(name: str, settin
     entry, size = find(name)
     std = std or 0.02 * 192 / entry.configure(size, settings).outer
     model = headwise.build(name, outputs=10, **settings)
-    found = [weight for _, weight in weights(model)]
+    found = [weight for _, weight in list_weights(model)]
     for weight in (*found, torch.cat([weight.flatten() for weight in found])):
         check_distribution(weight, truncated_normal(std, 2.0))
     check_biases_are_zero(model)
@@ -80,7 +80,7 @@ def test_vision_transformers_have_the_truncated_normal_of_timm(name: str, settin
 
 def test_mixer_has_the_variance_of_its_fan_in() -> None:
     model = headwise.build("mixer-tiny", outputs=10)
-    for module, weight in weights(model):
+    for module, weight in list_weights(model):
         std = module.in_features**-0.5 if isinstance(module, nn.Linear) else 0.02 * 192 / 32
         check_distribution(weight, truncated_normal(std, 2.0))
     check_biases_are_zero(model)
@@ -114,7 +114,7 @@ def test_the_transformer_is_xavier_uniform_for_each_projection() -> None:
     fused = {id(qkv.project): 3 if isinstance(qkv, SelfProjection) else 2 for qkv in model.modules()
              if isinstance(qkv, SelfProjection | CrossProjection)}  # fmt: skip
     assert len(set(fused.values())) == 2
-    for module, weight in weights(model):
+    for module, weight in list_weights(model):
         if isinstance(module, nn.Embedding):
             check_distribution(weight, normal(64**-0.5))
         else:
@@ -128,7 +128,7 @@ def test_the_transformer_is_xavier_uniform_for_each_projection() -> None:
 )
 def test_language_models_have_a_standard_deviation_of_a_fiftieth(name: str) -> None:
     model = headwise.build(f"{name}-tiny", vocab=300)
-    found = [weight for module, weight in weights(model) if isinstance(module, nn.Linear | nn.Embedding)]
+    found = [weight for module, weight in list_weights(model) if isinstance(module, nn.Linear | nn.Embedding)]
     check_distribution(torch.cat([weight.flatten() for weight in found]), normal(0.02))
     check_biases_are_zero(model)
 
@@ -140,7 +140,7 @@ def test_gpt2_scales_residual_projections_by_the_root_of_their_number(name: str)
     added = {id(part.out) for part in model.modules() if isinstance(part, Attention)}
     added |= {id(part.outer) for part in model.modules() if isinstance(part, FeedForward)}
     assert len(added) == 2 * depth
-    for module, weight in weights(model):
+    for module, weight in list_weights(model):
         if isinstance(module, nn.Linear | nn.Embedding):
             check_distribution(weight, normal(0.02 / (2 * depth) ** 0.5 if id(module) in added else 0.02))
 
@@ -155,7 +155,7 @@ def test_t5_is_initialised_as_in_transformers(name: str, share: float) -> None:
     fused = {id(qkv.project): qkv for qkv in model.modules() if isinstance(qkv, SelfProjection)}
     queries = {id(qkv.query): qkv for qkv in model.modules() if isinstance(qkv, CrossProjection)}
     assert buckets and fused and queries
-    for module, weight in weights(model):
+    for module, weight in list_weights(model):
         if isinstance(module, nn.Embedding):
             check_distribution(weight, normal(width**-0.5 if id(module) in buckets else 1.0))
             continue
@@ -168,7 +168,7 @@ def test_t5_is_initialised_as_in_transformers(name: str, share: float) -> None:
 
 
 def test_perceivers_have_the_variance_of_their_fan_in() -> None:
-    for module, weight in weights(headwise.build("perceiver-image-tiny", outputs=10)):
+    for module, weight in list_weights(headwise.build("perceiver-image-tiny", outputs=10)):
         if isinstance(module, nn.Linear):
             check_distribution(weight, normal(module.in_features**-0.5))
 
@@ -176,7 +176,7 @@ def test_perceivers_have_the_variance_of_their_fan_in() -> None:
 @pytest.mark.parametrize("name", ["resnet-tiny", "cnn-tiny"])
 def test_convolutions_have_the_variance_of_their_fan_out(name: str) -> None:
     """He et al. (2015): a deviation of sqrt(2 / fan-out)."""
-    for module, weight in weights(headwise.build(name, outputs=10)):
+    for module, weight in list_weights(headwise.build(name, outputs=10)):
         if isinstance(module, nn.Conv2d):
             fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
             check_distribution(weight, normal((2 / fan_out) ** 0.5))

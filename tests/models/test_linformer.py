@@ -1,4 +1,4 @@
-"""Linformer: its size, and that it learns what a text hides."""
+"""Linformer: its size, and that it learns masked words."""
 
 from __future__ import annotations
 

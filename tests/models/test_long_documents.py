@@ -1,4 +1,4 @@
-"""BigBird and Transformer-DMCA: published sizes, what sets each apart, and that they learn."""
+"""BigBird and Transformer-DMCA: published sizes, properties, and that they learn."""
 
 from __future__ import annotations
 

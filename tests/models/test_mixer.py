@@ -1,4 +1,4 @@
-"""MLP-Mixer for images: published counts, and what tells it where a patch stands."""
+"""MLP-Mixer for images: published sizes, and dependence on positions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_it_has_the_published_parameters(size: str, count: int) -> None:
     assert count_parameters(headwise.build(f"mixer-{size}", device="meta")) == count
 
 
-def shuffled(images: torch.Tensor) -> torch.Tensor:
+def shuffle_patches(images: torch.Tensor) -> torch.Tensor:
     """The four quarters of an image in another order."""
     upper, lower = images.chunk(2, dim=2)
     return torch.cat((lower.roll(8, 3), upper), dim=2)
@@ -25,8 +25,8 @@ def shuffled(images: torch.Tensor) -> torch.Tensor:
 def test_only_token_mixing_weights_depend_on_the_position_of_a_patch() -> None:
     images = torch.randn(2, 1, 16, 16)
     mixer, blind = (headwise.build("mixer-tiny", outputs=3, mixer=kind).eval() for kind in ("tokens", "attention"))
-    assert not torch.allclose(mixer(images), mixer(shuffled(images)))
-    torch.testing.assert_close(blind(images), blind(shuffled(images)))
+    assert not torch.allclose(mixer(images), mixer(shuffle_patches(images)))
+    torch.testing.assert_close(blind(images), blind(shuffle_patches(images)))
 
 
 def test_the_image_size_sets_the_number_of_mixed_tokens() -> None:

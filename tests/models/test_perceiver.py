@@ -1,4 +1,4 @@
-"""Perceivers: published sizes, what latents may and may not depend on, and a cost that grows with the length alone."""
+"""Perceiver IO: published size, dependence of latents on inputs, and linear cost."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from headwise.errors import UserError
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 4, 5, 0, 0, 0]])
 
 
-def tiny(task="masked", **settings):
+def build_tiny(task="masked", **settings):
     torch.manual_seed(0)
     model = headwise.build("perceiver-tiny", vocab=12, outputs=7 if task != "masked" else 0, task=task, **settings)
     return model.double().eval()
@@ -25,7 +25,7 @@ def test_the_byte_model_has_the_published_size():
 @torch.no_grad()
 def test_inputs_are_a_set_of_bytes_with_positions():
     """Another order of the same (byte, position) pairs changes no latent; without the positions it would."""
-    encoder = tiny().encoder
+    encoder = build_tiny().encoder
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     pos = torch.arange(6)
     before = encoder.perceive(encoder.embed(IDS[:1]), Context()).x
@@ -36,7 +36,7 @@ def test_inputs_are_a_set_of_bytes_with_positions():
 
 @torch.no_grad()
 def test_the_encoder_reads_anything_with_channels():
-    encoder = tiny().encoder
+    encoder = build_tiny().encoder
     seen = encoder.perceive(Stream.of(torch.randn(3, 50, 24).double()), Context())
     assert seen.x.shape == (3, 8, 32)
 
@@ -55,17 +55,17 @@ def test_the_cost_is_linear_in_the_length():
 
 @torch.no_grad()
 def test_texts_are_classified_by_latents_and_tokens_by_queries():
-    labelled = tiny("classify").encoder(IDS, Context())
+    labelled = build_tiny("classify").encoder(IDS, Context())
     assert labelled.x.shape == (2, 8, 32) and labelled.keep is None
-    placed = tiny("tag").encoder(IDS, Context())
+    placed = build_tiny("tag").encoder(IDS, Context())
     assert placed.x.shape == (2, 6, 24) and placed.keep.tolist() == (IDS != 0).tolist()
-    assert tiny("encode")(IDS).shape == (2, 24)
+    assert build_tiny("encode")(IDS).shape == (2, 24)
 
 
 @torch.no_grad()
 def test_an_output_query_is_its_position_alone():
     """Latents that were told nothing leave outputs that depend on the place alone; latents that read differ."""
-    model = tiny()
+    model = build_tiny()
     encoder = model.encoder
     inputs = encoder.embed(IDS[:1])
     silent = Stream.of(torch.zeros(1, 8, 32).double())
@@ -76,7 +76,7 @@ def test_an_output_query_is_its_position_alone():
 
 
 def test_maps_of_latents_are_recorded():
-    model = tiny()
+    model = build_tiny()
     with headwise.record() as maps:
         model(IDS)
     shapes = {place: tuple(found.shape) for place, found in maps.of().items()}
@@ -91,17 +91,17 @@ def test_relative_positions_are_refused(kind):
     with pytest.raises(
         UserError, match=f"'{kind}' is relative, but latents have no positions; use learned or sinusoid"
     ):
-        tiny(positions=kind)
+        build_tiny(positions=kind)
 
 
 def test_a_reversible_wiring_is_refused():
     with pytest.raises(UserError, match="two halves of reversible layers; use pre or post"):
-        tiny(wiring="reversible")
+        build_tiny(wiring="reversible")
 
 
 def test_other_positions_and_parts_work():
-    assert tiny(positions="sinusoid")(IDS).shape == (2, 6, 12)
-    assert tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})(IDS).shape == (
+    assert build_tiny(positions="sinusoid")(IDS).shape == (2, 6, 12)
+    assert build_tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})(IDS).shape == (
         2,
         6,
         12,

@@ -1,4 +1,4 @@
-"""Perceivers of images: published counts, places as waves, and latents that read pixels as a set."""
+"""Perceivers of images: published sizes, Fourier positions, and pixels as a set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Performer and linear Transformer: their sizes, and a GPT that writes with a state of constant size."""
+"""Performer and linear Transformer: sizes, and decoding with a state of constant size."""
 
 from __future__ import annotations
 

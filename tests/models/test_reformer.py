@@ -1,4 +1,4 @@
-"""Reformer: its sizes and its layers."""
+"""Reformer: sizes and layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ResNet: published sizes, and the backbone that detectors take."""
+"""ResNet: published sizes, and use as a backbone."""
 
 from __future__ import annotations
 

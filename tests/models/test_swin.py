@@ -1,4 +1,4 @@
-"""Swin and Swin v2: the published numbers, stages, and what other images do."""
+"""Swin and Swin v2: published sizes, stages, and images of other sizes."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def test_images_that_do_not_fill_windows(name: str) -> None:
 
 @torch.no_grad()
 def test_swin_v2_offsets_are_in_units_of_the_pretrained_window() -> None:
-    """Learned with windows of 2 and given windows of 4, offsets keep their biases if it is told so."""
+    """Trained with windows of 2 and run with windows of 4, offsets keep their biases with `pretrained_windows`."""
     learned = headwise.build("swinv2-tiny", outputs=3)
-    told, forgetful = (
+    extended, plain = (
         headwise.build("swinv2-tiny", outputs=3, window=4, pretrained_windows=pretrained_windows)
         for pretrained_windows in ((2, 2), ())
     )
     score_mods = [
-        model.encoder.stack.layers[0].layers[0].parts[0].score_mods[0] for model in (learned, told, forgetful)
+        model.encoder.stack.layers[0].layers[0].parts[0].score_mods[0] for model in (learned, extended, plain)
     ]
     for mod in score_mods[1:]:
         mod.load_state_dict(score_mods[0].state_dict())
-    small, kept, other = (mod.compute_table().unflatten(0, (2 * mod.window - 1, -1)) for mod in score_mods)
-    torch.testing.assert_close(kept[2:5, 2:5], small)
+    small, same, other = (mod.compute_table().unflatten(0, (2 * mod.window - 1, -1)) for mod in score_mods)
+    torch.testing.assert_close(same[2:5, 2:5], small)
     assert not torch.allclose(other[2:5, 2:5], small)
 
 

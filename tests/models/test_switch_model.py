@@ -1,4 +1,4 @@
-"""Switch Transformers: published sizes, and where their experts stand."""
+"""Switch Transformers: published sizes, and which layers have experts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_matrices_of_narang_without_routers(size: str, millions: float) -> None:
     assert (sum(weight.numel() for weight in matrices) - buckets) / 1e6 == pytest.approx(millions, abs=0.005)
 
 
-def places(every: int, depth: int = 6, **settings: object) -> list[list[int]]:
+def list_expert_layers(every: int, depth: int = 6, **settings: object) -> list[list[int]]:
     stack = {"depth": depth}
     model = headwise.build("switch-tiny", vocab=9, encoder=stack, decoder=stack, expert_interval=every, **settings)
     return [
@@ -53,9 +53,9 @@ def places(every: int, depth: int = 6, **settings: object) -> list[list[int]]:
 
 
 def test_the_second_of_every_few_layers_has_experts() -> None:
-    assert places(2) == [[1, 3, 5]] * 2
-    assert places(4, depth=12) == [[1, 5, 9]] * 2
-    assert places(1, depth=2) == [[0, 1]] * 2
+    assert list_expert_layers(2) == [[1, 3, 5]] * 2
+    assert list_expert_layers(4, depth=12) == [[1, 5, 9]] * 2
+    assert list_expert_layers(1, depth=2) == [[0, 1]] * 2
 
 
 def test_matrices_have_a_tenth_of_the_variance_of_t5() -> None:

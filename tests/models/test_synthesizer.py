@@ -1,4 +1,4 @@
-"""Synthesizers: what their sizes have beside the Transformer's, and that each kind learns to translate."""
+"""Synthesizers: sizes compared with the Transformer's, and that each kind learns to translate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VOLO: published counts, its two grids, and the patches that have a say."""
+"""VOLO: published sizes, its two grids, and the patch head."""
 
 from __future__ import annotations
 
