@@ -77,7 +77,7 @@ def _count_flops(model: nn.Module, length: int, image: Image) -> int:
     finally:
         for parameter in learned:
             parameter.requires_grad_(True)
-    return int(counter.get_total_count_flops())
+    return int(counter.get_total_flops())
 
 
 def list_length_limits(model: nn.Module) -> list[int]:
