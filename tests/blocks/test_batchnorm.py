@@ -1,4 +1,4 @@
-"""Batch norm beside linear maps: fused, frozen, and of one vector alone."""
+"""Batch norm with linear maps: fused, frozen, and of a single vector."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headwise.blocks.batchnorm import ConvNorm, FrozenNorm, LinearNorm, NormLine
 TOKENS, MAPS = torch.randn(3, 5, 4, dtype=torch.float64), torch.randn(3, 4, 6, 5, dtype=torch.float64)
 
 
-def lived(model: nn.Module) -> nn.Module:
-    """A model whose norms have seen something."""
+def randomise_statistics(model: nn.Module) -> nn.Module:
+    """A model whose norms have running statistics and gains of their own."""
     for tensor in model.double().state_dict().values():
         if tensor.is_floating_point():
             tensor.uniform_(0.5, 2.0)
@@ -30,8 +30,8 @@ def lived(model: nn.Module) -> nn.Module:
     ],
     ids=["convolution", "frozen", "linear", "head", "several"],
 )
-def test_fused_keeps_outputs_and_leaves_no_norm(model: nn.Module, x: Tensor) -> None:
-    model = lived(model)
+def test_fusing_keeps_outputs_and_leaves_no_norm(model: nn.Module, x: Tensor) -> None:
+    model = randomise_statistics(model)
     made = fuse_batch_norms(model)
     torch.testing.assert_close(made(x), model(x), rtol=1e-12, atol=1e-12)
     assert not any("running_mean" in name for name in made.state_dict())
@@ -45,9 +45,9 @@ def test_tokens_are_normalised_over_batch_and_length() -> None:
     torch.testing.assert_close(flat.var(0, correction=0), torch.ones(4, dtype=torch.float64), atol=1e-3, rtol=0)
 
 
-def test_one_vector_alone_takes_the_running_statistics() -> None:
-    """An epoch may end with one image; it has no variance to be divided by."""
-    norm = lived(TokenNorm(4))
+def test_a_single_vector_uses_the_running_statistics() -> None:
+    """An epoch may end with a single image, which has no variance."""
+    norm = randomise_statistics(TokenNorm(4))
     alone, before = TOKENS[:1, 0], norm.state_dict()["running_mean"].clone()
     expected = norm(alone)
     assert torch.equal(norm.train()(alone), expected)
@@ -55,7 +55,7 @@ def test_one_vector_alone_takes_the_running_statistics() -> None:
 
 
 def test_a_frozen_norm_is_a_batch_norm_that_never_learns() -> None:
-    norm, frozen = lived(nn.BatchNorm2d(4)), FrozenNorm(4).double()
+    norm, frozen = randomise_statistics(nn.BatchNorm2d(4)), FrozenNorm(4).double()
     frozen.load_state_dict({name: value for name, value in norm.state_dict().items() if name in frozen.state_dict()})
     before = {name: value.clone() for name, value in frozen.state_dict().items()}
     x = MAPS.clone().requires_grad_()

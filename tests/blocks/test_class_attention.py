@@ -1,4 +1,4 @@
-"""Class attention as attention with one query, layers that change nothing but class_tokens, and heads that talk."""
+"""Class attention as attention of the class tokens, patches that stay unchanged, and talking heads."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from headwise.blocks.stream import Context, Stream
 WIDTH, HEADS = 8, 2
 
 
-def norm() -> nn.Module:
+def build_norm() -> nn.Module:
     return LayerNorm(WIDTH)
 
 
-def marked(class_tokens: int = 1) -> Stream:
+def make_stream(class_tokens: int = 1) -> Stream:
     x = torch.randn(3, class_tokens + 6, WIDTH, dtype=torch.float64)
     return Stream(x, torch.arange(class_tokens + 6), grid=(2, 3))
 
 
-def class_layer() -> ClassAttentionLayer:
-    looks = Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, WIDTH // HEADS))
-    layer = ClassAttentionLayer([looks, FeedForward(WIDTH, 12, "gelu")], norm).double()
+def build_layer() -> ClassAttentionLayer:
+    attention = Attention(WIDTH, HEADS, qkv=CrossProjection(WIDTH, HEADS, WIDTH // HEADS))
+    layer = ClassAttentionLayer([attention, FeedForward(WIDTH, 12, "gelu")], build_norm).double()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
     return layer
@@ -39,8 +39,8 @@ def class_layer() -> ClassAttentionLayer:
 
 @pytest.mark.parametrize("class_tokens", [1, 2])
 @torch.no_grad()
-def test_it_is_attention_of_which_only_the_first_queries_count(class_tokens: int) -> None:
-    layer, stream = class_layer(), marked(class_tokens)
+def test_it_is_attention_of_the_class_tokens_alone(class_tokens: int) -> None:
+    layer, stream = build_layer(), make_stream(class_tokens)
     looks, whole = layer.parts[0], Attention(WIDTH, HEADS).double()
     whole.out = looks.out
     whole.qkv.project.weight.copy_(torch.cat((looks.qkv.query.weight, looks.qkv.project.weight)))
@@ -51,15 +51,15 @@ def test_it_is_attention_of_which_only_the_first_queries_count(class_tokens: int
 
 
 @torch.no_grad()
-def test_patches_stay_as_they_are() -> None:
-    stream = marked()
-    out = class_layer()(stream, Context())
+def test_patches_do_not_change() -> None:
+    stream = make_stream()
+    out = build_layer()(stream, Context())
     assert torch.equal(out.x[:, 1:], stream.x[:, 1:]) and out.grid == stream.grid
     assert not torch.allclose(out.x[:, 0], stream.x[:, 0])
 
 
-def test_marks_join_a_stream_in_front_of_its_grid() -> None:
-    stream = marked(0)
+def test_class_tokens_are_put_before_the_grid() -> None:
+    stream = make_stream(0)
     layer = PrependClassTokens(WIDTH, class_tokens=2).double()
     nn.init.normal_(layer.class_tokens)
     out = layer(stream, Context())
@@ -69,25 +69,25 @@ def test_marks_join_a_stream_in_front_of_its_grid() -> None:
 
 def test_a_class_layer_needs_a_grid() -> None:
     with pytest.raises(UserError, match="no grid"):
-        class_layer()(Stream.of(torch.randn(1, 4, WIDTH, dtype=torch.float64)), Context())
+        build_layer()(Stream.of(torch.randn(1, 4, WIDTH, dtype=torch.float64)), Context())
 
 
-def talking(change: Callable[[TalkingHeads], object] = lambda mod: None) -> Attention:
+def build_talking_heads(change: Callable[[TalkingHeads], object] = lambda mod: None) -> Attention:
     torch.manual_seed(0)
     mod = TalkingHeads(HEADS)
     change(mod)
     return Attention(WIDTH, HEADS, score_mods=[mod]).double()
 
 
-def silent(mod: TalkingHeads) -> None:
+def set_identity(mod: TalkingHeads) -> None:
     for linear in (mod.before, mod.after):
         nn.init.eye_(linear.weight)
         nn.init.zeros_(linear.bias)
 
 
 @torch.no_grad()
-def test_heads_that_say_nothing_to_each_other_are_plain_heads() -> None:
-    part, plain, x = talking(silent), Attention(WIDTH, HEADS).double(), marked().x
+def test_talking_heads_with_identity_matrices_are_plain_heads() -> None:
+    part, plain, x = build_talking_heads(set_identity), Attention(WIDTH, HEADS).double(), make_stream().x
     plain.qkv, plain.out = part.qkv, part.out
     torch.testing.assert_close(part(x), plain(x))
 
@@ -95,24 +95,24 @@ def test_heads_that_say_nothing_to_each_other_are_plain_heads() -> None:
 @torch.no_grad()
 def test_heads_exchange_scores_and_weights() -> None:
     """Equation 3 and 4 of talking-heads attention, head by head."""
-    part, x = talking(), marked().x
+    part, x = build_talking_heads(), make_stream().x
     mod: TalkingHeads = part.score_mods[0]  # type: ignore[assignment]
     q, k, v = part.qkv.split(part.qkv.project(x))
     scores = [q[:, head] @ k[:, head].mT / (WIDTH // HEADS) ** 0.5 for head in range(HEADS)]
 
-    def said(linear: nn.Linear, heads: list[Tensor]) -> list[Tensor]:
+    def mix_heads(linear: nn.Linear, heads: list[Tensor]) -> list[Tensor]:
         rows = zip(linear.weight, linear.bias, strict=True)
         return [sum(share * head for share, head in zip(row, heads, strict=True)) + shift for row, shift in rows]  # type: ignore[misc]
 
-    weights = said(mod.after, [each.softmax(-1) for each in said(mod.before, scores)])
-    expected = part.out(torch.cat([each @ v[:, head] for head, each in enumerate(weights)], dim=-1))
+    weights = mix_heads(mod.after, [head_scores.softmax(-1) for head_scores in mix_heads(mod.before, scores)])
+    expected = part.out(torch.cat([head_weights @ v[:, head] for head, head_weights in enumerate(weights)], dim=-1))
     torch.testing.assert_close(part(x), expected)
 
 
 @torch.no_grad()
-def test_what_is_hidden_stays_hidden_when_heads_talk() -> None:
-    """The bias after the softmax would give weight to padding and to the future."""
-    part = talking()
+def test_masked_keys_stay_masked_with_talking_heads() -> None:
+    """The bias after the softmax must not give weight to padding and to the future."""
+    part = build_talking_heads()
     x, keep = torch.randn(1, 5, WIDTH, dtype=torch.float64), torch.tensor([[True, True, True, False, False]])
     torch.testing.assert_close(part(Stream.of(x, keep))[:, :3], part(x[:, :3]))
     writer = headwise.build("gpt2-tiny", vocab=12, mixer={"kind": "attention", "score_mods": ["talking"]}).eval()

@@ -1,4 +1,4 @@
-"""Experts against a loop over tokens, and what Fedus et al. (2022) promise of them."""
+"""Mixture of experts: against a loop over tokens; capacity, losses and loads as in Fedus et al. (2022)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import headwise
 from headwise import UserError
-from headwise.blocks.experts import ExpertLoad, Experts, Router, summary
+from headwise.blocks.experts import ExpertLoad, Experts, Router, summarise_loads
 from headwise.blocks.feedforward import ACTIVATIONS, GATED_ACTIVATIONS, FeedForward
 from headwise.blocks.norm import LayerNorm
 from headwise.blocks.record import collect
@@ -24,22 +24,22 @@ WIDTH, HIDDEN, COUNT = 6, 8, 4
 close = torch.testing.assert_close
 
 
-def made(top_k: int = 1, capacity: Any = None, count: int = COUNT, seed: int = 0, **how: Any) -> Experts:
+def build_experts(top_k: int = 1, capacity: Any = None, count: int = COUNT, seed: int = 0, **settings: Any) -> Experts:
     torch.manual_seed(seed)
-    routing = {key: how.pop(key) for key in ("normalise", "jitter", "balance", "z_loss") if key in how}
-    part = Experts(Router(WIDTH, count, top_k, **routing), HIDDEN, capacity, **how).double().eval()
+    routing = {key: settings.pop(key) for key in ("normalise", "jitter", "balance", "z_loss") if key in settings}
+    part = Experts(Router(WIDTH, count, top_k, **routing), HIDDEN, capacity, **settings).double().eval()
     for parameter in part.parameters():
         nn.init.normal_(parameter)
     return part
 
 
-def texts(rows: int = 3, length: int = 5, seed: int = 1) -> Tensor:
+def make_texts(rows: int = 3, length: int = 5, seed: int = 1) -> Tensor:
     return torch.randn(rows, length, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def alone(part: Experts, expert: int, x: Tensor) -> Tensor:
-    """One expert's answer to one token, (C,) -> (C,)."""
-    biases = [0 if each.bias is None else each.bias.view(part.count, -1)[expert] for each in (part.inner, part.outer)]
+def run_expert(part: Experts, expert: int, x: Tensor) -> Tensor:
+    """One expert's output for one token, (C,) -> (C,)."""
+    biases = [0 if maps.bias is None else maps.bias.view(part.count, -1)[expert] for maps in (part.inner, part.outer)]
     hidden = part.inner.weight[expert] @ x + biases[0]
     if part.gated:
         gate, value = hidden.chunk(2)
@@ -49,10 +49,10 @@ def alone(part: Experts, expert: int, x: Tensor) -> Tensor:
     return part.outer.weight[expert] @ hidden + biases[1]
 
 
-def one_by_one(part: Experts, x: Tensor, keep: Tensor | None, places: int) -> Tensor:
-    """The same in a loop: position by position, first choices first, row by row."""
+def run_loop(part: Experts, x: Tensor, keep: Tensor | None, capacity: int) -> Tensor:
+    """The layer as a loop over positions, then choices, then rows."""
     rows, length, _ = x.shape
-    out, taken = torch.zeros_like(x), [0] * part.count
+    out, assigned = torch.zeros_like(x), [0] * part.count
     for t in range(length):
         for choice in range(part.router.top_k):
             for row in range(rows):
@@ -62,9 +62,9 @@ def one_by_one(part: Experts, x: Tensor, keep: Tensor | None, places: int) -> Te
                 gates, chosen = p.sort(descending=True)
                 gates = gates / gates[: part.router.top_k].sum() if part.router.normalise else gates
                 expert = int(chosen[choice])
-                if taken[expert] < places:
-                    out[row, t] += gates[choice] * alone(part, expert, x[row, t])
-                taken[expert] += 1
+                if assigned[expert] < capacity:
+                    out[row, t] += gates[choice] * run_expert(part, expert, x[row, t])
+                assigned[expert] += 1
     return out
 
 
@@ -80,30 +80,30 @@ FORMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_grouped_by_expert_they_do_what_a_loop_over_tokens_does(form: str, padded: bool) -> None:
-    part, x = made(**FORMS[form]), texts()
+def test_equal_to_a_loop_over_tokens(form: str, padded: bool) -> None:
+    part, x = build_experts(**FORMS[form]), make_texts()
     keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]) > 0 if padded else None
     factor = FORMS[form]["capacity"][1] if "capacity" in FORMS[form] else part.count
     tokens = 9 if padded else 15
-    places = -(-round(tokens * factor * 10) // (10 * part.count))
-    found = part(Stream.of(x, keep))
-    close(found, one_by_one(part, x, keep, places))
+    capacity = -(-round(tokens * factor * 10) // (10 * part.count))
+    outputs = part(Stream.of(x, keep))
+    close(outputs, run_loop(part, x, keep, capacity))
     if "cut" in form:
-        assert (found[x[..., 0] == x[..., 0]].abs().sum(-1) == 0).any() or part.router.top_k > 1
+        assert (outputs[x[..., 0] == x[..., 0]].abs().sum(-1) == 0).any() or part.router.top_k > 1
 
 
 @pytest.mark.parametrize("activation", [*ACTIVATIONS, *GATED_ACTIVATIONS])
 def test_one_expert_is_a_feedforward_network(activation: str) -> None:
-    part = made(count=1, activation=activation)
+    part = build_experts(count=1, activation=activation)
     dense = FeedForward(WIDTH, HIDDEN, activation).double()
     with torch.no_grad():
         for ours, theirs in ((part.inner, dense.inner), (part.outer, dense.outer)):
             theirs.weight.copy_(ours.weight[0])
             theirs.bias.copy_(ours.bias)
-    close(part(texts()), dense(texts()))  # p = 1
+    close(part(make_texts()), dense(make_texts()))  # p = 1
 
 
-def test_the_loss_is_least_where_loads_are_even() -> None:
+def test_the_load_balancing_loss_is_lowest_for_even_loads() -> None:
     router = Router(COUNT, COUNT, jitter=0.0, balance=0.01)
     nn.init.eye_(router.weight)
     even = router(torch.eye(COUNT).repeat(3, 1), None).loss
@@ -114,14 +114,14 @@ def test_the_loss_is_least_where_loads_are_even() -> None:
     close(router(torch.eye(COUNT)[[0, 1, 2, 3, 0, 0]], padding).loss, even)
 
 
-def test_large_logits_cost_the_square_of_their_log_sum() -> None:
-    router, x = Router(WIDTH, COUNT, jitter=0.0, balance=0.0, z_loss=0.5).double(), texts()[0]
+def test_the_z_loss_is_the_squared_log_sum_exp() -> None:
+    router, x = Router(WIDTH, COUNT, jitter=0.0, balance=0.0, z_loss=0.5).double(), make_texts()[0]
     expected = 0.5 * (x @ router.weight.T).logsumexp(-1).square().mean()
     close(router(x, None).loss, expected)
 
 
-def test_in_training_a_router_reads_inputs_times_noise() -> None:
-    """U(1 - jitter, 1 + jitter) for each channel (Fedus et al., appendix C): of two experts, log p0 / p1 tells it."""
+def test_router_inputs_have_multiplicative_jitter_in_training() -> None:
+    """U(1 - jitter, 1 + jitter) for each channel (Fedus et al., appendix C): measured by log p0 / p1 of two experts."""
     router, tokens, jitter = Router(1, 2, top_k=2, jitter=0.2).double(), 4000, 0.2
     router.weight.data = torch.tensor([[3.0], [0.0]], dtype=torch.float64)
     x = torch.full((tokens, 1), 0.5, dtype=torch.float64)
@@ -131,89 +131,89 @@ def test_in_training_a_router_reads_inputs_times_noise() -> None:
         p = torch.zeros(tokens, 2, dtype=torch.float64).scatter(1, routes.chosen, routes.gates)
         return (p[:, 0] / p[:, 1]).log() / 1.5
 
-    found = noise().detach().numpy()
-    assert stats.kstest(found, stats.uniform(1 - jitter, 2 * jitter).cdf).statistic * tokens**0.5 < 2.6
+    outputs = noise().detach().numpy()
+    assert stats.kstest(outputs, stats.uniform(1 - jitter, 2 * jitter).cdf).statistic * tokens**0.5 < 2.6
     router.eval()
     close(noise(), torch.ones(tokens, dtype=torch.float64))
 
 
-def test_a_factor_of_as_many_as_there_are_experts_drops_nothing() -> None:
-    part = made(capacity=(9.0, float(COUNT)))
-    same = texts()[:1, :1].expand(3, 5, -1)
+def test_a_capacity_factor_of_the_number_of_experts_drops_nothing() -> None:
+    part = build_experts(capacity=(9.0, float(COUNT)))
+    same = make_texts()[:1, :1].expand(3, 5, -1)
     with collect("load") as side:
-        found = part(same)
+        outputs = part(same)
     [load] = side.list_values("load")
     assert load.dropped == 0 and load.busiest == COUNT and load.evenness == 0
-    close(found, part(same[:1, :1]).expand_as(found))
+    close(outputs, part(same[:1, :1]).expand_as(outputs))
     assert part.properties.batch_independent and part.properties.steppable
-    assert not made(capacity=(9.0, 3.9)).properties.batch_independent
+    assert not build_experts(capacity=(9.0, 3.9)).properties.batch_independent
 
 
-def test_there_are_more_places_in_evaluation_than_in_training() -> None:
-    """Factors of 1.25 and 2.0: of 16 tokens that want one of 4 experts, 5 and 8 are served."""
+def test_capacity_is_larger_in_evaluation_than_in_training() -> None:
+    """Factors of 1.25 and 2.0: of 16 tokens that choose one of 4 experts, 5 and 8 are processed."""
     part = Experts(Router(WIDTH, COUNT, jitter=0.0), HIDDEN).double()
-    same = texts()[:1, :1].expand(2, 8, -1)
-    served = []
+    same = make_texts()[:1, :1].expand(2, 8, -1)
+    processed = []
     for mode in (True, False):
         with collect("load") as side:
             part.train(mode)(same)
-        served.append(int(side.list_values("load")[0].served.sum()))
-    assert served == [5, 8]
+        processed.append(int(side.list_values("load")[0].processed.sum()))
+    assert processed == [5, 8]
 
 
-def test_who_finds_no_place_passes_through_the_residual_path_unchanged() -> None:
-    part = made(capacity=(9.0, 0.5))
+def test_dropped_tokens_pass_through_the_residual_path_unchanged() -> None:
+    part = build_experts(capacity=(9.0, 0.5))
     layer = PreNorm([part], lambda: LayerNorm(WIDTH)).double()
-    x = texts()[:1, :1].repeat(2, 4, 1)
+    x = make_texts()[:1, :1].repeat(2, 4, 1)
     with collect("load") as side:
-        found = layer(Stream.of(x), Context()).x
+        outputs = layer(Stream.of(x), Context()).x
     [load] = side.list_values("load")
-    assert load.claims.sum() == 8 and load.served.sum() == 1 and load.dropped == 7 / 8
-    assert not torch.equal(found[0, 0], x[0, 0])
-    assert torch.equal(found[1], x[1]) and torch.equal(found[0, 1:], x[0, 1:])
+    assert load.assigned.sum() == 8 and load.processed.sum() == 1 and load.dropped == 7 / 8
+    assert not torch.equal(outputs[0, 0], x[0, 0])
+    assert torch.equal(outputs[1], x[1]) and torch.equal(outputs[0, 1:], x[0, 1:])
 
 
 @pytest.mark.parametrize("length", [5, 90])
-def test_no_token_loses_its_place_to_a_later_one(length: int) -> None:
-    part, x, half = made(top_k=2, capacity=(9.0, 0.6)), texts(length=length), length // 2
+def test_no_token_is_dropped_because_of_a_later_one(length: int) -> None:
+    part, x, half = build_experts(top_k=2, capacity=(9.0, 0.6)), make_texts(length=length), length // 2
     edited = x.clone()
-    edited[:, half:] = texts(seed=2, length=length)[:, :1]  # all of which make for one expert
+    edited[:, half:] = make_texts(seed=2, length=length)[:, :1]  # which all choose one expert
     close(part(x)[:, :half], part(edited)[:, :half])
     assert_independent(part, x, (slice(None), slice(None, half)), (slice(None), slice(half, None)))
-    # to another row it does, nothing else is promised
+    # other rows do matter
     assert not torch.allclose(part(x)[1:, :half], part(x[1:])[:, :half])
 
 
-def test_padding_takes_no_place() -> None:
-    part, x = made(capacity=(9.0, 0.6)), texts()
-    longer = torch.cat((x, texts(seed=3)), dim=1)
+def test_padding_takes_no_capacity() -> None:
+    part, x = build_experts(capacity=(9.0, 0.6)), make_texts()
+    longer = torch.cat((x, make_texts(seed=3)), dim=1)
     keep = torch.arange(10).expand(3, -1) < 5
     close(part(Stream.of(longer, keep))[:, :5], part(x))
     assert not part(Stream.of(longer, keep))[:, 5:].any()
     assert not part(Stream.of(x, torch.zeros(3, 5, dtype=torch.bool))).any()
 
 
-def test_a_step_of_one_token_turns_nobody_away() -> None:
-    part = made(capacity=(0.1, 0.1))
+def test_a_decoding_step_drops_no_token() -> None:
+    part = build_experts(capacity=(0.1, 0.1))
     for rows in (2, 7):  # fewer than experts, and more
-        same = texts()[:1, :1].expand(rows, 1, -1)
+        same = make_texts()[:1, :1].expand(rows, 1, -1)
         assert part(same).abs().sum(-1).all()
-        close(part(same), one_by_one(part, same, None, places=rows))
+        close(part(same), run_loop(part, same, None, capacity=rows))
 
 
-@pytest.mark.parametrize("how", [{}, {"activation": "geglu", "bias": False}])
-def test_two_products_do_what_the_maps_do_one_by_one(how: dict[str, Any]) -> None:
-    """The first on accelerators, where all queues have one size; the others on CPUs."""
-    part, rows = made(**how), texts(rows=COUNT, length=7).flatten(0, 1)
-    ways = part.together(rows), part.one_by_one(rows.split(7))
-    close(*ways)
-    close(*(torch.autograd.grad(way.square().sum(), list(part.inner.parameters())) for way in ways))
+@pytest.mark.parametrize("settings", [{}, {"activation": "geglu", "bias": False}])
+def test_batched_and_separate_products_are_equal(settings: dict[str, Any]) -> None:
+    """Batched on accelerators, separate on CPUs."""
+    part, rows = build_experts(**settings), make_texts(rows=COUNT, length=7).flatten(0, 1)
+    results = part.run_batched(rows), part.run_separately(rows.split(7))
+    close(*results)
+    close(*(torch.autograd.grad(out.square().sum(), list(part.inner.parameters())) for out in results))
 
 
 def test_the_router_learns_from_its_gates_and_from_its_loss() -> None:
-    part = made().train()
+    part = build_experts().train()
     with collect("aux") as side:
-        part(texts()).square().sum().backward(retain_graph=True)
+        part(make_texts()).square().sum().backward(retain_graph=True)
     weight = part.router.weight
     assert weight.grad is not None and weight.grad.any()
     weight.grad = None
@@ -221,12 +221,12 @@ def test_the_router_learns_from_its_gates_and_from_its_loss() -> None:
     loss.backward()
     assert weight.grad is not None and weight.grad.any()
     with collect("aux") as side:
-        part.eval()(texts())
+        part.eval()(make_texts())
     assert not side.list_values("aux")  # nobody learns
 
 
-def test_the_router_keeps_float32_where_all_else_is_bfloat16() -> None:
-    part, x = made().float().train(), texts().float()
+def test_the_router_computes_in_float32_under_bfloat16() -> None:
+    part, x = build_experts().float().train(), make_texts().float()
     part.router.jitter = 0.0
     exact = part.router(x.flatten(0, 1), None)
     with torch.autocast("cpu", torch.bfloat16):
@@ -241,8 +241,8 @@ def test_the_router_keeps_float32_where_all_else_is_bfloat16() -> None:
     assert whole(x.bfloat16()).dtype == torch.bfloat16
 
 
-def test_jitter_and_dropout_are_of_training_alone_and_of_the_seed() -> None:
-    part, x = made(dropout=0.4, jitter=0.3), texts()
+def test_jitter_and_dropout_only_in_training_and_by_the_seed() -> None:
+    part, x = build_experts(dropout=0.4, jitter=0.3), make_texts()
     assert torch.equal(part(x), part(x))
     part.train()
     draws = []
@@ -252,12 +252,12 @@ def test_jitter_and_dropout_are_of_training_alone_and_of_the_seed() -> None:
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
 
 
-def test_experts_read_what_the_router_reads_without_its_jitter() -> None:
-    part, x = made(count=1, jitter=0.5).train(), texts()
+def test_experts_read_inputs_without_jitter() -> None:
+    part, x = build_experts(count=1, jitter=0.5).train(), make_texts()
     close(part(x), part(x))  # one expert: p = 1 whatever the router reads
 
 
-def test_first_weights_have_a_tenth_of_the_usual_variance() -> None:
+def test_initial_weights_have_a_tenth_of_the_usual_variance() -> None:
     torch.manual_seed(0)
     part = (
         headwise.build("gpt2-tiny", vocab=9, width=256, feedforward={"kind": "experts"})
@@ -265,30 +265,30 @@ def test_first_weights_have_a_tenth_of_the_usual_variance() -> None:
         .parts[1]
     )
     for weight in (part.router.weight, part.inner.weight, part.outer.weight):
-        # 0.774: what is left of a normal's variance between two deviations
+        # 0.774: variance of a normal truncated at two standard deviations
         assert weight.var().item() == pytest.approx(0.774 * 0.1 / weight.shape[-1], rel=0.06)
 
 
 def test_biases_of_experts_are_not_decayed() -> None:
-    part = made()
+    part = build_experts()
     decayed, others = adam(part, (0.9, 0.98), 1e-9, weight_decay=0.1).param_groups
     assert {id(weight) for weight in others["params"]} == {id(part.inner.bias), id(part.outer.bias)}
     assert len(decayed["params"]) == 3
 
 
-def test_loads_in_three_figures() -> None:
+def test_summary_of_loads() -> None:
     even = ExpertLoad(torch.tensor([5, 5]), torch.tensor([5, 5]))
     uneven = ExpertLoad(torch.tensor([9, 1]), torch.tensor([5, 1]))
-    assert (even + uneven).claims.tolist() == [14, 6]
-    found = summary([even, uneven])
-    assert found == pytest.approx({"busiest": 1.8, "evenness": 0.468996, "dropped": 0.2}, rel=1e-5)
+    assert (even + uneven).assigned.tolist() == [14, 6]
+    summary = summarise_loads([even, uneven])
+    assert summary == pytest.approx({"busiest": 1.8, "evenness": 0.468996, "dropped": 0.2}, rel=1e-5)
 
 
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"capacity_factor": 0}, "feedforward.capacity_factor: a factor that leaves no expert a place"),
-        ({"eval_capacity_factor": -1}, "feedforward.eval_capacity_factor: a factor that leaves no expert a place"),
+        ({"capacity_factor": 0}, "feedforward.capacity_factor: leaves no expert any capacity"),
+        ({"eval_capacity_factor": -1}, "feedforward.eval_capacity_factor: leaves no expert any capacity"),
         ({"count": 2, "top_k": 3}, "feedforward: 3 experts cannot be chosen among 2"),
         ({"count": 0}, "feedforward.count: "),
         ({"factor": 2}, "unknown key"),
@@ -300,7 +300,7 @@ def test_mistakes_are_one_sentence(settings: dict[str, Any], complaint: str) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_they_have_a_shape_without_contents() -> None:
+def test_they_run_on_the_meta_device() -> None:
     part = headwise.build("t5-tiny", vocab=9, feedforward={"kind": "experts", "top_k": 2}, device="meta")
     ids = torch.zeros(2, 7, dtype=torch.long, device="meta")
     assert part(ids, ids).shape == (2, 7, 9)
@@ -308,8 +308,8 @@ def test_they_have_a_shape_without_contents() -> None:
 
 @pytest.mark.parametrize("wiring", ["pre", "reversible"])
 @pytest.mark.parametrize("learning", [False, True])
-def test_the_padding_of_a_decoder_claims_no_expert(wiring: str, learning: bool) -> None:
-    """Its streams carry no mask, since the causal mask hides what stands behind: the experts are told all the same."""
+def test_padding_of_a_decoder_is_not_routed(wiring: str, learning: bool) -> None:
+    """A decoder's attention needs no padding mask, but its experts do."""
     experts = {"kind": "experts", "count": 3, "capacity_factor": 4.0, "eval_capacity_factor": 4.0}
     model = headwise.build(
         "transformer-tiny", vocab=12, task="language-model", wiring=wiring, tie="none", feedforward=experts
@@ -318,4 +318,4 @@ def test_the_padding_of_a_decoder_claims_no_expert(wiring: str, learning: bool) 
     with collect("load") as side:
         model.train(learning)(ids)
     loads = side.list_values("load")
-    assert loads and all(int(load.claims.sum()) == 7 for load in loads)
+    assert loads and all(int(load.assigned.sum()) == 7 for load in loads)

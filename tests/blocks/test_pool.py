@@ -1,4 +1,4 @@
-"""One vector for a text: each pool over its real tokens, written out token by token."""
+"""Pooling over real tokens, against definitions token by token."""
 
 import pytest
 import torch
@@ -19,13 +19,13 @@ BY_HAND = {
 def test_only_real_tokens_count(kind: str) -> None:
     x = -1 - torch.rand(3, 4, 5)  # below 0, which padding must not be taken for
     x[~KEEP] = 7.0
-    found = Pool(kind)(Stream.of(x, KEEP))
+    pooled = Pool(kind)(Stream.of(x, KEEP))
     for row in range(3):
-        torch.testing.assert_close(found[row], BY_HAND[kind](x[row, KEEP[row]]))
-    torch.testing.assert_close(Pool(kind)(Stream.of(x[:1])), found[:1])
+        torch.testing.assert_close(pooled[row], BY_HAND[kind](x[row, KEEP[row]]))
+    torch.testing.assert_close(Pool(kind)(Stream.of(x[:1])), pooled[:1])
 
 
 @pytest.mark.parametrize("kind", ["mean", "max"])
 def test_a_text_without_tokens_gives_zeros(kind: str) -> None:
-    found = Pool(kind)(Stream.of(torch.ones(1, 3, 2), torch.zeros(1, 3, dtype=torch.bool)))
-    assert torch.equal(found, torch.zeros(1, 2))
+    pooled = Pool(kind)(Stream.of(torch.ones(1, 3, 2), torch.zeros(1, 3, dtype=torch.bool)))
+    assert torch.equal(pooled, torch.zeros(1, 2))

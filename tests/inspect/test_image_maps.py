@@ -26,7 +26,7 @@ def soft(*shape: int) -> Tensor:
 @pytest.mark.parametrize(("grid", "shift"), [((4, 6), 0), ((4, 6), 1), ((3, 5), 1)])
 def test_windows_stand_where_they_were_cut(grid: tuple[int, int], shift: int) -> None:
     tiling = WindowPartition.of(grid, 2, shift)
-    windows = len(tiling.places())
+    windows = len(tiling.compute_order())
     whole = assembled(torch.full((3 * windows, 2, 4, 4), 0.25), tiling)
     assert whole.shape == (3, 2, grid[0] * grid[1], grid[0] * grid[1])
     rows, columns = (

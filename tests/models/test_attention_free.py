@@ -1,4 +1,4 @@
-"""FNet, the shared workspace and encoders that mix tokens: published sizes, and what sets each apart."""
+"""FNet, shared workspace and MLP-Mixer for texts: published sizes and properties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_fnet_has_the_parameters_of_the_released_one(task: str, count: int) -> N
 
 
 @torch.no_grad()
-def test_only_its_weights_tell_a_mixer_where_a_token_stands() -> None:
+def test_only_the_weights_of_a_mixer_depend_on_the_position() -> None:
     mixing = {"mixer": {"kind": "tokens", "max_length": 8}, "positions": "none", "dropout": 0.0}
     model = headwise.build("bert-tiny", vocab=12, outputs=9, task="tag", **mixing).eval()
     ids, order = torch.tensor([[5, 6, 7, 8]]), [2, 0, 3, 1]
@@ -27,7 +27,7 @@ def test_only_its_weights_tell_a_mixer_where_a_token_stands() -> None:
     assert not torch.allclose(model(ids)[:, order], model(ids[:, order]))
 
 
-def test_the_workspace_has_one_layer_of_weights_for_all() -> None:
+def test_the_workspace_shares_weights_across_layers() -> None:
     built: list[Any] = [headwise.build("workspace", depth=depth, device="meta") for depth in (1, 8)]
     shallow, deep = built
     assert count_parameters(shallow) == count_parameters(deep)

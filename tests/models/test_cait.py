@@ -1,4 +1,4 @@
-"""CaiT: published counts, when the class token joins, and what its gains do at the beginning."""
+"""CaiT: published sizes, late class tokens, LayerScale and drop path."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_it_has_the_published_parameters(size: str, count: int) -> None:
 
 
 @torch.no_grad()
-def test_patches_know_nothing_of_the_class_token() -> None:
+def test_patches_do_not_depend_on_the_class_token() -> None:
     model = headwise.build("cait-tiny", outputs=3).eval()
     images = torch.randn(2, 1, 16, 16)
     with headwise.record() as maps:
@@ -42,14 +42,14 @@ def test_patches_know_nothing_of_the_class_token() -> None:
 
 
 @torch.no_grad()
-def test_with_gains_of_nothing_layers_do_nothing() -> None:
+def test_layers_with_zero_gains_are_the_identity() -> None:
     model = headwise.build("cait-tiny", outputs=3, layer_scale=1e-30).eval()
     images = torch.randn(2, 1, 16, 16)
     stream = model.encoder.read(images)["encoder"]
     torch.testing.assert_close(stream.x[:, 1:], model.encoder.stack.final(model.encoder.stem(images).x))
 
 
-def test_all_patch_layers_are_left_out_equally_often_and_class_layers_never() -> None:
+def test_drop_path_is_constant_in_patch_layers_and_zero_in_class_layers() -> None:
     model = headwise.build("cait-tiny", outputs=3, depth=3, drop_path=0.2)
     *layers, _, last = model.encoder.stack.layers
     found = [[part.p for part in layer.modules() if isinstance(part, DropPath)] for layer in layers]
@@ -66,6 +66,6 @@ def test_its_parts_are_settings() -> None:
     assert len(model.head_logits(torch.randn(1, 1, 16, 16))) == 2, "a head for each mark"
 
 
-def test_a_class_token_cannot_join_halves() -> None:
+def test_reversible_layers_are_refused() -> None:
     with pytest.raises(UserError, match="wiring: class tokens cannot join the two halves of reversible layers"):
         headwise.build("cait-tiny", outputs=3, wiring="reversible")

@@ -1,4 +1,4 @@
-"""DeBERTa: its sizes, and the decoder that knows where hidden words stand."""
+"""DeBERTa: sizes, disentangled attention and the enhanced mask decoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwise.blocks.stream import Context, Stream
 IDS = torch.tensor([[5, 11, 7, 8, 2], [6, 11, 2, 0, 0]])
 
 
-def tiny(**settings: Any) -> Any:
+def build_tiny(**settings: Any) -> Any:
     torch.manual_seed(0)
     model = headwise.build("deberta-tiny", **{"vocab": 12, "dropout": 0.0, **settings})
     for parameter in model.parameters():
@@ -33,14 +33,14 @@ def test_the_body_is_as_large_as_the_released_one(name: str, count: int) -> None
 
 
 def test_layers_share_one_table_of_distances() -> None:
-    layers = tiny().encoder.stack.layers
+    layers = build_tiny().encoder.stack.layers
     one, two = (layer.parts[0].score_mods[0] for layer in layers)
     assert one.table is two.table and one.keys is not two.keys
 
 
 @torch.no_grad()
-def test_asked_once_without_positions_the_mask_decoder_is_the_last_layer() -> None:
-    model, ordinary = tiny(mask_decoder=1), tiny(mask_decoder=0)
+def test_one_round_without_positions_is_the_last_layer() -> None:
+    model, ordinary = build_tiny(mask_decoder=1), build_tiny(mask_decoder=0)
     model.encoder.stack.positions.table.zero_()
     left, unknown = ordinary.load_state_dict(model.state_dict(), strict=False)
     assert not left and unknown == ["encoder.stack.positions.table"]
@@ -49,8 +49,8 @@ def test_asked_once_without_positions_the_mask_decoder_is_the_last_layer() -> No
 
 
 @torch.no_grad()
-def test_the_mask_decoder_asks_the_last_layer_twice_with_positions_in_the_queries() -> None:
-    model = tiny()
+def test_the_mask_decoder_runs_the_last_layer_twice_with_positions_in_the_queries() -> None:
+    model = build_tiny()
     stack, ids = model.encoder.stack, IDS[:1]
     below = stack.layers[0](model.encoder.embed(torch.nn.functional.pad(ids, (1, 0), value=1)), Context())
     layer = stack.layers[1]
@@ -66,9 +66,9 @@ def test_the_mask_decoder_asks_the_last_layer_twice_with_positions_in_the_querie
 
 
 @torch.no_grad()
-def test_the_maps_of_the_mask_decoder_are_of_the_text_alone() -> None:
+def test_maps_of_the_mask_decoder_cover_the_text_alone() -> None:
     """Without positions, asked once, it looks where the last layer does."""
-    model, ordinary = tiny(mask_decoder=1), tiny(mask_decoder=0)
+    model, ordinary = build_tiny(mask_decoder=1), build_tiny(mask_decoder=0)
     model.encoder.stack.positions.table.zero_()
     ordinary.load_state_dict(model.state_dict(), strict=False)
     found = []
@@ -82,7 +82,7 @@ def test_the_maps_of_the_mask_decoder_are_of_the_text_alone() -> None:
 
 
 @torch.no_grad()
-def test_attention_knows_distances_alone() -> None:
-    attention = tiny(mask_decoder=0).encoder.stack.layers[0].parts[0]
+def test_attention_depends_on_distances_alone() -> None:
+    attention = build_tiny(mask_decoder=0).encoder.stack.layers[0].parts[0]
     x = torch.randn(1, 5, 32, dtype=torch.float64)
     torch.testing.assert_close(attention(Stream.of(x)), attention(Stream.of(x, start=7)))

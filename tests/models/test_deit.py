@@ -1,4 +1,4 @@
-"""DeiT: published counts, and two class_tokens with two voices."""
+"""DeiT: published sizes, class and distillation token with a head each."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_parameters_are_those_of_the_paper(size: str, count: int) -> None:
     assert sum(weight.numel() for weight in model.parameters()) == count
 
 
-def test_at_test_time_both_heads_count_equally() -> None:
+def test_predictions_average_both_heads() -> None:
     torch.manual_seed(0)
     model = DeiTConfig(**SIZES["tiny"]).build(0, 5).eval()
     pixels = torch.randn(2, 1, 16, 16)
@@ -34,7 +34,7 @@ def test_at_test_time_both_heads_count_equally() -> None:
     assert not torch.allclose(first, second)
 
 
-def test_a_mark_may_have_no_head_and_is_looked_at_all_the_same() -> None:
+def test_a_class_token_without_a_head_is_still_attended_to() -> None:
     torch.manual_seed(0)
     model = DeiTConfig(**SIZES["tiny"], class_heads=1).build(0, 5).eval()
     pixels = torch.randn(1, 1, 16, 16)

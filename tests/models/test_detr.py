@@ -1,4 +1,4 @@
-"""DETR: its parameters, its places, what padding and the order of slots do to it, and what it refuses."""
+"""DETR: sizes, positions, padding, object queries, and what it refuses."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from headwise.tuning.freezing import lr_scales
 WIDTH = 32
 
 
-def tiny(**settings: Any) -> Any:
+def build_tiny(**settings: Any) -> Any:
     torch.manual_seed(0)
     return build("detr-tiny", outputs=3, **settings).eval()
 
 
-def on_grid(rows: int, columns: int, images: int = 2, keep: Tensor | None = None) -> Stream:
+def make_stream(rows: int, columns: int, images: int = 2, keep: Tensor | None = None) -> Stream:
     x = torch.randn(images, rows * columns, WIDTH, dtype=torch.float64)
     return Stream(x, torch.arange(rows * columns), keep, (rows, columns))
 
@@ -52,9 +52,9 @@ def test_the_backbone_learns_more_slowly() -> None:
     assert all(weight.requires_grad for weight in backbone.stack.parameters())
 
 
-def test_places_are_sinusoids_of_row_and_column() -> None:
+def test_positions_are_sinusoids_of_row_and_column() -> None:
     """Counted from 1 and scaled to 2 pi: rows in the first half of the channels, columns in the second."""
-    places = SinePositions(WIDTH)(on_grid(3, 5), Context())[0].unflatten(0, (3, 5))
+    places = SinePositions(WIDTH)(make_stream(3, 5), Context())[0].unflatten(0, (3, 5))
     for row, column, pair in [(0, 0, 0), (2, 4, 3), (1, 3, 5)]:
         for half, (number, count) in enumerate([(row + 1, 3), (column + 1, 5)]):
             angle = number / (count + 1e-6) * 2 * math.pi / 10_000 ** (2 * pair / (WIDTH / 2))
@@ -63,16 +63,16 @@ def test_places_are_sinusoids_of_row_and_column() -> None:
             torch.testing.assert_close(places[row, column, start : start + 2], expected)
 
 
-def test_places_of_an_image_do_not_depend_on_its_padding() -> None:
+def test_positions_of_an_image_do_not_depend_on_its_padding() -> None:
     keep = torch.zeros(2, 4, 6, dtype=torch.bool)
     keep[0, :3, :5] = keep[1] = True
-    padded = SinePositions(WIDTH)(on_grid(4, 6, keep=keep.flatten(1)), Context()).unflatten(1, (4, 6))
+    padded = SinePositions(WIDTH)(make_stream(4, 6, keep=keep.flatten(1)), Context()).unflatten(1, (4, 6))
     for row, (rows, columns) in enumerate([(3, 5), (4, 6)]):
-        alone = SinePositions(WIDTH)(on_grid(rows, columns), Context())[0].unflatten(0, (rows, columns))
+        alone = SinePositions(WIDTH)(make_stream(rows, columns), Context())[0].unflatten(0, (rows, columns))
         torch.testing.assert_close(padded[row, :rows, :columns], alone)
 
 
-def test_marks_have_no_place_and_places_are_made_once_a_call() -> None:
+def test_class_tokens_have_no_position_and_positions_are_computed_once_per_call() -> None:
     places, ctx = SinePositions(WIDTH), Context()
     stream = Stream(torch.randn(2, 1 + 6, WIDTH), torch.arange(7), grid=(2, 3))
     found = places(stream, ctx)
@@ -80,7 +80,7 @@ def test_marks_have_no_place_and_places_are_made_once_a_call() -> None:
     assert places(stream, ctx.at(1)) is found
 
 
-def with_torch(qkv: Any, out: nn.Linear) -> nn.MultiheadAttention:
+def to_torch_attention(qkv: Any, out: nn.Linear) -> nn.MultiheadAttention:
     """torch.nn's attention with the weights of a `qkv`."""
     theirs = nn.MultiheadAttention(WIDTH, qkv.heads, batch_first=True, dtype=torch.float64)
     products = [qkv.query, qkv.project] if isinstance(qkv, PositionedCrossProjection) else [qkv.project]
@@ -91,25 +91,25 @@ def with_torch(qkv: Any, out: nn.Linear) -> nn.MultiheadAttention:
 
 
 @torch.no_grad()
-def test_places_reach_queries_and_keys_but_no_values() -> None:
-    layer = tiny().double().decoder.layers[0]
+def test_positions_are_added_to_queries_and_keys_but_not_to_values() -> None:
+    layer = build_tiny().double().decoder.layers[0]
     itself, memory = layer.parts[0], layer.parts[1]
     nn.init.normal_(itself.qkv.project.bias), nn.init.normal_(memory.qkv.project.bias)
-    slots, image = Stream.of(torch.randn(2, 4, WIDTH, dtype=torch.float64)), on_grid(3, 5)
+    slots, image = Stream.of(torch.randn(2, 4, WIDTH, dtype=torch.float64)), make_stream(3, 5)
     ctx = Context({"encoder": image})
     asked = slots.x + itself.qkv.places.table.weight
     placed = image.x + SinePositions(WIDTH)(image, Context())
     assert isinstance(itself.qkv, PositionedSelfProjection) and itself.qkv.places is memory.qkv.places
-    expected, _ = with_torch(itself.qkv, itself.out)(asked, asked, slots.x)
+    expected, _ = to_torch_attention(itself.qkv, itself.out)(asked, asked, slots.x)
     torch.testing.assert_close(itself(slots, ctx), expected)
-    expected, _ = with_torch(memory.qkv, memory.out)(asked, placed, image.x)
+    expected, _ = to_torch_attention(memory.qkv, memory.out)(asked, placed, image.x)
     torch.testing.assert_close(memory(slots, ctx), expected)
 
 
 @torch.inference_mode()
-def test_padding_is_never_seen() -> None:
+def test_padding_is_never_attended_to() -> None:
     """A batch of two sizes gives each image what it gets alone, whatever stands beside it."""
-    model = tiny()
+    model = build_tiny()
     patches = ImageEncoder(
         ImageStem(PatchEmbedding(1, WIDTH, 4), WIDTH), Stack([])
     )  # convolutions would look beyond the edge
@@ -124,8 +124,8 @@ def test_padding_is_never_seen() -> None:
 
 
 @torch.inference_mode()
-def test_an_image_gives_the_same_alone_as_among_others() -> None:
-    model, images = tiny().double(), torch.randn(3, 1, 16, 24, dtype=torch.float64)
+def test_an_image_has_the_same_outputs_alone_and_in_a_batch() -> None:
+    model, images = build_tiny().double(), torch.randn(3, 1, 16, 24, dtype=torch.float64)
     together = model(images)
     torch.testing.assert_close(torch.cat([model(image[None]).boxes for image in images]), together.boxes)
     assert torch.equal(model(images).logits, together.logits)
@@ -134,8 +134,8 @@ def test_an_image_gives_the_same_alone_as_among_others() -> None:
 
 
 @torch.inference_mode()
-def test_slots_are_a_set() -> None:
-    model, images, order = tiny(), torch.randn(2, 1, 16, 16), torch.tensor([2, 0, 3, 1])
+def test_object_queries_are_a_set() -> None:
+    model, images, order = build_tiny(), torch.randn(2, 1, 16, 16), torch.tensor([2, 0, 3, 1])
     before = model(images)
     (queries,) = {module for module in model.modules() if isinstance(module, ObjectQueries)}
     queries.table.weight.data = queries.table.weight[order]
@@ -145,8 +145,8 @@ def test_slots_are_a_set() -> None:
 
 
 @torch.inference_mode()
-def test_every_layer_speaks_and_the_last_one_counts() -> None:
-    model, images = tiny(decoder={"depth": 3}), torch.randn(2, 1, 32, 16)
+def test_every_layer_predicts_and_the_last_one_is_the_output() -> None:
+    model, images = build_tiny(decoder={"depth": 3}), torch.randn(2, 1, 32, 16)
     layers, last = model.layers(images), model(images)
     assert [tuple(each.logits.shape) for each in layers] == [(2, 4, 4)] * 3
     torch.testing.assert_close(layers[-1].logits, last.logits)
@@ -157,8 +157,8 @@ def test_every_layer_speaks_and_the_last_one_counts() -> None:
 
 
 @torch.inference_mode()
-def test_recorders_see_where_each_slot_looks() -> None:
-    model = tiny()
+def test_attention_of_object_queries_is_recorded() -> None:
+    model = build_tiny()
     with record() as maps:
         model(torch.randn(1, 1, 32, 16))
     seen = maps.stack_by_kind()
@@ -176,7 +176,7 @@ def test_learns_where_a_square_is() -> None:
         image[0, y : y + 6, x : x + 6] = 1
     boxes = torch.tensor([[(x + 3) / 16, (y + 3) / 16, 6 / 16, 6 / 16] for x, y in corners])
     objects = Objects(torch.tensor([0, 1, 2, 0]), boxes, (1, 1, 1, 1))
-    model = tiny(dropout=0.0).train()
+    model = build_tiny(dropout=0.0).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(100):
         optimizer.zero_grad()
@@ -189,22 +189,22 @@ def test_learns_where_a_square_is() -> None:
     assert (found.boxes[torch.arange(4), slot[:, 0]] - boxes).abs().max() < 0.05
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="no part of the decoder has the object queries"):
-        tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})
-    with pytest.raises(UserError, match="have places already"):
-        tiny(positions="rotary")
+        build_tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})
+    with pytest.raises(UserError, match="have positions already"):
+        build_tiny(positions="rotary")
     with pytest.raises(UserError, match="multiple of 4"):
-        tiny(width=30, heads=2)
+        build_tiny(width=30, heads=2)
     with pytest.raises(UserError, match="halves"):
-        tiny(wiring="reversible")
+        build_tiny(wiring="reversible")
     with pytest.raises(UserError, match="no grid"):
         build("bert-tiny", vocab=20, mixer="positioned")(torch.tensor([[5, 6]]))
 
 
 def test_any_encoder_of_images_is_a_backbone() -> None:
     vit = {"kind": "vit", "patch": 4, "width": 16, "heads": 2, "depth": 1}
-    found = tiny(backbone=vit)(torch.randn(2, 1, 16, 16))
+    found = build_tiny(backbone=vit)(torch.randn(2, 1, 16, 16))
     assert found.boxes.shape == (2, 4, 4)
     assert isinstance(build("vit-tiny", mixer="positioned", positions="none", outputs=3), nn.Module)
-    assert isinstance(tiny(), Detector) and isinstance(tiny().encoder, PaddedEncoder)
+    assert isinstance(build_tiny(), Detector) and isinstance(build_tiny().encoder, PaddedEncoder)

@@ -13,7 +13,7 @@ import pytest
 from headwise.blocks import tables
 from headwise.catalog import CATALOG, HOMES, MODELS, names, read_index
 from headwise.models.build import build_entry
-from headwise.models.cost import summarise, tree
+from headwise.models.cost import build_tree, summarise
 from headwise.models.index import build_index, render_page
 from headwise.models.summary import read_lines, read_summary
 
@@ -34,7 +34,7 @@ def test_trees_of_all_sizes_are_stored_as_they_are_built() -> None:
         for size in entry.sizes:
             name = f"{entry.name}-{size}"
             summary = stored[name]
-            assert summary.tree == tree(build_entry(entry, size, device="meta"), name)
+            assert summary.tree == build_tree(build_entry(entry, size, device="meta"), name)
             assert summary.name == name and (summary.cost is None) == (summary.tree.parameters == 0)
             if summary.cost is not None:
                 assert summary.cost.parameters == read_index()[entry.name].sizes[size].parameters

@@ -1,4 +1,4 @@
-"""Initial weights are samples of the distributions that models claim: Kolmogorov-Smirnov tests with scipy's CDFs.
+"""Initial weights are samples of the declared distributions: Kolmogorov-Smirnov tests with scipy's CDFs.
 
 Where a claim is true, D sqrt(n) exceeds the bound with probability 2 exp(-2 * 2.6^2) = 3e-6.
 """
@@ -44,7 +44,7 @@ def xavier_uniform(weight: Tensor) -> Cdf:
     return stats.uniform(-bound, 2 * bound).cdf
 
 
-def weights(model: nn.Module) -> list[tuple[nn.Module, Tensor]]:
+def list_weights(model: nn.Module) -> list[tuple[nn.Module, Tensor]]:
     """Modules and weights: linear layers, convolutions, embeddings, class tokens, position tables."""
     found = []
     for module in model.modules():
@@ -67,33 +67,33 @@ WIDE = {"depth": 1, "image": 32, "hidden": 64}
     ("name", "settings", "std"),
     [*((name, {}, 0.0) for name in NARROW), ("vit-ti16", WIDE, 0.02), ("vit-ti16", {**WIDE, "width": 240}, 0.02)],
 )
-def test_vision_transformers_begin_with_timms_truncated_normal(name: str, settings: dict[str, Any], std: float) -> None:
+def test_vision_transformers_have_the_truncated_normal_of_timm(name: str, settings: dict[str, Any], std: float) -> None:
     """timm's trunc_normal_(std=0.02) cuts at +-2, not at two deviations; models below 192 channels have more."""
     entry, size = find(name)
     std = std or 0.02 * 192 / entry.configure(size, settings).outer
     model = headwise.build(name, outputs=10, **settings)
-    found = [weight for _, weight in weights(model)]
+    found = [weight for _, weight in list_weights(model)]
     for weight in (*found, torch.cat([weight.flatten() for weight in found])):
         check_distribution(weight, truncated_normal(std, 2.0))
     check_biases_are_zero(model)
 
 
-def test_mixer_begins_with_its_fan_in() -> None:
+def test_mixer_has_the_variance_of_its_fan_in() -> None:
     model = headwise.build("mixer-tiny", outputs=10)
-    for module, weight in weights(model):
+    for module, weight in list_weights(model):
         std = module.in_features**-0.5 if isinstance(module, nn.Linear) else 0.02 * 192 / 32
         check_distribution(weight, truncated_normal(std, 2.0))
     check_biases_are_zero(model)
 
 
-def test_a_grid_of_positions_has_the_deviation_that_it_is_given() -> None:
+def test_grid_positions_have_their_configured_deviation() -> None:
     model = headwise.build("captioner-tiny", outputs=50)
     check_distribution(model.get_parameter("encoder.stem.positions.table"), truncated_normal(3.0, 2.0))
     model = headwise.build("vit-tiny", outputs=10, positions={"kind": "grid", "std": 0.5})
     check_distribution(model.get_parameter("encoder.stem.positions.table"), truncated_normal(0.5, 2.0))
 
 
-def test_experts_begin_with_a_tenth_of_the_variance_cut_at_two_deviations() -> None:
+def test_experts_have_a_tenth_of_the_variance_truncated_at_two_deviations() -> None:
     """Fedus et al. (2022), section 2.4: sigma = sqrt(s / n), what is beyond two deviations is drawn again."""
     part = Experts(Router(64, 64), hidden=128, activation="relu")
     alone = [(part.router.weight, 64), (part.inner.weight, 64), (part.outer.weight, 128)]
@@ -107,14 +107,14 @@ def test_experts_begin_with_a_tenth_of_the_variance_cut_at_two_deviations() -> N
         check_distribution(weight, truncated_normal(std, 2 * std))
 
 
-def test_the_transformer_begins_xavier_uniform_projection_by_projection() -> None:
+def test_the_transformer_is_xavier_uniform_for_each_projection() -> None:
     """A fused matrix has the bounds of its projections, not those of its own shape: torch's MultiheadAttention, which
     fuses them as well, has narrower ones."""
     model = headwise.build("transformer-tiny", vocab=400, width=64, heads=4, hidden=96)
     fused = {id(qkv.project): 3 if isinstance(qkv, SelfProjection) else 2 for qkv in model.modules()
              if isinstance(qkv, SelfProjection | CrossProjection)}  # fmt: skip
     assert len(set(fused.values())) == 2
-    for module, weight in weights(model):
+    for module, weight in list_weights(model):
         if isinstance(module, nn.Embedding):
             check_distribution(weight, normal(64**-0.5))
         else:
@@ -126,27 +126,27 @@ def test_the_transformer_begins_xavier_uniform_projection_by_projection() -> Non
 @pytest.mark.parametrize(
     "name", ["gpt", "bert", "albert", "bart", "deberta", "fnet", "reformer", "transformer-xl", "llama"]
 )
-def test_language_models_begin_with_a_deviation_of_a_fiftieth(name: str) -> None:
+def test_language_models_have_a_standard_deviation_of_a_fiftieth(name: str) -> None:
     model = headwise.build(f"{name}-tiny", vocab=300)
-    found = [weight for module, weight in weights(model) if isinstance(module, nn.Linear | nn.Embedding)]
+    found = [weight for module, weight in list_weights(model) if isinstance(module, nn.Linear | nn.Embedding)]
     check_distribution(torch.cat([weight.flatten() for weight in found]), normal(0.02))
     check_biases_are_zero(model)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt3"])
-def test_gpt2_divides_what_is_added_to_the_residual_path_by_the_root_of_its_terms(name: str) -> None:
+def test_gpt2_scales_residual_projections_by_the_root_of_their_number(name: str) -> None:
     depth = 3
     model = headwise.build(f"{name}-tiny", vocab=300, depth=depth)
     added = {id(part.out) for part in model.modules() if isinstance(part, Attention)}
     added |= {id(part.outer) for part in model.modules() if isinstance(part, FeedForward)}
     assert len(added) == 2 * depth
-    for module, weight in weights(model):
+    for module, weight in list_weights(model):
         if isinstance(module, nn.Linear | nn.Embedding):
             check_distribution(weight, normal(0.02 / (2 * depth) ** 0.5 if id(module) in added else 0.02))
 
 
 @pytest.mark.parametrize(("name", "share"), [("t5", 1.0), ("switch", 0.1)])
-def test_t5_begins_as_in_transformers(name: str, share: float) -> None:
+def test_t5_is_initialised_as_in_transformers(name: str, share: float) -> None:
     """T5PreTrainedModel._init_weights: queries (width * head_width)^-1/2, other matrices fan-in^-1/2, words 1, relative
     biases width^-1/2; Switch has a tenth of the variance in its matrices."""
     model = headwise.build(f"{name}-tiny", vocab=300)
@@ -155,7 +155,7 @@ def test_t5_begins_as_in_transformers(name: str, share: float) -> None:
     fused = {id(qkv.project): qkv for qkv in model.modules() if isinstance(qkv, SelfProjection)}
     queries = {id(qkv.query): qkv for qkv in model.modules() if isinstance(qkv, CrossProjection)}
     assert buckets and fused and queries
-    for module, weight in weights(model):
+    for module, weight in list_weights(model):
         if isinstance(module, nn.Embedding):
             check_distribution(weight, normal(width**-0.5 if id(module) in buckets else 1.0))
             continue
@@ -167,22 +167,22 @@ def test_t5_begins_as_in_transformers(name: str, share: float) -> None:
             check_distribution(weight[head:], normal((share / weight.shape[1]) ** 0.5))
 
 
-def test_perceivers_begin_with_their_fan_in() -> None:
-    for module, weight in weights(headwise.build("perceiver-image-tiny", outputs=10)):
+def test_perceivers_have_the_variance_of_their_fan_in() -> None:
+    for module, weight in list_weights(headwise.build("perceiver-image-tiny", outputs=10)):
         if isinstance(module, nn.Linear):
             check_distribution(weight, normal(module.in_features**-0.5))
 
 
 @pytest.mark.parametrize("name", ["resnet-tiny", "cnn-tiny"])
-def test_convolutions_begin_with_their_fan_out(name: str) -> None:
+def test_convolutions_have_the_variance_of_their_fan_out(name: str) -> None:
     """He et al. (2015): a deviation of sqrt(2 / fan-out)."""
-    for module, weight in weights(headwise.build(name, outputs=10)):
+    for module, weight in list_weights(headwise.build(name, outputs=10)):
         if isinstance(module, nn.Conv2d):
             fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
             check_distribution(weight, normal((2 / fan_out) ** 0.5))
 
 
-def test_factorised_scores_begin_with_the_variance_of_random_ones() -> None:
+def test_factorised_scores_have_the_initial_variance_of_random_ones() -> None:
     """R of N(0, 1); R1 R2^T of the same variance, whatever the rank."""
     check_distribution(Random(4, 64).table, normal(1.0))
     for rank in (1, 4, 16):

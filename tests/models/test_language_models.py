@@ -1,4 +1,4 @@
-"""GPT, BERT, T5, LLaMA: their published sizes, and what sets each apart."""
+"""GPT, BERT, T5, LLaMA: published sizes and properties of each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COUNTS = {
 }
 
 
-def tiny(name: str, **settings: Any) -> Any:
+def build_tiny(name: str, **settings: Any) -> Any:
     torch.manual_seed(0)
     return headwise.build(f"{name}-tiny", **{"vocab": 12, "dropout": 0.0, **settings}).eval()
 
@@ -58,20 +58,20 @@ def test_the_largest_gpt_3_has_175_billion_parameters() -> None:
     assert matrices == 12 * 96 * 12288**2
 
 
-def test_gpt_3_takes_turns_between_dense_and_banded_layers() -> None:
-    model = tiny("gpt3", depth=4, window=2)
+def test_gpt_3_alternates_dense_and_banded_layers() -> None:
+    model = build_tiny("gpt3", depth=4, window=2)
     hides = [[type(mod).__name__ for mod in layer.parts[0].score_mods] for layer in model.decoder.stack.layers]
     assert hides == [["Causal"], ["Window", "Causal"]] * 2
     # Two banded layers of two tokens reach two tokens back, one dense layer all of them.
     banded = [[{"kind": "attention", "score_mods": [{"kind": "window", "left": 1, "right": 0}]}]]
-    model, ids = tiny("gpt3", layers=banded), torch.tensor([[5, 6, 7, 8, 9]])
+    model, ids = build_tiny("gpt3", layers=banded), torch.tensor([[5, 6, 7, 8, 9]])
     edited = ids.clone()
     edited[0, 0] = 10
     changed = (model(ids) - model(edited)).abs().amax(-1)[0] > 0
     assert changed.tolist() == [True, True, True, False, False]
 
 
-def test_what_is_added_to_the_residual_path_of_gpt_2_begins_smaller() -> None:
+def test_residual_projections_of_gpt_2_are_initialised_smaller() -> None:
     torch.manual_seed(0)
     layer = headwise.build("gpt2-tiny", vocab=12, width=128, depth=8).decoder.stack.layers[0]
     spreads = [layer.parts[0].out.weight.std(), layer.parts[1].outer.weight.std()]
@@ -79,7 +79,7 @@ def test_what_is_added_to_the_residual_path_of_gpt_2_begins_smaller() -> None:
     assert layer.parts[1].inner.weight.std().item() == pytest.approx(0.02, rel=0.05)
 
 
-def test_a_second_text_is_of_another_type() -> None:
+def test_a_second_text_has_another_token_type() -> None:
     types = TokenTypes(1, 2, end=2)
     with torch.no_grad():
         types.table.weight.copy_(torch.tensor([[10.0], [20.0]]))
@@ -88,18 +88,18 @@ def test_a_second_text_is_of_another_type() -> None:
     assert found[0] == [10, 10, 10, 10, 20, 20, 20] and found[1][:3] == [10, 10, 10]
 
 
-def test_bert_sees_both_ways_and_gpt_does_not() -> None:
+def test_bert_is_bidirectional_and_gpt_is_causal() -> None:
     ids, edited = torch.tensor([[5, 6, 7]]), torch.tensor([[5, 6, 8]])
-    assert not torch.allclose(tiny("bert")(ids)[:, 0], tiny("bert")(edited)[:, 0])
-    torch.testing.assert_close(tiny("gpt2")(ids)[:, :2], tiny("gpt2")(edited)[:, :2])
+    assert not torch.allclose(build_tiny("bert")(ids)[:, 0], build_tiny("bert")(edited)[:, 0])
+    torch.testing.assert_close(build_tiny("gpt2")(ids)[:, :2], build_tiny("gpt2")(edited)[:, :2])
     for name, expected in (("bert", pytest.raises(AssertionError, match="looks ahead")), ("gpt2", nullcontext())):
-        model = tiny(name)
+        model = build_tiny(name)
         with expected:
             assert_causal_in_embeddings(model, lambda model=model: model(ids), ids)
 
 
-def test_only_hidden_words_count_and_the_order_of_texts_is_a_second_mean() -> None:
-    model, ids = tiny("bert", pool="pooler"), torch.tensor([[5, 11, 2, 7, 2], [6, 11, 2, 11, 2]])
+def test_the_loss_is_over_masked_tokens_plus_next_sentence_prediction() -> None:
+    model, ids = build_tiny("bert", pool="pooler"), torch.tensor([[5, 11, 2, 7, 2], [6, 11, 2, 11, 2]])
     labels = torch.tensor([[0, 6, 0, 0, 0], [0, 7, 0, 9, 0]])
     loss = model(ids, labels=labels)
     logits = model(ids)
@@ -113,14 +113,14 @@ def test_only_hidden_words_count_and_the_order_of_texts_is_a_second_mean() -> No
 
 
 def test_albert_has_one_layer_for_all() -> None:
-    assert count_parameters(tiny("albert", depth=2)) == count_parameters(tiny("albert", depth=9))
+    assert count_parameters(build_tiny("albert", depth=2)) == count_parameters(build_tiny("albert", depth=9))
 
 
-def test_heads_that_share_keys_are_attention_with_copied_keys() -> None:
-    model = tiny("llama", depth=1)
+def test_grouped_query_attention_is_attention_with_repeated_keys() -> None:
+    model = build_tiny("llama", depth=1)
     qkv = model.decoder.stack.layers[0].parts[0].qkv
     assert isinstance(qkv, GroupedQueryProjection) and qkv.project.out_features == (4 + 2 + 2) * 8
-    full = tiny("llama", depth=1, key_value_heads=4)
+    full = build_tiny("llama", depth=1, key_value_heads=4)
     full.load_state_dict({k: v for k, v in model.state_dict().items() if "qkv" not in k}, strict=False)
     q, k, v = qkv.project.weight.split(qkv.rows)
     copied = [part.view(2, 8, -1).repeat_interleave(2, dim=0).flatten(0, 1) for part in (k, v)]
@@ -131,21 +131,21 @@ def test_heads_that_share_keys_are_attention_with_copied_keys() -> None:
 
 def test_heads_of_keys_must_divide_those_of_queries() -> None:
     with pytest.raises(UserError, match="key_value_heads: 4 heads cannot share 3 heads of keys"):
-        tiny("llama", key_value_heads=3)
+        build_tiny("llama", key_value_heads=3)
 
 
 @torch.no_grad()
 def test_the_decoder_of_bart_reads_the_end_mark_before_the_start_mark() -> None:
-    model, source, target = tiny("bart"), torch.tensor([[5, 6, 2]]), torch.tensor([[1, 7, 8]])
+    model, source, target = build_tiny("bart"), torch.tensor([[5, 6, 2]]), torch.tensor([[1, 7, 8]])
     memory = headwise.blocks.stream.Context(model.encoder.read(source))
     found = model(source, target)
     model.decoder.opening = None
     by_hand = model.decoder(torch.tensor([[2, 1, 7, 8]]), memory).x[:, 1:]
     torch.testing.assert_close(found, model.decoder.head(by_hand))
-    assert model.max_length == 64 and tiny("bart").max_length == 63
+    assert model.max_length == 64 and build_tiny("bart").max_length == 63
 
 
-def test_scores_of_t5_begin_with_unit_variance_without_a_scale() -> None:
+def test_initial_scores_of_t5_have_unit_variance_without_a_scale() -> None:
     torch.manual_seed(0)
     model = headwise.build("t5-tiny", vocab=12, width=128, heads=2, head_width=64)
     attention = model.encoder.stack.layers[0].parts[0]
@@ -156,6 +156,6 @@ def test_scores_of_t5_begin_with_unit_variance_without_a_scale() -> None:
 
 
 def test_version_1_1_of_t5_unties_its_outputs() -> None:
-    model = tiny("t5", tie="inputs", scale_outputs=False)
+    model = build_tiny("t5", tie="inputs", scale_outputs=False)
     assert model.encoder.embed.table is model.decoder.embed.table is not model.decoder.head.table
     assert type(model.decoder.head.before) is nn.Identity

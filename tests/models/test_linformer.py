@@ -1,4 +1,4 @@
-"""Linformer: its size, and that it learns what a text hides."""
+"""Linformer: its size, and that it learns masked words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_base_size_is_that_of_roberta_and_one_matrix() -> None:
     assert count_parameters(headwise.build("linformer-base", device="meta")) == roberta + 256 * 512
 
 
-def test_it_learns_hidden_words_that_follow_from_far_away() -> None:
+def test_it_learns_masked_words_from_distant_context() -> None:
     """The last word is the first one again, with words that say nothing between them."""
     torch.manual_seed(0)
     model = headwise.build("linformer-tiny", vocab=13, task="masked", dropout=0.0)
@@ -39,7 +39,7 @@ def test_it_learns_hidden_words_that_follow_from_far_away() -> None:
     assert (guessed == labels[:, -1]).float().mean() > 0.95  # by chance 0.125
 
 
-def test_a_text_over_the_limit_is_one_sentence() -> None:
+def test_a_text_over_the_limit_is_refused() -> None:
     model = headwise.build("linformer-tiny", vocab=13, task="masked", positions="sinusoid")
     with pytest.raises(UserError, match="linformer: has 64 positions, too few for 71 tokens"):
         model(torch.randint(4, 12, (1, 70)))

@@ -1,4 +1,4 @@
-"""BigBird and Transformer-DMCA: published sizes, what sets each apart, and that they learn."""
+"""BigBird and Transformer-DMCA: published sizes, properties, and that they learn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_parameter_counts() -> None:
     }
 
 
-def test_local_and_compressed_layers_take_turns() -> None:
+def test_local_and_compressed_layers_alternate() -> None:
     model: Any = headwise.build("dmca-base", vocab=12, device="meta")
     kinds = [type(layer.parts[0]) for layer in model.decoder.stack.layers]
     assert kinds == [
@@ -44,7 +44,7 @@ def test_local_and_compressed_layers_take_turns() -> None:
     assert type(experts.decoder.stack.layers[0].parts[1]).__name__ == "Experts"
 
 
-def test_costs_are_counted_and_grow_with_the_length_as_they_should() -> None:
+def test_cost_per_token_by_length() -> None:
     """A token of BigBird costs about the same in texts of any length, one of dmca a third of what attention adds."""
 
     def flops(name: str, length: int, **settings: Any) -> float:
@@ -77,7 +77,7 @@ def test_a_source_and_its_target_are_one_text() -> None:
 
 
 @torch.no_grad()
-def test_extra_tokens_carry_everything_anywhere() -> None:
+def test_global_tokens_connect_all_tokens() -> None:
     """Two layers reach from one end to the other through them, and not without them."""
     mixer = {"kind": "bigbird", "block": 2, "window": 1, "random": 0, "first": 0, "last": 0}
     ids = torch.arange(40).unsqueeze(0) % 8 + 4
@@ -96,7 +96,7 @@ def test_extra_tokens_carry_everything_anywhere() -> None:
     assert not torch.equal(model(torch.full((1, 4), 5)), model(torch.full((1, 4), 6)))
 
 
-def test_any_other_mixer_takes_the_place() -> None:
+def test_any_other_mixer_can_be_used() -> None:
     for name in ("bigbird", "dmca"):
         model: Any = headwise.build(f"{name}-tiny", vocab=12, mixer="attention")
         assert not any(isinstance(module, BigBirdAttention | BlockSparseAttention) for module in model.modules())

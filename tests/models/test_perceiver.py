@@ -1,4 +1,4 @@
-"""Perceivers: published sizes, what latents may and may not depend on, and a cost that grows with the length alone."""
+"""Perceiver IO: published size, dependence of latents on inputs, and linear cost."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from headwise.errors import UserError
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 4, 5, 0, 0, 0]])
 
 
-def tiny(task="masked", **settings):
+def build_tiny(task="masked", **settings):
     torch.manual_seed(0)
     model = headwise.build("perceiver-tiny", vocab=12, outputs=7 if task != "masked" else 0, task=task, **settings)
     return model.double().eval()
@@ -23,9 +23,9 @@ def test_the_byte_model_has_the_published_size():
 
 
 @torch.no_grad()
-def test_inputs_are_a_set_of_bytes_with_their_places():
+def test_inputs_are_a_set_of_bytes_with_positions():
     """Another order of the same (byte, position) pairs changes no latent; without the positions it would."""
-    encoder = tiny().encoder
+    encoder = build_tiny().encoder
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     pos = torch.arange(6)
     before = encoder.perceive(encoder.embed(IDS[:1]), Context()).x
@@ -36,7 +36,7 @@ def test_inputs_are_a_set_of_bytes_with_their_places():
 
 @torch.no_grad()
 def test_the_encoder_reads_anything_with_channels():
-    encoder = tiny().encoder
+    encoder = build_tiny().encoder
     seen = encoder.perceive(Stream.of(torch.randn(3, 50, 24).double()), Context())
     assert seen.x.shape == (3, 8, 32)
 
@@ -54,18 +54,18 @@ def test_the_cost_is_linear_in_the_length():
 
 
 @torch.no_grad()
-def test_a_text_is_labelled_from_its_latents_and_a_place_by_its_query():
-    labelled = tiny("classify").encoder(IDS, Context())
+def test_texts_are_classified_by_latents_and_tokens_by_queries():
+    labelled = build_tiny("classify").encoder(IDS, Context())
     assert labelled.x.shape == (2, 8, 32) and labelled.keep is None
-    placed = tiny("tag").encoder(IDS, Context())
+    placed = build_tiny("tag").encoder(IDS, Context())
     assert placed.x.shape == (2, 6, 24) and placed.keep.tolist() == (IDS != 0).tolist()
-    assert tiny("encode")(IDS).shape == (2, 24)
+    assert build_tiny("encode")(IDS).shape == (2, 24)
 
 
 @torch.no_grad()
-def test_a_query_knows_its_place_alone():
+def test_an_output_query_is_its_position_alone():
     """Latents that were told nothing leave outputs that depend on the place alone; latents that read differ."""
-    model = tiny()
+    model = build_tiny()
     encoder = model.encoder
     inputs = encoder.embed(IDS[:1])
     silent = Stream.of(torch.zeros(1, 8, 32).double())
@@ -75,8 +75,8 @@ def test_a_query_knows_its_place_alone():
     assert not torch.allclose(first, told)
 
 
-def test_maps_of_latents_can_be_looked_at():
-    model = tiny()
+def test_maps_of_latents_are_recorded():
+    model = build_tiny()
     with headwise.record() as maps:
         model(IDS)
     shapes = {place: tuple(found.shape) for place, found in maps.select().items()}
@@ -87,28 +87,28 @@ def test_maps_of_latents_can_be_looked_at():
 
 
 @pytest.mark.parametrize("kind", ["rotary", "alibi", "t5"])
-def test_positions_that_compare_places_are_refused(kind):
+def test_relative_positions_are_refused(kind):
     with pytest.raises(
         UserError, match=f"'{kind}' is relative, but latents have no positions; use learned or sinusoid"
     ):
-        tiny(positions=kind)
+        build_tiny(positions=kind)
 
 
 def test_a_reversible_wiring_is_refused():
     with pytest.raises(UserError, match="two halves of reversible layers; use pre or post"):
-        tiny(wiring="reversible")
+        build_tiny(wiring="reversible")
 
 
-def test_other_positions_and_parts_do():
-    assert tiny(positions="sinusoid")(IDS).shape == (2, 6, 12)
-    assert tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})(IDS).shape == (
+def test_other_positions_and_parts_work():
+    assert build_tiny(positions="sinusoid")(IDS).shape == (2, 6, 12)
+    assert build_tiny(mixer="attention", cross_attention={"kind": "attention", "attend_to": "memory"})(IDS).shape == (
         2,
         6,
         12,
     )
 
 
-def test_perceiver_attention_needs_a_memory_to_see_and_heads_that_divide():
+def test_perceiver_attention_needs_a_memory_and_a_divisible_width():
     with pytest.raises(UserError, match="there is no memory in this stack"):
         headwise.build("bert-tiny", vocab=12, mixer={"kind": "perceiver", "attend_to": "memory"})
     with pytest.raises(UserError, match="cannot be divided among 5 heads"):

@@ -1,4 +1,4 @@
-"""Perceivers of images: published counts, places as waves, and latents that read pixels as a set."""
+"""Perceivers of images: published sizes, Fourier positions, and pixels as a set."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_it_has_the_published_parameters(size: str, count: int) -> None:
     assert count_parameters(headwise.build(f"perceiver-image-{size}", device="meta")) == count
 
 
-def test_looks_at_the_pixels_share_weights_from_the_second_on() -> None:
+def test_cross_attentions_share_weights_from_the_second_on() -> None:
     first, second = (headwise.build(f"perceiver-image-{size}", device="meta") for size in ("paper", "fourier"))
     assert first.encoder.stack.order == (0, *range(2, 8), *(1, *range(2, 8)) * 7)
     assert second.encoder.stack.order == (0, *tuple(range(1, 7)) * 8), "the second paper looks once"
 
 
-def test_places_are_coordinates_and_their_waves_up_to_half_the_side() -> None:
+def test_positions_are_coordinates_and_fourier_features_up_to_half_the_side() -> None:
     waves = FourierPositions((4, 6), bands=3)(torch.zeros(1, 24, 14), torch.arange(24), (4, 6)).view(4, 6, 14)
     row, column = 1, 4
     y, x = -1 + 2 * row / 3, -1 + 2 * column / 5
@@ -35,7 +35,7 @@ def test_places_are_coordinates_and_their_waves_up_to_half_the_side() -> None:
 
 
 @torch.no_grad()
-def test_finer_images_are_other_samples_of_the_same_waves() -> None:
+def test_larger_images_sample_the_same_fourier_features() -> None:
     places = FourierPositions((5, 5), bands=2)
     coarse, fine = (places(torch.zeros(1, 1), torch.arange(1), (side, side)).view(side, side, 10) for side in (5, 9))
     torch.testing.assert_close(fine[::2, ::2], coarse)
@@ -44,7 +44,7 @@ def test_finer_images_are_other_samples_of_the_same_waves() -> None:
 
 
 @torch.no_grad()
-def test_pixels_are_a_set_once_they_know_their_places() -> None:
+def test_pixels_with_positions_are_a_set() -> None:
     encoder = headwise.build("perceiver-image-tiny", outputs=3).double().eval().encoder
     inputs = encoder.stem(IMAGES.double())
     moved = inputs.with_x(inputs.x[:, torch.randperm(256)])
@@ -54,7 +54,7 @@ def test_pixels_are_a_set_once_they_know_their_places() -> None:
 
 
 @torch.no_grad()
-def test_latents_can_be_watched_while_they_read() -> None:
+def test_cross_attention_of_latents_is_recorded() -> None:
     model = headwise.build("perceiver-image-tiny", outputs=3, learned_query=True).eval()
     with headwise.record() as maps:
         model(IMAGES)
@@ -63,7 +63,7 @@ def test_latents_can_be_watched_while_they_read() -> None:
     assert shapes["outputs", 0] == (2, 1, 1, 8), "one query asks the latents"
 
 
-def test_other_parts_and_places_do() -> None:
+def test_other_parts_and_positions_work() -> None:
     across = {"kind": "attention", "attend_to": "memory", "heads": 2}
     model = headwise.build(
         "perceiver-image-tiny", outputs=3, cross_attention=across, positions="grid", position_width=6

@@ -1,4 +1,4 @@
-"""Performer and linear Transformer: their sizes, and a GPT that writes with a state of constant size."""
+"""Performer and linear Transformer: sizes, and decoding with a state of constant size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_parameters_are_those_of_the_transformer_with_its_own_attention(name: st
 
 
 @pytest.mark.parametrize(("name", "mixer"), [("performer", Performer), ("linear-transformer", LinearAttention)])
-def test_all_that_looks_at_itself_is_linear(name: str, mixer: type) -> None:
+def test_all_self_attention_is_linear(name: str, mixer: type) -> None:
     model: Any = headwise.build(f"{name}-tiny", vocab=12, task="transduce")
     kinds = [
         [type(part) for part in layer.parts] for layer in (*model.encoder.stack.layers, *model.decoder.stack.layers)
@@ -39,7 +39,7 @@ def test_all_that_looks_at_itself_is_linear(name: str, mixer: type) -> None:
     assert [kind[1].__name__ for kind in kinds] == ["FeedForward"] * 2 + ["Attention"] * 2
 
 
-def test_softmax_weights_carry_over() -> None:
+def test_softmax_weights_can_be_loaded() -> None:
     """With many features a Performer says nearly what the model with attention says, from the same weights."""
     torch.manual_seed(0)
     model = headwise.build("gpt2-tiny", vocab=12).eval()
@@ -50,7 +50,7 @@ def test_softmax_weights_carry_over() -> None:
     assert (model(ids) - other(ids)).abs().max() < 0.05 * model(ids).abs().max()
 
 
-def test_the_gpt_of_the_experiment_learns_and_writes_with_a_state_of_constant_size() -> None:
+def test_the_gpt_of_the_experiment_learns_and_decodes_with_constant_state() -> None:
     torch.manual_seed(0)
     config = Experiment.read(FILE).model.changed(width=32, heads=2, depth=2, dropout=0.0)
     model = config.build(16, task="language-model")

@@ -1,4 +1,4 @@
-"""A language model that answers: source and target in one text, however they are padded."""
+"""Prefix language model: source and target in one text, whatever the padding."""
 
 import pytest
 import torch
@@ -17,23 +17,23 @@ SOURCE = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0]])
 TARGET = torch.tensor([[1, 9, 10], [1, 11, 0]])
 
 
-def joined(kind):
+def build_model(kind):
     torch.manual_seed(0)
     model = headwise.build(f"{kind}-tiny", vocab=12, task="language-model", dropout=0.0).double().eval()
     return model, PrefixLM(model.decoder)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "transformer", "lstm"])
-def test_padding_between_the_texts_is_not_there(kind):
-    model, answers = joined(kind)
+def test_padding_between_the_texts_changes_nothing(kind):
+    model, answers = build_model(kind)
     found = answers(SOURCE, TARGET)
     for row, (size, length) in enumerate([(4, 3), (2, 2)]):
         text = torch.cat([SOURCE[row, :size], TARGET[row, :length]])[None]
         torch.testing.assert_close(found[row, :length], model(text)[0, size:])
 
 
-def test_only_the_target_is_learnt():
-    _, answers = joined("gpt2")
+def test_the_loss_is_over_the_target_alone():
+    _, answers = build_model("gpt2")
     labels = torch.tensor([[9, 10, 2], [11, 2, 0]])
     logits = answers(SOURCE, TARGET).flatten(0, 1)
     loss = answers(SOURCE, TARGET, labels=labels)
@@ -45,7 +45,7 @@ def test_only_the_target_is_learnt():
 
 @pytest.mark.parametrize("kind", ["gpt2", "lstm"])
 def test_it_is_decoded_like_any_transducer(kind):
-    _, answers = joined(kind)
+    _, answers = build_model(kind)
     together = decode(answers, [[5, 6, 7], [8], [9, 10]])
     assert [found[0].ids for found in together] == [
         decode(answers, [source])[0][0].ids for source in ([5, 6, 7], [8], [9, 10])
@@ -57,7 +57,7 @@ def test_it_is_decoded_like_any_transducer(kind):
     torch.testing.assert_close(torch.stack(logits, 1)[:, :2], answers(SOURCE, TARGET)[:, :2])
 
 
-def test_what_cannot_be_joined_is_refused():
+def test_unsuitable_models_are_refused():
     letters = Characters("ab")
     config = TransduceConfig(prefix_lm=True)
     with pytest.raises(UserError, match=r"tokeniser\.shared"):

@@ -1,4 +1,4 @@
-"""Reformer: its sizes and its layers."""
+"""Reformer: sizes and layers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_parameter_counts_are_the_published_ones(name: str, published: float) ->
     assert count_parameters(headwise.build(f"reformer-{name}", device="meta")) == pytest.approx(published, abs=0.5e6)
 
 
-def test_local_and_hashed_layers_take_turns() -> None:
+def test_local_and_lsh_layers_alternate() -> None:
     model = headwise.build("reformer-enwik8", device="meta")
     hashed = [isinstance(layer.parts[0], LSHAttention) for layer in model.decoder.stack.layers]
     assert hashed == 3 * [False, False, True, False]

@@ -1,4 +1,4 @@
-"""ResNet: published sizes, and the backbone that detectors take."""
+"""ResNet: published sizes, and use as a backbone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_backbone_reads_any_image_and_keeps_its_grid() -> None:
     assert ResNetConfig().outer == 2048
 
 
-def test_frozen_norms_leave_only_convolutions_to_learn() -> None:
+def test_frozen_norms_leave_only_convolutions_trainable() -> None:
     frozen, free = (ResNetConfig(**SIZES["tiny"], norm=norm).build(0, 3) for norm in ("frozen", "batch"))
     assert all(parameter.dim() == 4 for parameter in frozen.encoder.parameters())
     kept = {name for name in free.state_dict() if not name.endswith("num_batches_tracked")}

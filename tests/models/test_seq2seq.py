@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoders: sizes, reading backwards, alignments, beams and ensembles (A11-A14)."""
+"""The recurrent encoder-decoders: sizes, reading backwards, alignments, beams and ensembles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOURCE = torch.tensor([[5, 9, 7, 2, 0, 0], [4, 8, 8, 6, 10, 2]])
 TARGET = torch.tensor([[1, 6, 7], [1, 4, 11]])
 
 
-def tiny(kind: str, **settings: Any) -> EncoderDecoder:
+def build_tiny(kind: str, **settings: Any) -> EncoderDecoder:
     return headwise.build(f"{kind}-tiny", **{"vocab": 12, "dropout": 0.0, **settings}).eval()
 
 
@@ -53,8 +53,8 @@ def test_small_is_small(kind: str) -> None:
 
 
 @torch.no_grad()
-def test_a_source_is_read_from_its_end_and_seen_in_its_order() -> None:
-    back, ahead = tiny("sutskever", reverse=True), tiny("sutskever", reverse=False)
+def test_a_source_is_read_in_reverse_and_attended_to_in_order() -> None:
+    back, ahead = build_tiny("sutskever", reverse=True), build_tiny("sutskever", reverse=False)
     ahead.load_state_dict(back.state_dict())
     mirrored = torch.tensor([[2, 7, 9, 5, 0, 0], [2, 10, 6, 8, 8, 4]])
     theirs, ours = ahead.encoder.read(mirrored), back.encoder.read(SOURCE)
@@ -65,7 +65,7 @@ def test_a_source_is_read_from_its_end_and_seen_in_its_order() -> None:
 
 @torch.no_grad()
 def test_without_attention_luong_is_sutskever() -> None:
-    one, other = tiny("luong", attention=False), tiny("sutskever")
+    one, other = build_tiny("luong", attention=False), build_tiny("sutskever")
     other.load_state_dict(one.state_dict())
     assert torch.equal(one(SOURCE, TARGET), other(SOURCE, TARGET))
 
@@ -76,7 +76,7 @@ def test_without_attention_luong_is_sutskever() -> None:
 )
 @torch.no_grad()
 def test_one_map_of_all_steps_is_recorded(kind: str, settings: dict[str, Any]) -> None:
-    model = tiny(kind, **settings)
+    model = build_tiny(kind, **settings)
     with headwise.record() as maps:
         model(SOURCE, TARGET)
     ((place, (weights,)),) = maps.weights.items()
@@ -92,8 +92,8 @@ def test_one_map_of_all_steps_is_recorded(kind: str, settings: dict[str, Any]) -
 
 
 @torch.no_grad()
-def test_a_window_hides_what_is_far() -> None:
-    model = tiny("luong", score_mods=[{"kind": "local", "half_window": 1}])
+def test_local_attention_masks_distant_tokens() -> None:
+    model = build_tiny("luong", score_mods=[{"kind": "local", "half_window": 1}])
     with headwise.record() as maps:
         model(SOURCE, TARGET)
     ((weights,),) = maps.weights.values()
@@ -103,7 +103,7 @@ def test_a_window_hides_what_is_far() -> None:
 
 @pytest.mark.parametrize("kind", LOOKING)
 def test_alignments_of_copies_are_diagonal(kind: str) -> None:
-    model = tiny(kind, depth=1).train()
+    model = build_tiny(kind, depth=1).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(200):  # after 100 one seed in six is not there yet
         words = torch.randint(3, 12, (32, 5))
@@ -120,7 +120,7 @@ def test_alignments_of_copies_are_diagonal(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_beams_do_not_depend_on_the_batch(kind: str) -> None:
-    model, config = tiny(kind, width=16), DecodeConfig(beams=3, nbest=2, max_length=6)
+    model, config = build_tiny(kind, width=16), DecodeConfig(beams=3, nbest=2, max_length=6)
     sources = [[5, 9, 7], [], [4, 8, 8, 6, 10]]
     together = decode(model, sources, config)
     for source, found in zip(sources, together, strict=True):
@@ -130,7 +130,7 @@ def test_beams_do_not_depend_on_the_batch(kind: str) -> None:
 
 
 def test_an_ensemble_with_a_transformer() -> None:
-    models = [tiny("luong"), tiny("bahdanau"), tiny("transformer")]
+    models = [build_tiny("luong"), build_tiny("bahdanau"), build_tiny("transformer")]
     ((best, *_),) = decode(Ensemble(models), [[5, 9, 7]], DecodeConfig(beams=4, max_length=5))
     target = torch.tensor([[*best.ids, 2]])
     inputs = torch.tensor([[1, *best.ids]])
@@ -141,37 +141,37 @@ def test_an_ensemble_with_a_transformer() -> None:
 
 
 def test_ties() -> None:
-    model = tiny("luong", tie="auto")
+    model = build_tiny("luong", tie="auto")
     assert model.encoder.embed.table is model.decoder.embed.table is model.decoder.head.table
-    model = tiny("luong", tie="target", outputs=9)
+    model = build_tiny("luong", tie="target", outputs=9)
     assert model.encoder.embed.table is not model.decoder.embed.table is model.decoder.head.table
-    assert tiny("bahdanau", tie="target", embedding_width=20, maxout=20).decoder.head.table.embedding_dim == 20
+    assert build_tiny("bahdanau", tie="target", embedding_width=20, maxout=20).decoder.head.table.embedding_dim == 20
     with pytest.raises(UserError, match="tie: embeddings and outputs have widths 24 and 16; use tie = 'none'"):
-        tiny("bahdanau", tie="target")
+        build_tiny("bahdanau", tie="target")
 
 
 def test_the_encoder_still_reports_its_layers() -> None:
     with collect("layer") as side:
-        tiny("sutskever").encoder.read(SOURCE)
+        build_tiny("sutskever").encoder.read(SOURCE)
     assert list(side.values["layer"]) == [("encoder", 0), ("encoder", 1)]
 
 
-def test_mistakes_are_said_in_a_sentence() -> None:
+def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="'cho' cannot tag, it can transduce"):
         headwise.build("cho-tiny", task="tag")
     with pytest.raises(
         UserError, match="score: 'dot' needs queries and keys of one width, not 32 and 64; use 'general'"
     ):
-        tiny("bahdanau", score="dot")
+        build_tiny("bahdanau", score="dot")
     with pytest.raises(UserError, match="too few for 6 keys"):
-        tiny("luong", score={"kind": "location", "max_length": 5})(SOURCE, TARGET)
+        build_tiny("luong", score={"kind": "location", "max_length": 5})(SOURCE, TARGET)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_inspection_shows_alignments_where_there_are_any(kind: str) -> None:
+def test_inspection_shows_alignments(kind: str) -> None:
     words = Words([f"w{i}" for i in range(8)])
     experiment = resolved({"data": {"name": "demo"}, "model": {"kind": f"{kind}-tiny"}, "train": {"steps": 1}})
-    loaded = TrainedModel(tiny(kind), Tokenisers(words, words), experiment)
+    loaded = TrainedModel(build_tiny(kind), Tokenisers(words, words), experiment)
     if kind in LOOKING:
         maps = loaded.inspect("w1 w2 w3", "w4 w5")
         assert maps.matrix("cross").shape == (3, 4) and maps.target_tokens == ("w4", "w5", "</s>")
@@ -182,7 +182,7 @@ def test_inspection_shows_alignments_where_there_are_any(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_low_precision_gives_nearly_the_same_loss(kind: str) -> None:
-    model = tiny(kind).train()
+    model = build_tiny(kind).train()
     exact = model(SOURCE, TARGET, labels=TARGET).total
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = model(SOURCE, TARGET, labels=TARGET).total
@@ -191,8 +191,8 @@ def test_low_precision_gives_nearly_the_same_loss(kind: str) -> None:
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-def test_a_memory_of_its_own_for_each_call() -> None:
-    model = tiny("cho")
+def test_each_call_has_its_own_memory() -> None:
+    model = build_tiny("cho")
     before = model.encoder.read(SOURCE)["summary"].x
     model.encoder.read(SOURCE.flip(0))
     assert torch.equal(before, model.encoder.read(SOURCE)["summary"].x)

@@ -13,7 +13,7 @@ from headwise.catalog import CATALOG
 from headwise.config.base import Config, merge, validate
 from headwise.errors import UserError
 from headwise.models.build import build
-from headwise.models.cost import inputs, room
+from headwise.models.cost import list_length_limits, make_inputs
 from headwise.models.image_fields import ImageFields
 
 TABLES = (PARTS, NORMS, WIRINGS, POSITIONS, SCORES)
@@ -37,7 +37,7 @@ ALWAYS = {  # what was seen to fail
 }
 
 
-def others(current: Any, annotation: Any) -> Iterator[Any]:
+def list_alternatives(current: Any, annotation: Any) -> Iterator[Any]:
     """Legal values beside the one that a setting has, by its type."""
     if isinstance(current, bool):
         yield not current
@@ -52,34 +52,34 @@ def others(current: Any, annotation: Any) -> Iterator[Any]:
             if any(type(current) is table[kind] for kind in table.names):
                 yield from ({"kind": kind} for kind in table.names if kind != current.kind)
         kind = {"kind": current.kind} if hasattr(current, "kind") else {}
-        for name, value in settings(current):
+        for name, value in list_settings(current):
             yield {**kind, name: value}
     elif isinstance(current, tuple) and current and all(isinstance(each, int) for each in current):
         yield from ([2 * each for each in current], [1] * len(current), list(current[:-1]))
 
 
-def settings(config: Config) -> Iterator[tuple[str, Any]]:
+def list_settings(config: Config) -> Iterator[tuple[str, Any]]:
     for name, field in type(config).model_fields.items():
         if name != "kind":
-            yield from ((name, value) for value in others(getattr(config, name), field.annotation))
+            yield from ((name, value) for value in list_alternatives(getattr(config, name), field.annotation))
 
 
-def changes(name: str) -> list[dict[str, Any]]:
-    every = [{key: value} for key, value in settings(CATALOG[name].configure("tiny"))]
+def list_changes(name: str) -> list[dict[str, Any]]:
+    every = [{key: value} for key, value in list_settings(CATALOG[name].configure("tiny"))]
     return ALWAYS.get(name, []) + every[zlib.crc32(name.encode()) % SHARE :: SHARE]
 
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_a_changed_setting_works_or_is_refused(name: str) -> None:
     entry = CATALOG[name]
-    for change in changes(name):
+    for change in list_changes(name):
         try:
             model = build(f"{name}-tiny", vocab=16, outputs=5, device="meta", **change)
             config = validate(entry.config, merge(entry.sizes["tiny"], change))
             image = (config.channels, *config.image) if isinstance(config, ImageFields) else ()
             if count_parameters(model):  # counted models have nothing to run yet
                 with torch.no_grad():
-                    model.eval()(*inputs(model, 1, 1 if image else min(4, *room(model)), image))
+                    model.eval()(*make_inputs(model, 1, 1 if image else min(4, *list_length_limits(model)), image))
         except UserError:
             continue
         except Exception as error:

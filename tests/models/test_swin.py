@@ -1,4 +1,4 @@
-"""Swin and Swin v2: the published numbers, stages, and what other images do."""
+"""Swin and Swin v2: published sizes, stages, and images of other sizes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_each_stage_halves_the_grid_and_doubles_the_width() -> None:
 
 @pytest.mark.parametrize("name", ["swin-tiny", "swinv2-tiny"])
 @torch.no_grad()
-def test_the_same_weights_read_images_that_fill_no_windows(name: str) -> None:
+def test_images_that_do_not_fill_windows(name: str) -> None:
     model, larger = headwise.build(name, outputs=3), headwise.build(name, outputs=3, image=(20, 28))
     larger.load_state_dict(model.state_dict())
     images = torch.randn(2, 1, 20, 28)
@@ -51,37 +51,37 @@ def test_the_same_weights_read_images_that_fill_no_windows(name: str) -> None:
 
 
 @torch.no_grad()
-def test_the_second_version_measures_by_the_window_it_learned_with() -> None:
-    """Learned with windows of 2 and given windows of 4, offsets keep their biases if it is told so."""
+def test_swin_v2_offsets_are_in_units_of_the_pretrained_window() -> None:
+    """Trained with windows of 2 and run with windows of 4, offsets keep their biases with `pretrained_windows`."""
     learned = headwise.build("swinv2-tiny", outputs=3)
-    told, forgetful = (
+    extended, plain = (
         headwise.build("swinv2-tiny", outputs=3, window=4, pretrained_windows=pretrained_windows)
         for pretrained_windows in ((2, 2), ())
     )
     score_mods = [
-        model.encoder.stack.layers[0].layers[0].parts[0].score_mods[0] for model in (learned, told, forgetful)
+        model.encoder.stack.layers[0].layers[0].parts[0].score_mods[0] for model in (learned, extended, plain)
     ]
     for mod in score_mods[1:]:
         mod.load_state_dict(score_mods[0].state_dict())
-    small, kept, other = (mod.values().unflatten(0, (2 * mod.window - 1, -1)) for mod in score_mods)
-    torch.testing.assert_close(kept[2:5, 2:5], small)
+    small, same, other = (mod.compute_table().unflatten(0, (2 * mod.window - 1, -1)) for mod in score_mods)
+    torch.testing.assert_close(same[2:5, 2:5], small)
     assert not torch.allclose(other[2:5, 2:5], small)
 
 
-def test_branches_of_the_second_version_begin_as_nothing() -> None:
+def test_residual_branches_of_swin_v2_are_initialised_to_zero() -> None:
     layer = headwise.build("swinv2-tiny").encoder.stack.layers[0].layers[1]
     stream = Stream(torch.randn(1, 16, 16), torch.arange(16), grid=(4, 4))
     assert isinstance(layer, ResPostNorm)
     assert torch.equal(layer(stream, Context()).x, stream.x)
 
 
-def test_branches_are_left_out_more_often_the_deeper_they_are() -> None:
+def test_drop_path_rises_with_depth() -> None:
     model = headwise.build("swin-tiny", depths=(2, 3), drop_path=0.4)
     rates = [part.p for part in model.modules() if isinstance(part, DropPath)]
     assert rates == pytest.approx([0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4])
 
 
-def test_stages_have_any_mixer() -> None:
+def test_stages_with_any_mixer() -> None:
     model = headwise.build("swin-tiny", outputs=3, mixer="performer", wiring="post")
     assert model(torch.randn(2, 1, 16, 16)).shape == (2, 3)
     with pytest.raises(UserError, match="depths"):

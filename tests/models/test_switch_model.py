@@ -1,4 +1,4 @@
-"""Switch Transformers: published sizes, and where their experts stand."""
+"""Switch Transformers: published sizes, and which layers have experts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_matrices_of_narang_without_routers(size: str, millions: float) -> None:
     assert (sum(weight.numel() for weight in matrices) - buckets) / 1e6 == pytest.approx(millions, abs=0.005)
 
 
-def places(every: int, depth: int = 6, **settings: object) -> list[list[int]]:
+def list_expert_layers(every: int, depth: int = 6, **settings: object) -> list[list[int]]:
     stack = {"depth": depth}
     model = headwise.build("switch-tiny", vocab=9, encoder=stack, decoder=stack, expert_interval=every, **settings)
     return [
@@ -53,12 +53,12 @@ def places(every: int, depth: int = 6, **settings: object) -> list[list[int]]:
 
 
 def test_the_second_of_every_few_layers_has_experts() -> None:
-    assert places(2) == [[1, 3, 5]] * 2
-    assert places(4, depth=12) == [[1, 5, 9]] * 2
-    assert places(1, depth=2) == [[0, 1]] * 2
+    assert list_expert_layers(2) == [[1, 3, 5]] * 2
+    assert list_expert_layers(4, depth=12) == [[1, 5, 9]] * 2
+    assert list_expert_layers(1, depth=2) == [[0, 1]] * 2
 
 
-def test_matrices_begin_with_a_tenth_of_the_variance_of_t5() -> None:
+def test_matrices_have_a_tenth_of_the_variance_of_t5() -> None:
     torch.manual_seed(0)
     large = {"width": 128, "heads": 4, "head_width": 32}
     switch, dense = (headwise.build(f"{name}-tiny", vocab=9, **large) for name in ("switch", "t5"))
@@ -66,7 +66,7 @@ def test_matrices_begin_with_a_tenth_of_the_variance_of_t5() -> None:
     assert outs[0] == pytest.approx(0.1 * outs[1], rel=0.1)
 
 
-def test_experts_also_serve_a_language_model_and_a_tagger() -> None:
+def test_experts_in_a_language_model_and_a_tagger() -> None:
     ids = torch.tensor([[5, 6, 7]])
     for task in ("language-model", "tag"):
         model = headwise.build("switch-tiny", vocab=9, task=task)
@@ -74,6 +74,6 @@ def test_experts_also_serve_a_language_model_and_a_tagger() -> None:
         assert model(ids).shape == (1, 3, 9)
 
 
-def test_any_model_may_have_experts() -> None:
+def test_any_model_can_have_experts() -> None:
     model: nn.Module = headwise.build("bert-tiny", vocab=9, feedforward={"kind": "experts", "activation": "geglu"})
     assert all(isinstance(layer.parts[1], Experts) for layer in model.encoder.stack.layers)  # type: ignore[union-attr]

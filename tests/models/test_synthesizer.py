@@ -1,4 +1,4 @@
-"""Synthesizers: what their sizes have beside the Transformer's, and that each kind learns to translate."""
+"""Synthesizers: sizes compared with the Transformer's, and that each kind learns to translate."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_parameter_counts_are_those_of_the_equations(size: str, fewer: int, more
     ],
     ids=["dense", "factorised-dense", "gated"],
 )
-def test_each_kind_learns_a_batch_of_pairs_by_heart(score: dict[str, Any]) -> None:
+def test_each_kind_overfits_a_batch(score: dict[str, Any]) -> None:
     torch.manual_seed(0)
     mixer = {"kind": "attention", "score": score}
     model = headwise.build("synthesizer-tiny", vocab=12, task="transduce", dropout=0.0, mixer=mixer)

@@ -1,4 +1,4 @@
-"""Transformer-XL: its sizes, and what it carries from segment to segment."""
+"""Transformer-XL: sizes, and segment-level recurrence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwise.blocks.stack import count_parameters
 LONG = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 4], [11, 4, 10, 5, 9, 6, 8, 7]])
 
 
-def tiny(**settings: Any) -> Any:
+def build_tiny(**settings: Any) -> Any:
     torch.manual_seed(0)
     model = headwise.build("transformer-xl-tiny", **{"vocab": 12, "dropout": 0.0, "hidden_dropout": 0.0, **settings})
     for parameter in model.parameters():
@@ -24,7 +24,7 @@ def tiny(**settings: Any) -> Any:
     return model.double().eval()
 
 
-def in_segments(model: Any, ids: Tensor, size: int) -> Tensor:
+def run_segments(model: Any, ids: Tensor, size: int) -> Tensor:
     left, logits = {}, []
     for segment in ids.split(size, 1):
         carried = SegmentMemory(model.memory_length, left)
@@ -57,28 +57,28 @@ def test_parameter_counts_are_the_published_ones(name: str, published: float) ->
 
 
 @torch.no_grad()
-def test_segments_give_what_the_whole_text_gives() -> None:
-    model = tiny()
+def test_segments_equal_one_pass_over_the_text() -> None:
+    model = build_tiny()
     for size in (1, 3, 4, 8):
-        torch.testing.assert_close(in_segments(model, LONG, size), model(LONG))
+        torch.testing.assert_close(run_segments(model, LONG, size), model(LONG))
 
 
 @torch.no_grad()
-def test_a_short_memory_forgets() -> None:
+def test_a_short_memory_drops_old_tokens() -> None:
     """One layer that recalls two tokens sees two before its segment; two layers see four."""
-    model, edited = tiny(memory_length=2, depth=1), LONG.clone()
+    model, edited = build_tiny(memory_length=2, depth=1), LONG.clone()
     edited[:, 1] = 3
-    before, after = in_segments(model, LONG, 2), in_segments(model, edited, 2)
+    before, after = run_segments(model, LONG, 2), run_segments(model, edited, 2)
     changed = (before - after).abs().amax(-1).amax(0) > 1e-12
     assert changed.tolist() == [False, True, True, True, False, False, False, False]
-    deep = tiny(memory_length=2, depth=2)
-    changed = (in_segments(deep, LONG, 2) - in_segments(deep, edited, 2)).abs().amax(-1).amax(0) > 1e-12
+    deep = build_tiny(memory_length=2, depth=2)
+    changed = (run_segments(deep, LONG, 2) - run_segments(deep, edited, 2)).abs().amax(-1).amax(0) > 1e-12
     assert changed.tolist() == [False, True, True, True, True, True, False, False]
 
 
 @torch.no_grad()
-def test_a_fresh_row_remembers_nothing() -> None:
-    model, first = tiny(), SegmentMemory(16)
+def test_a_new_row_starts_with_empty_memory() -> None:
+    model, first = build_tiny(), SegmentMemory(16)
     model(LONG[:, :4], carried=first)
     fresh = torch.tensor([False, True])
     found = model(LONG[:, 4:], carried=SegmentMemory(16, first.next_states, fresh))
@@ -88,7 +88,7 @@ def test_a_fresh_row_remembers_nothing() -> None:
 
 def test_no_gradient_flows_into_the_memory() -> None:
     """Words of the first segment alone learn nothing from the second, which sees them all the same."""
-    model = tiny(tie="none")
+    model = build_tiny(tie="none")
     first = SegmentMemory(model.memory_length)
     model(LONG[:1, :4], carried=first)
     second = SegmentMemory(model.memory_length, first.next_states)
@@ -99,21 +99,21 @@ def test_no_gradient_flows_into_the_memory() -> None:
 
 
 @torch.no_grad()
-def test_it_writes_with_a_memory_of_bounded_size() -> None:
-    model = tiny(memory_length=3)
+def test_decoding_memory_has_bounded_size() -> None:
+    model = build_tiny(memory_length=3)
     ids = LONG.repeat(1, 12)  # beyond the cache's first buffers
     state, logits = model.start(ids[:, :1]), []
     for tokens in ids[:, 1:].unbind(1):
         out, state = model.step(tokens, state)
         logits.append(out)
-    torch.testing.assert_close(torch.stack(logits, 1), in_segments(model, ids, 1)[:, 1:])
+    torch.testing.assert_close(torch.stack(logits, 1), run_segments(model, ids, 1)[:, 1:])
     keys = [entry.buffers[0] for place, entry in state.cache.growing.items() if len(place) == 3]
     assert len(keys) == 2 and all(buffer.shape[2] <= 32 < ids.shape[1] for buffer in keys)
 
 
 @torch.no_grad()
-def test_prompts_of_different_lengths_are_read_at_once() -> None:
-    model, lengths = tiny(memory_length=6), (5, 2)
+def test_prompts_of_different_lengths_in_one_batch() -> None:
+    model, lengths = build_tiny(memory_length=6), (5, 2)
     prompts = torch.nn.utils.rnn.pad_sequence([LONG[row, :n] for row, n in enumerate(lengths)], batch_first=True)
     state = model.start(prompts)
     alone = [model.start(LONG[row : row + 1, :n]) for row, n in enumerate(lengths)]
@@ -124,6 +124,6 @@ def test_prompts_of_different_lengths_are_read_at_once() -> None:
             torch.testing.assert_close(together[row : row + 1], found)
 
 
-def test_heads_that_share_keys_cannot_recall() -> None:
+def test_grouped_query_attention_with_memory_is_refused() -> None:
     with pytest.raises(UserError, match="key_value_heads and memory_length: one attention cannot have both"):
-        tiny(key_value_heads=2)
+        build_tiny(key_value_heads=2)

@@ -1,4 +1,4 @@
-"""VOLO: published counts, its two grids, and the patches that have a say."""
+"""VOLO: published sizes, its two grids, and the patch head."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_it_has_the_published_parameters(size: str, count: int) -> None:
 
 
 @torch.no_grad()
-def test_outlooks_are_fine_and_attention_is_coarse() -> None:
+def test_outlook_attention_has_the_finer_grid() -> None:
     model = headwise.build("volo-tiny", outputs=3).eval()
     with headwise.record() as maps:
         model(IMAGES)
@@ -31,7 +31,7 @@ def test_outlooks_are_fine_and_attention_is_coarse() -> None:
 
 
 @torch.no_grad()
-def test_the_surest_patch_counts_half() -> None:
+def test_the_patch_head_counts_half() -> None:
     model = headwise.build("volo-tiny", outputs=3).eval()
     x = model.encoder.read(IMAGES)["encoder"].x
     chosen, advised = (head.head for head in model.heads)
@@ -39,16 +39,16 @@ def test_the_surest_patch_counts_half() -> None:
     torch.testing.assert_close(model(IMAGES), expected)
 
 
-def test_outlookers_are_never_left_out_and_later_layers_more_often() -> None:
+def test_drop_path_is_zero_in_outlookers_and_rises_after() -> None:
     model = headwise.build("volo-tiny", outputs=3, drop_path=0.2)
     found = [[part.p for part in layer.modules() if isinstance(part, DropPath)] for layer in model.encoder.stack.layers]
     assert found == [[], [], [pytest.approx(0.1)] * 2, [pytest.approx(0.2)] * 2, [], []]
 
 
-def test_sides_that_cannot_be_halved_are_refused() -> None:
+def test_unfitting_image_sides_are_refused() -> None:
     with pytest.raises(UserError, match=r"28 x 28 pixels cannot be cut into patches of 8 x 8"):
         headwise.build("volo-tiny", outputs=3, image=28, patch=4)
-    with pytest.raises(UserError, match=r"patch: .* needs an even side, not 3"):
+    with pytest.raises(UserError, match=r"patch: .* needs an even patch size, not 3"):
         headwise.build("volo-tiny", outputs=3, image=18, patch=3)
     model = headwise.build("volo-tiny", outputs=3)
     with pytest.raises(UserError, match=r"18 x 16 pixels cannot be cut"):
@@ -56,7 +56,7 @@ def test_sides_that_cannot_be_halved_are_refused() -> None:
     assert model(torch.randn(2, 1, 20, 28)).shape == (2, 3), "other sizes do, with positions between those it has"
 
 
-def test_its_first_layers_may_mix_otherwise() -> None:
+def test_other_mixers_in_the_first_stage() -> None:
     model = headwise.build("volo-tiny", outputs=3, outlook="attention", outlook_width=16)
     assert not any(isinstance(part, OutlookAttention) for part in model.modules())
     assert model(IMAGES).shape == (2, 3)

@@ -15,7 +15,7 @@ from word_folders import build_noisy_model, save, vocabulary
 
 import headwise
 from headwise import UserError
-from headwise.blocks.mixers.patterns import Graph
+from headwise.blocks.mixers.patterns import BigBirdGraph
 from headwise.blocks.stream import Context
 from headwise.experiment.convert import from_hf, to_hf
 from headwise.interop.hf.read import ImportedModel, read_folder
@@ -100,8 +100,8 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
     imported = read_folder(save_folder(model, tmp_path))
     length, block = 96, SHAPE["block_size"]
 
-    class Given(Graph):
-        def drawn(self, final: Tensor, count: int, heads: int, place: Any, training: bool) -> Tensor:
+    class Given(BigBirdGraph):
+        def draw_random_blocks(self, last_block: Tensor, count: int, heads: int, place: Any, training: bool) -> Tensor:
             assert training
             np.random.seed(place[1])
             plan = theirs_of[place[1]]._get_rand_attn_plan(length, block, self.random)
@@ -111,7 +111,7 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
 
     theirs_of = [layer.attention.self for layer in model.encoder.layer]
     for layer in imported.model.encoder.stack.layers:
-        layer.parts[0].graph = Given(block, 1, 2, released=True)
+        layer.parts[0].graph = Given(block, 1, 2, like_transformers=True)
     ids = torch.randint(4, len(VOCAB), (2, length - 1), generator=torch.Generator().manual_seed(1))
     opened = torch.tensor(imported.vocabularies.source.order)[torch.nn.functional.pad(ids, (1, 0), value=1)]
     known = np.random.get_state()

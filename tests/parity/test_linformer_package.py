@@ -6,7 +6,7 @@ import pytest
 import torch
 from linformer import LinformerSelfAttention
 
-from headwise.blocks.mixers.lowrank import LowRankAttention, Summary
+from headwise.blocks.mixers.lowrank import LengthProjection, LowRankAttention
 from headwise.testing import assert_parity
 
 
@@ -16,7 +16,7 @@ from headwise.testing import assert_parity
 def test_outputs_are_those_of_the_package(length: int, shared: bool) -> None:
     torch.manual_seed(0)
     theirs = LinformerSelfAttention(16, seq_len=12, k=5, heads=4, share_kv=shared)
-    ours = LowRankAttention(16, 4, keys=Summary(5, 12), values=None if shared else Summary(5, 12))
+    ours = LowRankAttention(16, 4, keys=LengthProjection(5, 12), values=None if shared else LengthProjection(5, 12))
     values = theirs.to_k if shared else theirs.to_v  # it then shares the projections of keys and values, too
     ours.qkv.project.weight.copy_(torch.cat([theirs.to_q.weight, theirs.to_k.weight, values.weight]))
     ours.qkv.project.bias.zero_()

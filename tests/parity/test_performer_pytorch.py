@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.blocks.mixers.favor import Positive, Relu
-from headwise.blocks.mixers.linear import everywhere, nothing, onward
+from headwise.blocks.mixers.favor import PositiveFeatures, ReluFeatures
+from headwise.blocks.mixers.linear import attend_all, attend_causally, init_state
 from headwise.blocks.stream import Stream
 
 with warnings.catch_warnings():
@@ -34,20 +34,20 @@ def heads() -> tuple[Tensor, ...]:
 def test_the_softmax_kernel() -> None:
     attention, matrix = theirs()
     q, k, v = heads()
-    close(everywhere(Positive(matrix, epsilon=1e-4), q, k, v, None), attention(q, k, v))
+    close(attend_all(PositiveFeatures(matrix, epsilon=1e-4), q, k, v, None), attention(q, k, v))
 
 
 def test_the_relu_kernel() -> None:
     attention, matrix = theirs(generalized_attention=True)
     q, k, v = heads()
-    close(everywhere(Relu(matrix), q, k, v, None), attention(q, k, v))
+    close(attend_all(ReluFeatures(matrix), q, k, v, None), attention(q, k, v))
 
 
-@pytest.mark.parametrize("kind", [Positive, Relu])
-def test_prefix_sums(kind: type[Positive | Relu]) -> None:
+@pytest.mark.parametrize("kind", [PositiveFeatures, ReluFeatures])
+def test_prefix_sums(kind: type[PositiveFeatures | ReluFeatures]) -> None:
     """Of the same features; theirs, made with a maximum over all keys, would let later tokens through."""
     _, matrix = theirs()
     q, k, v = heads()
     phi = kind(matrix)
-    out, _ = onward(phi, q, k, v, Stream.of(q[0]), nothing(phi, k, v))
-    close(out, causal_linear_attention_noncuda(phi.queries(q), phi.keys(k), v, eps=0.0))
+    out, _ = attend_causally(phi, q, k, v, Stream.of(q[0]), init_state(phi, k, v))
+    close(out, causal_linear_attention_noncuda(phi.map_queries(q), phi.map_keys(k), v, eps=0.0))

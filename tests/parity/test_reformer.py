@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 import headwise
-from headwise.blocks.mixers.lsh import HALF
+from headwise.blocks.mixers.lsh import MAX_DIRECTIONS
 from headwise.blocks.mixers.lsh import LSHAttention as OurLSHAttention
 from headwise.blocks.stream import Context, Stream
 from headwise.testing import assert_parity
@@ -53,7 +53,7 @@ def turned_alike(ours: OurLSHAttention, corners: list[int]) -> None:
     torch.manual_seed(5)
     halves = [count // 2 for count in corners]
     drawn = torch.randn(*ours.rotations.shape[:3], sum(halves), dtype=torch.float64)
-    for start, some in zip((0, HALF), drawn.split(halves, -1), strict=False):
+    for start, some in zip((0, MAX_DIRECTIONS), drawn.split(halves, -1), strict=False):
         ours.rotations[..., start : start + some.shape[-1]] = some
 
 

@@ -64,7 +64,7 @@ def test_loads_are_in_the_metrics_and_losses_in_the_loss(run: Any) -> None:
 def test_loads_of_the_validation_part_are_shown(run: Any, tmp_path: Any, capsys: Any) -> None:
     found = loads(run[1])
     assert list(found) == ["encoder-2", "decoder-2"]
-    assert found["encoder-2"].claims.shape == (4,) and int(found["encoder-2"].claims.sum()) > 100
+    assert found["encoder-2"].assigned.shape == (4,) and int(found["encoder-2"].assigned.sum()) > 100
     assert sum(found["decoder-2"].shares) == pytest.approx(1)
     assert [line.split()[0] for line in table(found).splitlines()] == ["layer", "encoder-2", "decoder-2"]
     assert "encoder-2" in picture(found, "switch").svg()

@@ -1,8 +1,7 @@
 """Batch normalisation beside the linear map that it scales (Ioffe and Szegedy 2015).
 
-In training a channel is normalised by the mean and variance of its batch, in evaluation by running ones. These stand
-still, so that norm and linear map are one linear map then: `fuse_batch_norms` makes a model without any batch norm
-left, which gives the same outputs.
+In training a channel is normalised by the mean and variance of its batch, in evaluation by running statistics. Then
+norm and linear map are one linear map: `fuse_batch_norms` makes a model without batch norms that has the same outputs.
 
 Letters: B rows, T tokens, C channels.
 """
@@ -25,8 +24,8 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class TokenNorm(nn.BatchNorm1d):
-    """Each channel over all vectors of a batch: (..., C) -> (..., C). A vector alone has no variance, so it takes the
-    running one in training, too."""
+    """Batch norm over all tokens of a batch: (..., C) -> (..., C). A single vector has no variance, so it uses the
+    running statistics in training, too."""
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.flatten(0, -2)  # (B, T, C) -> (BT, C)
@@ -36,8 +35,8 @@ class TokenNorm(nn.BatchNorm1d):
 
 
 class FrozenNorm(nn.Module):
-    """A batch norm that learns nothing any more: all of it is buffers. For networks from elsewhere that go on training
-    with batches too small for statistics (Carion et al. 2020)."""
+    """Frozen batch norm: statistics and affine parameters are buffers, for pretrained backbones trained further with
+    batches too small for statistics (Carion et al. 2020)."""
 
     weight: Tensor
     bias: Tensor
@@ -54,27 +53,26 @@ class FrozenNorm(nn.Module):
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
 
 
-def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """The linear map of a batch norm that stands still, gain * (x - mean) / sqrt(variance + eps) + bias, as
-    scale * x + shift: 2 x (C,)."""
+def compute_scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """A batch norm in evaluation, gain * (x - mean) / sqrt(variance + eps) + bias, as scale * x + shift: 2 x (C,)."""
     tensors = norm.state_dict(keep_vars=True)
     scale = tensors["weight"] * (tensors["running_var"] + norm.eps).rsqrt()
     return scale, tensors["bias"] - tensors["running_mean"] * scale
 
 
 class Fusable(nn.Module, ABC):
-    """A linear map with a batch norm."""
+    """A linear map with a batch norm that can be fused."""
 
     norm: nn.Module
 
     @abstractmethod
     def fuse(self) -> None:
-        """Make the norm part of the map."""
+        """Fold the norm into the weights of the map."""
 
 
 class ConvNorm(Fusable):
-    """Convolution, batch normalisation and activation: act(norm(conv(x))): a convolution without bias, padded so that a
-    stride of 1 keeps the size."""
+    """act(norm(conv(x))): convolution without bias, batch norm and activation; padded so that a stride of 1 keeps the
+    size."""
 
     def __init__(
         self,
@@ -94,15 +92,15 @@ class ConvNorm(Fusable):
         return self.activation(self.norm(self.conv(maps)))
 
     def fuse(self) -> None:
-        scale, shift = scale_and_shift(self.norm)
+        scale, shift = compute_scale_and_shift(self.norm)
         self.conv.weight = nn.Parameter(self.conv.weight * scale.view(-1, 1, 1, 1))
         self.conv.bias = nn.Parameter(shift)
         self.norm = nn.Identity()
 
 
 class LinearNorm(Fusable):
-    """norm(linear(x)), without a bias that the norm would take away. What ends a residual branch begins with a gain of
-    0, so that its layer begins as the identity (Goyal et al. 2017)."""
+    """norm(linear(x)), without the bias that the norm would cancel. At the end of a residual branch the initial `gain`
+    is 0, so that the layer is the identity at initialisation (Goyal et al. 2017)."""
 
     def __init__(self, inputs: int, outputs: int, gain: float = 1.0):
         super().__init__()
@@ -114,14 +112,14 @@ class LinearNorm(Fusable):
         return self.norm(self.linear(x))
 
     def fuse(self) -> None:
-        scale, shift = scale_and_shift(self.norm)
+        scale, shift = compute_scale_and_shift(self.norm)
         self.linear.weight = nn.Parameter(self.linear.weight * scale.unsqueeze(-1))
         self.linear.bias = nn.Parameter(shift)
         self.norm = nn.Identity()
 
 
 class NormLinear(Fusable):
-    """linear(norm(x)): a head."""
+    """linear(norm(x)), a classification head."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
@@ -132,16 +130,16 @@ class NormLinear(Fusable):
         return self.linear(self.norm(x))
 
     def fuse(self) -> None:
-        scale, shift = scale_and_shift(self.norm)
+        scale, shift = compute_scale_and_shift(self.norm)
         self.linear.bias = nn.Parameter(self.linear(shift))
         self.linear.weight = nn.Parameter(self.linear.weight * scale)
         self.norm = nn.Identity()
 
 
 def fuse_batch_norms(model: Model) -> Model:
-    """A copy for evaluation in which every batch norm has become part of the linear map beside it."""
+    """A copy for evaluation in which every batch norm is folded into the linear map beside it."""
     model = copy.deepcopy(model).eval()
     with torch.no_grad():
-        for module in [each for each in model.modules() if isinstance(each, Fusable)]:
+        for module in [module for module in model.modules() if isinstance(module, Fusable)]:
             module.fuse()
     return model

@@ -1,5 +1,5 @@
-"""Class tokens that come late: they look at patches that change no more (CaiT, Touvron et al. 2021, "Going deeper with
-Image Transformers", section 3), and heads that ask each patch as well (VOLO, Yuan et al. 2021).
+"""Class attention: class tokens that attend to finished patches in the last layers (CaiT, Touvron et al. 2021, "Going
+deeper with Image Transformers", section 3), and a head on patches (VOLO, Yuan et al. 2021).
 
 Letters: B images, T tokens, D width, L labels.
 """
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.latents import seeing
+from headwise.blocks.latents import with_memory
 from headwise.blocks.residual import Wiring
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 
 
 class PrependClassTokens(nn.Module):
-    """Puts class_tokens before the patches, in the middle of a stack."""
+    """A layer that puts class tokens before the patches, in the middle of a stack."""
 
     def __init__(self, width: int, class_tokens: int = 1):
         super().__init__()
@@ -29,10 +29,10 @@ class PrependClassTokens(nn.Module):
 
 
 class ClassAttentionLayer(Wiring):
-    """z = x + f(norm([x; patches])), then z + g(norm(z)), for the class_tokens x alone: what is looked at is not
-    changed.
+    """Class-attention layer: z = x + f(norm([x; patches])), then z + g(norm(z)), for the class tokens x alone; patches
+    do not change.
 
-    Class attention (equations 4-7) is attention of the class_tokens at a memory which is all of the stream.
+    Class attention (equations 4-7) is cross-attention of the class tokens to the whole stream.
     """
 
     has_final_norm = True
@@ -40,16 +40,17 @@ class ClassAttentionLayer(Wiring):
     def forward(self, stream: Stream, ctx: Context) -> Stream:
         class_tokens = count_class_tokens(stream)
         x, patches = stream.x[:, :class_tokens], stream.x[:, class_tokens:]
-        (inputs, norm, add), *others = zip(self.parts, self.norms, self.adds, strict=True)
-        seen = stream.with_x(norm(stream.x))
-        x = add(x, inputs(Stream(seen.x[:, :class_tokens], stream.pos[:class_tokens]), seeing(seen, ctx).at(0)))
-        for place, (part, norm, add) in enumerate(others, 1):
-            x = add(x, part(Stream(norm(x), stream.pos[:class_tokens]), ctx.at(place)))
+        (attention, norm, add), *others = zip(self.parts, self.norms, self.adds, strict=True)
+        memory = stream.with_x(norm(stream.x))
+        queries = Stream(memory.x[:, :class_tokens], stream.pos[:class_tokens])
+        x = add(x, attention(queries, with_memory(ctx, memory).at(0)))
+        for index, (part, norm, add) in enumerate(others, 1):
+            x = add(x, part(Stream(norm(x), stream.pos[:class_tokens]), ctx.at(index)))
         return stream.with_x(torch.cat((x, patches), dim=1))
 
 
-class PatchVotes(nn.Module):
-    """Each patch is labelled; for each label the surest patch counts: (B, T, D) -> (B, L)."""
+class PatchHead(nn.Module):
+    """Classification of patches: for each label the largest logit of all patches, (B, T, D) -> (B, L)."""
 
     def __init__(self, head: nn.Module):
         super().__init__()
@@ -59,8 +60,8 @@ class PatchVotes(nn.Module):
         return self.head(stream.x[:, count_class_tokens(stream) :]).amax(1)  # (B, T - class_tokens, L) -> (B, L)
 
 
-def in_a_row(*stacks: Stack) -> Stack:
-    """One stack of the layers of several, which ends as the last one does."""
+def concatenate_stacks(*stacks: Stack) -> Stack:
+    """One stack of the layers of several, with the final norm of the last."""
     layers: list[nn.Module] = []
     order: list[int] = []
     for stack in stacks:

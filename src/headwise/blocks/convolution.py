@@ -1,11 +1,12 @@
-"""Convolutions on the stream: residual layers (He et al. 2016) and convolutional stems.
+"""Convolutions on the stream: residual blocks (He et al. 2016, "Deep Residual Learning for Image Recognition") and
+convolutional stems.
 
-For detectors and others that want a backbone: `ResNetConfig(norm="frozen").encoder()` of models/resnet.py is an
+As a backbone, for instance of a detector: `ResNetConfig(norm="frozen").encoder()` of models/resnet.py is an
 `ImageEncoder`, whose `encoder(pixels, Context())` is a `Stream` of the last stage with its grid. Convolutions with
 batch norm and frozen batch norm are in blocks/batchnorm.py.
 
-Tokens of a grid, row by row, are what is called channels-last of a map, so streams become maps and maps streams without
-a copy; that layout is the faster one on CPUs, too.
+Tokens of a grid, row by row, are a map in channels-last layout, so streams and maps convert without a copy; that layout
+is also the faster one on CPUs.
 
 Letters: B images, C channels, H rows of pixels, W columns of pixels, h x w grid, D width.
 """
@@ -20,33 +21,33 @@ from torch import Tensor, nn
 
 from headwise.blocks.batchnorm import ConvNorm, Norm
 from headwise.blocks.feedforward import relu
-from headwise.blocks.images import count_class_tokens, cut
+from headwise.blocks.images import compute_patch_grid, count_class_tokens
 from headwise.blocks.stack import Stack
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
-WIDER = 4  # how much wider a bottleneck's outputs are than its inside
+EXPANSION = 4  # width of a bottleneck's outputs / its inner width
 
 
-def mapped(stream: Stream) -> Tensor:
+def to_map(stream: Stream) -> Tensor:
     """The tokens of a grid as a map: (B, hw, D) -> (B, D, h, w)."""
     if class_tokens := count_class_tokens(stream):
         raise UserError(
-            f"class_tokens: a convolution has no place for the {class_tokens} before the grid; set class_tokens = 0"
+            f"class_tokens: a convolution cannot read the {class_tokens} before the grid; set class_tokens = 0"
         )
     assert stream.grid is not None
     return stream.x.unflatten(1, stream.grid).permute(0, 3, 1, 2)
 
 
-def streamed(maps: Tensor) -> Stream:
+def to_stream(maps: Tensor) -> Stream:
     """A map as tokens on its grid: (B, D, h, w) -> (B, hw, D)."""
     rows, columns = maps.shape[2:]
     return replace(Stream.of(maps.permute(0, 2, 3, 1).flatten(1, 2)), grid=(rows, columns))
 
 
-class ConvPatches(nn.Module):
-    """Layers of convolutions in the place of one cut into patches: (B, C, H, W) -> (B, h, w, D). With `grid`, images
-    that make another are refused."""
+class ConvStem(nn.Module):
+    """Convolutional stem instead of patch embedding: (B, C, H, W) -> (B, h, w, D). With `grid`, images of another grid
+    are refused."""
 
     def __init__(self, channels: int, *layers: nn.Module, grid: tuple[int, int] | None = None):
         super().__init__()
@@ -54,53 +55,54 @@ class ConvPatches(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        height, width = cut(pixels, self.channels, patch=1)
+        height, width = compute_patch_grid(pixels, self.channels, patch=1)
         maps: Tensor = self.layers(pixels.contiguous(memory_format=torch.channels_last))
         if self.grid not in (None, maps.shape[2:]):
             rows, columns = self.grid or ()
             raise UserError(
-                f"image: the model was made for a grid of {rows} x {columns}, and images of {height} x {width} pixels "
-                "make another; resize them"
+                f"image: the model reads a grid of {rows} x {columns}, and images of {height} x {width} have another; "
+                "resize the images"
             )
         return maps.permute(0, 2, 3, 1)
 
 
-class Residual(nn.Module):
-    """relu(shortcut(x) + body(x)) (He et al. 2016, equations 1 and 2): a layer, on a coarser grid where it strides."""
+class ResidualBlock(nn.Module):
+    """Residual block: relu(shortcut(x) + body(x)) (He et al. 2016, equations 1 and 2), on a coarser grid with a
+    stride."""
 
     def __init__(self, body: nn.Sequential, shortcut: nn.Module):
         super().__init__()
         self.body, self.shortcut = body, shortcut
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        maps = mapped(stream)
-        return streamed(relu(self.shortcut(maps) + self.body(maps)))
+        maps = to_map(stream)
+        return to_stream(relu(self.shortcut(maps) + self.body(maps)))
 
 
-def basic(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> Residual:
-    """Two convolutions of 3 x 3."""
+def build_basic_block(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> ResidualBlock:
+    """Basic block: two convolutions of 3 x 3."""
     body = nn.Sequential(
         ConvNorm(inputs, outputs, 3, stride, relu, norm),
         ConvNorm(outputs, outputs, 3, norm=norm),
     )
-    return Residual(body, shortcut(inputs, outputs, stride, norm))
+    return ResidualBlock(body, build_shortcut(inputs, outputs, stride, norm))
 
 
-def bottleneck(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> Residual:
-    """1 x 1 to a quarter of the channels, 3 x 3, 1 x 1 back.
+def build_bottleneck_block(inputs: int, outputs: int, stride: int = 1, norm: Norm = nn.BatchNorm2d) -> ResidualBlock:
+    """Bottleneck block: 1 x 1 to a quarter of the channels, 3 x 3, 1 x 1 back.
 
     DISCREPANCY: the paper strides in the first convolution; here it is the second, as in every released ResNet since.
     """
-    inside = outputs // WIDER
+    inner = outputs // EXPANSION
     body = nn.Sequential(
-        ConvNorm(inputs, inside, 1, 1, relu, norm),
-        ConvNorm(inside, inside, 3, stride, relu, norm),
-        ConvNorm(inside, outputs, 1, norm=norm),
+        ConvNorm(inputs, inner, 1, 1, relu, norm),
+        ConvNorm(inner, inner, 3, stride, relu, norm),
+        ConvNorm(inner, outputs, 1, norm=norm),
     )
-    return Residual(body, shortcut(inputs, outputs, stride, norm))
+    return ResidualBlock(body, build_shortcut(inputs, outputs, stride, norm))
 
 
-def residual_stages(
+def build_residual_stages(
     inputs: int, widths: Sequence[int], depths: Sequence[int], layer: Callable[[int, int, int], nn.Module]
 ) -> list[Stack]:
     """Stages of `layer(inputs, outputs, stride)`; every stage but the first halves the grid."""
@@ -112,6 +114,6 @@ def residual_stages(
     return stages
 
 
-def shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module:
-    """The identity where it fits, else a projection (option B of the paper)."""
+def build_shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module:
+    """The identity if shapes are equal, else a projection (option B of the paper)."""
     return nn.Identity() if inputs == outputs and stride == 1 else ConvNorm(inputs, outputs, 1, stride, norm=norm)

@@ -1,19 +1,19 @@
-"""Experts in the place of the feed-forward network: each token is sent to one of them, or to a few.
+"""Mixture of experts: a router sends each token to one of several feed-forward networks, or to a few.
 
 One expert: Fedus et al. 2022, "Switch Transformers: Scaling to Trillion Parameter Models with Simple and Efficient
-Sparsity". Several: Shazeer et al. 2017, "Outrageously Large Neural Networks"; Lepikhin et al. 2021, "GShard". The loss
-on large logits: Zoph et al. 2022, "ST-MoE".
+Sparsity". Several: Shazeer et al. 2017, "Outrageously Large Neural Networks"; Lepikhin et al. 2021, "GShard". The
+router z-loss: Zoph et al. 2022, "ST-MoE".
 
-Letters: B rows, T length, C width, N = B * T tokens, E experts, J choices of a token, S = N * J claims, M places at an
-expert, F hidden.
+Letters: B rows, T length, C width, N = B * T tokens, E experts, J choices of a token, S = N * J assignments, M capacity
+of an expert, F hidden.
 
-An expert serves claims by position in the text, then by choice, then by row, until its places are taken. So no token
-ever loses its place to a later one of any row, and what it is given does not depend on the future.
+An expert fills its capacity with assignments in the order of position in the text, then choice, then row. So no token
+is dropped because of a later one of any row, and routing does not depend on the future.
 
-DISCREPANCY: GShard serves all first choices before all second ones, which lets a later token displace an earlier one,
-and takes the second expert at random with a probability that grows with its gate; here the second one is always asked.
-DISCREPANCY: the released codes cut a batch into groups (`transformers`: rows) with places of their own; here the batch
-is one group, as in the paper's formula. Padding is not routed and takes no place.
+DISCREPANCY: GShard assigns all first choices before all second ones, so that a later token can displace an earlier one,
+and takes the second expert with a probability that grows with its gate; here the second expert is always used.
+DISCREPANCY: the released codes cut a batch into groups (`transformers`: rows) with a capacity each; here the batch is
+one group, as in the paper's formula. Padding is not routed and takes no capacity.
 """
 
 from __future__ import annotations
@@ -36,68 +36,69 @@ from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.residual import make_dropout
 from headwise.blocks.stream import Context, LayerPath, Part, Properties, Stream
 
-SCALE = 0.1  # of the first weights' variance, against the usual 1 / inputs: Fedus et al., section 2.4
-ROUND = 16  # of rows: a later claim seldom changes the shape of a product, and with it an earlier one's last bit
+INIT_SCALE = 0.1  # of the variance of initial weights, INIT_SCALE / inputs: Fedus et al., section 2.4
+ROW_MULTIPLE = 16  # rows of an expert's batch are rounded up, so that its shape, and with it rounding, rarely changes
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertLoad:
-    """How many claims each expert of a layer had, and how many it served; both (E,)."""
+    """Expert load: the numbers of assigned tokens and of processed tokens, which fit the capacity; both (E,)."""
 
-    claims: Tensor
-    served: Tensor
+    assigned: Tensor
+    processed: Tensor
 
     def __add__(self, other: ExpertLoad) -> ExpertLoad:
-        return ExpertLoad(self.claims + other.claims, self.served + other.served)
+        return ExpertLoad(self.assigned + other.assigned, self.processed + other.processed)
 
     @property
     def shares(self) -> list[float]:
-        """Of all claims, by expert."""
-        total = max(1, int(self.claims.sum()))
-        return [claims / total for claims in self.claims.tolist()]
+        """Share of all assignments, by expert."""
+        total = max(1, int(self.assigned.sum()))
+        return [assigned / total for assigned in self.assigned.tolist()]
 
     @property
     def busiest(self) -> float:
-        """The longest queue, in means of all."""
+        """The largest load, in units of the mean load."""
         return max(self.shares) * len(self.shares)
 
     @property
     def evenness(self) -> float:
-        """The entropy of the shares, over that of equal ones."""
+        """The entropy of the shares, divided by that of equal shares."""
         entropy = -sum(share * log(share) for share in self.shares if share)
         return entropy / log(len(self.shares)) if len(self.shares) > 1 else 1.0
 
     @property
     def dropped(self) -> float:
-        """The share of the claims for which there was no place."""
-        return 1 - int(self.served.sum()) / max(1, int(self.claims.sum()))
+        """The share of the assignments beyond the capacity."""
+        return 1 - int(self.processed.sum()) / max(1, int(self.assigned.sum()))
 
 
-def added(
+def merge_loads(
     loads: Mapping[LayerPath, ExpertLoad], more: Mapping[LayerPath, Iterable[ExpertLoad]]
 ) -> dict[LayerPath, ExpertLoad]:
-    """The loads of each place, with what came since."""
-    found = dict(loads)
-    for path, several in more.items():
-        for load in several:
-            found[path] = found[path] + load if path in found else load
-    return found
+    """Add new loads to those of each layer."""
+    merged = dict(loads)
+    for path, layer_loads in more.items():
+        for load in layer_loads:
+            merged[path] = merged[path] + load if path in merged else load
+    return merged
 
 
-def summary(loads: Iterable[ExpertLoad]) -> dict[str, float]:
-    """Some layers' loads in three figures: the least even layer, its longest queue, and what all of them dropped."""
+def summarise_loads(loads: Iterable[ExpertLoad]) -> dict[str, float]:
+    """Loads of several layers in three figures: the largest load, the lowest evenness, the share dropped in all."""
     loads = list(loads)
-    claims, served = (sum(int(getattr(load, what).sum()) for load in loads) for what in ("claims", "served"))
+    assigned = sum(int(load.assigned.sum()) for load in loads)
+    processed = sum(int(load.processed.sum()) for load in loads)
     return {
         "busiest": max(load.busiest for load in loads),
         "evenness": min(load.evenness for load in loads),
-        "dropped": 1 - served / max(1, claims),
+        "dropped": 1 - processed / max(1, assigned),
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Routes:
-    """The experts that each token chose, (N, J), with the weights of their answers, (N, J), and the router's loss."""
+class Routing:
+    """The experts of each token, (N, J), the gates of their outputs, (N, J), and the router's loss."""
 
     chosen: Tensor
     gates: Tensor
@@ -105,13 +106,12 @@ class Routes:
 
 
 class Router(nn.Module):
-    """p = softmax(W_r x), of which each token takes the largest; in float32, whatever the rest is in (section 2.4).
+    """Router: p = softmax(W_r x), of which each token takes the top k; always in float32 (section 2.4).
 
-    Gates are these p (Fedus et al. eq. 2) or, `normalise`, their shares among the chosen (GShard, Shazeer et al.). In
-    training the router reads inputs times U(1 - jitter, 1 + jitter), and has a loss:
-    balance * E * sum_i f_i P_i (eq. 4), least where loads are even, with f_i the share of tokens whose first choice is
-    i and P_i the mean of p_i, and z_loss * mean (log sum exp logits)^2 (Zoph et al. eq. 5). Padding does not count.
-    """
+    Gates are these p (Fedus et al. eq. 2) or, `normalise`, divided by their sum over the chosen experts (GShard,
+    Shazeer et al.). In training inputs are multiplied by U(1 - jitter, 1 + jitter), and there is a loss: balance * E *
+    sum_i f_i P_i (eq. 4), lowest where loads are even, with f_i the share of tokens whose first choice is i and P_i the
+    mean of p_i, and z_loss * mean (log sum exp logits)^2 (Zoph et al. eq. 5). Padding does not count."""
 
     def __init__(
         self,
@@ -125,10 +125,10 @@ class Router(nn.Module):
     ):
         super().__init__()
         self.top_k, self.normalise, self.jitter, self.balance, self.z_loss = top_k, normalise, jitter, balance, z_loss
-        self.weight = small(torch.empty(experts, width))
+        self.weight = init_small(torch.empty(experts, width))
 
-    def forward(self, tokens: Tensor, real: Tensor | None) -> Routes:
-        """Routes of tokens (N, C), of which `real` (N,) count."""
+    def forward(self, tokens: Tensor, real: Tensor | None) -> Routing:
+        """Route tokens (N, C); the loss counts those that are `real` (N,)."""
         exact = torch.promote_types(tokens.dtype, torch.float32)
         kind = "cpu" if tokens.is_meta else tokens.device.type
         with torch.autocast(kind, enabled=False):
@@ -141,53 +141,50 @@ class Router(nn.Module):
             if self.normalise:
                 gates = gates / gates.sum(-1, keepdim=True)
             loss = self.loss(logits, p, chosen[:, 0], real) if self.training else p.new_zeros(())
-        return Routes(chosen, gates, loss)
+        return Routing(chosen, gates, loss)
 
     def loss(self, logits: Tensor, p: Tensor, first: Tensor, real: Tensor | None) -> Tensor:
-        """The load-balancing loss and the router z-loss: how uneven the first choices (N,) are, and how large the
-        logits (N, E)."""
-        counted = torch.ones_like(p[:, 0]) if real is None else real.to(p.dtype)
-        share = counted / counted.sum().clamp(min=1)  # (N,): what a token counts in a mean
+        """The load-balancing loss of first choices (N,) and the router z-loss of logits (N, E)."""
+        weight = torch.ones_like(p[:, 0]) if real is None else real.to(p.dtype)
+        share = weight / weight.sum().clamp(min=1)  # (N,): the weight of a token in a mean
         hits = (first.unsqueeze(-1) == torch.arange(p.shape[-1], device=p.device)).to(p.dtype)  # (N,) -> (N, E)
         balance = self.balance * p.shape[-1] * ((share @ hits) @ (share @ p))
         return balance + self.z_loss * (share @ logits.logsumexp(-1).square()) if self.z_loss else balance
 
 
-class Stacked(nn.Module):
-    """E linear maps side by side: weights (E, out, in), as E of nn.Linear's; biases in one row, so that they are
-    vectors to an optimiser, which decays matrices alone."""
+class GroupedLinear(nn.Module):
+    """E linear maps: weights (E, out, in); biases in one vector (E * out), as optimisers decay all but vectors."""
 
     def __init__(self, count: int, inputs: int, outputs: int, bias: bool):
         super().__init__()
-        self.weight = small(torch.empty(count, outputs, inputs))
+        self.weight = init_small(torch.empty(count, outputs, inputs))
         self.bias = nn.Parameter(torch.zeros(count * outputs)) if bias else None
 
     def forward(self, groups: Tensor) -> Tensor:
-        """A group by each map: (E, M, in) -> (E, M, out)."""
+        """Apply each map to its group: (E, M, in) -> (E, M, out)."""
         if self.bias is None:
             return torch.bmm(groups, self.weight.mT)
         return torch.baddbmm(self.bias.view(len(groups), 1, -1), groups, self.weight.mT)  # (E * out,) -> (E, 1, out)
 
-    def apart(self) -> Iterable[Callable[[Tensor], Tensor]]:
-        """The maps one by one, (M, in) -> (M, out)."""
+    def split_maps(self) -> Iterable[Callable[[Tensor], Tensor]]:
+        """The single maps, (M, in) -> (M, out)."""
         biases = [None] * len(self.weight) if self.bias is None else self.bias.chunk(len(self.weight))
         return [partial(F.linear, weight=weight, bias=bias) for weight, bias in zip(self.weight, biases, strict=True)]
 
 
-def small(weight: Tensor) -> nn.Parameter:
-    """Drawn from a normal of variance SCALE / inputs that is cut at two deviations."""
-    std = (SCALE / weight.shape[-1]) ** 0.5
+def init_small(weight: Tensor) -> nn.Parameter:
+    """Truncated normal of variance INIT_SCALE / inputs, cut at two standard deviations."""
+    std = (INIT_SCALE / weight.shape[-1]) ** 0.5
     return nn.Parameter(nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std))
 
 
 class Experts(Part):
-    """A mixture of experts: y = sum_j g_j E_j(x) over the experts j that a token chose, each a feed-forward network
-    (eq. 2).
+    """Mixture of experts: y = sum_j g_j E_j(x) over the experts j of a token, each a feed-forward network (eq. 2).
 
-    An expert has ceil(tokens / E * factor) places, with one `capacity` factor for training and one for evaluation; for
-    a token beyond them it has no answer, and what is left is the residual path. Where `capacity` is None nobody is
-    turned away, and neither is anybody where a text has one token, as in each step of decoding. What everybody chose
-    goes to the side outputs as "load", in training the router's loss as "aux".
+    An expert has a capacity of ceil(tokens / E * factor), with one `capacity` factor for training and one for
+    evaluation; tokens beyond it are dropped: their output is 0, and the residual path is left. Without `capacity` no
+    token is dropped, and neither where texts have one token, as in each decoding step. The loads are the side output
+    "load", the router's loss of training is "aux".
     """
 
     def __init__(
@@ -202,140 +199,140 @@ class Experts(Part):
         super().__init__()
         self.router = router
         self.count, width = router.weight.shape
-        # Fractions, so that a count on a device gives the very number that it gives here.
+        # Fractions, so that the capacity is the same integer on the host and on a device.
         factors = [Fraction(factor).limit_denominator(1000) for factor in capacity or ()]
         self.capacity = (factors[0], factors[1]) if factors else None
         self.gated = activation in GATED_ACTIVATIONS
         self.activation = (GATED_ACTIVATIONS if self.gated else ACTIVATIONS)[activation]
-        self.inner = Stacked(self.count, width, 2 * hidden if self.gated else hidden, bias)
-        self.outer = Stacked(self.count, hidden, width, bias)
+        self.inner = GroupedLinear(self.count, width, 2 * hidden if self.gated else hidden, bias)
+        self.outer = GroupedLinear(self.count, hidden, width, bias)
         self.drop = make_dropout(dropout)
 
     @property
     def properties(self) -> Properties:
-        """A row meets others only in queues that may be too long."""
-        open_to_all = self.capacity is None or self.capacity[1] >= self.count
+        """Rows depend on each other only through the capacity."""
+        never_drops = self.capacity is None or self.capacity[1] >= self.count
         return Properties(
             causal=True,
-            steppable=open_to_all,
-            batch_independent=open_to_all,
+            steppable=never_drops,
+            batch_independent=never_drops,
             joins=True,
-            ragged=open_to_all,
+            ragged=never_drops,
             packing=True,
         )
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         tokens = stream.x.flatten(0, 1)  # (B, T, C) -> (N, C)
         keep = stream.real_mask
-        routes = self.router(tokens, None if keep is None else keep.flatten())
-        chosen = routes.chosen.view(*stream.x.shape[:2], -1)  # (N, J) -> (B, T, J)
-        number, queues = lined_up(chosen, keep, self.count)
-        places = self.places(len(tokens) if keep is None else keep.sum(), stream)
-        ctx.side.add("load", ctx.path, ExpertLoad(queues, queues.clamp(max=places)))
+        routing = self.router(tokens, None if keep is None else keep.flatten())
+        chosen = routing.chosen.view(*stream.x.shape[:2], -1)  # (N, J) -> (B, T, J)
+        rank, assigned = rank_assignments(chosen, keep, self.count)
+        capacity = self.compute_capacity(len(tokens) if keep is None else keep.sum(), stream)
+        ctx.side.add("load", ctx.path, ExpertLoad(assigned, assigned.clamp(max=capacity)))
         if self.training:
-            ctx.side.add("aux", ctx.path, routes.loss)
-        claims = tokens.unsqueeze(1).expand(-1, chosen.shape[-1], -1).flatten(0, 1)  # (N, C) -> (N, J, C) -> (S, C)
-        sizes = self.sizes(queues, min(len(tokens), int(self.places(len(tokens), stream))))
-        answers = self.asked(claims, chosen.flatten(), number, number < places, sizes)
-        answers = (answers * routes.gates.view(-1, 1)).to(stream.x.dtype)  # (N, J) -> (S, 1)
+            ctx.side.add("aux", ctx.path, routing.loss)
+        inputs = tokens.unsqueeze(1).expand(-1, chosen.shape[-1], -1).flatten(0, 1)  # (N, C) -> (N, J, C) -> (S, C)
+        sizes = self.compute_sizes(assigned, min(len(tokens), int(self.compute_capacity(len(tokens), stream))))
+        outputs = self.dispatch(inputs, chosen.flatten(), rank, rank < capacity, sizes)
+        outputs = (outputs * routing.gates.view(-1, 1)).to(stream.x.dtype)  # (N, J) -> (S, 1)
         if chosen.shape[-1] == 1:
-            return answers.view_as(stream.x)  # (S, C) -> (B, T, C), without a pass over memory
-        return answers.view(*chosen.shape, -1).sum(2)  # (S, C) -> (B, T, J, C) -> (B, T, C)
+            return outputs.view_as(stream.x)  # (S, C) -> (B, T, C), without a pass over memory
+        return outputs.view(*chosen.shape, -1).sum(2)  # (S, C) -> (B, T, J, C) -> (B, T, C)
 
-    def places(self, tokens: int | Tensor, stream: Stream) -> int | Tensor:
-        """How many of `tokens` an expert serves; all of the batch, where nobody is turned away."""
+    def compute_capacity(self, tokens: int | Tensor, stream: Stream) -> int | Tensor:
+        """The capacity of an expert for so many tokens; all tokens of the batch, if none are dropped."""
         rows, length = stream.x.shape[:2]
         if self.capacity is None or length == 1:
             return rows * length
         factor = self.capacity[0 if self.training else 1]
         return -(-tokens * factor.numerator // (factor.denominator * self.count))
 
-    def sizes(self, queues: Tensor, places: int) -> list[int]:
-        """Rows for each expert: as many as there may be claims; on CPUs, where looking costs nothing, as there are."""
-        if not looks(queues):
-            return [places] * self.count
-        return [min(places, -(-queue // ROUND) * ROUND) for queue in queues.tolist()]
+    def compute_sizes(self, assigned: Tensor, capacity: int) -> list[int]:
+        """Rows of each expert's batch: the capacity or, on CPUs, where reading counts is free, the rounded load."""
+        if not is_readable(assigned):
+            return [capacity] * self.count
+        return [min(capacity, -(-count // ROW_MULTIPLE) * ROW_MULTIPLE) for count in assigned.tolist()]
 
-    def asked(self, claims: Tensor, chosen: Tensor, number: Tensor, served: Tensor, sizes: list[int]) -> Tensor:
-        """The experts' answers to claims (S, C): zeros to those that are not served."""
+    def dispatch(self, inputs: Tensor, chosen: Tensor, rank: Tensor, fits: Tensor, sizes: list[int]) -> Tensor:
+        """Run the experts on their assignments (S, C); zeros for those that do not fit."""
         *starts, end = accumulate(sizes, initial=0)
-        slot = torch.where(served, torch.tensor(starts, device=chosen.device)[chosen] + number, end)
-        rows = claims.new_zeros(end + 1, claims.shape[-1]).index_copy_(0, slot, claims)  # the last is for the others
-        answers = self.one_by_one(rows[:-1].split(sizes)) if looks(rows) else self.together(rows[:-1])
-        return answers.index_select(0, slot)
+        slot = torch.where(fits, torch.tensor(starts, device=chosen.device)[chosen] + rank, end)
+        rows = inputs.new_zeros(end + 1, inputs.shape[-1]).index_copy_(0, slot, inputs)  # the last for dropped ones
+        outputs = self.run_separately(rows[:-1].split(sizes)) if is_readable(rows) else self.run_batched(rows[:-1])
+        return outputs.index_select(0, slot)
 
-    def one_by_one(self, queues: Sequence[Tensor]) -> Tensor:
-        """Queues of any size, E times (M, C) -> (sum of M + 1, C): no row too many, which is what counts on CPUs."""
-        maps = zip(queues, self.inner.apart(), self.outer.apart(), strict=True)
-        answers = [outer(self.activated(inner(queue))) for queue, inner, outer in maps]
-        return torch.cat((*answers, answers[0].new_zeros(1, answers[0].shape[-1])))
+    def run_separately(self, batches: Sequence[Tensor]) -> Tensor:
+        """Batches of any sizes, E times (M, C) -> (sum of M + 1, C): no padding rows, which is faster on CPUs."""
+        maps = zip(batches, self.inner.split_maps(), self.outer.split_maps(), strict=True)
+        outputs = [outer(self.activate(inner(batch))) for batch, inner, outer in maps]
+        return torch.cat((*outputs, outputs[0].new_zeros(1, outputs[0].shape[-1])))
 
-    def together(self, rows: Tensor) -> Tensor:
-        """Queues of one size, (E * M, C) -> (E * M + 1, C), in two products."""
+    def run_batched(self, rows: Tensor) -> Tensor:
+        """Batches of one size, (E * M, C) -> (E * M + 1, C), in two batched products."""
         groups = rows.view(self.count, -1, rows.shape[-1])  # (E * M, C) -> (E, M, C)
-        return F.pad(self.outer(self.activated(self.inner(groups))).flatten(0, 1), (0, 0, 0, 1))
+        return F.pad(self.outer(self.activate(self.inner(groups))).flatten(0, 1), (0, 0, 0, 1))
 
-    def activated(self, hidden: Tensor) -> Tensor:
+    def activate(self, hidden: Tensor) -> Tensor:
         if not self.gated:
             return self.drop(self.activation(hidden))
         gate, value = hidden.chunk(2, dim=-1)
         return self.drop(self.activation(gate) * value)
 
 
-def looks(x: Tensor) -> bool:
-    """Whether numbers of a tensor may be read: elsewhere than on CPUs it would keep the device waiting."""
+def is_readable(x: Tensor) -> bool:
+    """Whether values of a tensor can be read without synchronising a device."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def lined_up(chosen: Tensor, keep: Tensor | None, experts: int) -> tuple[Tensor, Tensor]:
-    """The number of each claim (B, T, J) in the queue of its expert, (S,), from 0; and how long queues are, (E,).
+def rank_assignments(chosen: Tensor, keep: Tensor | None, experts: int) -> tuple[Tensor, Tensor]:
+    """The rank of each assignment (B, T, J) among those of its expert, (S,), from 0; and the load of each, (E,).
 
-    >>> number, queues = lined_up(torch.tensor([[[1], [0], [1]], [[1], [0], [0]]]), None, 2)
-    >>> number.view(2, 3).tolist(), queues.tolist()
+    >>> rank, assigned = rank_assignments(torch.tensor([[[1], [0], [1]], [[1], [0], [0]]]), None, 2)
+    >>> rank.view(2, 3).tolist(), assigned.tolist()
     ([[0, 0, 2], [1, 1, 2]], [3, 3])
     """
     rows, length, choices = chosen.shape
     if keep is not None:
-        chosen = chosen.masked_fill(~keep.unsqueeze(-1), experts)  # an expert that does not exist: behind the others
-    claims = chosen.permute(1, 2, 0).flatten()  # (B, T, J) -> (T, J, B) -> (S,): in the order of service
-    claims, order = claims.sort(stable=True)
-    starts = torch.searchsorted(claims, torch.arange(experts + 1, device=claims.device))
-    numbers = torch.arange(len(claims), device=claims.device)
-    number = torch.empty_like(order).scatter_(0, order, numbers - starts[claims])
-    number = number.view(length, choices, rows).permute(2, 0, 1)  # (S,) -> (T, J, B) -> (B, T, J)
+        chosen = chosen.masked_fill(~keep.unsqueeze(-1), experts)  # an expert that does not exist, sorted last
+    ordered = chosen.permute(1, 2, 0).flatten()  # (B, T, J) -> (T, J, B) -> (S,), in the order of assignment
+    ordered, order = ordered.sort(stable=True)
+    starts = torch.searchsorted(ordered, torch.arange(experts + 1, device=ordered.device))
+    index = torch.arange(len(ordered), device=ordered.device)
+    rank = torch.empty_like(order).scatter_(0, order, index - starts[ordered])
+    rank = rank.view(length, choices, rows).permute(2, 0, 1)  # (S,) -> (T, J, B) -> (B, T, J)
     if keep is not None:
-        number = number.masked_fill(~keep.unsqueeze(-1), len(claims))  # beyond any place
-    return number.flatten(), starts.diff()
+        rank = rank.masked_fill(~keep.unsqueeze(-1), len(ordered))  # beyond any capacity
+    return rank.flatten(), starts.diff()
 
 
 class ExpertsConfig(PartConfig):
-    """Each token is sent to `top_k` of `count` feed-forward networks. 0 leaves a number to the model."""
+    """Mixture of experts: each token is routed to `top_k` of `count` feed-forward networks. 0: the model's number."""
 
     kind: Literal["experts"] = "experts"
     count: int = Field(8, ge=1)
     top_k: int = Field(1, ge=1)
     hidden: int = Field(0, ge=0)
     activation: Activation | Literal[""] = ""
-    dropout: float = Field(0.0, ge=0, lt=1)  # inside the experts: 0.4 where a large model learns a small task
-    normalise: bool | Literal["auto"] = "auto"  # gates over those of the chosen; auto: where there are several
-    capacity_factor: float = 1.25  # places of an expert, in even shares of the tokens, while training
+    dropout: float = Field(0.0, ge=0, lt=1)  # inside the experts: 0.4 where a large model is fine-tuned on a small task
+    normalise: bool | Literal["auto"] = "auto"  # gates sum to 1 over the chosen experts; auto: if top_k > 1
+    capacity_factor: float = 1.25  # capacity of an expert in training, in units of tokens / experts
     eval_capacity_factor: float = 2.0
-    drop: bool = True  # tokens beyond the capacity; false: every expert serves all that come
-    balance_loss: float = Field(0.01, ge=0)  # weight of the loss on uneven loads
-    z_loss: float = Field(0.0, ge=0)  # weight of the loss on large logits
-    jitter: float = Field(0.01, ge=0, lt=1)  # of the router's inputs while training
+    drop: bool = True  # tokens beyond the capacity; false: no limit
+    balance_loss: float = Field(0.01, ge=0)  # weight of the load-balancing loss
+    z_loss: float = Field(0.0, ge=0)  # weight of the router z-loss
+    jitter: float = Field(0.01, ge=0, lt=1)  # of the router's inputs in training
 
     @field_validator("capacity_factor", "eval_capacity_factor")
     @classmethod
-    def _some_place(cls, factor: float) -> float:
+    def _check_factor(cls, factor: float) -> float:
         if factor < 0.001:
-            raise ValueError("a factor that leaves no expert a place; 1.25 is usual, and drop = false sets no limit")
+            raise ValueError("leaves no expert any capacity; 1.25 is usual, and drop = false sets no limit")
         return factor
 
     @model_validator(mode="after")
-    def _enough(self) -> Self:
+    def _check_top_k(self) -> Self:
         if self.top_k > self.count:
-            raise ValueError(f"{self.top_k} experts cannot be chosen among {self.count}; lower choose")
+            raise ValueError(f"{self.top_k} experts cannot be chosen among {self.count}; lower top_k")
         return self
 
     def build(self, site: BuildContext) -> nn.Module:

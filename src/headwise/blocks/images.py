@@ -1,7 +1,6 @@
-"""Images as tokens: what cuts them into patches, and the models that read them.
+"""Images as tokens: patch embedding and image encoders (Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words").
 
-Marks (class and distillation tokens) stand before the patches, so a stream of T tokens on a grid of h x w has
-T - h * w of them.
+Class and distillation tokens are before the patches, so a stream of T tokens on a grid of h x w has T - h * w of them.
 
 Letters: B images, C channels, H rows and W columns of pixels, P side of a patch, h x w grid of patches, T tokens,
 D width, L labels.
@@ -18,7 +17,7 @@ from headwise.errors import UserError
 
 
 class PatchEmbedding(nn.Module):
-    """Patch embedding: patches of P x P pixels, each a token: what a convolution with stride P computes, as one product
+    """Patch embedding: a linear projection of patches of P x P pixels, equal to a convolution with stride P
     (Dosovitskiy et al. 2021, equation 1). (B, C, H, W) -> (B, h, w, D)."""
 
     def __init__(self, channels: int, width: int, patch: int, bias: bool = True):
@@ -27,27 +26,27 @@ class PatchEmbedding(nn.Module):
         self.project = nn.Linear(channels * patch * patch, width, bias)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        rows, columns = cut(pixels, self.channels, self.patch)
+        rows, columns = compute_patch_grid(pixels, self.channels, self.patch)
         shape = (len(pixels), self.channels, rows, self.patch, columns, self.patch)
         cells = pixels.reshape(shape).permute(0, 2, 4, 1, 3, 5)  # (B, C, h, P, w, P) -> (B, h, w, C, P, P)
         return self.project(cells.flatten(3))  # (B, h, w, CPP) -> (B, h, w, D)
 
 
-def cut(pixels: Tensor, channels: int, patch: int) -> tuple[int, int]:
-    """Into how many rows and columns of patches images fall."""
+def compute_patch_grid(pixels: Tensor, channels: int, patch: int) -> tuple[int, int]:
+    """The numbers of rows and columns of patches; refuses images of other channels or sides."""
     if pixels.dim() != 4 or pixels.shape[1] != channels:
         shape = " x ".join(map(str, pixels.shape))
-        raise UserError(f"images: the model reads (B, {channels}, H, W) and was given {shape}")
+        raise UserError(f"images: the model reads (B, {channels}, H, W), not {shape}; change the shape")
     height, width = pixels.shape[2:]
     if height % patch or width % patch:
         raise UserError(
-            f"image: {height} x {width} pixels cannot be cut into patches of {patch} x {patch}; resize them"
+            f"image: {height} x {width} pixels cannot be cut into patches of {patch} x {patch}; resize the images"
         )
     return height // patch, width // patch
 
 
 class ImageStem(nn.Module):
-    """pixels -> patches, class_tokens before them, positions, dropout: a stream on a grid."""
+    """Image stem: patches, class tokens before them, positions, dropout; outputs a stream on a grid."""
 
     def __init__(
         self,
@@ -78,15 +77,15 @@ class ImageStem(nn.Module):
 
 
 def count_class_tokens(stream: Stream) -> int:
-    """How many tokens of a stream stand before its grid."""
+    """Number of tokens of a stream before its grid."""
     if stream.grid is None:
-        raise UserError("image: these tokens stand on no grid; use a part that needs none")
+        raise UserError("image: these tokens are on no grid; use a part that needs none")
     rows, columns = stream.grid
     return stream.x.shape[1] - rows * columns
 
 
 class ImageEncoder(nn.Module):
-    """Pixels -> a stream that others may attend to."""
+    """Image encoder: pixels -> a stream, which a decoder can attend to."""
 
     def __init__(self, stem: nn.Module, stack: nn.Module):
         super().__init__()
@@ -96,16 +95,16 @@ class ImageEncoder(nn.Module):
         return self.stack(self.stem(pixels), ctx.at("encoder", ctx.outputs_needed))
 
     def read(self, pixels: Tensor) -> dict[str, Stream]:
-        """What a decoder may attend to, by name."""
+        """The memories of a decoder, by name."""
         return {"encoder": self(pixels, Context())}
 
 
 class TakeClassToken(nn.Module):
-    """Pool an image by one class token: one of the class_tokens as the vector of the whole image."""
+    """Pooling of an image by one of its class tokens."""
 
     def __init__(self, number: int = 0):
         super().__init__()
-        self.number, self.asks = number, number + 1
+        self.number, self.tokens_read = number, number + 1
 
     def forward(self, stream: Stream) -> Tensor:
         return stream.x[:, self.number]

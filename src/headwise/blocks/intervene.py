@@ -1,7 +1,7 @@
-"""Changing what goes on inside: tokens that attention may not see, heads and parts that give nothing.
+"""Ablation: hide tokens from attention, and set the outputs of heads and parts to zero, while a model runs.
 
-An intervention stands where a recorder stands, so it reaches every attention that can be recorded, and costs nothing
-where there is none. It passes on what it changed: recorded inside or outside of it, maps are those that were used.
+An intervention is a recorder, so it reaches every attention that can be recorded and costs nothing when there is none.
+It forwards what it changed: maps recorded inside or outside of it are those that were used.
 
 Letters: N rows of a batch or 1, S keys, H heads.
 """
@@ -24,54 +24,56 @@ Masks = Mapping[LayerPath, Tensor]
 
 
 class HiddenTokens(ScoreMod):
-    """Hide chosen keys from every query. Keys beyond those that the mask knows are seen: they were written later."""
+    """Mask chosen keys for every query. Keys beyond the mask, which were generated later, stay visible."""
 
     def __init__(self, hidden: Tensor):
         super().__init__()
         self.hidden = hidden  # (N, S) True = hidden
 
     def mask(self, layout: AttentionLayout) -> Tensor | None:
-        more = max(0, layout.keys - self.hidden.shape[1])
-        return F.pad(self.hidden, (0, more))[:, None, None, : layout.keys]  # (N, S) -> (N, 1, 1, Tk)
+        extra = max(0, layout.keys - self.hidden.shape[1])
+        return F.pad(self.hidden, (0, extra))[:, None, None, : layout.keys]  # (N, S) -> (N, 1, 1, Tk)
 
 
 class Intervention(ForwardingRecorder):
-    """Ablation of tokens, heads and parts while a model runs: `hide` has tokens by stack, `edit_heads` and `parts` what
-    gives zeros, by place; True is hidden or silent."""
+    """Ablation of tokens, heads and parts: masks of tokens by stack (`hide`), of `heads` and `parts` by layer path;
+    True = hidden or ablated."""
 
     def __init__(self, hide: Mapping[str, Tensor], heads: Masks, parts: Masks, onward: Recorder):
         super().__init__(onward)
         self.hidden = {stack: HiddenTokens(mask) for stack, mask in hide.items()}
-        self.silent_heads, self.silent_parts = heads, parts
+        self.ablated_heads, self.ablated_parts = heads, parts
 
-    def _hiding(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> ScoreMod | None:
+    def _find_mask(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> ScoreMod | None:
         kind = get_attention_kind(path, inputs)
         return self.hidden.get("encoder" if kind == "cross" else kind)
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
-        if isinstance(inputs, ApproximateMap) and self._hiding(path, inputs) is not None:
-            raise UserError("this model mixes its tokens without looks, so that none can be hidden; silence heads")
+        if isinstance(inputs, ApproximateMap) and self._find_mask(path, inputs) is not None:
+            raise UserError(
+                "hide: this model mixes tokens without attention scores, so none can be hidden; ablate heads instead"
+            )
         super().observe(path, inputs)
 
     def edit_inputs(self, path: LayerPath, inputs: AttentionInputs) -> AttentionInputs:
-        inputs, mod = super().edit_inputs(path, inputs), self._hiding(path, inputs)
+        inputs, mod = super().edit_inputs(path, inputs), self._find_mask(path, inputs)
         return inputs if mod is None else replace(inputs, score_mods=(*inputs.score_mods, mod))
 
     def edit_heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
-        mixed, silent = super().edit_heads(path, mixed), self.silent_heads.get(path)
-        return mixed if silent is None else mixed.masked_fill(silent[..., None, None], 0)  # (N, H) -> (N, H, 1, 1)
+        mixed, ablated = super().edit_heads(path, mixed), self.ablated_heads.get(path)
+        return mixed if ablated is None else mixed.masked_fill(ablated[..., None, None], 0)  # (N, H) -> (N, H, 1, 1)
 
     def edit_output(self, path: LayerPath, x: Tensor) -> Tensor:
-        x, silent = super().edit_output(path, x), self.silent_parts.get(path)
-        return x if silent is None else x.masked_fill(silent[:, None, None], 0)  # (N,) -> (N, 1, 1)
+        x, ablated = super().edit_output(path, x), self.ablated_parts.get(path)
+        return x if ablated is None else x.masked_fill(ablated[:, None, None], 0)  # (N,) -> (N, 1, 1)
 
 
 @contextmanager
 def intervene(
     hide: Mapping[str, Tensor] | None = None, heads: Masks | None = None, parts: Masks | None = None
 ) -> Iterator[Intervention]:
-    """Change every model that is called inside the block. Masks have a row for each row of the batch, or one for all:
-    `hide` tokens (N, S) of a stack, silence `edit_heads` (N, H) and `parts` (N,) of a place.
+    """Ablate parts of every model that is called inside the block. Masks have a row for each row of the batch, or one
+    for all: `hide` tokens (N, S) of a stack, `heads` (N, H) and `parts` (N,) of a layer path.
 
     >>> import torch
     >>> from headwise import build, record
@@ -81,22 +83,22 @@ def intervene(
     >>> bool((maps.stack_by_kind()["cross"][..., 1] == 0).all())
     True
     """
-    change = Intervention(hide or {}, heads or {}, parts or {}, RECORDER.get())
-    token = RECORDER.set(change)
+    intervention = Intervention(hide or {}, heads or {}, parts or {}, RECORDER.get())
+    token = RECORDER.set(intervention)
     try:
-        yield change
+        yield intervention
     finally:
         RECORDER.reset(token)
 
 
 class Survey(ForwardingRecorder):
-    """What can be changed in a model: looks by kind and place, with their numbers of heads and keys."""
+    """What can be ablated in a model: attentions by kind and layer path, with their numbers of heads and keys."""
 
     def __init__(self, onward: Recorder) -> None:
         super().__init__(onward)
         self.kinds: dict[LayerPath, str] = {}
-        self.keys: dict[LayerPath, int] = {}  # of looks that can be changed
-        self.counts: dict[LayerPath, int] = {}  # heads that can be silenced
+        self.keys: dict[LayerPath, int] = {}  # of attentions whose keys can be masked
+        self.head_counts: dict[LayerPath, int] = {}  # heads that can be ablated
 
     def observe(self, path: LayerPath, inputs: AttentionInputs | ApproximateMap) -> None:
         self.kinds[path] = get_attention_kind(path, inputs)
@@ -105,29 +107,29 @@ class Survey(ForwardingRecorder):
         super().observe(path, inputs)
 
     def edit_heads(self, path: LayerPath, mixed: Tensor) -> Tensor:
-        self.counts[path] = mixed.shape[1]
+        self.head_counts[path] = mixed.shape[1]
         return super().edit_heads(path, mixed)
 
-    def places(self, kind: str) -> list[LayerPath]:
-        """From the lowest layer up."""
-        return [path for path, own in self.kinds.items() if own == kind]
+    def list_paths(self, kind: str) -> list[LayerPath]:
+        """Layer paths of one kind of attention, from the lowest layer up."""
+        return [path for path, path_kind in self.kinds.items() if path_kind == kind]
 
 
 @contextmanager
 def survey() -> Iterator[Survey]:
-    """Note where the models that are called inside the block have heads and looks.
+    """List the heads and attentions of the models that are called inside the block.
 
     >>> import torch
     >>> from headwise import build
     >>> model, ids = build("transformer-tiny", vocab=20).eval(), torch.tensor([[5, 6, 7, 2]])
-    >>> with survey() as found:
+    >>> with survey() as layers:
     ...     _ = model(ids, ids)
-    >>> found.places("cross"), found.counts["decoder", 1, 1]
+    >>> layers.list_paths("cross"), layers.head_counts["decoder", 1, 1]
     ([('decoder', 0, 1), ('decoder', 1, 1)], 4)
     """
-    found = Survey(RECORDER.get())
-    token = RECORDER.set(found)
+    result = Survey(RECORDER.get())
+    token = RECORDER.set(result)
     try:
-        yield found
+        yield result
     finally:
         RECORDER.reset(token)

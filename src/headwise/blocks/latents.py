@@ -1,8 +1,8 @@
-"""A few latents that read a long input (Perceiver, Jaegle et al. 2021), and queries that read the latents (Perceiver
-IO, Jaegle et al. 2022).
+"""Perceiver: an array of latents cross-attends to long inputs (Jaegle et al. 2021); Perceiver IO: output queries
+cross-attend to the latents (Jaegle et al. 2022).
 
-The cost is linear in the input's length: N latents look at M inputs, then at each other, O(M N + L N^2); M queries look
-at N latents. Nothing here knows what the inputs are: whatever has its positions in its channels can be read.
+The cost is linear in the input's length: N latents attend to M inputs, then to each other, O(M N + L N^2); M queries
+attend to N latents. Inputs of any kind will do that have their positions in their channels.
 
 Letters: B rows, M inputs, N latents, H heads, D head_width, V value_width, C width of inputs and outputs.
 """
@@ -27,13 +27,13 @@ from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-def by_head(fused: Tensor, heads: int, rows: Sequence[int]) -> tuple[Tensor, ...]:
-    """One product's queries, keys or values, whatever their widths: (B, T, sum of rows) -> (B, H, T, row / H) each."""
+def split_heads(fused: Tensor, heads: int, rows: Sequence[int]) -> tuple[Tensor, ...]:
+    """Split the rows of a fused projection into heads: (B, T, sum of rows) -> (B, H, T, row / H) each."""
     return tuple(part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in fused.split(tuple(rows), -1))
 
 
 class PerceiverSelfProjection(SelfProjection):
-    """Values of another width than queries and keys."""
+    """Fused QKV projection with values of another width than queries and keys."""
 
     def __init__(self, width: int, heads: int, head_width: int, value_width: int, bias: bool = True):
         self.value_width = value_width
@@ -44,11 +44,11 @@ class PerceiverSelfProjection(SelfProjection):
         return tuple(self.heads * width for width in (self.head_width, self.head_width, self.value_width))
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
-        return by_head(fused, self.heads, self.rows)
+        return split_heads(fused, self.heads, self.rows)
 
 
 class PerceiverCrossProjection(CrossProjection):
-    """The same of a memory, which gets a norm of its own before it is looked at: inputs are no outputs of a layer."""
+    """Keys and values from a memory, with a layer norm of the memory, as inputs are not outputs of a layer."""
 
     def __init__(
         self, width: int, heads: int, head_width: int, value_width: int, bias: bool, memory_width: int, norm: nn.Module
@@ -59,12 +59,12 @@ class PerceiverCrossProjection(CrossProjection):
         self.norm = norm
 
     def project_memory(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
-        k, v = by_head(self.project(self.norm(memory.x)), self.heads, self.rows)
+        k, v = split_heads(self.project(self.norm(memory.x)), self.heads, self.rows)
         return score.project_key(k), v
 
 
 class PerceiverAttention(Attention):
-    """softmax(Q K^T / sqrt(D)) V whose values have V channels a head."""
+    """softmax(Q K^T / sqrt(D)) V with `value_width` channels of values per head."""
 
     def __init__(
         self,
@@ -87,22 +87,22 @@ class PerceiverAttention(Attention):
 
 
 class ReplaceStream(nn.Module):
-    """In the place of a residual add: what was found replaces what was asked."""
+    """Instead of a residual add: the branch replaces the stream."""
 
     def forward(self, x: Tensor, branch: Tensor) -> Tensor:
         return branch
 
 
-class Latents(nn.Module):
-    """What the latents became is the output: N vectors, to be pooled."""
+class LatentOutputs(nn.Module):
+    """The outputs are the latents: N vectors, to be pooled."""
 
     def forward(self, inputs: Stream, latents: Stream, ctx: Context) -> Stream:
         return latents
 
 
-class Queries(nn.Module):
-    """A query for each input's place looks at the latents: a vector for each place (Perceiver IO, section 3.2). A query
-    is what `positions` say of a place, nothing else."""
+class OutputQueries(nn.Module):
+    """Output queries: a query for each input position, its position vector, cross-attends to the latents (Perceiver IO,
+    section 3.2)."""
 
     def __init__(self, width: int, positions: nn.Module, layer: nn.Module):
         super().__init__()
@@ -110,17 +110,23 @@ class Queries(nn.Module):
 
     def forward(self, inputs: Stream, latents: Stream, ctx: Context) -> Stream:
         rows, length, _ = inputs.x.shape
-        blank = Stream.of(inputs.x.new_zeros(1, length, self.width), inputs.keep)
-        asked = self.positions(blank.x, blank.pos, 0).expand(rows, -1, -1)  # (1, M, C) -> (B, M, C)
-        return self.layer(blank.with_x(asked), seeing(latents, ctx).at("outputs"))
+        zeros = Stream.of(inputs.x.new_zeros(1, length, self.width), inputs.keep)
+        queries = self.positions(zeros.x, zeros.pos, 0).expand(rows, -1, -1)  # (1, M, C) -> (B, M, C)
+        return self.layer(zeros.with_x(queries), with_memory(ctx, latents).at("outputs"))
 
 
 class LatentEncoder(Encoder):
-    """ids -> latents that have read them -> `outputs`. The stack's layers attend to the inputs as to a memory, or mix
-    the latents; those that stand in its order several times share their weights."""
+    """Perceiver encoder: ids -> latents -> `outputs`. The stack's layers cross-attend to the inputs or mix the latents;
+    layers that its order repeats share their weights."""
 
     def __init__(
-        self, embed: Embedding, latents: int, width: int, stack: Stack, outputs: Latents | Queries, pad: int = 0
+        self,
+        embed: Embedding,
+        latents: int,
+        width: int,
+        stack: Stack,
+        outputs: LatentOutputs | OutputQueries,
+        pad: int = 0,
     ):
         super().__init__(embed, stack, pad)
         self.latents = nn.Parameter(0.02 * torch.randn(latents, width))
@@ -131,26 +137,31 @@ class LatentEncoder(Encoder):
         return self.outputs(inputs, self.perceive(inputs, ctx), ctx)
 
     def perceive(self, inputs: Stream, ctx: Context) -> Stream:
-        """The latents after they have read inputs of any kind, whose positions are in their channels."""
+        """The latents after cross-attention to inputs that have their positions in their channels."""
         latents = Stream.of(self.latents.repeat(len(inputs.x), 1, 1))  # (N, width) -> (B, N, width)
-        return self.stack(latents, seeing(inputs, ctx).at("encoder"))
+        return self.stack(latents, with_memory(ctx, inputs).at("encoder"))
 
 
-def seeing(memory: Stream, ctx: Context) -> Context:
-    """The same call with another memory, and masks of its own."""
+def with_memory(ctx: Context, memory: Stream) -> Context:
+    """The context with another memory, and without the shared masks of the last one."""
     return replace(ctx, memory={"encoder": memory}, shared={})
 
 
 class PerceiverAttentionConfig(QKVMixerConfig):
-    """Softmax attention with `value_width` channels of values a head; 0: the width divided among the heads."""
+    """Perceiver attention: softmax attention with `value_width` channels of values per head; 0: width / heads."""
 
     kind: Literal["perceiver"] = "perceiver"
     attend_to: Literal["self", "memory"] = "self"
     value_width: int = Field(0, ge=0)
 
     def build(self, site: BuildContext) -> nn.Module:
-        frame = self.frame(site)
-        heads, head_width, bias, score_mods = frame["heads"], frame["head_width"], frame["bias"], frame["score_mods"]
+        arguments = self.resolve_arguments(site)
+        heads, head_width, bias, score_mods = (
+            arguments["heads"],
+            arguments["head_width"],
+            arguments["bias"],
+            arguments["score_mods"],
+        )
         if not self.value_width and site.width % heads:
             raise UserError(f"value_width: a width of {site.width} cannot be divided among {heads} heads; set it")
         shape = (site.width, heads, head_width, self.value_width or site.width // heads)

@@ -1,5 +1,5 @@
-"""Other ways to patches than cutting an image of any size: by convolutions, and again between the layers of a stack
-(VOLO, Yuan et al. 2021, section 3.3); for mixers that know one grid alone.
+"""Other patch embeddings: by convolutions, and between the layers of a stack (VOLO, Yuan et al. 2021, section 3.3); on
+a fixed grid (MLP-Mixer, Tolstikhin et al. 2021).
 
 Letters: B images, C channels, H x W pixels, P side of a patch, h x w grid, D width.
 """
@@ -10,19 +10,21 @@ from torch import Tensor, nn
 
 from headwise.blocks.batchnorm import ConvNorm
 from headwise.blocks.feedforward import relu
-from headwise.blocks.images import PatchEmbedding, count_class_tokens, cut
+from headwise.blocks.images import PatchEmbedding, compute_patch_grid, count_class_tokens
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-class ConvolvedPatches(nn.Module):
-    """Three convolutions with batch norms, the first of stride 2, and then patches of P/2 x P/2 of what they made:
-    (B, C, H, W) -> (B, h, w, D). Sides are multiples of `multiple`, 0: of P."""
+class ConvPatchEmbedding(nn.Module):
+    """Convolutional patch embedding: three convolutions with batch norm, the first of stride 2, then patches of P/2 x
+    P/2: (B, C, H, W) -> (B, h, w, D). Image sides must be multiples of `multiple`, 0: of P."""
 
     def __init__(self, channels: int, width: int, patch: int, hidden: int = 64, multiple: int = 0):
         super().__init__()
         if patch % 2:
-            raise UserError(f"patch: a stem that halves the image first needs an even side, not {patch}")
+            raise UserError(
+                f"patch: a convolutional stem of stride 2 needs an even patch size, not {patch}; choose an even one"
+            )
         self.channels, self.multiple = channels, multiple or patch
         self.convolve = nn.Sequential(
             ConvNorm(channels, hidden, 7, 2, relu),
@@ -32,26 +34,26 @@ class ConvolvedPatches(nn.Module):
         self.patches = PatchEmbedding(hidden, width, patch // 2)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        cut(pixels, self.channels, self.multiple)  # refuses what would leave a rest, here or further on
+        compute_patch_grid(pixels, self.channels, self.multiple)  # checks the sides, for later stages as well
         return self.patches(self.convolve(pixels))
 
 
-class FixedPatches(PatchEmbedding):
-    """Patches on one grid alone, for mixers whose weights belong to its places."""
+class FixedGridPatchEmbedding(PatchEmbedding):
+    """Patch embedding on a fixed grid, for mixers whose weights depend on the position."""
 
     def __init__(self, channels: int, width: int, patch: int, grid: tuple[int, int]):
         super().__init__(channels, width, patch)
         self.grid = grid
 
     def forward(self, pixels: Tensor) -> Tensor:
-        if cut(pixels, self.channels, self.patch) != self.grid:
+        if compute_patch_grid(pixels, self.channels, self.patch) != self.grid:
             rows, columns = (side * self.patch for side in self.grid)
-            raise UserError(f"image: the model mixes the patches of {rows} x {columns} pixels alone; resize them")
+            raise UserError(f"image: the model reads {rows} x {columns} pixels only; resize the images")
         return super().forward(pixels)
 
 
-class Regrid(nn.Module):
-    """A stem within a stack, whose image is the stream: fewer and wider tokens, with positions of their own."""
+class Downsample(nn.Module):
+    """Downsampling between two stages: a stem whose image is the stream, for fewer and wider tokens."""
 
     def __init__(self, stem: nn.Module):
         super().__init__()

@@ -96,7 +96,7 @@ def count_costs(trained: TrainedModel) -> tuple[int | None, int | None]:
     import torch
 
     from headwise.blocks.stack import count_parameters
-    from headwise.models.cost import cost
+    from headwise.models.cost import count_cost
 
     count = count_parameters(trained.model) or None  # models fitted without gradients have none
     if not count:
@@ -104,7 +104,7 @@ def count_costs(trained: TrainedModel) -> tuple[int | None, int | None]:
     try:
         with torch.device("meta"):
             model: Any = trained.task.build(trained.experiment.model)
-        return count, cost(model, image=trained.task.image).flops_per_token
+        return count, count_cost(model, image=trained.task.image).flops_per_token
     except Exception as error:  # a model that cannot run on the meta device; its training must not be lost
         log.warning("FLOPs cannot be counted: %s", error)
         return count, None

@@ -66,11 +66,11 @@ def compute_windows(settings: ShiftedWindows) -> WindowMaps:
         WindowPartition.of(shape, settings.window, 0),
         WindowPartition.of(shape, settings.window, settings.shift),
     )
-    places = tiling.places()
-    regions = tiling.regions(places)
+    places = tiling.compute_order()
+    regions = tiling.compute_regions(places)
     assert regions is not None
     windows = np.empty(settings.grid**2, dtype=np.int64)
-    windows[plain.places().numpy()] = np.arange(1, len(places) + 1)[:, None]
+    windows[plain.compute_order().numpy()] = np.arange(1, len(places) + 1)[:, None]
     apart = np.empty(settings.grid**2, dtype=np.int64)
     apart[places.numpy()] = 4 * np.arange(len(places))[:, None] + regions.numpy()
     _, first, number = np.unique(apart, return_index=True, return_inverse=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headwise.blocks.evaluation import get_device, inference_mode
-from headwise.blocks.experts import ExpertLoad, Experts, added
+from headwise.blocks.experts import ExpertLoad, Experts, merge_loads
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
 from headwise.errors import UserError
@@ -34,7 +34,7 @@ def loads(loaded: TrainedModel, batches: int = 50) -> dict[str, ExpertLoad]:
         for numbers in islice(data.plan(0), batches):
             with collect("load") as side:
                 task.loss(loaded.model, data.batch(numbers).to(device), state)
-            found = added(found, side.values["load"])
+            found = merge_loads(found, side.values["load"])
     return {named(path): load for path, load in found.items()}
 
 
@@ -67,7 +67,7 @@ def picture(found: Mapping[str, ExpertLoad], title: str) -> Drawing:
     """Layers downwards, experts across, coloured by their shares of the tokens; the busiest of each layer is framed."""
     most = max(len(load.shares) for load in found.values())
     shares = np.array([[*load.shares, *[0.0] * (most - len(load.shares))] for load in found.values()])
-    claims = sum(int(load.claims.sum()) for load in found.values())
+    claims = sum(int(load.assigned.sum()) for load in found.values())
     note = (
         f"share of the tokens of a layer that choose an expert, {claims:,} choices in all; even would be {1 / most:.3g}"
     )

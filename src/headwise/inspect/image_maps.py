@@ -67,7 +67,7 @@ class Gaze:
 
 def assembled(cells: Tensor, tiling: WindowPartition) -> Tensor:
     """Maps of windows as one map of the whole grid, zero from window to window: (BW, H, T, T) -> (B, H, hw, hw)."""
-    places = tiling.places(cells.device)  # (W, T)
+    places = tiling.compute_order(cells.device)  # (W, T)
     windows = cells.unflatten(0, (-1, len(places))).transpose(1, 2)  # (BW, H, T, T) -> (B, H, W, T, T)
     (rows, columns), size = tiling.grid, prod(tiling.padded)
     whole = cells.new_zeros(*windows.shape[:2], size, size)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.grid import RelativePositionBias
 from headwise.blocks.images import PatchEmbedding
-from headwise.blocks.mixers.levit_attention import Offsets
+from headwise.blocks.mixers.levit_attention import OffsetBias
 from headwise.blocks.stream import Context
 from headwise.errors import UserError
 from headwise.inspect import colour
@@ -129,8 +129,8 @@ def offsets(model: Any) -> list[Tensor]:
     for term in model.encoder.modules():
         if isinstance(term, RelativePositionBias):
             span = 2 * term.window - 1
-            found.append(term.values().detach().t().unflatten(1, (span, span)))  # (offsets, H) -> (H, rows, columns)
-        elif isinstance(term, Offsets):
+            found.append(term.compute_table().detach().t().unflatten(1, (span, span)))  # (offsets, H) -> (H, h, w)
+        elif isinstance(term, OffsetBias):
             found.append(term.scores.detach().unflatten(1, (-1, term.columns)))
     return found
 

@@ -174,7 +174,7 @@ def _build_bpe(file: GgufFile) -> dict[str, Any]:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     pieces = file.get_texts("tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ")) for merge in file.get_texts("tokenizer.ggml.merges")]
+    merges = [(left, right) for left, _, right in (m.partition(" ") for m in file.get_texts("tokenizer.ggml.merges"))]
     engine = Tokenizer(models.BPE({piece: number for number, piece in enumerate(pieces)}, merges))
     engine.pre_tokenizer = pre_tokenizers.Sequence(_build_pre_tokenizers(file))
     engine.decoder = decoders.ByteLevel()

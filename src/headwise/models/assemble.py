@@ -116,7 +116,7 @@ class ModelParts:
         return nn.Sequential(Pool("first"), pooler, make_dropout(self.dropout))
 
 
-def text_parts(
+def build_text_parts(
     config: TextFields, encoder: Callable[[Embedding], Encoder], decoder: Callable[[bool], Stack] = no_decoder
 ) -> ModelParts:
     """ModelParts of a Transformer with these stacks, and the embedding and heads of its config."""

@@ -16,7 +16,7 @@ from headwise.blocks.feedforward import Activation
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
@@ -35,7 +35,7 @@ class BartConfig(TwoStackFields, TextFields, ModelConfig):
     embedding_norm: bool = True
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder), opening=BOS),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),

@@ -16,12 +16,12 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.feedforward import Activation
-from headwise.blocks.mixers.sparse import BigBirdMixerConfig, WithExtra
+from headwise.blocks.mixers.sparse import BigBirdMixerConfig, GlobalTokenStack
 from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Embedding, Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
@@ -54,10 +54,10 @@ class BigBirdConfig(OneStackFields, TextFields, ModelConfig):
         def encoder(embedding: Embedding) -> Encoder:
             stack = build_stack(self, self.stack)
             if self.extra:
-                stack = WithExtra(stack, nn.Embedding(self.extra, self.width))
+                stack = GlobalTokenStack(stack, nn.Embedding(self.extra, self.width))
             return Encoder(embedding, stack, opening=BOS)
 
-        model = assemble(self.resolve_task(task), text_parts(self, encoder), vocab, outputs)
+        model = assemble(self.resolve_task(task), build_text_parts(self, encoder), vocab, outputs)
         init_normal(model)
         return model
 

@@ -65,5 +65,7 @@ def build_entry(
     """Build one size of a catalogue entry with random weights."""
     config = validate(entry.config, merge(entry.sizes[size], settings), f"{entry.name}-{size}")
     with torch.device(device), SkipInitOnMeta() if torch.device(device).type == "meta" else nullcontext():
-        model: nn.Module = config.build(vocab or entry.vocab_of(size), outputs or (0 if vocab else entry.outputs), task)
+        model: nn.Module = config.build(
+            vocab or entry.get_vocab(size), outputs or (0 if vocab else entry.outputs), task
+        )
     return model

@@ -14,7 +14,7 @@ from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.talking_heads import TalkingConfig
-from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens, in_a_row
+from headwise.blocks.class_attention import ClassAttentionLayer, PrependClassTokens, concatenate_stacks
 from headwise.blocks.feedforward import Activation
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.norm import LayerNormConfig
@@ -28,7 +28,7 @@ from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead
 from headwise.models.image_fields import ImageFields
 from headwise.models.init_weights import init_truncated_normal
-from headwise.models.layers import LayerFields, OneStackFields, build_context, build_stack, residual_add
+from headwise.models.layers import LayerFields, OneStackFields, build_context, build_residual_add, build_stack
 
 
 def build_class_stage(config: LayerFields, cross_attention: Any, class_tokens: int, depth: int) -> Stack:
@@ -36,7 +36,7 @@ def build_class_stage(config: LayerFields, cross_attention: Any, class_tokens: i
     change."""
     if config.wiring.kind == "reversible":
         raise UserError("wiring: class tokens cannot join the two halves of reversible layers; use pre or post")
-    site, make_add = build_context(config, memory=True), residual_add(config)
+    site, make_add = build_context(config, memory=True), build_residual_add(config)
 
     def norm() -> nn.Module:
         return config.norm.build(config.width)
@@ -70,9 +70,9 @@ class CaitConfig(OneStackFields, ImageFields, ModelConfig):
         positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), class_tokens=0)
         stem = ImageStem(patches, self.width, 0, positions, self.dropout)
         # the same drop_path rate at every depth: each layer counts as the last of two
-        stack = build_stack(self, self.stack, make_add=lambda number, depth: residual_add(self, 1, 2))
+        stack = build_stack(self, self.stack, make_add=lambda number, depth: build_residual_add(self, 1, 2))
         class_stage = build_class_stage(self, self.cross_attention, self.class_tokens, self.class_depth)
-        return ImageEncoder(stem, in_a_row(stack, class_stage))
+        return ImageEncoder(stem, concatenate_stacks(stack, class_stage))
 
     def init_weights(self, model: nn.Module) -> None:
         init_truncated_normal(model, self.outer)

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.batchnorm import ConvNorm
-from headwise.blocks.convolution import ConvPatches, basic, residual_stages
+from headwise.blocks.convolution import ConvStem, build_basic_block, build_residual_stages
 from headwise.blocks.feedforward import relu
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.part import BuildContext
@@ -53,10 +53,10 @@ class CnnConfig(ImageFields, ModelConfig):
 
     def encoder(self) -> ImageEncoder:
         first = ConvNorm(self.channels, self.width, 3, self.stride, relu)
-        stages = residual_stages(self.width, self.widths, self.depths, basic)
+        stages = build_residual_stages(self.width, self.widths, self.depths, build_basic_block)
         for number in self.mixer_stages if self.mixers else ():
             stages[number - 1] = Stack([*stages[number - 1].layers, *self._mixer_layers(self.widths[number - 1])])
-        return ImageEncoder(ImageStem(ConvPatches(self.channels, first), self.width), Stack(stages))
+        return ImageEncoder(ImageStem(ConvStem(self.channels, first), self.width), Stack(stages))
 
     def init_weights(self, model: nn.Module) -> None:
         init_residual(model)

@@ -13,7 +13,7 @@ PoolKind = Literal["mean", "max", "first", "last", "pooler", "pooler_gelu"]  # p
 
 
 class ModelConfig(Config):
-    """A `kind` and `build(vocab, outputs, task)`. The task decides what the architecture is given for a head."""
+    """A `kind` and `build(vocab, outputs, task)`. The task decides the head."""
 
     kind: str
     tasks: ClassVar[tuple[str, ...]] = ("transduce",)
@@ -28,7 +28,7 @@ class ModelConfig(Config):
         return {}
 
     def resolve_task(self, task: str) -> str:
-        """The task asked for, if the architecture can do it; without one, what it was made for."""
+        """`task`, if the architecture can do it; without one, its first task."""
         if task and task not in self.tasks:
             raise UserError(f"model.kind: '{self.kind}' cannot {task}, it can {', '.join(self.tasks)}; choose another")
         return task or self.tasks[0]

@@ -42,46 +42,46 @@ def summarise(
     usual length."""
     name, changes = f"{entry.name}-{size}", dict(settings or {})
     model = build_entry(entry, size, vocab=vocab, device="meta", **changes)
-    config, top = entry.configure(size, changes), tree(model, name)
+    config, top = entry.configure(size, changes), build_tree(model, name)
     if not top.parameters:
         return Summary(name, None, top, settings=config.model_dump(mode="json"))
     image: Image = (config.channels, *config.image) if isinstance(config, ImageFields) else ()
-    return Summary(name, cost(model, length, image), top, image)
+    return Summary(name, count_cost(model, length, image), top, image)
 
 
-def cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
-    """Count a model that lives on the meta device; 0: for 64 tokens, or as many as there are places for. Of a model
-    that reads images, `image` is what it reads, (channels, rows, columns): one counts as a token."""
-    length = 1 if image else length or min(64, *room(model))
+def count_cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
+    """Count a model that lives on the meta device; 0: for 64 tokens, or fewer if its positions end before. `image`
+    is the input of an image model, (channels, rows, columns); one image counts as a token."""
+    length = 1 if image else length or min(64, *list_length_limits(model))
     count = count_parameters(model)
     return Cost(
         parameters=count,
         length=length,
-        flops_per_token=_flops(model, length, image) // length,
+        flops_per_token=_count_flops(model, length, image) // length,
         training_bytes=16 * count,
-        activation_bytes=_kept_bytes(model, 2, length, image)
-        - _kept_bytes(model, 1, length, image),  # of one row alone
+        activation_bytes=_count_saved_bytes(model, 2, length, image)
+        - _count_saved_bytes(model, 1, length, image),  # of one row alone
         decoding_bytes=4 * count,
-        cache_bytes_per_token=_cache_bytes(model, image),
+        cache_bytes_per_token=_count_cache_bytes(model, image),
     )
 
 
-def _flops(model: nn.Module, length: int, image: Image) -> int:
+def _count_flops(model: nn.Module, length: int, image: Image) -> int:
     """Floating-point operations of a forward pass."""
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in learned:  # the counter wants a graph behind whatever requires gradients, views of parameters too
         parameter.requires_grad_(False)
     try:
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model.eval()(*inputs(model, 1, length, image))
+            model.eval()(*make_inputs(model, 1, length, image))
     finally:
         for parameter in learned:
             parameter.requires_grad_(True)
     return int(counter.get_total_flops())
 
 
-def room(model: nn.Module) -> list[int]:
-    """How many tokens each side has places for, where these are counted."""
+def list_length_limits(model: nn.Module) -> list[int]:
+    """The largest lengths of encoder and decoder, where positions are learned."""
     sides = [side for side in model.children() if isinstance(side, Encoder | Decoder)]
     return [
         table.max_length - (side.opening is not None)
@@ -91,34 +91,34 @@ def room(model: nn.Module) -> list[int]:
     ] or [64]
 
 
-def inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> tuple[Tensor, ...]:
+def make_inputs(model: nn.Module, rows: int, length: int, image: Image = ()) -> tuple[Tensor, ...]:
     """Texts of this length: one, or a source and a target. Or images, alone or with a text."""
     ids = torch.zeros(rows, length, dtype=torch.long, device="meta")
     source = torch.zeros(rows, *image, device="meta") if image else ids
     return (source, ids) if isinstance(model, EncoderDecoder) else (source,)
 
 
-def _kept_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
-    """What autograd keeps for the backward pass of one batch, but for what a part makes again by hooks of its own."""
-    kept: list[Tensor] = []
+def _count_saved_bytes(model: nn.Module, rows: int, length: int, image: Image) -> int:
+    """Bytes that autograd saves for the backward pass of one batch, without what parts recompute by hooks."""
+    saved: list[Tensor] = []
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor)
+    def pack(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
         return tensor
 
-    given = inputs(model, rows, length, image)
-    wanted = given[-1][:, 0] if isinstance(model, SequenceClassifier) else given[-1]
-    labels = {"labels": wanted} if isinstance(model, Learning) else {}
+    batch = make_inputs(model, rows, length, image)
+    targets = batch[-1][:, 0] if isinstance(model, SequenceClassifier) else batch[-1]
+    labels = {"labels": targets} if isinstance(model, Learning) else {}
     model.train()
-    # Without contents nobody knows how many words are hidden: as if all were.
-    all_hidden = torch.fx.experimental._config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
-    with all_hidden, Fused(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(*given, **labels)
-    return sum(tensor.numel() * tensor.element_size() for tensor in _storages(kept))
+    # The number of masked tokens is unknown on the meta device: assume all.
+    all_masked = torch.fx.experimental._config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
+    with all_masked, Fused(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model(*batch, **labels)
+    return sum(tensor.numel() * tensor.element_size() for tensor in _unique_storages(saved))
 
 
 class Fused(TorchFunctionMode):
-    """Attention by the kernel that devices take, which keeps no map; on meta torch would take it apart and keep one."""
+    """Runs attention by the fused kernel, which saves no map, as on a device; on meta torch would decompose it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not F.scaled_dot_product_attention:
@@ -127,57 +127,57 @@ class Fused(TorchFunctionMode):
 
     @staticmethod
     def attend(
-        q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, **how: Any
+        q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, **options: Any
     ) -> Tensor:
         mask, learned = attn_mask, attn_mask is not None and attn_mask.requires_grad
-        if dropout_p or learned or q.dim() != 4 or q.shape[-1] != v.shape[-1] or how.get("enable_gqa"):
-            # There is no such kernel for these on a CPU either.
-            return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, **how)
+        if dropout_p or learned or q.dim() != 4 or q.shape[-1] != v.shape[-1] or options.get("enable_gqa"):
+            # CPUs have no fused kernel for these either.
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, **options)
         if mask is not None and mask.dtype == torch.bool:
             mask = torch.zeros_like(mask, dtype=q.dtype)
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        causal, scale = how.get("is_causal", False), how.get("scale")
+        causal, scale = options.get("is_causal", False), options.get("scale")
         out: Tensor = kernel(q, k, v, dropout_p, causal, attn_mask=mask, scale=scale)[0]
         return out
 
 
-def _storages(tensors: Any) -> list[Tensor]:
-    """One tensor for each storage: views share theirs."""
-    found: dict[int, Tensor] = {}
+def _unique_storages(tensors: Any) -> list[Tensor]:
+    """The largest tensor of each storage, as views share theirs."""
+    largest: dict[int, Tensor] = {}
     for tensor in tensors:
         key = tensor.untyped_storage()._cdata
-        if key not in found or tensor.numel() > found[key].numel():
-            found[key] = tensor
-    return list(found.values())
+        if key not in largest or tensor.numel() > largest[key].numel():
+            largest[key] = tensor
+    return list(largest.values())
 
 
-def _cache_bytes(model: nn.Module, image: Image) -> int:
+def _count_cache_bytes(model: nn.Module, image: Image) -> int:
     if not isinstance(model, GenerativeModel):
         return 0
     with torch.no_grad():
-        state: Any = model.eval().start(inputs(model, 1, 4, image)[0])  # type: ignore[operator]
+        state: Any = model.eval().start(make_inputs(model, 1, 4, image)[0])  # type: ignore[operator]
         model.step(torch.zeros(1, dtype=torch.long, device="meta"), state)
     buffers = (buffer for entry in state.cache.growing.values() for buffer in entry.buffers)
     return sum(buffer.narrow(2, 0, 1).numel() * buffer.element_size() for buffer in buffers if buffer.dim() == 4)
 
 
-def tree(module: nn.Module, name: str = "model") -> Node:
+def build_tree(module: nn.Module, name: str = "model") -> Node:
     """The modules as assembled; equal neighbours in a list are shown once with a count."""
     node = Node(name, type(module).__name__, count_parameters(module))
     node.tensors = {key: tuple(p.shape) for key, p in module.named_parameters(recurse=False)}
     for child_name, child in module.named_children():
-        below = tree(child, child_name)
-        if not below.parameters:
+        subtree = build_tree(child, child_name)
+        if not subtree.parameters:
             continue
         last = node.children[-1] if node.children else None
-        if last is not None and isinstance(module, nn.ModuleList) and _same(last, below):
+        if last is not None and isinstance(module, nn.ModuleList) and _is_same(last, subtree):
             last.repeats += 1
         else:
-            node.children.append(below)
+            node.children.append(subtree)
     return node
 
 
-def _same(one: Node, other: Node) -> bool:
+def _is_same(one: Node, other: Node) -> bool:
     return (one.kind, one.parameters, one.tensors) == (other.kind, other.parameters, other.tensors) and all(
-        _same(a, b) for a, b in zip(one.children, other.children, strict=False)
+        _is_same(a, b) for a, b in zip(one.children, other.children, strict=False)
     )

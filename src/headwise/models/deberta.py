@@ -23,7 +23,7 @@ from headwise.blocks.positions.relative import DisentangledAttentionConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
 from headwise.errors import UserError
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
@@ -53,7 +53,7 @@ class DebertaConfig(OneStackFields, TextFields, ModelConfig):
             raise UserError("wiring: the mask decoder cannot apply reversible layers; use post, or mask_decoder = 0")
         if use_mask_decoder and self.positions.kind == "tree":
             raise UserError("positions: the mask decoder cannot select masked tokens of a tree; use mask_decoder = 0")
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
         )

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from pydantic import Field
 from torch import nn
 
-from headwise.blocks.detection import MEMORY_PLACES, PLACES, ObjectQueries, PositionedAttentionConfig, SinePositions
+from headwise.blocks.detection import (
+    MEMORY_POSITIONS,
+    POSITIONS,
+    ObjectQueries,
+    PositionedAttentionConfig,
+    SinePositions,
+)
 from headwise.blocks.part import BuildContext
 from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.stack import Stack
@@ -72,22 +78,22 @@ class DetrConfig(OneStackFields, ImageFields, ModelConfig):
     def encoder(self) -> PaddedEncoder:
         features = self.backbone.with_image_size(*self.image, self.channels)
         stem = BackboneStem(features.encoder(), features.outer, self.width)
-        return PaddedEncoder(stem, build_stack(self, self.stack, site=self._site(memory=False)))
+        return PaddedEncoder(stem, build_stack(self, self.stack, site=self._build_site(memory=False)))
 
-    def object_decoder(self) -> Stack:
+    def build_object_decoder(self) -> Stack:
         """The decoder over object queries; it ends with a norm for every wiring."""
         if self.outer != self.width:
             raise UserError("wiring: object queries cannot end in the two halves of reversible layers; use pre or post")
-        stack = build_stack(self, self.decoder, memory=True, site=self._site(memory=True))
+        stack = build_stack(self, self.decoder, memory=True, site=self._build_site(memory=True))
         stack.final = self.norm.build(self.width)
         if not any(isinstance(module, ObjectQueries) for module in stack.modules()):
             raise UserError("cross_attention: no part of the decoder has the object queries; use 'positioned'")
         return stack
 
-    def _site(self, memory: bool) -> BuildContext:
+    def _build_site(self, memory: bool) -> BuildContext:
         site = build_context(self, memory=memory)
         positions = ObjectQueries(self.queries, self.width) if memory else SinePositions(self.width)
-        return replace(site, shared={PLACES: positions, MEMORY_PLACES: SinePositions(self.width)})
+        return replace(site, shared={POSITIONS: positions, MEMORY_POSITIONS: SinePositions(self.width)})
 
     def init_weights(self, model: nn.Module) -> None:
         """As in the released code: the backbone's own initialisation, layers Xavier-uniform, object queries N(0, 1),
@@ -98,7 +104,7 @@ class DetrConfig(OneStackFields, ImageFields, ModelConfig):
 
     def build(self, vocab: int = 0, outputs: int = 0, task: str = "") -> Any:
         self.resolve_task(task)
-        model = Detector(self.encoder(), self.object_decoder(), self.queries, self.width, outputs)
+        model = Detector(self.encoder(), self.build_object_decoder(), self.queries, self.width, outputs)
         self.init_weights(model)
         self._freeze_stages(model.encoder.stem.backbone)
         return model

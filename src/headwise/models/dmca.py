@@ -17,7 +17,7 @@ from headwise.blocks.mixers.compressed import CompressedConfig
 from headwise.blocks.mixers.sparse import LocalMixerConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_xavier
@@ -36,7 +36,7 @@ class DmcaConfig(OneStackFields, TextFields, ModelConfig):
         return (self.mixer, self.feedforward), (self.compressed, self.feedforward)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True)),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
@@ -62,7 +62,7 @@ ENTRY = Entry(
     checks=(
         Check(
             "dense attention under the same mask, written out in float64",
-            "tests/blocks/mixers/test_sparse.py::test_equal_to_dense_attention_under_the_rule",
+            "tests/blocks/mixers/test_sparse.py::test_equal_to_dense_attention_under_the_mask",
         ),
         Check(
             "compressed attention's equations",

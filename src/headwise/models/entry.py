@@ -40,7 +40,7 @@ class Entry:
         """What our version is compared with, as text."""
         return "; ".join(check.oracle for check in self.checks)
 
-    def vocab_of(self, size: str) -> int:
+    def get_vocab(self, size: str) -> int:
         """Vocabulary size of the published model of this size."""
         return self.vocabularies.get(size, self.vocab)
 

@@ -19,7 +19,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Embedding, Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
-from headwise.models.assemble import TextFields, assemble, build_embedding, text_parts
+from headwise.models.assemble import TextFields, assemble, build_embedding, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
@@ -42,7 +42,7 @@ class FNetConfig(OneStackFields, TextFields, ModelConfig):
     pool: PoolKind = "pooler"
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
         )

@@ -22,7 +22,7 @@ from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition, AnyWiring
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_gpt2, init_normal
@@ -43,7 +43,7 @@ class GptConfig(OneStackFields, TextFields, ModelConfig):
     pool: PoolKind = "last"
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
@@ -67,7 +67,7 @@ class Gpt2Config(OneStackFields, TextFields, ModelConfig):
     pool: PoolKind = "last"
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),
@@ -96,7 +96,7 @@ class Gpt3Config(OneStackFields, TextFields, ModelConfig):
         return (self.mixer, self.feedforward), (banded, self.feedforward)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),

@@ -24,11 +24,11 @@ class ImageFields(Config):
 
     @field_validator("image", mode="before")
     @classmethod
-    def _square(cls, value: Any) -> Any:
+    def _expand_side(cls, value: Any) -> Any:
         return (value, value) if isinstance(value, int) else value
 
     @model_validator(mode="after")
-    def _without_tree(self) -> Self:
+    def _refuse_tree(self) -> Self:
         if getattr(getattr(self, "positions", None), "kind", "") == "tree":
             raise ValueError("positions: patches of an image have no dependency tree; choose another kind")
         return self

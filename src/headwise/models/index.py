@@ -31,7 +31,7 @@ def build_index() -> list[dict[str, Any]]:
             "outputs": entry.outputs,
             "sizes": {
                 size: {
-                    "vocab": entry.vocab_of(size),
+                    "vocab": entry.get_vocab(size),
                     "parameters": count_parameters(build_entry(entry, size, device="meta")),
                     "published": entry.published.get(size, ""),
                 }

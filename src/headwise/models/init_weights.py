@@ -8,7 +8,7 @@ from torch import nn
 
 from headwise.blocks.attention.multihead import Attention, CrossProjection, SelfProjection
 from headwise.blocks.batchnorm import ConvNorm
-from headwise.blocks.convolution import Residual
+from headwise.blocks.convolution import ResidualBlock
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.heads import MLMTransform, VocabularyHead
 from headwise.blocks.mixers.qkv_mixer import QKVMixer
@@ -63,7 +63,7 @@ def init_residual(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        elif isinstance(module, Residual):
+        elif isinstance(module, ResidualBlock):
             last = module.body[-1]
             if isinstance(last, ConvNorm) and isinstance(last.norm, nn.BatchNorm2d):  # a frozen gain would stay 0
                 nn.init.zeros_(last.norm.weight)

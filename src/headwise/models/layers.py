@@ -27,13 +27,13 @@ Parts = tuple[Any, ...]  # the parts of one layer
 MakeAdd = Callable[[], nn.Module]  # builds a residual add
 
 
-def _not_a_number(layers: Any) -> Any:
+def _refuse_number(layers: Any) -> Any:
     if isinstance(layers, int):
         raise ValueError("is a pattern of parts, not a number of layers; Headwise calls that depth, as in model.depth")
     return layers
 
 
-Layers = Annotated[tuple[tuple[AnyPart, ...], ...], BeforeValidator(_not_a_number)]
+Layers = Annotated[tuple[tuple[AnyPart, ...], ...], BeforeValidator(_refuse_number)]
 
 
 class StackConfig(Config):
@@ -151,7 +151,7 @@ def build_stack(
         wiring(
             [part.build(site) for part in parts],
             lambda: config.norm.build(config.width),
-            make_add(number, len(layer_parts)) if make_add else residual_add(config, number, len(layer_parts)),
+            make_add(number, len(layer_parts)) if make_add else build_residual_add(config, number, len(layer_parts)),
         )
         for number, parts in enumerate(layer_parts)
     ]
@@ -179,7 +179,7 @@ def build_context(config: LayerFields, causal: bool = False, memory: bool = Fals
     return replace(site, build_score_mods=config.positions.make_score_mod_builder(site))
 
 
-def residual_add(config: LayerFields, number: int = 0, depth: int = 1) -> MakeAdd:
+def build_residual_add(config: LayerFields, number: int = 0, depth: int = 1) -> MakeAdd:
     """The residual adds of layer `number` of `depth`: dropout, stochastic depth, LayerScale."""
     drop_path = config.drop_path * number / max(depth - 1, 1)
     if config.layer_scale:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.functional import hardswish
 
 from headwise.blocks.batchnorm import ConvNorm, NormLinear
-from headwise.blocks.convolution import ConvPatches
+from headwise.blocks.convolution import ConvStem
 from headwise.blocks.feedforward import identity
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.mixers.levit_attention import (
@@ -25,7 +25,7 @@ from headwise.blocks.mixers.levit_attention import (
     LeViTAttention,
     LeViTAttentionConfig,
     LeViTMlpConfig,
-    Offsets,
+    OffsetBias,
     SubsampleAttention,
 )
 from headwise.blocks.part import BuildContext
@@ -87,37 +87,39 @@ class LevitConfig(ImageFields, ModelConfig):
         return model
 
     def encoder(self) -> ImageEncoder:
-        return ImageEncoder(self._stem(), Stack([self._stage(number) for number in range(len(self.widths))]))
+        return ImageEncoder(
+            self._build_stem(), Stack([self._build_stage(number) for number in range(len(self.widths))])
+        )
 
-    def _stem(self) -> nn.Module:
+    def _build_stem(self) -> nn.Module:
         widths = [max(self.widths[0] >> halvings, 1) for halvings in reversed(range(self.stem_layers))]
         layers = [
             ConvNorm(inputs, outputs, 3, 2, hardswish if outputs < widths[-1] else identity)
             for inputs, outputs in pairwise((self.channels, *widths))
         ]
-        return ImageStem(ConvPatches(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
+        return ImageStem(ConvStem(self.channels, *layers, grid=self.grids()[0]), self.widths[0])
 
-    def _stage(self, number: int) -> Stack:
-        site = self._site(number)
-        layers = [self._branch(part, site) for part in (self.mixer, self.feedforward) * self.depths[number]]
+    def _build_stage(self, number: int) -> Stack:
+        site = self._build_site(number)
+        layers = [self._build_branch(part, site) for part in (self.mixer, self.feedforward) * self.depths[number]]
         if number + 1 < len(self.widths):
-            next_site, heads = self._site(number + 1), site.width // self.head_width
+            next_site, heads = self._build_site(number + 1), site.width // self.head_width
             qkv = BatchNormCrossProjection(site.width, heads, self.head_width, 4 * self.head_width)
             attention = LeViTAttention(qkv, next_site.width, site.build_score_mods(heads, self.head_width), gain=1.0)
-            layers += [SubsampleAttention(attention), self._branch(self.feedforward, next_site)]
+            layers += [SubsampleAttention(attention), self._build_branch(self.feedforward, next_site)]
         return Stack(layers)
 
-    def _site(self, number: int) -> BuildContext:
+    def _build_site(self, number: int) -> BuildContext:
         width, grid = self.widths[number], self.grids()[number]
 
         def build_score_mods(heads: int, head_width: int) -> tuple[Any, ...]:
-            return (Offsets(heads, grid),) if self.position_bias else ()
+            return (OffsetBias(heads, grid),) if self.position_bias else ()
 
         return BuildContext(
             width, self.heads[number], self.expand * width, self.head_width, build_score_mods=build_score_mods
         )
 
-    def _branch(self, part: Any, site: BuildContext) -> nn.Module:
+    def _build_branch(self, part: Any, site: BuildContext) -> nn.Module:
         """Residual branch, x + part(x); the part contains its norms."""
         return PreNorm([part.build(site)], nn.Identity, lambda: ResidualAdd(drop_path=self.drop_path))
 

@@ -17,7 +17,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.bert import SIZES as BERT_SIZES
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
@@ -41,7 +41,7 @@ class LinformerConfig(OneStackFields, TextFields, ModelConfig):
     pool: PoolKind = "pooler"
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack), opening=BOS),
         )

@@ -17,7 +17,7 @@ from headwise.blocks.positions.rotary import RotaryConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPosition, AnyWiring
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig, PoolKind, Tie
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
@@ -44,7 +44,7 @@ class LlamaConfig(OneStackFields, TextFields, ModelConfig):
     pool: PoolKind = "last"
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack, causal=True), opening=BOS),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),

@@ -18,7 +18,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.pool import Pool
 from headwise.blocks.positions.absolute import NoPositionsConfig
 from headwise.blocks.residual import PreNormConfig
-from headwise.blocks.stems import FixedPatches
+from headwise.blocks.stems import FixedGridPatchEmbedding
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.config import ModelConfig, PoolKind
 from headwise.models.entry import Check, Entry
@@ -58,7 +58,7 @@ class MixerConfig(OneStackFields, ImageFields, ModelConfig):
         grid = self.grid(self.patch)
         patches = PatchEmbedding(self.channels, self.width, self.patch)
         if isinstance(self.mixer, TokensConfig):
-            patches = FixedPatches(self.channels, self.width, self.patch, grid)
+            patches = FixedGridPatchEmbedding(self.channels, self.width, self.patch, grid)
         positions = self.positions.build_grid_positions(self.width, grid, self.class_tokens)
         stem = ImageStem(patches, self.width, self.class_tokens, positions, self.dropout)
         return ImageEncoder(stem, build_stack(self, self.stack))
@@ -111,7 +111,7 @@ ENTRY = Entry(
     checks=(
         Check(
             "the equation of token mixing",
-            "tests/blocks/mixers/test_token_mixing.py::test_it_is_a_network_along_the_tokens_that_all_channels_share",
+            "tests/blocks/mixers/test_token_mixing.py::test_it_is_an_mlp_along_the_tokens_shared_by_all_channels",
         ),
         Check("timm mixer_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
     ),

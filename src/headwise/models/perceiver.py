@@ -23,8 +23,8 @@ from torch import nn
 from headwise.blocks.feedforward import Activation
 from headwise.blocks.heads import VocabularyHead
 from headwise.blocks.images import ImageEncoder
-from headwise.blocks.latent_images import LatentImages, PixelStem, Question
-from headwise.blocks.latents import LatentEncoder, Latents, PerceiverAttentionConfig, Queries, ReplaceStream
+from headwise.blocks.latent_images import LatentImageEncoder, OutputQuery, PixelStem
+from headwise.blocks.latents import LatentEncoder, LatentOutputs, OutputQueries, PerceiverAttentionConfig, ReplaceStream
 from headwise.blocks.part import BuildContext
 from headwise.blocks.pool import Pool
 from headwise.blocks.positions.absolute import LearnedPositionsConfig
@@ -76,24 +76,27 @@ class PerceiverFields(LayerFields):
                 f"positions: '{self.positions.kind}' is relative, but latents have no positions; use {usable}"
             )
 
-    def latent_stack(self, cross_attention: Any, memory_width: int) -> Stack:
+    def build_latent_stack(self, cross_attention: Any, memory_width: int) -> Stack:
         """Cross-attention to inputs of `memory_width` and layers of latents, `repeats` times."""
         if self.wiring.kind == "reversible":
             raise UserError("wiring: latents cannot be the two halves of reversible layers; use pre or post")
         if self.wiring.kind == "none":
             raise UserError("wiring: latents need a residual path around cross-attention; use pre or post")
-        site = self.site(self.width, memory_width)
+        site = self.build_site(self.width, memory_width)
         cross_attends = min(self.cross_attends or self.repeats, self.repeats)
         cross_layers = min(cross_attends, 2)  # the first one, and one that all later repeats share
         pattern = self.layers or self.pattern()
         parts = [pattern[number % len(pattern)] for number in range(self.depth)]
-        layers = [self.layer(site, each) for each in [(cross_attention, self.feedforward)] * cross_layers + parts]
+        layers = [
+            self.build_layer(site, layer_parts)
+            for layer_parts in [(cross_attention, self.feedforward)] * cross_layers + parts
+        ]
         order: list[int] = []
         for repeat in range(self.repeats):
             order += [min(repeat, 1)] * (repeat < cross_attends) + list(range(cross_layers, len(layers)))
         return Stack(layers, order=order)
 
-    def layer(self, site: BuildContext, parts: Parts) -> Any:
+    def build_layer(self, site: BuildContext, parts: Parts) -> Any:
         """Build one layer. Its drop_path rate does not depend on depth, as layers are used at several."""
 
         def add() -> nn.Module:
@@ -104,7 +107,7 @@ class PerceiverFields(LayerFields):
         wiring = self.wiring.build()
         return wiring([part.build(site) for part in parts], lambda: self.norm.build(site.width), add)
 
-    def site(self, width: int, memory_width: int) -> BuildContext:
+    def build_site(self, width: int, memory_width: int) -> BuildContext:
         """Build context of layers of `width` that attend to a memory of `memory_width`."""
         site = build_context(self, memory=True)
         return replace(site, width=width, hidden=self.hidden or width, memory_width=memory_width)
@@ -127,39 +130,39 @@ class PerceiverConfig(PerceiverFields, TextFields, ModelConfig):
         pooled = task == "classify"
         parts = ModelParts(
             self.embedding_width,
-            self._embed,
-            encoder=lambda embedding: self._latent_encoder(embedding, pooled),
+            self._build_embedding,
+            encoder=lambda embedding: self._build_encoder(embedding, pooled),
             encoder_width=self.width if pooled else self.embedding_width,
             dropout=self.dropout,
             pool=self.pool,
         )
-        model = self._masked(parts, vocab) if task == "masked" else assemble(task, parts, vocab, outputs)
+        model = self._build_masked_lm(parts, vocab) if task == "masked" else assemble(task, parts, vocab, outputs)
         self.init_weights(model)
         return model
 
-    def _masked(self, parts: ModelParts, vocab: int) -> MaskedLanguageModel:
+    def _build_masked_lm(self, parts: ModelParts, vocab: int) -> MaskedLanguageModel:
         """Unlike BERT's head, there is no dense layer before the output layer."""
         table = nn.Embedding(vocab, self.embedding_width)
         tied = table if self.tie in ("auto", "all", "target") else None
         head = VocabularyHead(self.embedding_width, vocab, tied, bias=True)
         return MaskedLanguageModel(parts.encoder(parts.embed(table)), head, nn.Identity())
 
-    def _embed(self, table: nn.Embedding) -> Embedding:
+    def _build_embedding(self, table: nn.Embedding) -> Embedding:
         self.check_positions("learned or sinusoid")
         embedding = build_embedding(self, table)
         embedding.widen = nn.Identity()  # cross-attention takes inputs of embedding_width
         return embedding
 
-    def _latent_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
-        outputs = Latents() if pooled else self._queries()
-        stack = self.latent_stack(self.cross_attention, self.embedding_width)
+    def _build_encoder(self, embedding: Embedding, pooled: bool) -> LatentEncoder:
+        outputs = LatentOutputs() if pooled else self._build_queries()
+        stack = self.build_latent_stack(self.cross_attention, self.embedding_width)
         return LatentEncoder(embedding, self.latents, self.width, stack, outputs)
 
-    def _queries(self) -> Queries:
-        site = self.site(self.embedding_width, self.width)
-        layer = self.layer(site, (self.cross_attention, self.feedforward))
+    def _build_queries(self) -> OutputQueries:
+        site = self.build_site(self.embedding_width, self.width)
+        layer = self.build_layer(site, (self.cross_attention, self.feedforward))
         layer.adds[0] = ReplaceStream()
-        return Queries(site.width, self.positions.build_positions(site.width), layer)
+        return OutputQueries(site.width, self.positions.build_positions(site.width), layer)
 
 
 class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
@@ -184,7 +187,7 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
         positions = self.positions
         return positions.width if isinstance(positions, FourierPositionsConfig) else self.position_width
 
-    def attention_to(self, memory_width: int) -> Any:
+    def configure_attention(self, memory_width: int) -> Any:
         """Cross-attention to a memory of that width, which is split among its heads by default."""
         if not isinstance(self.cross_attention, PerceiverAttentionConfig):
             return self.cross_attention
@@ -202,15 +205,15 @@ class ImagePerceiverConfig(PerceiverFields, ImageFields, ModelConfig):
         return model
 
     def encoder(self) -> ImageEncoder:
-        outputs: Latents | Question = Latents()
+        outputs: LatentOutputs | OutputQuery = LatentOutputs()
         if self.learned_query:
-            parts = (self.attention_to(self.width), self.feedforward)
-            outputs = Question(self.width, self.layer(self.site(self.width, self.width), parts))
-        stem, inputs = self._stem(), (self.embedding_width or self.channels) + self.position_channels
-        stack = self.latent_stack(self.attention_to(inputs), inputs)
-        return LatentImages(stem, stack, self.latents, self.width, outputs)
+            parts = (self.configure_attention(self.width), self.feedforward)
+            outputs = OutputQuery(self.width, self.build_layer(self.build_site(self.width, self.width), parts))
+        stem, inputs = self._build_stem(), (self.embedding_width or self.channels) + self.position_channels
+        stack = self.build_latent_stack(self.configure_attention(inputs), inputs)
+        return LatentImageEncoder(stem, stack, self.latents, self.width, outputs)
 
-    def _stem(self) -> PixelStem:
+    def _build_stem(self) -> PixelStem:
         self.check_positions("fourier, grid or sinusoid")
         width = self.position_channels
         positions = self.positions.build_grid_positions(width, self.image, class_tokens=0)

@@ -19,7 +19,7 @@ from headwise.blocks.mixers.favor import PerformerConfig
 from headwise.blocks.mixers.linear import LinearConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_xavier
@@ -33,7 +33,7 @@ class PerformerModelConfig(TwoStackFields, TextFields, ModelConfig):
     mixer: AnyPart = PerformerConfig()
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
@@ -50,7 +50,7 @@ class LinearTransformerConfig(TwoStackFields, TextFields, ModelConfig):
     mixer: AnyPart = LinearConfig()
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),

@@ -24,7 +24,7 @@ from headwise.blocks.positions.absolute import AxialPositionsConfig
 from headwise.blocks.reversible import ReversibleConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
@@ -58,7 +58,7 @@ class ReformerConfig(OneStackFields, TextFields, ModelConfig):
         return tuple((mixers[name], self.feedforward) for name in self.layer_pattern)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack)),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),

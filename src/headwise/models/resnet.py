@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.batchnorm import ConvNorm, FrozenNorm
-from headwise.blocks.convolution import ConvPatches, basic, bottleneck, residual_stages
+from headwise.blocks.convolution import ConvStem, build_basic_block, build_bottleneck_block, build_residual_stages
 from headwise.blocks.feedforward import relu
 from headwise.blocks.images import ImageEncoder, ImageStem
 from headwise.blocks.pool import Pool
@@ -44,10 +44,10 @@ class ResNetConfig(ImageFields, ModelConfig):
 
     def encoder(self) -> ImageEncoder:
         norm = FrozenNorm if self.norm == "frozen" else nn.BatchNorm2d
-        layer = bottleneck if self.bottleneck else basic
+        layer = build_bottleneck_block if self.bottleneck else build_basic_block
         first = ConvNorm(self.channels, self.width, 7, 2, relu, norm)
-        stem = ImageStem(ConvPatches(self.channels, first, nn.MaxPool2d(3, 2, padding=1)), self.width)
-        stages = residual_stages(self.width, self.widths, self.depths, partial(layer, norm=norm))
+        stem = ImageStem(ConvStem(self.channels, first, nn.MaxPool2d(3, 2, padding=1)), self.width)
+        stages = build_residual_stages(self.width, self.widths, self.depths, partial(layer, norm=norm))
         return ImageEncoder(stem, Stack(stages))
 
     def init_weights(self, model: nn.Module) -> None:

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.attention.scores import AdditiveConfig, GeneralConfig
-from headwise.blocks.bridge import FromFirstWord, FromSummary, RecurrentEncoder, SameStates
+from headwise.blocks.bridge import BackwardStateBridge, CopyStates, RecurrentEncoder, SummaryBridge
 from headwise.blocks.mixers.recurrent import Recurrence, Recurrent, RecurrentConfig
 from headwise.blocks.mixers.rnn_attention import (
     BahdanauDecoder,
@@ -81,21 +81,24 @@ class Seq2SeqConfig(ModelConfig):
         init_embeddings(model, self.table_width)
         return cast("EncoderDecoder", model)
 
-    def recurrence(self, inputs: int) -> Recurrence:
+    def build_recurrence(self, inputs: int) -> Recurrence:
         """One recurrent layer of one direction."""
-        return cast(RecurrentConfig, PARTS[self.cell]()).direction(inputs, self.width)
+        return cast(RecurrentConfig, PARTS[self.cell]()).build_direction(inputs, self.width)
 
-    def recurrences(self, inputs: int) -> list[Recurrence]:
+    def build_recurrences(self, inputs: int) -> list[Recurrence]:
         """Recurrent layers of one direction, the lowest with `inputs` channels."""
-        return [self.recurrence(self.width if layer else inputs) for layer in range(self.depth)]
+        return [self.build_recurrence(self.width if layer else inputs) for layer in range(self.depth)]
 
-    def stack(self, *parts: nn.Module) -> Stack:
+    def chain_parts(self, *parts: nn.Module) -> Stack:
         """A stack with one layer for each part, without residual connections."""
         return Stack([NoResidual([part], add=lambda: ResidualAdd(self.dropout)) for part in parts])
 
-    def recurrent(self, begin: str = "zeros") -> list[nn.Module]:
-        """Recurrent parts of one direction over embeddings; `begin` is the source of their initial state."""
-        return [Recurrent(self.width, recurrence, begin=begin) for recurrence in self.recurrences(self.table_width)]
+    def build_recurrent_parts(self, initial_state: str = "zeros") -> list[nn.Module]:
+        """Recurrent parts of one direction over embeddings; `initial_state` as in their config."""
+        return [
+            Recurrent(self.width, recurrence, initial_state=initial_state)
+            for recurrence in self.build_recurrences(self.table_width)
+        ]
 
 
 class SutskeverConfig(Seq2SeqConfig):
@@ -106,8 +109,11 @@ class SutskeverConfig(Seq2SeqConfig):
     reverse: bool = True
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
-        encoder, decoder = self.stack(*self.recurrent()), self.stack(*self.recurrent(begin="memory"))
-        return self.connect(vocab, outputs, task, encoder, SameStates(), decoder, self.width)
+        encoder, decoder = (
+            self.chain_parts(*self.build_recurrent_parts()),
+            self.chain_parts(*self.build_recurrent_parts(initial_state="memory")),
+        )
+        return self.connect(vocab, outputs, task, encoder, CopyStates(), decoder, self.width)
 
 
 class ChoConfig(Seq2SeqConfig):
@@ -124,11 +130,11 @@ class ChoConfig(Seq2SeqConfig):
     maxout: int = Field(500, ge=1)  # maxout units before the output layer, each the larger of two
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
-        encoder = self.stack(*self.recurrent())
-        recurrences = self.recurrences(self.table_width + self.width)
-        bridge = FromSummary(recurrences[0].state_width, self.width, self.depth)
+        encoder = self.chain_parts(*self.build_recurrent_parts())
+        recurrences = self.build_recurrences(self.table_width + self.width)
+        bridge = SummaryBridge(recurrences[0].state_width, self.width, self.depth)
         output = Maxout(self.width + self.table_width + self.width, self.maxout)
-        decoder = self.stack(ChoDecoder(recurrences, output, self.dropout))
+        decoder = self.chain_parts(ChoDecoder(recurrences, output, self.dropout))
         return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
 
 
@@ -148,14 +154,17 @@ class BahdanauConfig(Seq2SeqConfig):
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
         annotation_width = 2 * self.width
         inputs = [annotation_width if layer else self.table_width for layer in range(self.depth)]
-        encoder = self.stack(
-            *(Recurrent(annotation_width, self.recurrence(each), self.recurrence(each)) for each in inputs)
+        encoder = self.chain_parts(
+            *(
+                Recurrent(annotation_width, self.build_recurrence(count), self.build_recurrence(count))
+                for count in inputs
+            )
         )
-        recurrences = self.recurrences(self.table_width + annotation_width)
-        bridge = FromFirstWord(recurrences[0].state_width, self.depth)
+        recurrences = self.build_recurrences(self.table_width + annotation_width)
+        bridge = BackwardStateBridge(recurrences[0].state_width, self.depth)
         output = Maxout(self.width + self.table_width + annotation_width, self.maxout)
-        attention = source_attention(self.score, self.score_mods, self.width, annotation_width)
-        decoder = self.stack(BahdanauDecoder(recurrences, attention, output, self.dropout))
+        attention = build_source_attention(self.score, self.score_mods, self.width, annotation_width)
+        decoder = self.chain_parts(BahdanauDecoder(recurrences, attention, output, self.dropout))
         return self.connect(vocab, outputs, task, encoder, bridge, decoder, self.maxout)
 
 
@@ -176,28 +185,28 @@ class LuongConfig(Seq2SeqConfig):
     input_feeding: bool = True
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> nn.Module:
-        encoder, decoder = self.stack(*self.recurrent()), self.stack(*self._decoder_parts())
-        return self.connect(vocab, outputs, task, encoder, SameStates(), decoder, self.width)
+        encoder, decoder = self.chain_parts(*self.build_recurrent_parts()), self.chain_parts(*self._decoder_parts())
+        return self.connect(vocab, outputs, task, encoder, CopyStates(), decoder, self.width)
 
     def _decoder_parts(self) -> list[nn.Module]:
         """The decoder's parts."""
         if not self.attention:
-            return self.recurrent(begin="memory")
+            return self.build_recurrent_parts(initial_state="memory")
         attend = LuongDecoder(
-            self.width, self.width, source_attention(self.score, self.score_mods, self.width, self.width)
+            self.width, self.width, build_source_attention(self.score, self.score_mods, self.width, self.width)
         )
         if not self.input_feeding:
-            return [*self.recurrent(begin="memory"), attend]
-        return [InputFeedingDecoder(self.recurrences(self.table_width + self.width), attend, self.dropout)]
+            return [*self.build_recurrent_parts(initial_state="memory"), attend]
+        return [InputFeedingDecoder(self.build_recurrences(self.table_width + self.width), attend, self.dropout)]
 
 
-def source_attention(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> SourceAttention:
+def build_source_attention(score: Any, score_mods: tuple[Any, ...], width: int, memory_width: int) -> SourceAttention:
     """Attention from decoder states of `width` to annotations of `memory_width`."""
     site = BuildContext(width, heads=1, hidden=width, causal=True, memory_width=memory_width)
     return SourceAttention(score.build(width, memory_width, 1), [mod.build(site, width) for mod in score_mods])
 
 
-def sizes(small: dict[str, Any], tiny: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def make_sizes(small: dict[str, Any], tiny: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The published size, a small one for training on a laptop, and a tiny one for tests."""
     return {
         "base": {},
@@ -206,8 +215,8 @@ def sizes(small: dict[str, Any], tiny: dict[str, Any]) -> dict[str, dict[str, An
     }
 
 
-STACKED = sizes(small={"depth": 2}, tiny={"depth": 2})  # sutskever and luong
-DEEP_OUTPUT = sizes(
+STACKED = make_sizes(small={"depth": 2}, tiny={"depth": 2})  # sutskever and luong
+DEEP_OUTPUT = make_sizes(
     small={"embedding_width": 128, "maxout": 128}, tiny={"embedding_width": 24, "maxout": 16}
 )  # cho and bahdanau
 

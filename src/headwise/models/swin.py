@@ -84,23 +84,23 @@ class SwinFields(ImageFields):
         positions = self.positions.build_grid_positions(self.width, self.grid(self.patch), 0)
         stem = ImageStem(patches, self.width, 0, positions, self.dropout, self.norm.build(self.width))
         final = self.wiring.build().build_final_norm(lambda: self.norm.build(self.outer))
-        return ImageEncoder(stem, Stack([self.stage(number) for number in range(len(self.depths))], final))
+        return ImageEncoder(stem, Stack([self.build_stage(number) for number in range(len(self.depths))], final))
 
-    def stage(self, number: int) -> Stack:
+    def build_stage(self, number: int) -> Stack:
         """Layers of one width, followed by patch merging unless it is the last stage."""
-        site, wiring = self._site(number), self.wiring.build()
+        site, wiring = self._build_site(number), self.wiring.build()
         last, before = sum(self.depths) - 1, sum(self.depths[:number])
         layers: list[nn.Module] = [
             wiring(
-                [self.mixer_of(number, layer).build(site), self.feedforward.build(site)],
+                [self.configure_mixer(number, layer).build(site), self.feedforward.build(site)],
                 partial(self.norm.build, site.width),
                 partial(ResidualAdd, self.dropout, self.drop_path * (before + layer) / max(last, 1)),
             )
             for layer in range(self.depths[number])
         ]
-        return Stack(layers if before + len(layers) > last else [*layers, self.merge(site.width)])
+        return Stack(layers if before + len(layers) > last else [*layers, self.build_merging(site.width)])
 
-    def mixer_of(self, stage: int, layer: int) -> Any:
+    def configure_mixer(self, stage: int, layer: int) -> Any:
         """The mixer of one layer."""
         if not isinstance(self.mixer, WindowsConfig):
             return self.mixer
@@ -112,7 +112,7 @@ class SwinFields(ImageFields):
             pretrained_window=pretrained or min(self.window, *grid),
         )
 
-    def merge(self, width: int) -> nn.Module:
+    def build_merging(self, width: int) -> nn.Module:
         """Patch merging: 2 x 2 tokens into one of twice the width."""
         linear = nn.Linear(4 * width, 2 * width, bias=False)
         if self.merging == "norm-first":
@@ -132,7 +132,7 @@ class SwinFields(ImageFields):
                 for norm in layer.norms:
                     nn.init.zeros_(norm.get_parameter("weight"))
 
-    def _site(self, stage: int) -> BuildContext:
+    def _build_site(self, stage: int) -> BuildContext:
         width = self.width << stage
         site = BuildContext(
             width=width,

@@ -14,13 +14,13 @@ from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.scores import DotConfig
-from headwise.blocks.experts import SCALE, ExpertsConfig
+from headwise.blocks.experts import INIT_SCALE, ExpertsConfig
 from headwise.blocks.norm import RMSNormConfig
 from headwise.blocks.positions.relative import T5BiasConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_t5
@@ -52,7 +52,7 @@ class SwitchConfig(TwoStackFields, TextFields, ModelConfig):
         return tuple((*mixers, self.experts if i == sparse else self.feedforward) for i in range(self.expert_interval))
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),
@@ -63,19 +63,19 @@ class SwitchConfig(TwoStackFields, TextFields, ModelConfig):
         init_t5(model, self.width)
         for module in model.modules():
             if isinstance(module, nn.Linear):
-                module.weight.data.mul_(SCALE**0.5)
+                module.weight.data.mul_(INIT_SCALE**0.5)
         return model
 
 
-def sized(size: str, count: int) -> dict[str, Any]:
+def make_size(size: str, count: int) -> dict[str, Any]:
     """A size of T5 with `count` experts."""
     return {**T5_SIZES[size], "experts": {"count": count}}
 
 
 NARANG: dict[str, Any] = {**T5_SIZES["base"], "norm": "layer", "mlp_bias": True, "dropout": 0.0, "expert_interval": 4}
 SIZES: dict[str, dict[str, Any]] = {
-    **{f"base-{count}": sized("base", count) for count in (8, 16, 32, 64, 128, 256)},
-    "large-128": sized("large", 128),
+    **{f"base-{count}": make_size("base", count) for count in (8, 16, 32, 64, 128, 256)},
+    "large-128": make_size("large", 128),
     "xxl-128": {
         **{"width": 4096, "heads": 64, "hidden": 10240, "depth": 24},
         **{"activation": "geglu_tanh", "tie": "inputs", "scale_outputs": False, "experts": {"count": 128}},

@@ -14,7 +14,7 @@ from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.attention.synthesizer import RandomConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_xavier
@@ -30,7 +30,7 @@ class SynthesizerConfig(TwoStackFields, TextFields, ModelConfig):
     mixer: AnyPart = AttentionConfig(score=RandomConfig(max_length=256))
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),

@@ -22,7 +22,7 @@ from headwise.blocks.positions.relative import T5BiasConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.models.assemble import ModelParts, TextFields, assemble, text_parts
+from headwise.models.assemble import ModelParts, TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_t5
@@ -45,7 +45,7 @@ class T5Config(TwoStackFields, TextFields, ModelConfig):
     scale_outputs: bool = True  # by 1/sqrt(embedding width), as the tied table is initialised N(0, 1)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),

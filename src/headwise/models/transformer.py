@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from headwise.blocks.stack import Encoder
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_xavier
@@ -22,7 +22,7 @@ class TransformerConfig(TwoStackFields, TextFields, ModelConfig):
     kind: Literal["transformer"] = "transformer"
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.encoder)),
             decoder=lambda memory: build_stack(self, self.decoder, causal=True, memory=memory),

@@ -20,7 +20,7 @@ from headwise.blocks.attention.multihead import AttentionConfig
 from headwise.blocks.positions.relative import TransformerXLRelativeConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPosition
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_normal
@@ -44,7 +44,7 @@ class TransformerXLConfig(OneStackFields, TextFields, ModelConfig):
         return ((AttentionConfig(memory_length=self.memory_length), self.feedforward),)
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack)),
             decoder=lambda memory: build_stack(self, self.stack, causal=True),

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import nn
 
 from headwise.blocks.attention.multihead import AttentionConfig
-from headwise.blocks.class_attention import PatchVotes, in_a_row
+from headwise.blocks.class_attention import PatchHead, concatenate_stacks
 from headwise.blocks.feedforward import Activation, MlpConfig
 from headwise.blocks.images import ImageEncoder, ImageStem, PatchEmbedding, TakeClassToken
 from headwise.blocks.mixers.outlook import OutlookConfig
@@ -24,7 +24,7 @@ from headwise.blocks.norm import LayerNormConfig
 from headwise.blocks.positions.grid import LearnedGridPositionsConfig
 from headwise.blocks.residual import PreNormConfig
 from headwise.blocks.stack import Stack
-from headwise.blocks.stems import ConvolvedPatches, Regrid
+from headwise.blocks.stems import ConvPatchEmbedding, Downsample
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
 from headwise.models.cait import build_class_stage
 from headwise.models.config import ModelConfig
@@ -32,7 +32,7 @@ from headwise.models.entry import Check, Entry
 from headwise.models.image_classifier import ImageClassifier, ImageHead, TokenLabelingClassifier
 from headwise.models.image_fields import ImageFields
 from headwise.models.init_weights import init_truncated_normal
-from headwise.models.layers import MakeAdd, OneStackFields, build_stack, residual_add
+from headwise.models.layers import MakeAdd, OneStackFields, build_residual_add, build_stack
 
 
 class VoloConfig(OneStackFields, ImageFields, ModelConfig):
@@ -67,17 +67,17 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
             positions="none",
             drop_path=0.0,
         )
-        patches = ConvolvedPatches(
+        patches = ConvPatchEmbedding(
             self.channels, outlookers.width, self.patch, self.stem_hidden, multiple=2 * self.patch
         )
         stem = ImageStem(patches, outlookers.width)
         stages = [
             build_stack(outlookers, outlookers.stack),
-            Stack([Regrid(self._coarser_grid(outlookers.width))]),
+            Stack([Downsample(self._coarser_grid(outlookers.width))]),
             build_stack(self, self.stack, make_add=self._make_add),
             build_class_stage(self, self.cross_attention, self.class_tokens, self.class_depth),
         ]
-        return ImageEncoder(stem, in_a_row(*stages))
+        return ImageEncoder(stem, concatenate_stacks(*stages))
 
     def _coarser_grid(self, inputs: int) -> ImageStem:
         """Patch embedding of 2 x 2 patches of `inputs` channels, with positions."""
@@ -86,7 +86,7 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
 
     def _make_add(self, number: int, depth: int) -> MakeAdd:
         """Residual adds whose stochastic depth rate counts the outlookers, too."""
-        return residual_add(self, number + self.outlook_depth, depth + self.outlook_depth)
+        return build_residual_add(self, number + self.outlook_depth, depth + self.outlook_depth)
 
     def init_weights(self, model: nn.Module) -> None:
         init_truncated_normal(model, self.outer)
@@ -95,7 +95,7 @@ class VoloConfig(OneStackFields, ImageFields, ModelConfig):
         self.resolve_task(task)
         outputs, tokens = outputs or 1000, range(self.class_tokens)
         heads = [ImageHead(TakeClassToken(number), nn.Linear(self.outer, outputs)) for number in tokens]
-        model = TokenLabelingClassifier(self.encoder(), [*heads, PatchVotes(nn.Linear(self.width, outputs))])
+        model = TokenLabelingClassifier(self.encoder(), [*heads, PatchHead(nn.Linear(self.width, outputs))])
         self.init_weights(model)
         return model
 
@@ -141,7 +141,7 @@ ENTRY = Entry(
     outputs=1000,
     published={"d1": "27M", "d2": "59M", "d3": "86M", "d4": "193M", "d5": "296M"},
     checks=(
-        Check("loops over places", "tests/blocks/mixers/test_outlook.py::test_it_is_its_algorithm_place_by_place"),
+        Check("loops over places", "tests/blocks/mixers/test_outlook.py::test_it_is_its_algorithm_token_by_token"),
         Check("timm volo_* (by hand, outside the test suite)", "benchmarks/timm_parity.py", "timm"),
     ),
 )

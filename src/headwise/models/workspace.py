@@ -11,7 +11,7 @@ from pydantic import Field
 from headwise.blocks.mixers.workspace import WorkspaceConfig
 from headwise.blocks.stack import Encoder
 from headwise.blocks.tables import AnyPart
-from headwise.models.assemble import TextFields, assemble, text_parts
+from headwise.models.assemble import TextFields, assemble, build_text_parts
 from headwise.models.config import ModelConfig
 from headwise.models.entry import Check, Entry
 from headwise.models.init_weights import init_xavier
@@ -29,7 +29,7 @@ class WorkspaceModelConfig(OneStackFields, TextFields, ModelConfig):
     shared: bool = True
 
     def build(self, vocab: int, outputs: int = 0, task: str = "") -> Any:
-        parts = text_parts(
+        parts = build_text_parts(
             self,
             encoder=lambda embedding: Encoder(embedding, build_stack(self, self.stack)),
         )

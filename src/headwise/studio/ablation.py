@@ -136,14 +136,14 @@ class AblationCase:
         return tokens if has_token_keys and all(has_token_keys) and not getattr(self.model, "memory_length", 0) else []
 
     def get_path(self, kind: str, layer: int) -> LayerPath:
-        paths = self.survey.places(kind)
+        paths = self.survey.list_paths(kind)
         if not 0 <= layer < len(paths):
             raise UserError(f"there is no layer {layer + 1} of {kind} attention here")
         return paths[layer]
 
     def can_ablate_layer(self, path: LayerPath) -> bool:
         """Whether the part at this path is attention alone. Recurrent decoders have theirs inside another part."""
-        return self.survey.counts.get(path, 0) != 1
+        return self.survey.head_counts.get(path, 0) != 1
 
     def zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=torch.bool, device=self.request.device)
@@ -161,7 +161,7 @@ class AblationCase:
             hide[self.stack][1, list(ablations.hidden)] = True
         for kind, layer, head in ablations.heads:
             path = self.get_path(kind, layer)
-            count = self.survey.counts.get(path, 0)
+            count = self.survey.head_counts.get(path, 0)
             if not 0 <= head < count:
                 raise UserError(
                     f"heads: layer {layer + 1} of {kind} attention has {count} heads to silence; choose one of them"
@@ -199,8 +199,8 @@ def ablate(case: AblationCase, ablations: Ablations) -> dict[str, Any]:
             {
                 "name": kind,
                 "layers": [
-                    {"heads": survey.counts.get(path, 0), "can_silence": case.can_ablate_layer(path)}
-                    for path in survey.places(kind)
+                    {"heads": survey.head_counts.get(path, 0), "can_silence": case.can_ablate_layer(path)}
+                    for path in survey.list_paths(kind)
                 ],
             }
             for kind in dict.fromkeys(survey.kinds.values())
@@ -211,7 +211,7 @@ def ablate(case: AblationCase, ablations: Ablations) -> dict[str, Any]:
 def measure_heads(case: AblationCase, kind: str, layer: int) -> dict[str, Any]:
     """The change of the output's log-probability when each head of a layer, or the whole layer, is silenced."""
     path = case.get_path(kind, layer)
-    count = case.survey.counts.get(path, 0)
+    count = case.survey.head_counts.get(path, 0)
     heads = case.zeros(count + 2, count)  # row 0: no ablation; last row: the whole layer
     heads[1:-1].fill_diagonal_(True)
     parts = case.zeros(count + 2)

@@ -46,15 +46,15 @@ class ModelTrees:
 
 def _build_tree(entry: Entry, size: str) -> dict[str, Any]:
     from headwise.models.build import build
-    from headwise.models.cost import tree
+    from headwise.models.cost import build_tree
 
     name, config = f"{entry.name}-{size}", entry.configure(size)
-    root = tree(build(name, device="meta"), name)
+    root = build_tree(build(name, device="meta"), name)
     is_image = isinstance(config, ImageFields)
     entry_info = {"name": name, "entry": entry.name, "paper": entry.paper, "year": entry.year, "tree": root.to_json()}
     return {
         **entry_info,
-        "vocab": entry.vocab_of(size),
+        "vocab": entry.get_vocab(size),
         "outputs": entry.outputs,
         "has_parameters": bool(root.parameters),
         "unit": "pixels" if is_image else "tokens",
@@ -66,7 +66,7 @@ def _build_tree(entry: Entry, size: str) -> dict[str, Any]:
 def _count_cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
     from headwise.blocks.stack import count_parameters
     from headwise.models.build import build
-    from headwise.models.cost import Image, cost
+    from headwise.models.cost import Image, count_cost
 
     name, config, start = f"{entry.name}-{size}", entry.configure(size), thread_time()
     image: Image = ()
@@ -79,7 +79,7 @@ def _count_cost(entry: Entry, size: str, at: int) -> dict[str, Any]:
             raise UserError(
                 f"{name}: is fitted without gradients and has no parameters to count; its tables grow with the text"
             )
-        counted = cost(model, at, image)
+        counted = count_cost(model, at, image)
     except UserError:
         raise
     except Exception as error:  # an image size that the model cannot split, or more tokens than positions

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks.experts import ExpertLoad, added, summary
+from headwise.blocks.experts import ExpertLoad, merge_loads, summarise_loads
 from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
 from headwise.runs.checkpoint import Checkpoint, restore, unique_tensors
@@ -66,7 +66,7 @@ class Learner:
             total = sum((loss.count * aux for aux in side.list_values("aux")), start=loss.total)
             total.backward()
             sums += torch.stack([part.detach().float() for part in (total, loss.nll, loss.count)])
-            loads = added(loads, side.values.get("load", {}))
+            loads = merge_loads(loads, side.values.get("load", {}))
             tokens += batch.tokens
         self.rate = self.schedule(step, progress)
         norm = optim.update(self.optimizer, sums[2], self.rate, self.clip)
@@ -89,7 +89,7 @@ class Learner:
     @property
     def figures(self) -> dict[str, dict[str, float]]:
         """What a row says of experts, where there are some: their load since `reset`; read only when logged."""
-        return {"load": summary(self.loads.values())} if self.loads else {}
+        return {"load": summarise_loads(self.loads.values())} if self.loads else {}
 
     def has_finite_loss(self, batch: Any) -> bool:
         """Whether the loss of a batch is finite with the weights of now; nothing else changes."""

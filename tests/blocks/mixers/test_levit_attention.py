@@ -1,4 +1,4 @@
-"""LeViT's attention: scores by offset, wide values, and the form that shrinks the grid."""
+"""LeViT attention: bias by offset, wide values, and subsampling."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 import headwise
 from headwise.blocks.attention.score_mods import AttentionLayout
-from headwise.blocks.convolution import streamed
+from headwise.blocks.convolution import to_stream
 from headwise.blocks.mixers.levit_attention import (
     BatchNormCrossProjection,
     BatchNormSelfProjection,
     LeViTAttention,
-    Offsets,
+    OffsetBias,
     SubsampleAttention,
-    strided,
+    subsample,
 )
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
@@ -27,31 +27,33 @@ GRID, HEADS, D, V, WIDTH = (3, 4), 2, 3, 6, 5
 PLACES = [(y, x) for y in range(3) for x in range(4)]
 
 
-def images() -> Stream:
-    return streamed(torch.randn(2, WIDTH, *GRID, dtype=torch.float64))
+def make_images() -> Stream:
+    return to_stream(torch.randn(2, WIDTH, *GRID, dtype=torch.float64))
 
 
-def shaken(module: Any) -> Any:
+def perturb(module: Any) -> Any:
     for tensor in module.double().state_dict().values():
         if tensor.is_floating_point():
             tensor.uniform_(0.3, 1.3)
     return module.eval()
 
 
-def written_out(q: Tensor, k: Tensor, v: Tensor, scores: Tensor, asking: list[tuple[int, int]], out: Any) -> Tensor:
+def compute_by_definition(
+    q: Tensor, k: Tensor, v: Tensor, scores: Tensor, queries: list[tuple[int, int]], out: Any
+) -> Tensor:
     """softmax(q k / sqrt(D) + score of |dy|, |dx|) v of heads (B, T, H, .), hard swish, the last product."""
     mixed = []
     for head in range(HEADS):
         bias = torch.stack(
-            [torch.stack([scores[head, abs(y - b) * 4 + abs(x - a)] for b, a in PLACES]) for y, x in asking]
+            [torch.stack([scores[head, abs(y - b) * 4 + abs(x - a)] for b, a in PLACES]) for y, x in queries]
         )
         weights = (torch.einsum("bqd,bkd->bqk", q[:, :, head], k[:, :, head]) * D**-0.5 + bias).softmax(-1)
         mixed.append(weights @ v[:, :, head])
     return out[1](F.hardswish(torch.cat(mixed, dim=-1)))
 
 
-def test_an_offset_counts_alike_in_all_directions() -> None:
-    mod = Offsets(HEADS, GRID)
+def test_the_bias_of_an_offset_is_the_same_in_all_directions() -> None:
+    mod = OffsetBias(HEADS, GRID)
     nn.init.normal_(mod.scores)
     everywhere = torch.arange(12)
     bias = mod.bias(AttentionLayout(12, 12, everywhere, everywhere))
@@ -60,36 +62,36 @@ def test_an_offset_counts_alike_in_all_directions() -> None:
     assert bias.unique().numel() == mod.scores.numel()
 
 
-def test_attention_written_out() -> None:
-    part = shaken(LeViTAttention(BatchNormSelfProjection(WIDTH, HEADS, D, V), WIDTH, [Offsets(HEADS, GRID)]))
-    stream = images()
+def test_attention_equals_its_definition() -> None:
+    part = perturb(LeViTAttention(BatchNormSelfProjection(WIDTH, HEADS, D, V), WIDTH, [OffsetBias(HEADS, GRID)]))
+    stream = make_images()
     q, k, v = part.qkv.project(stream.x).unflatten(-1, (HEADS, 2 * D + V)).split((D, D, V), -1)
-    expected = written_out(q, k, v, part.score_mods[0].scores, PLACES, part.out)
+    expected = compute_by_definition(q, k, v, part.score_mods[0].scores, PLACES, part.out)
     torch.testing.assert_close(part(stream), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_shrinking_attention_asks_from_every_other_place() -> None:
-    attention = LeViTAttention(BatchNormCrossProjection(WIDTH, HEADS, D, V), 7, [Offsets(HEADS, GRID)], gain=1.0)
-    layer, stream = shaken(SubsampleAttention(attention)), images()
-    few = [(y, x) for y in (0, 2) for x in (0, 2)]
+def test_subsampling_attention_has_queries_at_every_other_token() -> None:
+    attention = LeViTAttention(BatchNormCrossProjection(WIDTH, HEADS, D, V), 7, [OffsetBias(HEADS, GRID)], gain=1.0)
+    layer, stream = perturb(SubsampleAttention(attention)), make_images()
+    queries = [(y, x) for y in (0, 2) for x in (0, 2)]
     qkv = layer.attention.qkv
-    q = qkv.query(stream.x[:, [4 * y + x for y, x in few]]).unflatten(-1, (HEADS, D))
+    q = qkv.query(stream.x[:, [4 * y + x for y, x in queries]]).unflatten(-1, (HEADS, D))
     k, v = qkv.project(stream.x).unflatten(-1, (HEADS, D + V)).split((D, V), -1)
-    found = layer(stream, Context())
-    expected = written_out(q, k, v, layer.attention.score_mods[0].scores, few, layer.attention.out)
-    torch.testing.assert_close(found.x, expected, rtol=1e-9, atol=1e-9)
-    assert found.grid == (2, 2) and found.pos.tolist() == [0, 1, 2, 3] and found.x.shape[-1] == 7
+    outputs = layer(stream, Context())
+    expected = compute_by_definition(q, k, v, layer.attention.score_mods[0].scores, queries, layer.attention.out)
+    torch.testing.assert_close(outputs.x, expected, rtol=1e-9, atol=1e-9)
+    assert outputs.grid == (2, 2) and outputs.pos.tolist() == [0, 1, 2, 3] and outputs.x.shape[-1] == 7
 
 
-def test_queries_stay_where_they_stood() -> None:
-    few, grid = strided(streamed(torch.arange(15.0).view(1, 1, 3, 5)))
-    assert grid == (2, 3) and few.pos.tolist() == few.x.flatten().tolist() == [0, 2, 4, 10, 12, 14]
+def test_subsampled_tokens_keep_their_positions() -> None:
+    queries, grid = subsample(to_stream(torch.arange(15.0).view(1, 1, 3, 5)))
+    assert grid == (2, 3) and queries.pos.tolist() == queries.x.flatten().tolist() == [0, 2, 4, 10, 12, 14]
     marked = Stream(torch.zeros(1, 13, 1), torch.arange(13), grid=(3, 4))
     with pytest.raises(UserError, match="set class_tokens = 0"):
-        strided(marked)
+        subsample(marked)
 
 
-def test_it_stands_in_a_vision_transformer_as_well() -> None:
+def test_it_works_in_a_vision_transformer() -> None:
     settings: dict[str, Any] = {"mixer": {"kind": "levit", "value_expand": 3}, "feedforward": {"kind": "levit_mlp"}}
     model: Any = headwise.build("vit-tiny", outputs=3, **settings)
     model(torch.randn(2, 1, 16, 16)).sum().backward()

@@ -1,4 +1,4 @@
-"""Outlook attention: its algorithm written as loops, its map, and where it cannot stand."""
+"""Outlook attention: its algorithm written as loops, its map, and what it refuses."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headwise.blocks.mixers.outlook import OutlookAttention
 from headwise.blocks.stream import Context, Recorder, Stream
 
 
-def on_grid(rows: int, columns: int, width: int = 6, images: int = 2) -> Stream:
+def make_stream(rows: int, columns: int, width: int = 6, images: int = 2) -> Stream:
     x = torch.randn(images, rows * columns, width, dtype=torch.float64)
     return Stream(x, torch.arange(rows * columns), grid=(rows, columns))
 
 
-def place_by_place(part: OutlookAttention, stream: Stream) -> Tensor:
-    """Algorithm 1, one window, head, place and neighbour at a time."""
+def run_algorithm(part: OutlookAttention, stream: Stream) -> Tensor:
+    """Algorithm 1, one window, head, token and neighbour at a time."""
     assert stream.grid is not None
     (rows, columns), heads, side = stream.grid, part.heads, part.window
     around = range(-(side // 2), side // 2 + 1)
@@ -44,38 +44,38 @@ def place_by_place(part: OutlookAttention, stream: Stream) -> Tensor:
 
 @pytest.mark.parametrize(("grid", "window", "stride"), [((4, 4), 3, 2), ((5, 3), 3, 2), ((3, 4), 3, 1), ((6, 5), 5, 3)])
 @torch.no_grad()
-def test_it_is_its_algorithm_place_by_place(grid: tuple[int, int], window: int, stride: int) -> None:
+def test_it_is_its_algorithm_token_by_token(grid: tuple[int, int], window: int, stride: int) -> None:
     torch.manual_seed(0)
     part = OutlookAttention(6, 2, window=window, stride=stride).double()
-    stream = on_grid(*grid)
-    torch.testing.assert_close(part(stream), place_by_place(part, stream))
+    stream = make_stream(*grid)
+    torch.testing.assert_close(part(stream), run_algorithm(part, stream))
 
 
 @torch.no_grad()
-def test_its_map_times_its_values_is_its_output() -> None:
-    class Keeper(Recorder):
+def test_the_recorded_map_gives_the_outputs() -> None:
+    class MapRecorder(Recorder):
         def observe(self, place: object, inputs: ApproximateMap) -> None:  # type: ignore[override]
-            self.found = inputs.weights()
+            self.weights = inputs.weights()
 
-    part, stream, keeper = OutlookAttention(6, 2).double(), on_grid(5, 4), Keeper()
-    out = part(stream, Context(record=keeper))
+    part, stream, recorder = OutlookAttention(6, 2).double(), make_stream(5, 4), MapRecorder()
+    out = part(stream, Context(record=recorder))
     values = part.value(stream.x).unflatten(-1, (2, 3)).transpose(1, 2)  # (B, T, HD) -> (B, H, T, D)
-    torch.testing.assert_close(part.out((keeper.found @ values).transpose(1, 2).flatten(2)), out)
+    torch.testing.assert_close(part.out((recorder.weights @ values).transpose(1, 2).flatten(2)), out)
 
 
-def test_gradients_are_those_of_its_equation() -> None:
-    part, stream = OutlookAttention(4, 2).double(), on_grid(3, 3, width=4, images=1)
+def test_gradients_pass_gradcheck() -> None:
+    part, stream = OutlookAttention(4, 2).double(), make_stream(3, 3, width=4, images=1)
     assert torch.autograd.gradcheck(lambda x: part(stream.with_x(x)), stream.x.requires_grad_())
 
 
-def test_it_stands_in_a_vision_transformer_without_marks() -> None:
+def test_a_vision_transformer_has_it_without_class_tokens() -> None:
     model = headwise.build("vit-tiny", outputs=3, class_tokens=0, mixer={"kind": "outlook", "heads": 2})
     assert model(torch.randn(2, 1, 16, 16)).shape == (2, 3)
-    with pytest.raises(UserError, match=r"no place for tokens before the patches; use class_tokens = 0"):
+    with pytest.raises(UserError, match=r"outlook attention has no class tokens; use class_tokens = 0"):
         headwise.build("vit-tiny", outputs=3, mixer="outlook")(torch.randn(1, 1, 16, 16))
 
 
-def test_it_says_what_it_needs() -> None:
+def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="no grid"):
         OutlookAttention(4, 2)(torch.randn(1, 9, 4))
     with pytest.raises(UserError, match="odd side of at least the stride of 2, not 4"):

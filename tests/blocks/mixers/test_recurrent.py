@@ -1,4 +1,4 @@
-"""Recurrent parts: what they promise, padding, where they begin, and how they stand in a stack."""
+"""Recurrent parts: declared properties, padding, initial states, and use in a stack."""
 
 from __future__ import annotations
 
@@ -29,50 +29,50 @@ every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
 every_direction = pytest.mark.parametrize("both", DIRECTIONS.values(), ids=DIRECTIONS.keys())
 
 
-def part(make: Make, both: bool = False, begin: str = "zeros", hidden: int = HIDDEN) -> Recurrent:
+def build_part(make: Make, both: bool = False, initial_state: str = "zeros", hidden: int = HIDDEN) -> Recurrent:
     back = make(WIDTH, hidden) if both else None
-    built = Recurrent(WIDTH, make(WIDTH, hidden), back, begin).double()
+    built = Recurrent(WIDTH, make(WIDTH, hidden), back, initial_state).double()
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return built
 
 
-def random(*shape: int) -> Tensor:
+def make_random(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def stepped(recurrent: Recurrent, x: Tensor, ctx: Context) -> Tensor:
+def run_steps(recurrent: Recurrent, x: Tensor, ctx: Context) -> Tensor:
     return torch.cat([recurrent(Stream.of(x[:, t : t + 1], start=t), ctx) for t in range(x.shape[1])], dim=1)
 
 
-class Finals(SideOutputs):
-    """What parts report, by name and place."""
+class FinalStates(SideOutputs):
+    """The side outputs of parts, by name and path."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, object], Tensor] = {}
+        self.states: dict[tuple[str, object], Tensor] = {}
 
-    def add(self, name: str, place: object, value: Tensor) -> None:
-        self.found[name, place] = value
+    def add(self, name: str, path: object, value: Tensor) -> None:
+        self.states[name, path] = value
 
 
-# ---- promises ----
+# ---- properties ----
 
 
 @every_direction
 @every_kind
-def test_causal_and_steppable_one_way_alone(make: Make, both: bool) -> None:
-    recurrent, x = part(make, both), random(2, LENGTH, WIDTH)
+def test_only_one_direction_is_causal_and_steppable(make: Make, both: bool) -> None:
+    recurrent, x = build_part(make, both), make_random(2, LENGTH, WIDTH)
     assert recurrent.properties.causal == (not both)
     with pytest.raises(AssertionError, match="gradient") if both else nullcontext():
         assert_causal(recurrent, x)
-    alike = torch.allclose(stepped(recurrent, x, Context(cache=DecodingCache(rows=2))), recurrent(x))
-    assert alike == recurrent.properties.steppable == (not both)
+    equal = torch.allclose(run_steps(recurrent, x, Context(cache=DecodingCache(rows=2))), recurrent(x))
+    assert equal == recurrent.properties.steppable == (not both)
 
 
 @every_kind
-def test_pieces_of_any_length_through_the_cache(make: Make) -> None:
-    recurrent, x, ctx = part(make), random(2, LENGTH, WIDTH), Context(cache=DecodingCache(rows=2))
+def test_decoding_in_pieces_of_any_length_equals_one_forward_pass(make: Make) -> None:
+    recurrent, x, ctx = build_part(make), make_random(2, LENGTH, WIDTH), Context(cache=DecodingCache(rows=2))
     pieces = [recurrent(Stream.of(piece), ctx) for piece in x.split((3, 1, 1), dim=1)]
     torch.testing.assert_close(torch.cat(pieces, dim=1), recurrent(x))
 
@@ -80,26 +80,26 @@ def test_pieces_of_any_length_through_the_cache(make: Make) -> None:
 @every_direction
 @every_kind
 def test_padding_and_other_rows_change_nothing(make: Make, both: bool) -> None:
-    recurrent, x = part(make, both), random(3, LENGTH, WIDTH)
+    recurrent, x = build_part(make, both), make_random(3, LENGTH, WIDTH)
     lengths = (LENGTH, 2, 0)
     keep = torch.arange(LENGTH) < torch.tensor(lengths).unsqueeze(1)
-    together = Finals()
+    together = FinalStates()
     out = recurrent(Stream.of(x, keep), Context(side=together))
     assert torch.isfinite(out).all()
     for row, length in enumerate(lengths[:2]):
-        alone = Finals()
+        alone = FinalStates()
         expected = recurrent(Stream.of(x[row : row + 1, :length]), Context(side=alone))
         torch.testing.assert_close(out[row : row + 1, :length], expected)
-        for name, final in alone.found.items():
-            torch.testing.assert_close(together.found[name][row : row + 1], final)
-    assert all((final[2] == 0).all() for final in together.found.values())  # read nothing: still at the beginning
+        for name, final in alone.states.items():
+            torch.testing.assert_close(together.states[name][row : row + 1], final)
+    assert all((final[2] == 0).all() for final in together.states.values())  # no tokens: still the initial state
 
 
 @every_kind
 def test_a_padded_piece_leaves_the_state_at_its_last_real_token(make: Make) -> None:
-    recurrent, x = part(make), random(1, LENGTH, WIDTH)
+    recurrent, x = build_part(make), make_random(1, LENGTH, WIDTH)
     ctx = Context(cache=DecodingCache(rows=1))
-    padded = torch.cat((x[:, :3], random(1, 2, WIDTH)), dim=1)
+    padded = torch.cat((x[:, :3], make_random(1, 2, WIDTH)), dim=1)
     recurrent(Stream.of(padded, torch.arange(5).unsqueeze(0) < 3), ctx)
     torch.testing.assert_close(recurrent(Stream.of(x[:, 3:], start=3), ctx), recurrent(x)[:, 3:])
 
@@ -107,32 +107,32 @@ def test_a_padded_piece_leaves_the_state_at_its_last_real_token(make: Make) -> N
 @every_direction
 @every_kind
 def test_gradients(make: Make, both: bool) -> None:
-    recurrent = part(make, both, hidden=2)
+    recurrent = build_part(make, both, hidden=2)
     keep = torch.tensor([[True, True, True], [True, False, False]])
     names, values = zip(*recurrent.named_parameters(), strict=True)
 
-    def run(x: Tensor, *moved: Tensor) -> tuple[Tensor, ...]:
-        side = Finals()
-        given = dict(zip(names, moved, strict=True))
-        out = torch.func.functional_call(recurrent, given, (Stream.of(x, keep), Context(side=side)))
-        return out[keep], *side.found.values()
+    def run(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        side = FinalStates()
+        parameters = dict(zip(names, weights, strict=True))
+        out = torch.func.functional_call(recurrent, parameters, (Stream.of(x, keep), Context(side=side)))
+        return out[keep], *side.states.values()
 
-    assert torch.autograd.gradcheck(run, (random(2, 3, WIDTH).requires_grad_(), *values), fast_mode=True)
+    assert torch.autograd.gradcheck(run, (make_random(2, 3, WIDTH).requires_grad_(), *values), fast_mode=True)
 
 
 @every_kind
 def test_inference_mode_and_no_grad(make: Make) -> None:
-    recurrent, x = part(make), random(2, LENGTH, WIDTH)
+    recurrent, x = build_part(make), make_random(2, LENGTH, WIDTH)
     expected = recurrent(x).detach()
     for mode in (torch.inference_mode, torch.no_grad):
         with mode():
             ctx = Context(cache=DecodingCache(rows=2))
-            torch.testing.assert_close(stepped(recurrent, x, ctx), expected)
+            torch.testing.assert_close(run_steps(recurrent, x, ctx), expected)
 
 
 @every_direction
 @every_kind
-def test_nothing_leaves_the_device(make: Make, both: bool) -> None:
+def test_lengths_are_not_read_on_the_host(make: Make, both: bool) -> None:
     """The meta device has no contents: reading a length on the host would fail."""
     with torch.device("meta"):
         recurrent = Recurrent(WIDTH, make(WIDTH, HIDDEN), make(WIDTH, HIDDEN) if both else None)
@@ -140,48 +140,48 @@ def test_nothing_leaves_the_device(make: Make, both: bool) -> None:
     assert recurrent(stream).device.type == "meta"
 
 
-# ---- beginnings ----
+# ---- initial states ----
 
 
 @every_kind
-def test_goes_on_where_another_stack_ended(make: Make) -> None:
-    reader = part(make)
-    writer = Recurrent(WIDTH, reader.ahead, begin="memory").double()
-    writer.out = reader.out
-    x, side = random(2, LENGTH, WIDTH), Finals()
-    first = reader(Stream.of(x[:, :3]), Context(side=side))
-    (final,) = side.found.values()
+def test_continues_from_the_final_state_of_another_stack(make: Make) -> None:
+    encoder = build_part(make)
+    decoder = Recurrent(WIDTH, encoder.ahead, initial_state="memory").double()
+    decoder.out = encoder.out
+    x, side = make_random(2, LENGTH, WIDTH), FinalStates()
+    first = encoder(Stream.of(x[:, :3]), Context(side=side))
+    (final,) = side.states.values()
     ctx = Context({"final": Stream.of(final.unsqueeze(1))})  # (B, S) -> (B, 1, S)
-    torch.testing.assert_close(torch.cat((first, writer(Stream.of(x[:, 3:]), ctx)), dim=1), reader(x))
+    torch.testing.assert_close(torch.cat((first, decoder(Stream.of(x[:, 3:]), ctx)), dim=1), encoder(x))
 
 
-def test_each_layer_begins_with_its_own_row_and_each_beam_with_its_source() -> None:
-    writer = part(Lstm, begin="memory")
-    final = random(2, 3, 2 * HIDDEN)
-    x = random(6, LENGTH, WIDTH)  # three beams of two sources
+def test_initial_states_by_layer_and_by_source_of_each_beam() -> None:
+    decoder = build_part(Lstm, initial_state="memory")
+    final = make_random(2, 3, 2 * HIDDEN)
+    x = make_random(6, LENGTH, WIDTH)  # three beams of two sources
     for layer, row in ((0, 0), (2, 2), (5, 2)):
         ctx = Context({"final": Stream.of(final)}, DecodingCache(6, beams=3)).at("decoder").at(layer).at(0)
         state = final[[0, 0, 0, 1, 1, 1], row]
-        expected = writer.out(writer.ahead(x, state)[0])
-        torch.testing.assert_close(stepped(writer, x, ctx), expected)
+        expected = decoder.out(decoder.ahead(x, state)[0])
+        torch.testing.assert_close(run_steps(decoder, x, ctx), expected)
 
 
-def test_a_beginning_that_is_not_there_or_does_not_fit() -> None:
-    writer, x = part(Lstm, begin="memory"), random(2, 1, WIDTH)
-    with pytest.raises(UserError, match="begin: nothing before this stack leaves a final state"):
-        writer(x)
-    with pytest.raises(UserError, match="begin: a final state of width 4 cannot begin one of 8"):
-        writer(Stream.of(x), Context({"final": Stream.of(random(2, 1, HIDDEN))}))
+def test_a_missing_or_unfitting_initial_state_is_refused() -> None:
+    decoder, x = build_part(Lstm, initial_state="memory"), make_random(2, 1, WIDTH)
+    with pytest.raises(UserError, match="initial_state: no stack before this one has a final state"):
+        decoder(x)
+    with pytest.raises(UserError, match="initial_state: final states have width 4, this part needs 8"):
+        decoder(Stream.of(x), Context({"final": Stream.of(make_random(2, 1, HIDDEN))}))
 
 
 @every_kind
-def test_recurrent_matrices_begin_orthogonal(make: Make) -> None:
+def test_recurrent_matrices_are_initialised_orthogonal(make: Make) -> None:
     matrices = [value for name, value in make(WIDTH, HIDDEN).named_parameters() if "weight_hh" in name]
     gates = torch.cat([matrix.detach() for matrix in matrices]).unflatten(0, (-1, HIDDEN))  # (G*H, H) -> (G, H, H)
     torch.testing.assert_close(gates @ gates.mT, torch.eye(HIDDEN).expand_as(gates), atol=1e-5, rtol=0)
 
 
-def test_an_untrained_lstm_forgets_as_its_bias_says() -> None:
+def test_forget_bias_is_the_initial_bias_of_the_forget_gate() -> None:
     for forget_bias in (0.0, 1.0):
         weights = dict(Lstm(WIDTH, HIDDEN, forget_bias).net.named_parameters())
         total = weights["bias_ih_l0"] + weights["bias_hh_l0"]
@@ -192,7 +192,7 @@ def test_an_untrained_lstm_forgets_as_its_bias_says() -> None:
 # ---- in a stack ----
 
 
-def test_projected_only_where_the_widths_differ() -> None:
+def test_outputs_are_projected_only_if_widths_differ() -> None:
     site = BuildContext(width=8, heads=2, hidden=8)
     for settings, projected in (
         ({}, False),
@@ -207,11 +207,11 @@ def test_projected_only_where_the_widths_differ() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mistakes_are_told(kind: str) -> None:
+def test_mistakes_are_named(kind: str) -> None:
     causal = BuildContext(width=8, heads=2, hidden=8, causal=True)
     with pytest.raises(UserError, match="bidirectional: this stack must not see the future"):
         PARTS.parse({"kind": kind, "bidirectional": True}).build(causal)
-    with pytest.raises(UserError, match="begin: a bidirectional part reads a whole text from zeros"):
+    with pytest.raises(UserError, match="initial_state: a bidirectional part starts from zeros"):
         PARTS.parse({"kind": kind, "bidirectional": True, "initial_state": "memory"}).build(
             BuildContext(width=8, heads=2, hidden=8)
         )
@@ -219,7 +219,7 @@ def test_mistakes_are_told(kind: str) -> None:
         validate(PARTS[kind], {"hidden": -1})
 
 
-def test_a_decoder_of_the_transformer() -> None:
+def test_an_lstm_in_a_transformer_decoder() -> None:
     layers = [[{"kind": "lstm"}, {"kind": "attention", "attend_to": "memory"}, {"kind": "mlp"}]]
     model = headwise.build("transformer-tiny", vocab=11, decoder={"depth": 2, "layers": layers}).double().eval()
     source, target = torch.tensor([[4, 5, 6], [7, 2, 0]]), torch.tensor([[1, 8, 9], [1, 5, 5]])
@@ -230,9 +230,9 @@ def test_a_decoder_of_the_transformer() -> None:
     torch.testing.assert_close(torch.stack(logits, dim=1), model(source, target))
 
 
-def test_a_chain_is_one_part_after_the_other() -> None:
-    one, two = part(Gru, hidden=WIDTH), part(Elman, hidden=WIDTH)
-    chain, x = NoResidual([one, two], torch.nn.Identity, lambda: ResidualAdd(0.5)), random(2, LENGTH, WIDTH)
+def test_parts_without_residual_run_one_after_the_other() -> None:
+    one, two = build_part(Gru, hidden=WIDTH), build_part(Elman, hidden=WIDTH)
+    chain, x = NoResidual([one, two], torch.nn.Identity, lambda: ResidualAdd(0.5)), make_random(2, LENGTH, WIDTH)
     assert not chain.has_final_norm and not list(chain.norms.parameters())
     assert (chain(Stream.of(x), Context()).x == 0).any()  # dropped while training
     torch.testing.assert_close(chain.eval()(Stream.of(x), Context()).x, two(one(x)))

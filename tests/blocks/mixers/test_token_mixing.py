@@ -1,4 +1,4 @@
-"""The network along the tokens: its equation, texts shorter than its limit, and those that are longer."""
+"""Token mixing: its equation, texts shorter and longer than its limit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headwise.blocks.mixers.token_mixing import TokenMixing
 from headwise.blocks.stream import Stream
 
 
-def test_it_is_a_network_along_the_tokens_that_all_channels_share() -> None:
+def test_it_is_an_mlp_along_the_tokens_shared_by_all_channels() -> None:
     part, x = TokenMixing(5, 7).double(), torch.randn(2, 5, 3, dtype=torch.float64)
     network = nn.Sequential(part.inner, nn.GELU(), part.outer)
     expected = torch.stack([network(channel) for channel in x.unbind(-1)], dim=-1)
     torch.testing.assert_close(part(x), expected)
 
 
-def test_a_shorter_text_is_one_that_zeros_follow() -> None:
+def test_a_shorter_text_equals_one_padded_with_zeros() -> None:
     part, x = TokenMixing(6, 7), torch.randn(2, 4, 3)
     whole = torch.cat((x, torch.zeros(2, 2, 3)), dim=1)
     torch.testing.assert_close(part(x), part(whole)[:, :4])
@@ -28,7 +28,7 @@ def test_a_shorter_text_is_one_that_zeros_follow() -> None:
     torch.testing.assert_close(part(Stream.of(noise, keep))[:, :4], part(x))
 
 
-def test_a_text_beyond_the_limit_is_refused_in_one_sentence() -> None:
+def test_a_text_beyond_the_limit_is_refused() -> None:
     mixer = {"kind": "tokens", "max_length": 4}
     model = headwise.build("transformer-tiny", vocab=12, outputs=6, task="classify", mixer=mixer)
     assert model(torch.full((1, 4), 5)).shape == (1, 6)
@@ -38,6 +38,6 @@ def test_a_text_beyond_the_limit_is_refused_in_one_sentence() -> None:
         model(torch.full((1, 5), 5))
 
 
-def test_a_decoder_cannot_have_it() -> None:
+def test_a_decoder_refuses_it() -> None:
     with pytest.raises(UserError, match="tokens: would see the future in a decoder"):
         headwise.build("gpt2-tiny", vocab=12, mixer="tokens")

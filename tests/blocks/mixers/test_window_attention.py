@@ -1,4 +1,4 @@
-"""Windows of a grid: who sees whom, what it costs, where a key stands, and how tokens are merged."""
+"""Window attention: masks, cost, relative position bias; patch merging."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WIDTH, HEADS = 4, 2
 close = torch.testing.assert_close
 
 
-def stream(rows: int, columns: int, width: int = WIDTH, **settings: Any) -> Stream:
+def make_stream(rows: int, columns: int, width: int = WIDTH, **settings: Any) -> Stream:
     x = torch.randn(2, rows * columns, width, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return replace(Stream.of(x), grid=(rows, columns), **settings)
 
 
-def attention(window: int, shift: int = 0, **settings: Any) -> WindowAttention:
+def build_attention(window: int, shift: int = 0, **settings: Any) -> WindowAttention:
     torch.manual_seed(0)
     table = TablePositionBias(HEADS, window)
     nn.init.normal_(table.table)
@@ -37,9 +37,9 @@ def attention(window: int, shift: int = 0, **settings: Any) -> WindowAttention:
 
 def test_the_grid_of_the_paper_has_64_windows_of_which_15_are_masked() -> None:
     plain, shifted = WindowPartition.of((56, 56), 7, 0), WindowPartition.of((56, 56), 7, 3)
-    assert len(plain.places()) == len(shifted.places()) == 64
-    assert plain.regions(plain.places()) is None
-    regions = shifted.regions(shifted.places())
+    assert len(plain.compute_order()) == len(shifted.compute_order()) == 64
+    assert plain.compute_regions(plain.compute_order()) is None
+    regions = shifted.compute_regions(shifted.compute_order())
     assert regions is not None
     assert (regions.amin(1) != regions.amax(1)).sum() == 15
 
@@ -48,41 +48,41 @@ def test_the_grid_of_the_paper_has_64_windows_of_which_15_are_masked() -> None:
     ("grid", "window", "shift"), [((4, 6), 2, 0), ((6, 6), 3, 1), ((4, 8), 4, 2), ((2, 3), 5, 2)], ids=str
 )
 @torch.no_grad()
-def test_rolled_windows_are_windows_that_the_border_cuts(grid: tuple[int, int], window: int, shift: int) -> None:
-    """Nobody is seen across the border, everybody in the same window is, and the offset decides the bias."""
-    part, given = attention(window, shift), stream(*grid)
+def test_a_rolled_grid_masks_tokens_that_were_no_neighbours(grid: tuple[int, int], window: int, shift: int) -> None:
+    """No token attends across the border; the bias depends on the offset."""
+    part, inputs = build_attention(window, shift), make_stream(*grid)
     places = torch.tensor(list(product(*map(range, grid))))
     moved = torch.tensor([0 if side <= window else shift for side in grid])
-    own = (places - moved).div(window, rounding_mode="floor")
-    seen = (own[:, None] == own[None]).all(-1)
+    window_of = (places - moved).div(window, rounding_mode="floor")
+    visible = (window_of[:, None] == window_of[None]).all(-1)
     offset = places[:, None] - places[None] + window - 1
-    rows = (offset[..., 0] * (2 * window - 1) + offset[..., 1]).where(seen, 0)
+    rows = (offset[..., 0] * (2 * window - 1) + offset[..., 1]).where(visible, 0)
     table = part.score_mods[0].get_parameter("table")
-    q, k, v = part.qkv.split(part.qkv.project(given.x))
+    q, k, v = part.qkv.split(part.qkv.project(inputs.x))
     scores = q @ k.mT * (WIDTH / HEADS) ** -0.5 + table[rows].movedim(-1, 0)
-    weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-    close(part(given), part.out((weights @ v).transpose(1, 2).flatten(2)))
+    weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
+    close(part(inputs), part.out((weights @ v).transpose(1, 2).flatten(2)))
 
 
 @torch.no_grad()
 def test_padding_is_zeros_below_and_to_the_right() -> None:
-    part, given = attention(4, 2), stream(6, 7)
-    cells = nn.functional.pad(given.x.unflatten(1, (6, 7)), (0, 0, 0, 1, 0, 2)).flatten(1, 2)
+    part, inputs = build_attention(4, 2), make_stream(6, 7)
+    cells = nn.functional.pad(inputs.x.unflatten(1, (6, 7)), (0, 0, 0, 1, 0, 2)).flatten(1, 2)
     whole = part(replace(Stream.of(cells), grid=(8, 8))).unflatten(1, (8, 8))
-    close(part(given), whole[:, :6, :7].flatten(1, 2))
+    close(part(inputs), whole[:, :6, :7].flatten(1, 2))
 
 
-def test_gradients_find_their_way_back() -> None:
-    part, given = attention(2, 1), stream(3, 4)
-    x = given.x[:1].clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: part(given.with_x(x)), x)
+def test_gradients_pass_gradcheck() -> None:
+    part, inputs = build_attention(2, 1), make_stream(3, 4)
+    x = inputs.x[:1].clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: part(inputs.with_x(x)), x)
 
 
 @torch.no_grad()
-def test_layers_of_one_geometry_share_their_mask() -> None:
-    ctx, given = Context(), stream(6, 6)
+def test_layers_with_the_same_windows_share_their_mask() -> None:
+    ctx, inputs = Context(), make_stream(6, 6)
     for _ in range(2):
-        attention(3, 1)(given, ctx)
+        build_attention(3, 1)(inputs, ctx)
     assert sum("additive mask" in key[0] for key in ctx.shared) == 1
 
 
@@ -90,22 +90,22 @@ def test_layers_of_one_geometry_share_their_mask() -> None:
 def test_the_cost_is_linear_in_the_pixels(pixels: int) -> None:
     """Section 3.2, equation 2: 4hwC^2 + 2M^2hwC products."""
     window, area = 4, pixels**2
-    part = attention(window, 2, kernel="plain").to("meta")
-    given = replace(Stream.of(torch.zeros(1, area, WIDTH, dtype=torch.float64, device="meta")), grid=(pixels, pixels))
+    part = build_attention(window, 2, kernel="plain").to("meta")
+    inputs = replace(Stream.of(torch.zeros(1, area, WIDTH, dtype=torch.float64, device="meta")), grid=(pixels, pixels))
     with FlopCounterMode(display=False) as counter:
-        part(given)
+        part(inputs)
     assert counter.get_total_flops() == 2 * (4 * area * WIDTH**2 + 2 * window**2 * area * WIDTH)
 
 
-def test_it_needs_a_grid_and_nothing_else() -> None:
-    part = attention(2)
+def test_it_needs_a_grid_without_class_tokens() -> None:
+    part = build_attention(2)
     with pytest.raises(UserError, match="grid"):
         part(torch.zeros(1, 4, WIDTH, dtype=torch.float64))
     with pytest.raises(UserError, match="class_tokens = 0"):
-        part(replace(stream(1, 5), grid=(2, 2)))
+        part(replace(make_stream(1, 5), grid=(2, 2)))
 
 
-def test_a_vision_transformer_may_have_windows() -> None:
+def test_window_attention_in_a_vision_transformer() -> None:
     windows = {"kind": "windows", "window": 2, "shift": 1}
     model = headwise.build("vit-tiny", outputs=3, class_tokens=0, mixer=windows)
     model(torch.randn(2, 1, 16, 16)).sum().backward()
@@ -118,28 +118,28 @@ def test_a_vision_transformer_may_have_windows() -> None:
         headwise.build("gpt-tiny", vocab=9, mixer=windows)
 
 
-def biases(mod: NetworkPositionBias, side: int) -> Tensor:
-    """Of one corner of a window towards all its places, (H, side, side)."""
+def compute_biases(mod: NetworkPositionBias, side: int) -> Tensor:
+    """From one corner of a window to all its tokens, (H, side, side)."""
     places = (torch.arange(side)[:, None] * mod.window + torch.arange(side)).flatten()
     return mod.bias(AttentionLayout(side**2, side**2, places, places))[:, 0].unflatten(-1, (side, side))
 
 
 @torch.no_grad()
-def test_a_network_knows_windows_it_never_saw() -> None:
+def test_the_network_bias_extends_to_larger_windows() -> None:
     torch.manual_seed(0)
     small, large = NetworkPositionBias(HEADS, 4), NetworkPositionBias(HEADS, 12, reach=4)
     nn.init.normal_(small.outer.weight)
     large.load_state_dict(small.state_dict())
-    close(biases(large, 12)[:, :4, :4], biases(small, 4))
-    found = biases(large, 12)
-    assert found.min() > 0 and found.max() < 16 and found.flatten(1).unique(dim=1).shape[1] == 144
-    wide = NetworkPositionBias(HEADS, 12)  # by its own window: the corner of either is the same share of the way
+    close(compute_biases(large, 12)[:, :4, :4], compute_biases(small, 4))
+    values = compute_biases(large, 12)
+    assert values.min() > 0 and values.max() < 16 and values.flatten(1).unique(dim=1).shape[1] == 144
+    wide = NetworkPositionBias(HEADS, 12)  # offsets in units of its own window: the same at the corners
     wide.load_state_dict(small.state_dict())
-    close(biases(wide, 12)[:, -1, -1], biases(small, 4)[:, -1, -1])
+    close(compute_biases(wide, 12)[:, -1, -1], compute_biases(small, 4)[:, -1, -1])
 
 
 @torch.no_grad()
-def test_bounded_cosines_are_never_large() -> None:
+def test_cosine_scores_are_bounded() -> None:
     score = BoundedCosine(HEADS).double()
     q, k = torch.randn(2, 3, HEADS, 5, 4, dtype=torch.float64).unbind(0)
     cosine = nn.functional.cosine_similarity(q.unsqueeze(-2), k.unsqueeze(-3), dim=-1)
@@ -149,10 +149,10 @@ def test_bounded_cosines_are_never_large() -> None:
 
 
 @torch.no_grad()
-def test_four_neighbours_become_one() -> None:
-    given = stream(3, 4, width=1)
-    merged = PatchMerging(nn.Identity())(given, Context())
-    grid = given.x[0, :, 0].view(3, 4)
+def test_patch_merging_concatenates_four_neighbours() -> None:
+    inputs = make_stream(3, 4, width=1)
+    merged = PatchMerging(nn.Identity())(inputs, Context())
+    grid = inputs.x[0, :, 0].view(3, 4)
     assert merged.grid == (2, 2) and merged.x.shape == (2, 4, 4)
     close(merged.x[0, 1], torch.stack((grid[0, 2], grid[1, 2], grid[0, 3], grid[1, 3])))  # column by column
     close(merged.x[0, 2], torch.stack((grid[2, 0], grid[2, 0] * 0, grid[2, 1], grid[2, 1] * 0)))

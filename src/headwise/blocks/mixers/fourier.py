@@ -1,7 +1,7 @@
-"""Tokens mixed by a Fourier transform (Lee-Thorp et al. 2022, "FNet: Mixing Tokens with Fourier Transforms", eq. 3).
+"""Fourier mixing (Lee-Thorp et al. 2022, "FNet: Mixing Tokens with Fourier Transforms", eq. 3).
 
-DISCREPANCY: paper and released code transform padding with the text, so that what a text gives depends on how far it
-is padded. Here each text is transformed over its own length; without padding there is no difference.
+DISCREPANCY: paper and released code transform padding with the text, so that outputs depend on the amount of padding.
+Here each text is transformed over its own length; without padding there is no difference.
 
 Letters: B rows, T length, C width, K = C // 2 + 1.
 """
@@ -16,64 +16,65 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from headwise.blocks import pool
 from headwise.blocks.attention.score_mods import ApproximateMap
 from headwise.blocks.part import BuildContext, PartConfig
+from headwise.blocks.pool import get_keep
 from headwise.blocks.stream import Context, Part, Stream
 
-Groups = list[tuple[Tensor, int]]  # rows of one length, and that length
+Groups = list[tuple[Tensor, int]]  # indices of rows of the same length, and that length
 
 
 class FourierMixing(Part):
-    """y = Re(F_T x F_C) with F_n[j, k] = exp(-2 pi i j k / n): nothing to learn. Padding stands on the right."""
+    """Fourier mixing: y = Re(F_T x F_C) with F_n[j, k] = exp(-2 pi i j k / n), without parameters. Padding is on the
+    right."""
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, keep = stream.x, stream.keep
-        ctx.record.observe(ctx.path, ApproximateMap(lambda: cosines(pool.real(stream).squeeze(-1)).to(x.dtype)))
-        exact = x.to(torch.promote_types(x.dtype, torch.float32))  # there is no FFT of 16-bit numbers on CPUs
-        if keep is None or keep.is_meta:  # what has no contents has no padding
-            return Symmetric.apply(exact, mixed).to(x.dtype)
+        ctx.record.observe(ctx.path, ApproximateMap(lambda: compute_map(get_keep(stream).squeeze(-1)).to(x.dtype)))
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))  # CPUs have no 16-bit FFT
+        if keep is None or keep.is_meta:  # on the meta device, padding is unknown
+            return Symmetric.apply(exact, transform_2d).to(x.dtype)
         key = ("lengths", id(keep))  # valid as a key because the entry keeps the tensor alive
-        groups, _ = ctx.shared.get(key) or ctx.shared.setdefault(key, (grouped(keep), keep))
-        return Symmetric.apply(exact, partial(mixed_apart, groups=groups)).to(x.dtype)
+        groups, _ = ctx.shared.get(key) or ctx.shared.setdefault(key, (group_by_length(keep), keep))
+        return Symmetric.apply(exact, partial(transform_by_length, groups=groups)).to(x.dtype)
 
 
-def mixed(x: Tensor) -> Tensor:
+def transform_2d(x: Tensor) -> Tensor:
     """Re(F_T x F_C) of rows without padding.
 
-    A real signal's frequencies (-j, -k) are the conjugates of (j, k): the first K of the channels give the others.
+    The spectrum of a real signal at (-j, -k) is the conjugate of that at (j, k), so rfft2 and a reflection suffice.
     """
-    found = torch.fft.rfft2(x).real  # (B, T, C) -> (B, T, K)
-    others = found[..., 1 : (x.shape[-1] + 1) // 2].flip(1, 2).roll(1, 1)  # from (j, k) to (-j, -k)
-    return torch.cat((found, others), dim=-1)  # (B, T, K) -> (B, T, C)
+    half = torch.fft.rfft2(x).real  # (B, T, C) -> (B, T, K)
+    others = half[..., 1 : (x.shape[-1] + 1) // 2].flip(1, 2).roll(1, 1)  # from (j, k) to (-j, -k)
+    return torch.cat((half, others), dim=-1)  # (B, T, K) -> (B, T, C)
 
 
-def mixed_apart(x: Tensor, groups: Groups) -> Tensor:
-    """Every text over its own length; zeros at the padding."""
+def transform_by_length(x: Tensor, groups: Groups) -> Tensor:
+    """Transform each text over its own length; zeros for padding."""
     out = torch.zeros_like(x)
     for rows, length in groups:
-        out[rows, :length] = mixed(x[rows, :length])
+        out[rows, :length] = transform_2d(x[rows, :length])
     return out
 
 
-def grouped(keep: Tensor) -> Groups:
-    """The rows of a batch by length, empty ones left out."""
+def group_by_length(keep: Tensor) -> Groups:
+    """The rows of a batch by length, without empty ones."""
     rows: dict[int, list[int]] = {}
     for row, length in enumerate(keep.sum(1).tolist()):
         rows.setdefault(length, []).append(row)
     return [(torch.tensor(rows[length], device=keep.device), length) for length in sorted(rows) if length]
 
 
-def cosines(keep: Tensor) -> Tensor:
-    """How tokens count for each other: Re F_T = cos(2 pi j k / T), with signs, (B, T) -> (B, 1, T, T)."""
+def compute_map(keep: Tensor) -> Tensor:
+    """The map of tokens, Re F_T = cos(2 pi j k / T), which has negative weights: (B, T) -> (B, 1, T, T)."""
     lengths = keep.sum(1).clamp(min=1)[:, None, None]
-    places = torch.arange(keep.shape[1], device=keep.device)
-    turns = places.unsqueeze(-1) * places % lengths / lengths  # whole numbers first: no phase is lost in a long text
+    index = torch.arange(keep.shape[1], device=keep.device)
+    turns = index.unsqueeze(-1) * index % lengths / lengths  # modulo in integers keeps phases exact in long texts
     return ((2 * math.pi * turns).cos() * keep.unsqueeze(-1) * keep.unsqueeze(-2)).unsqueeze(1)
 
 
 class Symmetric(torch.autograd.Function):
-    """A real linear map that is its own transpose: what it does to x it does to gradients, and nothing is kept."""
+    """A symmetric linear map: its backward pass is the map itself, and nothing is saved."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -86,7 +87,7 @@ class Symmetric(torch.autograd.Function):
 
 
 class FourierConfig(PartConfig):
-    """Re FFT along tokens and channels: nothing to learn, nothing to set."""
+    """Fourier mixing: the real part of an FFT along tokens and channels (Lee-Thorp et al. 2022)."""
 
     kind: Literal["fourier"] = "fourier"
 

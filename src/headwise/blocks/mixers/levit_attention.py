@@ -1,5 +1,6 @@
-"""LeViT's attention (Graham et al. 2021): batch norm in its projections, values wider than keys, a learned score for
-each offset on the grid instead of positions, and a form that leaves a quarter of the tokens.
+"""LeViT's attention (Graham et al. 2021, "LeViT: a Vision Transformer in ConvNet's Clothing for Faster Inference"):
+batch norm in its projections, values wider than keys, a learned bias for each offset on the grid instead of positions,
+and a subsampling form that keeps a quarter of the tokens.
 
 Letters: B images, T tokens, h x w grid, H heads, D head_width, V value_width, C width.
 """
@@ -20,16 +21,16 @@ from headwise.blocks.attention.score_mods import AttentionLayout, Score, ScoreMo
 from headwise.blocks.batchnorm import LinearNorm
 from headwise.blocks.feedforward import FeedForward
 from headwise.blocks.images import count_class_tokens
-from headwise.blocks.latents import PerceiverAttention, PerceiverCrossProjection, PerceiverSelfProjection, seeing
+from headwise.blocks.latents import PerceiverAttention, PerceiverCrossProjection, PerceiverSelfProjection, with_memory
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.stream import Context, Stream
 from headwise.errors import UserError
 
 
-class Offsets(ScoreMod):
-    """A learned score for each head and each offset (|dy|, |dx|) between places of one grid (section 4.2): the same
-    to the left as to the right. Positions are numbers of places, row by row."""
+class OffsetBias(ScoreMod):
+    """Attention bias of LeViT: a learned score for each head and each absolute offset (|dy|, |dx|) on the grid (section
+    4.2). Positions are indices of the grid, row by row."""
 
     needs_positions = True
 
@@ -46,18 +47,18 @@ class Offsets(ScoreMod):
 
 
 class BatchNormSelfProjection(PerceiverSelfProjection):
-    """Queries, keys and values in one product, head by head, with one batch norm."""
+    """Fused QKV projection with one batch norm; rows are ordered by head."""
 
     def __init__(self, width: int, heads: int, head_width: int, value_width: int):
         super().__init__(width, heads, head_width, value_width, bias=False)
         self.project = LinearNorm(width, sum(self.rows))  # type: ignore[assignment]
 
     def split(self, fused: Tensor) -> tuple[Tensor, ...]:
-        return heads_of(fused, self.heads, (self.head_width, self.head_width, self.value_width))
+        return split_by_head(fused, self.heads, (self.head_width, self.head_width, self.value_width))
 
 
 class BatchNormCrossProjection(PerceiverCrossProjection):
-    """The same of a memory, and queries with a batch norm of their own."""
+    """Queries from the stream, keys and values from a memory, each with a batch norm."""
 
     def __init__(self, width: int, heads: int, head_width: int, value_width: int):
         super().__init__(width, heads, head_width, value_width, False, width, nn.Identity())
@@ -66,18 +67,18 @@ class BatchNormCrossProjection(PerceiverCrossProjection):
         self.project = LinearNorm(width, sum(self.rows))  # type: ignore[assignment]
 
     def project_memory(self, memory: Stream, score_mods: Sequence[ScoreMod], score: Score) -> tuple[Tensor, Tensor]:
-        k, v = heads_of(self.project(memory.x), self.heads, (self.head_width, self.value_width))
+        k, v = split_by_head(self.project(memory.x), self.heads, (self.head_width, self.value_width))
         return score.project_key(k), v
 
 
-def heads_of(fused: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, ...]:
-    """(B, T, H * sum of widths), head by head -> (B, H, T, each width)."""
+def split_by_head(fused: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, ...]:
+    """Split rows that are ordered by head: (B, T, H * sum of widths) -> (B, H, T, width) for each width."""
     return fused.unflatten(-1, (heads, -1)).transpose(1, 2).split(tuple(widths), -1)
 
 
 class LeViTAttention(PerceiverAttention):
-    """Softmax attention with batch norm in all projections and hard swish before the last (section 4.2). `gain` is what
-    the last norm begins with."""
+    """LeViT attention: softmax attention with batch norm in all projections and hard swish before the last (section
+    4.2). `gain` is the initial gain of the last norm."""
 
     def __init__(
         self,
@@ -89,14 +90,14 @@ class LeViTAttention(PerceiverAttention):
         super().__init__(
             outputs, qkv.heads, qkv.head_width, qkv.value_width, qkv=qkv, score_mods=score_mods, bias=False
         )
-        # Torch's fused kernel takes no values that are wider than keys; what it does instead is slower than this.
+        # Torch's fused kernel takes no values wider than keys, and its fallback is slower than this.
         self.kernel = plain
         last = LinearNorm(qkv.heads * qkv.value_width, outputs, gain)
         self.out = nn.Sequential(nn.Hardswish(), last)  # type: ignore[assignment]
 
 
 class LeViTFeedForward(FeedForward):
-    """norm(W norm(W x)) with hard swish between (section 4.2)."""
+    """norm(W_2 hardswish(norm(W_1 x))) (section 4.2)."""
 
     def __init__(self, width: int, hidden: int):
         super().__init__(width, hidden, bias=False)
@@ -106,23 +107,25 @@ class LeViTFeedForward(FeedForward):
 
 
 class SubsampleAttention(nn.Module):
-    """Every other token of every other row looks at all of them (section 4.2, figure 5 right): a layer onto half the
-    grid and another width, without a residual."""
+    """Subsampling attention: every other token of every other row attends to all tokens (section 4.2, figure 5 right).
+    A layer that halves the grid and changes the width, without a residual."""
 
     def __init__(self, attention: LeViTAttention):
         super().__init__()
         self.attention = attention
 
     def forward(self, stream: Stream, ctx: Context) -> Stream:
-        few, grid = strided(stream)
-        x = self.attention(few, seeing(stream, ctx))
+        queries, grid = subsample(stream)
+        x = self.attention(queries, with_memory(ctx, stream))
         return replace(Stream.of(x), grid=grid)
 
 
-def strided(stream: Stream) -> tuple[Stream, tuple[int, int]]:
-    """Every other token of every other row, where it stood, and the grid that they make."""
+def subsample(stream: Stream) -> tuple[Stream, tuple[int, int]]:
+    """Every other token of every other row, at its position, and the new grid."""
     if class_tokens := count_class_tokens(stream):
-        raise UserError(f"class_tokens: a grid with {class_tokens} before it cannot shrink; set class_tokens = 0")
+        raise UserError(
+            f"class_tokens: {class_tokens} tokens before the grid cannot be subsampled; set class_tokens = 0"
+        )
     assert stream.grid is not None
     # (B, hw, C) -> (B, h, w, C) -> (B, h/2, w/2, C) -> (B, hw/4, C)
     x = stream.x.unflatten(1, stream.grid)[:, ::2, ::2]
@@ -131,21 +134,21 @@ def strided(stream: Stream) -> tuple[Stream, tuple[int, int]]:
 
 
 class LeViTAttentionConfig(QKVMixerConfig):
-    """LeViT's attention: values are `value_expand` times as wide as keys."""
+    """LeViT attention (Graham et al. 2021): values are `value_expand` times as wide as keys."""
 
     kind: Literal["levit"] = "levit"
     value_expand: int = Field(2, ge=1)
 
     def build(self, site: BuildContext) -> nn.Module:
         site.refuse_causal(self.kind)
-        frame = self.frame(site)
-        head_width = frame["head_width"]
-        qkv = BatchNormSelfProjection(site.width, frame["heads"], head_width, self.value_expand * head_width)
-        return LeViTAttention(qkv, site.width, frame["score_mods"])
+        arguments = self.resolve_arguments(site)
+        head_width = arguments["head_width"]
+        qkv = BatchNormSelfProjection(site.width, arguments["heads"], head_width, self.value_expand * head_width)
+        return LeViTAttention(qkv, site.width, arguments["score_mods"])
 
 
 class LeViTMlpConfig(PartConfig):
-    """LeViT's feed-forward network, as `hidden` as the model's; its activation is hard swish."""
+    """LeViT's feed-forward network, of the model's `hidden` width, with batch norm and hard swish."""
 
     kind: Literal["levit_mlp"] = "levit_mlp"
 

@@ -1,15 +1,18 @@
-"""Attention among tokens that fall into the same bucket (Kitaev et al. 2020, Reformer: The Efficient Transformer).
+"""LSH attention: each token attends to tokens of the same hash bucket (Kitaev et al. 2020, "Reformer: The Efficient
+Transformer").
 
-Queries are keys, so similar tokens find each other by hashing: in each round a random rotation sends a token to its
-nearest of `buckets` corners. Who meets in a bucket is in `blocks/mixers/lsh_kernel.py`.
+Queries are keys, so similar tokens get the same hash: in each round a random rotation R assigns a token to one of
+`buckets` buckets, argmax [k R; -k R]. The attention inside buckets is in `blocks/mixers/lsh_kernel.py`.
 
-DISCREPANCY: paper and trax sort tokens and cut them into chunks wherever a border falls. In a decoder that tells of the
-future: a later token in another bucket moves the borders. Here a decoder's chunks begin anew with each bucket.
-DISCREPANCY: trax, transformers and reformer-pytorch let tokens of different buckets see each other where they share
-chunks, and count a pair in each round in which it meets (`shortcuts`). The paper does neither, and so do we.
+DISCREPANCY: paper and trax sort tokens by bucket and cut them into chunks regardless of bucket borders. In a decoder
+that leaks the future: a later token in another bucket moves the borders. Here each bucket of a decoder starts a new
+chunk.
+DISCREPANCY: trax, transformers and reformer-pytorch let tokens of different buckets attend to each other where they
+share chunks, and count a pair in each round in which it shares a bucket (`shortcuts`). The paper does neither, and so
+do we.
 DISCREPANCY: reformer-pytorch divides scores by sqrt(D) although keys have length 1; the paper's code does not.
 
-Letters: B rows, H heads, R rounds, T length, D head_width.
+Letters: B rows, H heads, R hash rounds, T length, D head_width.
 """
 
 from __future__ import annotations
@@ -26,22 +29,24 @@ from torch import Tensor, nn
 from headwise.blocks.attention.multihead import SelfProjection
 from headwise.blocks.attention.score_mods import BASE_MASKS, ApproximateMap, AttentionInputs, AttentionLayout, ScoreMod
 from headwise.blocks.heads import get_matmul_dtype
-from headwise.blocks.mixers.lsh_kernel import NOWHERE, ChunkedAttention, Mix, weights
+from headwise.blocks.mixers.lsh_kernel import PAD_BUCKET, LSHAttentionFunction, SortedChunks, compute_map
 from headwise.blocks.mixers.qkv_mixer import QKVMixer, QKVMixerConfig
 from headwise.blocks.part import BuildContext
-from headwise.blocks.reversible import NOTES
+from headwise.blocks.reversible import SAVED_CHOICES
 from headwise.blocks.stream import Context, Properties, Stream
 
-UNFACTORED, MOST = 7, 14  # powers of two: above the first, a bucket is a pair of corners
-CORNERS = [(2**p, 1) if p <= UNFACTORED else (2 ** (p // 2), 2 ** (p - p // 2)) for p in range(MOST + 1)]
-HALF = 2**UNFACTORED // 2  # directions for the first corner, and for the second; each has two ends
+MAX_LOG2_BUCKETS = 14
+MAX_LOG2_SINGLE = 7  # above it, a bucket is a pair of hashes, each with about the square root of the buckets
+FACTORS = [
+    (2**p, 1) if p <= MAX_LOG2_SINGLE else (2 ** (p // 2), 2 ** (p - p // 2)) for p in range(MAX_LOG2_BUCKETS + 1)
+]
+MAX_DIRECTIONS = 2**MAX_LOG2_SINGLE // 2  # of each hash; a direction and its negative are two buckets
 
-
-Mixed = tuple[Tensor, Callable[[], Tensor]]  # outputs (B, H, Tq, D), and what makes their map (B, H, Tq, Tk)
+Mixed = tuple[Tensor, Callable[[], Tensor]]  # outputs (B, H, Tq, D), and the function that computes their map
 
 
 class SharedQKProjection(SelfProjection):
-    """Keys are queries of length 1: k = q / |q|, in one product with the values (section 2, "shared-QK")."""
+    """Shared-QK projection: keys are queries of length 1, k = q / |q| (section 2)."""
 
     roles = ("queries", "values")
 
@@ -51,13 +56,14 @@ class SharedQKProjection(SelfProjection):
         k = F.rms_norm(q, (self.head_width,), eps=1e-6) * self.head_width**-0.5
         return q, k.to(q.dtype), v
 
-    def geometry(self, stream: Stream, ctx: Context, keys: int) -> AttentionLayout:
-        """Of the stream and all keys so far."""
+    def build_layout(self, stream: Stream, ctx: Context, keys: int) -> AttentionLayout:
+        """The layout of the stream's queries and all keys so far."""
         return self._extend_layout(stream, ctx, keys, needs_positions=False)
 
 
 class NotSelf(ScoreMod):
-    """Hide the token itself, which would outshine all others; the first of a causal text has nobody else."""
+    """Mask the token itself, whose score would exceed all others, unless it has no other key, as the first of a causal
+    text."""
 
     may_mask_all = False
 
@@ -76,11 +82,11 @@ class NotSelf(ScoreMod):
 
 
 class LSHAttention(QKVMixer):
-    """Attention by locality-sensitive hashing: softmax over the keys that share a bucket with the query in some round,
-    in chunks of `chunk` places.
+    """LSH attention: attention by locality-sensitive hashing, softmax over the keys that share a bucket with the query
+    in some hash round, in chunks of `chunk` tokens.
 
-    Buckets are 2^p: as many as `buckets`, or the power of two below 2 n / chunk for a text of n tokens, and one where
-    it fits a chunk. Rotations are fresh in each pass of training and of `seed` in evaluation.
+    The number of buckets is `buckets`, or the power of two below 2 n / chunk for a text of n tokens, or 1 if it fits a
+    chunk. Rotations are redrawn in each forward pass of training; in evaluation they are those of `seed`.
 
     >>> LSHAttention(64, heads=4, chunk=4)(torch.zeros(2, 10, 64)).shape
     torch.Size([2, 10, 64])
@@ -96,28 +102,31 @@ class LSHAttention(QKVMixer):
         buckets: int = 0,
         shortcuts: bool = False,
         seed: int = 0,
-        **frame: Any,
+        **settings: Any,
     ):
-        super().__init__(width, heads, **frame)
+        super().__init__(width, heads, **settings)
         self.chunk, self.rounds, self.shortcuts = chunk, rounds, shortcuts
-        self.power = buckets.bit_length() - 1 if buckets else None
-        self.ladder = [chunk + 1, *(chunk << p for p in range(1, MOST))]  # from so many tokens on: 2 buckets, 4, 8, ...
-        draws = torch.Generator("cpu").manual_seed(seed)
-        rotations = torch.empty(self.heads, self.head_width, rounds, 2 * HALF)
-        rotations.copy_(torch.randn(rotations.shape, generator=draws, device="cpu"))
+        self.log2_buckets = buckets.bit_length() - 1 if buckets else None  # None: by the length
+        self.thresholds = [
+            chunk + 1,
+            *(chunk << p for p in range(1, MAX_LOG2_BUCKETS)),
+        ]  # lengths for 2, 4, 8 ... buckets
+        generator = torch.Generator("cpu").manual_seed(seed)
+        rotations = torch.empty(self.heads, self.head_width, rounds, 2 * MAX_DIRECTIONS)
+        rotations.copy_(torch.randn(rotations.shape, generator=generator, device="cpu"))
         self.register_buffer("rotations", rotations, persistent=False)
         self.rotations: Tensor
         self.qkv: SharedQKProjection
 
-    def layout(self, width: int, bias: bool) -> SharedQKProjection:
+    def build_projection(self, width: int, bias: bool) -> SharedQKProjection:
         return SharedQKProjection(width, self.heads, self.head_width, bias)
 
     @property
     def properties(self) -> Properties:
-        """A decoder is not told what of its text is padding, nor how long it will become."""
-        causal, known = self.causal and not self.shortcuts, self.power is not None
-        padding = not self.shortcuts and (known or not self.causal)
-        steppable = causal and known
+        """A decoder knows neither its padding nor its final length, on which the number of buckets depends."""
+        causal, fixed = self.causal and not self.shortcuts, self.log2_buckets is not None
+        padding = not self.shortcuts and (fixed or not self.causal)
+        steppable = causal and fixed
         return Properties(
             causal=causal,
             steppable=steppable,
@@ -129,16 +138,18 @@ class LSHAttention(QKVMixer):
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
         new = q.shape[2]
-        if self.power is None:
+        if self.log2_buckets is None:
             k, v = ctx.cache.extend(ctx.path, 2, k, v)
-            layout = self.qkv.geometry(stream, ctx, k.shape[2])
-            buckets = self.hashed(k, layout, ctx)
+            layout = self.qkv.build_layout(stream, ctx, k.shape[2])
+            buckets = self.compute_buckets(k, layout, ctx)
         else:
-            hashes = self.hashed(k, AttentionLayout(new, new), ctx).transpose(2, 3)  # (B, H, R, T) -> (B, H, T, R)
-            k, v, hashes = ctx.cache.extend(ctx.path, 2, k, v, hashes)
-            layout, buckets = self.qkv.geometry(stream, ctx, k.shape[2]), hashes.transpose(2, 3)
-        going_on = self.power is not None and new < layout.keys
-        out, implied = (self.glance if going_on else self.meet)(q, k, v, apart(buckets, layout), layout)
+            # (B, H, R, T) -> (B, H, T, R)
+            new_buckets = self.compute_buckets(k, AttentionLayout(new, new), ctx).transpose(2, 3)
+            k, v, all_buckets = ctx.cache.extend(ctx.path, 2, k, v, new_buckets)
+            layout, buckets = self.qkv.build_layout(stream, ctx, k.shape[2]), all_buckets.transpose(2, 3)
+        decoding = self.log2_buckets is not None and new < layout.keys
+        attend = self.attend_newest if decoding else self.attend_chunks
+        out, implied = attend(q, k, v, separate_documents(buckets, layout), layout)
 
         def exact() -> AttentionInputs:
             return AttentionInputs(q, k, v, 1.0, layout, (NotSelf(self.causal), *BASE_MASKS))
@@ -146,89 +157,91 @@ class LSHAttention(QKVMixer):
         ctx.record.observe(ctx.path, ApproximateMap(implied, exact))
         return out
 
-    def meet(self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, layout: AttentionLayout) -> Mixed:
-        """All tokens at once, in chunks. Those that have had their answers ask nothing."""
-        most = (
-            2 ** self.largest(layout) + 1 if layout.key_segment is None else 0
-        )  # with padding's; documents have theirs
-        meeting = ChunkedAttention.of(buckets, self.chunk, self.causal, self.shortcuts, most)
+    def attend_chunks(self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, layout: AttentionLayout) -> Mixed:
+        """Attention of all tokens, in chunks. Cached tokens have zero queries, whose outputs are dropped."""
+        # One more for padding; packed documents have buckets of their own, so that their number is unknown.
+        max_buckets = 2 ** self.get_log2_buckets(layout) + 1 if layout.key_segment is None else 0
+        chunks = SortedChunks.from_buckets(buckets, self.chunk, self.causal, self.shortcuts, max_buckets)
         low = get_matmul_dtype(self.out.weight)
         q = F.pad(q, (0, 0, layout.offset, 0)) if layout.offset else q
-        asked, keys, values = (x.flatten(0, 1).to(low) for x in (q, k, v))  # (B, H, T, D) -> (Z, T, D)
-        out, z = Mix.apply(asked, keys, values, meeting)
+        queries, keys, values = (x.flatten(0, 1).to(low) for x in (q, k, v))  # (B, H, T, D) -> (Z, T, D)
+        out, z = LSHAttentionFunction.apply(queries, keys, values, chunks)
 
         def implied() -> Tensor:
-            return weights(asked, keys, z, meeting).unflatten(0, q.shape[:2])[:, :, layout.offset :]
+            return compute_map(queries, keys, z, chunks).unflatten(0, q.shape[:2])[:, :, layout.offset :]
 
         return out.view(v.shape)[:, :, layout.offset :], implied  # (Z, T, D) -> (B, H, T, D)
 
-    def glance(self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, layout: AttentionLayout) -> Mixed:
-        """The newest tokens alone, for which nothing need be sorted."""
-        places = torch.arange(layout.keys, device=k.device)
-        own = places[layout.offset :, None]
-        same = (buckets[..., layout.offset :, None] == buckets.unsqueeze(-2)) & (places <= own)  # (B, H, R, Tq, Tk)
-        chunk = (same.cumsum(-1) - 1) // self.chunk  # of each token, among those of the query's bucket
-        seen = (same & (chunk >= chunk[..., -1:] - 1)).any(2) & (places != own)
-        seen = seen | (~seen.any(-1, keepdim=True) & (places == own))
-        found = (q @ k.mT).masked_fill(~seen, -torch.inf).softmax(-1)
-        return found @ v, lambda: found
+    def attend_newest(self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, layout: AttentionLayout) -> Mixed:
+        """Attention of the newest tokens alone while decoding, which needs no sorting."""
+        keys = torch.arange(layout.keys, device=k.device)
+        queries = keys[layout.offset :, None]
+        same_bucket = buckets[..., layout.offset :, None] == buckets.unsqueeze(-2)  # (B, H, R, Tq, Tk)
+        same_bucket = same_bucket & (keys <= queries)
+        chunk = (same_bucket.cumsum(-1) - 1) // self.chunk  # of each key, among those of the query's bucket
+        visible = (same_bucket & (chunk >= chunk[..., -1:] - 1)).any(2) & (keys != queries)
+        visible = visible | (~visible.any(-1, keepdim=True) & (keys == queries))
+        weights = (q @ k.mT).masked_fill(~visible, -torch.inf).softmax(-1)
+        return weights @ v, lambda: weights
 
-    def hashed(self, k: Tensor, layout: AttentionLayout, ctx: Context) -> Tensor:
-        """The corner argmax [k R; -k R] of each token in each round: (B, H, T, D) -> (B, H, R, T)."""
-        halves, columns = self.directions(layout, k.device)
-        # Drawn even where the answer is known: what is drawn after it must stay the same.
-        rotations = self.draw(k, *columns)
-        known = ctx.shared.get(NOTES, {})
-        if ctx.path not in known:
-            turned = (k.detach() @ rotations.flatten(2)).unflatten(-1, rotations.shape[2:])  # (B, H, T, R, columns)
-            first, second = (corner(x, half) for x, half in zip(turned.split(columns, -1), halves, strict=True))
-            found = (first + 2 * halves[0] * second).squeeze(-1).transpose(2, 3)  # (B, H, T, R, 1) -> (B, H, R, T)
-            known[ctx.path] = found.short()  # which there may be one of for each layer
-        return known[ctx.path].long()
+    def compute_buckets(self, k: Tensor, layout: AttentionLayout, ctx: Context) -> Tensor:
+        """The bucket argmax [k R; -k R] of each token in each hash round: (B, H, T, D) -> (B, H, R, T)."""
+        counts, columns = self.count_directions(layout, k.device)
+        # Drawn even if the buckets are saved, so that later draws of the recomputation stay the same.
+        rotations = self.draw_rotations(k, *columns)
+        saved = ctx.shared.get(SAVED_CHOICES, {})
+        if ctx.path not in saved:
+            rotated = (k.detach() @ rotations.flatten(2)).unflatten(-1, rotations.shape[2:])  # (B, H, T, R, columns)
+            first, second = (find_nearest(x, n) for x, n in zip(rotated.split(columns, -1), counts, strict=True))
+            buckets = (first + 2 * counts[0] * second).squeeze(-1).transpose(2, 3)  # (B, H, T, R, 1) -> (B, H, R, T)
+            saved[ctx.path] = buckets.short()  # of every layer, if layers are reversible
+        return saved[ctx.path].long()
 
-    def directions(self, layout: AttentionLayout, device: torch.device) -> tuple[tuple[Any, ...], tuple[int, int]]:
-        """How many directions a token's two corners are chosen from, and how many there must be for all tokens."""
-        power = self.largest(layout)
-        first, second = (corners // 2 for corners in CORNERS[power])
-        if self.power is not None or (layout.keep is None and layout.key_segment is None):
+    def count_directions(
+        self, layout: AttentionLayout, device: torch.device
+    ) -> tuple[tuple[Any, ...], tuple[int, int]]:
+        """The numbers of directions of both hashes, for each text where lengths differ; and the largest ones."""
+        log2_buckets = self.get_log2_buckets(layout)
+        first, second = (buckets // 2 for buckets in FACTORS[log2_buckets])
+        if self.log2_buckets is not None or (layout.keep is None and layout.key_segment is None):
             return (first, second), (first, second)
-        powers = torch.bucketize(counted(layout), torch.tensor(self.ladder, device=device), right=True)
-        halves = torch.tensor(CORNERS, device=device)[powers] // 2
+        powers = torch.bucketize(count_tokens(layout), torch.tensor(self.thresholds, device=device), right=True)
+        counts = torch.tensor(FACTORS, device=device)[powers] // 2
         # (B, T or 1, 2) -> 2 x (B, 1, T or 1, 1, 1)
-        return halves[:, None, :, None, None].unbind(-1), (min(2**power // 2, HALF), second)
+        return counts[:, None, :, None, None].unbind(-1), (min(2**log2_buckets // 2, MAX_DIRECTIONS), second)
 
-    def largest(self, layout: AttentionLayout) -> int:
-        """The logarithm of how many buckets there are, for a text without padding."""
-        return self.power if self.power is not None else bisect_right(self.ladder, layout.keys)
+    def get_log2_buckets(self, layout: AttentionLayout) -> int:
+        """The logarithm of the number of buckets of a text without padding."""
+        return self.log2_buckets if self.log2_buckets is not None else bisect_right(self.thresholds, layout.keys)
 
-    def draw(self, k: Tensor, first: int, second: int) -> Tensor:
-        """Directions for both corners: (H, D, R, first + second)."""
+    def draw_rotations(self, k: Tensor, first: int, second: int) -> Tensor:
+        """Directions of both hashes: (H, D, R, first + second)."""
         if self.training:
             return torch.randn(*self.rotations.shape[:3], first + second, dtype=k.dtype, device=k.device)
         fixed = self.rotations
-        return torch.cat((fixed[..., :first], fixed[..., HALF : HALF + second]), dim=-1).to(k.dtype)
+        return torch.cat((fixed[..., :first], fixed[..., MAX_DIRECTIONS : MAX_DIRECTIONS + second]), dim=-1).to(k.dtype)
 
 
-def corner(x: Tensor, half: Tensor | int) -> Tensor:
-    """argmax [x; -x] over the first `half` channels: (..., C) -> (..., 1)."""
+def find_nearest(x: Tensor, count: Tensor | int) -> Tensor:
+    """argmax [x; -x] over the first `count` channels: (..., C) -> (..., 1)."""
     if not x.shape[-1]:
         return torch.zeros(*x.shape[:-1], 1, dtype=torch.long, device=x.device)
     size = x.abs()
-    if isinstance(half, Tensor):
-        size = size.masked_fill(torch.arange(x.shape[-1], device=x.device) >= half, -1)
+    if isinstance(count, Tensor):
+        size = size.masked_fill(torch.arange(x.shape[-1], device=x.device) >= count, -1)
     best = size.argmax(-1, keepdim=True)
-    return best + half * (x.gather(-1, best) < 0)
+    return best + count * (x.gather(-1, best) < 0)
 
 
-def apart(buckets: Tensor, layout: AttentionLayout) -> Tensor:
-    """Buckets (B, H, R, T) of which no two documents share one, and padding in none of them."""
+def separate_documents(buckets: Tensor, layout: AttentionLayout) -> Tensor:
+    """Buckets (B, H, R, T) that no two packed documents share, and the pad bucket for padding."""
     if layout.key_segment is not None:
-        buckets = buckets + 2**MOST * layout.key_segment[:, None, None]
-    return buckets if layout.keep is None else buckets.masked_fill(~layout.keep[:, None, None], NOWHERE)
+        buckets = buckets + 2**MAX_LOG2_BUCKETS * layout.key_segment[:, None, None]
+    return buckets if layout.keep is None else buckets.masked_fill(~layout.keep[:, None, None], PAD_BUCKET)
 
 
-def counted(layout: AttentionLayout) -> Tensor:
-    """How many real tokens a token's text has: (B, T), or (B, 1) where a row is one text."""
+def count_tokens(layout: AttentionLayout) -> Tensor:
+    """Real tokens of the text of each token: (B, T), or (B, 1) where a row is one text."""
     segment, keep = layout.key_segment, layout.keep
     if segment is None:
         assert keep is not None
@@ -239,28 +252,28 @@ def counted(layout: AttentionLayout) -> Tensor:
 
 
 class LshConfig(QKVMixerConfig):
-    """Attention among tokens of one bucket (Kitaev et al. 2020). Without `buckets` their number goes with the length,
-    which a decoder cannot know while it writes: steps then differ from all tokens at once."""
+    """LSH attention (Kitaev et al. 2020). Without `buckets` their number depends on the length, which a decoder does
+    not know while it generates: decoding step by step then differs from one forward pass."""
 
     kind: Literal["lsh"] = "lsh"
-    chunk: int = Field(64, ge=1)  # tokens of a bucket that see each other, and as many before them
-    rounds: int = Field(4, ge=1)
+    chunk: int = Field(64, ge=1)  # tokens of a chunk, which attends to itself and the chunk before it
+    rounds: int = Field(4, ge=1)  # hash rounds
     buckets: int = Field(0, ge=0, le=16_384)  # a power of two; 0: about 2 * length / chunk
-    shortcuts: bool = False  # as the released codes: neighbours of other buckets seen, pairs counted in every round
+    shortcuts: bool = False  # as the released codes: attend across buckets within chunks, count pairs in every round
     seed: int = Field(0, ge=0)  # of the rotations in evaluation
 
     @field_validator("buckets")
     @classmethod
-    def _power(cls, buckets: int) -> int:
+    def _check_power_of_two(cls, buckets: int) -> int:
         if buckets & (buckets - 1) or buckets == 1:
-            raise ValueError("the ends of random directions are 2, 4, 8, 16, ... buckets; choose one of these, or 0")
+            raise ValueError("must be a power of two (2, 4, 8, 16, ...), or 0 for a number that depends on the length")
         return buckets
 
     def build(self, site: BuildContext) -> nn.Module:
         if self.shortcuts:
             site.refuse_causal("lsh with shortcuts")
         return LSHAttention(
-            **self.frame(site),
+            **self.resolve_arguments(site),
             chunk=self.chunk,
             rounds=self.rounds,
             buckets=self.buckets,

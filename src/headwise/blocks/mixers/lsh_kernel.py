@@ -1,12 +1,12 @@
-"""Attention among those who meet: tokens are sorted into chunks once for each round of hashing, a chunk sees itself and
-the one before it, and all rounds together make one softmax (Kitaev et al. 2020, sections 2-3).
+"""The kernel of LSH attention (Kitaev et al. 2020, sections 2-3): tokens are sorted into chunks once per hash round, a
+chunk attends to itself and the chunk before it, and all rounds share one softmax.
 
-Scores are made for some blocks of tokens at a time, again in the backward pass, and never kept: memory is linear in the
-length, and what is computed between two products stays in the processor's caches. Blocks are chunks or, in a decoder,
-halves of them (`blocks/mixers/lsh_chunks.py`).
+Scores are computed for some blocks at a time, recomputed in the backward pass and never stored: memory is linear in the
+length, and intermediate results stay in the processor's cache. Blocks are chunks or, in a decoder, half chunks
+(`blocks/mixers/lsh_chunks.py`).
 
-Letters: R rounds, Z = B * H rows of one head each, T length, D head_width, M tokens in a block; L lanes of X = Z * N
-blocks. A lane is one round or, with shortcuts, all of them one after the other.
+Letters: R hash rounds, Z = B * H rows of one head each, T length, D head_width, M slots of a block, L sorted sequences
+of X = Z * N blocks: one for each hash round or, with shortcuts, one for all rounds.
 """
 
 from __future__ import annotations
@@ -23,172 +23,182 @@ from torch.autograd.function import once_differentiable
 
 from headwise.blocks.mixers.lsh_chunks import ChunkLayout, Group
 
-NOWHERE = torch.iinfo(torch.int64).max  # the bucket of padding, sorted behind all others
-UNSEEN = -9  # a code that no token sees
-AT_ONCE = {"cpu": 2**18}  # scores, so that they stay in a core's own cache; other devices have more to keep busy
-MANY = 2**26
-FAR = 1e30  # what is hidden is so far below all scores; finite, as -inf makes exponentials slow on CPUs
+PAD_BUCKET = torch.iinfo(torch.int64).max  # the bucket of padding, sorted behind all others
+PAD_CHUNK = -9  # the chunk id of padding, to which no token attends
+SCORES_AT_ONCE = {"cpu": 2**18}  # so that they fit a core's own cache
+DEFAULT_SCORES_AT_ONCE = 2**26
+MASKED = 1e30  # subtracted from masked scores; finite, as -inf makes exponentials slow on CPUs
 LOWEST = -1e20  # below all scores
-BITS = 1 / math.log(2)  # scores are in bits: powers of two are the faster exponentials
+LOG2_E = 1 / math.log(2)  # scores are scaled by it, as exp2 is faster than exp
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Some blocks of a group, with their tokens."""
+class BlockBatch:
+    """Some blocks of a group, with the tokens in their slots."""
 
     group: Group
     blocks: Tensor  # (x,)
-    seen_blocks: Tensor  # (x, w)
-    who: Tensor  # (x, M) those that look
-    seen: Tensor  # (x, w*M) those that may be seen
+    key_blocks: Tensor  # (x, w)
+    queries: Tensor  # (x, M) token indices
+    keys: Tensor  # (x, w*M) token indices
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkedAttention:
-    """Who meets whom. Tokens are numbered over all rows; each row ends with one that is nobody, for empty seats."""
+class SortedChunks:
+    """Sort indices and chunks of all hash rounds. Token indices run over all rows; each row ends with a pad token,
+    which fills pad slots."""
 
-    who: Tensor  # (L, X, M) the tokens of each block
-    seat: Tensor  # (R, Z*T) the place of each token among the L*X*M of all blocks
-    code: Tensor  # (L, Z*(T+1)): in a lane i meets j if code_i - code_j is 0 or 1
+    tokens: Tensor  # (L, X, M) token in each slot
+    slots: Tensor  # (R, Z*T) slot of each token among the L*X*M of all sequences, which undoes the sorting
+    chunk_ids: Tensor  # (L, Z*(T+1)): in a sequence i attends to j if chunk_ids_i - chunk_ids_j is 0 or 1
     groups: tuple[Group, ...]
-    order: Tensor | None  # (M, M) -FAR for itself and, in a decoder, the later ones of its block; None: see `causal`
+    block_mask: Tensor | None  # (M, M) -MASKED for the token itself and, in a decoder, later ones; None: by index
     causal: bool
 
     @classmethod
-    def of(cls, buckets: Tensor, chunk: int, causal: bool, shortcuts: bool, most: int = 0) -> ChunkedAttention:
-        """The meetings of tokens in buckets (B, H, R, T), of which there are at most `most` (0: nobody knows).
+    def from_buckets(
+        cls, buckets: Tensor, chunk: int, causal: bool, shortcuts: bool, max_buckets: int = 0
+    ) -> SortedChunks:
+        """Sort tokens by their buckets (B, H, R, T), of which there are at most `max_buckets` (0: unknown).
 
-        In the causal form chunks begin anew with each bucket: a token's chunk is told by the tokens before it alone,
-        and so is what it sees, to the last bit. With shortcuts all of two chunks see each other, whatever their
-        buckets, and the first chunk of a round sees the last of the round before.
+        In a decoder each bucket starts a new chunk: the chunk of a token depends on earlier tokens alone, and so do
+        its keys. With shortcuts all tokens of two chunks attend to each other, whatever their buckets, and the first
+        chunk of a round attends to the last chunk of the round before.
         """
         buckets = buckets.flatten(0, 1).transpose(0, 1)  # (B, H, R, T) -> (R, Z, T)
         rounds, rows, length = buckets.shape
-        ordered, order = buckets.sort(dim=-1, stable=True)
-        fresh = F.pad(ordered[..., 1:] != ordered[..., :-1], (1, 0), value=True)  # where a bucket begins
-        seating = (
-            ChunkLayout.by_bucket(fresh, chunk, most)
+        sorted_buckets, order = buckets.sort(dim=-1, stable=True)
+        bucket_starts = F.pad(sorted_buckets[..., 1:] != sorted_buckets[..., :-1], (1, 0), value=True)
+        layout = (
+            ChunkLayout.by_bucket(bucket_starts, chunk, max_buckets)
             if causal and not shortcuts
-            else ChunkLayout.in_a_row(fresh, chunk)
+            else ChunkLayout.contiguous(bucket_starts, chunk)
         )
-        code = torch.where(ordered == NOWHERE, UNSEEN, 0) if shortcuts else seating.chunks + 2 * fresh.cumsum(-1)
+        # Two more with each bucket, so that chunks of different buckets are never 0 or 1 apart.
+        ids = (
+            torch.where(sorted_buckets == PAD_BUCKET, PAD_CHUNK, 0)
+            if shortcuts
+            else layout.chunks + 2 * bucket_starts.cumsum(-1)
+        )
 
-        size, count, seats = seating.size, seating.count, seating.seats
-        who = buckets.new_full((rounds, rows, count * size), length).scatter_(-1, seats, order)
-        seat = torch.empty_like(order).scatter_(-1, order, seats)
-        codes = buckets.new_full((rounds, rows, length + 1), UNSEEN).scatter_(-1, order, code)
-        numbers = torch.arange(rounds * rows, device=order.device)
-        if shortcuts:  # one lane
-            numbers = numbers.view(rows, rounds).t()
-            who, codes = who.transpose(0, 1).flatten(1).unsqueeze(0), codes[:1]  # (R, Z, N*M) -> (1, Z, R*N*M)
-        seat = seat + count * size * numbers.view(rounds, rows, 1)
-        base = (length + 1) * torch.arange(rows, device=order.device)[:, None]
-        who = (who + base).unflatten(-1, (-1, size)).flatten(1, 2)  # (L, Z, N*M) -> (L, X, M)
+        size, count = layout.size, layout.count
+        tokens = buckets.new_full((rounds, rows, count * size), length).scatter_(-1, layout.slots, order)
+        slots = torch.empty_like(order).scatter_(-1, order, layout.slots)
+        chunk_ids = buckets.new_full((rounds, rows, length + 1), PAD_CHUNK).scatter_(-1, order, ids)
+        row_index = torch.arange(rounds * rows, device=order.device)
+        if shortcuts:  # one sequence: (R, Z, N*M) -> (1, Z, R*N*M)
+            row_index = row_index.view(rows, rounds).t()
+            tokens, chunk_ids = tokens.transpose(0, 1).flatten(1).unsqueeze(0), chunk_ids[:1]
+        slots = slots + count * size * row_index.view(rounds, rows, 1)
+        first = (length + 1) * torch.arange(rows, device=order.device)[:, None]
+        tokens = (tokens + first).unflatten(-1, (-1, size)).flatten(1, 2)  # (L, Z, N*M) -> (L, X, M)
         return cls(
-            who.int(),
-            seat.flatten(1),
-            codes.flatten(1).float(),
-            seating.groups(who.shape[1], rows, len(who)),
-            None if shortcuts else in_order(size, causal, order.device),
+            tokens.int(),
+            slots.flatten(1),
+            chunk_ids.flatten(1).float(),
+            layout.build_groups(tokens.shape[1], rows, len(tokens)),
+            None if shortcuts else build_block_mask(size, causal, order.device),
             causal,
         )
 
-    def seats(self, lane: int) -> Tensor:
-        """The places of each token among the X*M of a lane, as often as it is there: (R / L, Z*T)."""
-        lanes, blocks, size = self.who.shape
-        return self.seat.unflatten(0, (lanes, -1))[lane] - lane * blocks * size
+    def get_slots(self, sequence: int) -> Tensor:
+        """The slots of each token among the X*M of a sequence, one for each round that it holds: (R / L, Z*T)."""
+        sequences, blocks, size = self.tokens.shape
+        return self.slots.unflatten(0, (sequences, -1))[sequence] - sequence * blocks * size
 
-    def parts(self, lane: int | None = None) -> Iterator[Part]:
-        """Some blocks of a lane, or of all, at a time."""
-        size = self.who.shape[-1]
+    def iterate_batches(self, sequence: int | None = None) -> Iterator[BlockBatch]:
+        """Batches of blocks of one sequence, or of all."""
+        size = self.tokens.shape[-1]
         for group in self.groups:
-            if lane is not None and group.lane != lane:
+            if sequence is not None and group.sequence != sequence:
                 continue
-            some = max(1, AT_ONCE.get(self.who.device.type, MANY) // (group.seen.shape[1] * size * size))
-            for blocks, seen in zip(group.blocks.split(some), group.seen.split(some), strict=True):
-                who = self.who[group.lane]
-                yield Part(group, blocks, seen, rows(who, blocks), rows(who, seen).flatten(1))
+            at_once = SCORES_AT_ONCE.get(self.tokens.device.type, DEFAULT_SCORES_AT_ONCE)
+            count = max(1, at_once // (group.key_blocks.shape[1] * size * size))
+            for blocks, key_blocks in zip(group.blocks.split(count), group.key_blocks.split(count), strict=True):
+                tokens = self.tokens[group.sequence]
+                queries, keys = take_rows(tokens, blocks), take_rows(tokens, key_blocks).flatten(1)
+                yield BlockBatch(group, blocks, key_blocks, queries, keys)
 
-    def scores(self, q: Tensor, k: Tensor, part: Part) -> Tensor:
-        """q k of some blocks, far below all others where nothing is seen: (x, M, w*M).
+    def compute_scores(self, q: Tensor, k: Tensor, batch: BlockBatch) -> Tensor:
+        """q k^T of some blocks, masked: (x, M, w*M).
 
-        A pair that meets in several rounds counts in the first of them. That is the paper's correction: there each of
-        N meetings has 1/N of the weight (-log N in the exponent, appendix A).
+        A pair that shares a bucket in several rounds counts in the first of them alone. That is the paper's correction,
+        which gives each of N occurrences 1/N of the weight (-log N in the exponent, appendix A).
         """
-        lane, who, seen = part.group.lane, part.who, part.seen
-        size = who.shape[1]
-        scores = torch.bmm(rows(q, who), rows(k, seen).mT)
+        sequence, queries, keys = batch.group.sequence, batch.queries, batch.keys
+        size = queries.shape[1]
+        scores = torch.bmm(take_rows(q, queries), take_rows(k, keys).mT)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        if self.order is None:  # of other rounds, a token itself may be in the chunk before
-            i, j = who.unsqueeze(2), seen.unsqueeze(1)
-            scores.sub_((j >= i if self.causal else j == i).to(scores.dtype), alpha=FAR)
-            scores.sub_(self.gaps(lane, who, seen, 0.0), alpha=FAR)
+        if self.block_mask is None:  # the chunk before may be of another round and hold the token itself
+            i, j = queries.unsqueeze(2), keys.unsqueeze(1)
+            scores.sub_((j >= i if self.causal else j == i).to(scores.dtype), alpha=MASKED)
+            scores.sub_(self.compute_distances(sequence, queries, keys, 0.0), alpha=MASKED)
         else:
-            scores[..., -size:].add_(self.order)
-            if not part.group.certain:  # the code of the chunk before is 1 less
-                before = torch.arange(seen.shape[1], device=seen.device) < seen.shape[1] - size
-                scores.sub_(self.gaps(lane, who, seen, before.float()), alpha=FAR)
-        if lane:
-            nearest = self.gaps(0, who, seen, 0.5)  # 0.5 where a pair has met, more where not
-            for earlier in range(1, lane):
-                torch.minimum(nearest, self.gaps(earlier, who, seen, 0.5), out=nearest)
-            scores.add_(nearest.sub_(1).clamp_(max=0), alpha=FAR)
+            scores[..., -size:].add_(self.block_mask)
+            if not batch.group.all_visible:  # the id of the chunk before is 1 less
+                before = torch.arange(keys.shape[1], device=keys.device) < keys.shape[1] - size
+                scores.sub_(self.compute_distances(sequence, queries, keys, before.float()), alpha=MASKED)
+        if sequence:
+            nearest = self.compute_distances(0, queries, keys, 0.5)  # 0.5 if a pair shared a chunk before, else more
+            for earlier in range(1, sequence):
+                torch.minimum(nearest, self.compute_distances(earlier, queries, keys, 0.5), out=nearest)
+            scores.add_(nearest.sub_(1).clamp_(max=0), alpha=MASKED)
         return scores
 
-    def gaps(self, lane: int, who: Tensor, seen: Tensor, ahead: Tensor | float) -> Tensor:
-        """How far codes are from being `ahead` of those they see: (x, M), (x, w*M) -> (x, M, w*M)."""
-        code = self.code[lane]
-        return (rows(code, who).unsqueeze(2) - (rows(code, seen) + ahead).unsqueeze(1)).abs_()
+    def compute_distances(self, sequence: int, queries: Tensor, keys: Tensor, offset: Tensor | float) -> Tensor:
+        """|chunk id of the query - chunk id of the key - offset|: (x, M), (x, w*M) -> (x, M, w*M)."""
+        ids = self.chunk_ids[sequence]
+        return (take_rows(ids, queries).unsqueeze(2) - (take_rows(ids, keys) + offset).unsqueeze(1)).abs_()
 
 
-def in_order(size: int, causal: bool, device: torch.device) -> Tensor:
-    """-FAR where a token must not see another of its block: (M, M)."""
-    hidden = torch.full((size, size), -FAR, device=device).triu()
-    return hidden if causal else hidden.tril()  # itself, too: it would outshine all others
+def build_block_mask(size: int, causal: bool, device: torch.device) -> Tensor:
+    """-MASKED where a token must not attend to another of its block: (M, M)."""
+    mask = torch.full((size, size), -MASKED, device=device).triu()
+    return mask if causal else mask.tril()  # the token itself too: its score would exceed all others
 
 
-def rows(table: Tensor, numbers: Tensor) -> Tensor:
+def take_rows(table: Tensor, index: Tensor) -> Tensor:
     """Rows of a table: (n, ...), (x, m) -> (x, m, ...)."""
-    return table.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
+    return table.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
-def with_nobody(x: Tensor) -> Tensor:
-    """One more token for each row, zeros: (Z, T, ...) -> (Z*(T+1), ...)."""
+def append_pad_token(x: Tensor) -> Tensor:
+    """One more token of zeros for each row: (Z, T, ...) -> (Z*(T+1), ...)."""
     ends = (0, 0) * (x.dim() - 2) + (0, 1)
     return F.pad(x, ends).flatten(0, 1)
 
 
-class Mix(torch.autograd.Function):
-    """o_i = sum_j exp(q_i k_j - z_i) v_j over all j that i meets, (Z, T, D) each, with z the log of the weights' sum;
-    a token that meets nobody has its own value (section 2, "causal masking").
+class LSHAttentionFunction(torch.autograd.Function):
+    """o_i = sum_j exp(q_i k_j - z_i) v_j over all keys j of i, (Z, T, D) each, with z the log-sum-exp of the scores; a
+    token without keys outputs its own value (section 2, "causal masking").
 
-    The weights of the backward pass are those of the whole, so nothing of single rounds is needed there.
+    The backward pass uses the weights of the softmax over all rounds, so nothing of single rounds is stored.
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, meeting: ChunkedAttention) -> tuple[Tensor, Tensor]:
-        asked, keys, values = with_nobody(q).mul_(BITS), with_nobody(k), with_nobody(v)
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, chunks: SortedChunks) -> tuple[Tensor, Tensor]:
+        queries, keys, values = append_pad_token(q).mul_(LOG2_E), append_pad_token(k), append_pad_token(v)
         exact = torch.promote_types(q.dtype, torch.float32)
-        mixed = v.new_empty(*meeting.who.shape, v.shape[-1])  # (L, X, M, D)
-        sums = v.new_empty(*meeting.who.shape, 1, dtype=exact)
-        for part in meeting.parts():
-            scores = meeting.scores(asked, keys, part)
+        mixed = v.new_empty(*chunks.tokens.shape, v.shape[-1])  # (L, X, M, D)
+        log_sums = v.new_empty(*chunks.tokens.shape, 1, dtype=exact)
+        for batch in chunks.iterate_batches():
+            scores = chunks.compute_scores(queries, keys, batch)
             top = scores.amax(-1, keepdim=True).clamp_(min=LOWEST)
             weights = scores.sub_(top).exp2_()
             total = weights.sum(-1, keepdim=True)
-            found = torch.bmm(weights.to(v.dtype), rows(values, part.seen)).div_(total.clamp(min=1))
-            mixed[part.group.lane].index_copy_(0, part.blocks, found)
-            sums[part.group.lane].index_copy_(0, part.blocks, total.log2_().add_(top))
-        seats = meeting.seat.flatten()
-        each = sums.flatten(0, 2).index_select(0, seats).view(len(meeting.seat), *q.shape[:2], 1)  # (R, Z, T, 1)
-        z = each.div_(BITS).logsumexp(0)
-        alone = z == -torch.inf
-        shares = (each - z.masked_fill(alone, 0)).exp().to(v.dtype)
-        out = v.masked_fill(~alone, 0)
-        for share, places in zip(shares, meeting.seat, strict=True):
-            out.addcmul_(share, mixed.flatten(0, 2).index_select(0, places).view(v.shape))
+            outputs = torch.bmm(weights.to(v.dtype), take_rows(values, batch.keys)).div_(total.clamp(min=1))
+            mixed[batch.group.sequence].index_copy_(0, batch.blocks, outputs)
+            log_sums[batch.group.sequence].index_copy_(0, batch.blocks, total.log2_().add_(top))
+        by_round = log_sums.flatten(0, 2).index_select(0, chunks.slots.flatten())
+        by_round = by_round.view(len(chunks.slots), *q.shape[:2], 1)  # (RZT, 1) -> (R, Z, T, 1)
+        z = by_round.div_(LOG2_E).logsumexp(0)
+        no_keys = z == -torch.inf
+        shares = (by_round - z.masked_fill(no_keys, 0)).exp().to(v.dtype)
+        out = v.masked_fill(~no_keys, 0)
+        for share, slots in zip(shares, chunks.slots, strict=True):
+            out.addcmul_(share, mixed.flatten(0, 2).index_select(0, slots).view(v.shape))
         ctx.save_for_backward(q, k, v, out, z)
-        ctx.meeting = meeting
+        ctx.chunks = chunks
         ctx.mark_non_differentiable(z)
         return out, z
 
@@ -196,48 +206,49 @@ class Mix(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
         q, k, v, out, z = ctx.saved_tensors
-        meeting, alone = ctx.meeting, z == -torch.inf
-        asked, keys, values, wanted = with_nobody(q).mul_(BITS), with_nobody(k), with_nobody(v), with_nobody(grad)
-        level = with_nobody(z.masked_fill(alone, 0)).mul_(BITS)  # (Z*(T+1), 1)
-        slope = with_nobody((grad * out).sum(-1, keepdim=True).to(z.dtype))
+        chunks, no_keys = ctx.chunks, z == -torch.inf
+        queries, keys, values = append_pad_token(q).mul_(LOG2_E), append_pad_token(k), append_pad_token(v)
+        grads = append_pad_token(grad)
+        log_sums = append_pad_token(z.masked_fill(no_keys, 0)).mul_(LOG2_E)  # (Z*(T+1), 1)
+        dots = append_pad_token((grad * out).sum(-1, keepdim=True).to(z.dtype))
         dq, dk, dv = (torch.zeros_like(q, memory_format=torch.contiguous_format) for _ in range(3))
-        of_q, of_k, of_v = (q.new_empty(*meeting.who.shape[1:], q.shape[-1]) for _ in range(3))  # of one lane
-        for lane in range(len(meeting.who)):
-            of_k.zero_()
-            of_v.zero_()
-            for part in meeting.parts(lane):
-                who, seen = part.who, part.seen
-                weights = meeting.scores(asked, keys, part).sub_(rows(level, who)).exp2_()
-                given = rows(wanted, who)
-                give(of_v, part.seen_blocks, torch.bmm(weights.to(v.dtype).mT, given))
-                steep = torch.bmm(given, rows(values, seen).mT).to(weights.dtype).sub_(rows(slope, who))
-                steep = steep.mul_(weights).to(q.dtype)
-                of_q.index_copy_(0, part.blocks, torch.bmm(steep, rows(keys, seen)))
-                give(of_k, part.seen_blocks, torch.bmm(steep.mT, rows(asked, who)))
-            for total, found in ((dq, of_q), (dk, of_k), (dv, of_v)):
-                for seats in meeting.seats(lane):
-                    total.add_(found.flatten(0, 1).index_select(0, seats).view_as(total))
-        return dq, dk.div_(BITS), dv.add_(torch.where(alone, grad, 0)), None
+        block_dq, block_dk, block_dv = (q.new_empty(*chunks.tokens.shape[1:], q.shape[-1]) for _ in range(3))
+        for sequence in range(len(chunks.tokens)):
+            block_dk.zero_()
+            block_dv.zero_()
+            for batch in chunks.iterate_batches(sequence):
+                weights = chunks.compute_scores(queries, keys, batch).sub_(take_rows(log_sums, batch.queries)).exp2_()
+                grad_out = take_rows(grads, batch.queries)
+                add_to_blocks(block_dv, batch.key_blocks, torch.bmm(weights.to(v.dtype).mT, grad_out))
+                grad_scores = torch.bmm(grad_out, take_rows(values, batch.keys).mT).to(weights.dtype)
+                grad_scores = grad_scores.sub_(take_rows(dots, batch.queries)).mul_(weights).to(q.dtype)
+                block_dq.index_copy_(0, batch.blocks, torch.bmm(grad_scores, take_rows(keys, batch.keys)))
+                block_grad = torch.bmm(grad_scores.mT, take_rows(queries, batch.queries))
+                add_to_blocks(block_dk, batch.key_blocks, block_grad)
+            for total, sorted_grad in ((dq, block_dq), (dk, block_dk), (dv, block_dv)):
+                for slots in chunks.get_slots(sequence):
+                    total.add_(sorted_grad.flatten(0, 1).index_select(0, slots).view_as(total))
+        return dq, dk.div_(LOG2_E), dv.add_(torch.where(no_keys, grad, 0)), None
 
 
-def give(total: Tensor, blocks: Tensor, found: Tensor) -> None:
-    """Add what some blocks got, (x, w*M, D), to all, (X, M, D); a column of `blocks` has none of them twice, so that
-    the order of sums is always the same."""
+def add_to_blocks(total: Tensor, key_blocks: Tensor, grads: Tensor) -> None:
+    """Add gradients of key blocks, (x, w*M, D), to those of all blocks, (X, M, D). No column of `key_blocks` holds a
+    block twice, so the order of the sums is deterministic."""
     size = total.shape[1]
-    for column, rows_found in zip(blocks.unbind(1), found.split(size, dim=1), strict=True):
-        total.index_put_((column,), rows_found, accumulate=True)  # faster than index_add_ on CPUs
+    for blocks, block_grads in zip(key_blocks.unbind(1), grads.split(size, dim=1), strict=True):
+        total.index_put_((blocks,), block_grads, accumulate=True)  # faster than index_add_ on CPUs
 
 
-def weights(q: Tensor, k: Tensor, z: Tensor, meeting: ChunkedAttention) -> Tensor:
-    """The whole map, for who wants to look at it: (Z, T, D), (Z, T, D), (Z, T, 1) -> (Z, T, T)."""
+def compute_map(q: Tensor, k: Tensor, z: Tensor, chunks: SortedChunks) -> Tensor:
+    """The whole attention map, for recorders: (Z, T, D), (Z, T, D), (Z, T, 1) -> (Z, T, T)."""
     count, length, _ = q.shape
-    alone = z == -torch.inf
-    asked, keys = with_nobody(q).mul_(BITS), with_nobody(k)
-    level = with_nobody(z.masked_fill(alone, 0)).mul_(BITS)
-    found = z.new_zeros(count * (length + 1), length + 1)
-    for part in meeting.parts():
-        who, seen = part.who.long(), part.seen.long() % (length + 1)
-        share = meeting.scores(asked, keys, part).sub_(rows(level, who)).exp2_()
-        found.index_put_((who.unsqueeze(2), seen.unsqueeze(1)), share, accumulate=True)
-    found = found.view(count, length + 1, length + 1)[:, :length, :length]
-    return torch.where(alone & torch.eye(length, dtype=torch.bool, device=q.device), 1, found)
+    no_keys = z == -torch.inf
+    queries, keys = append_pad_token(q).mul_(LOG2_E), append_pad_token(k)
+    log_sums = append_pad_token(z.masked_fill(no_keys, 0)).mul_(LOG2_E)
+    weights = z.new_zeros(count * (length + 1), length + 1)
+    for batch in chunks.iterate_batches():
+        rows, columns = batch.queries.long(), batch.keys.long() % (length + 1)
+        block_weights = chunks.compute_scores(queries, keys, batch).sub_(take_rows(log_sums, rows)).exp2_()
+        weights.index_put_((rows.unsqueeze(2), columns.unsqueeze(1)), block_weights, accumulate=True)
+    weights = weights.view(count, length + 1, length + 1)[:, :length, :length]
+    return torch.where(no_keys & torch.eye(length, dtype=torch.bool, device=q.device), 1, weights)

@@ -1,4 +1,5 @@
-"""Non-local blocks (Wang et al. 2018): attention for convolutional networks, in four forms.
+"""Non-local blocks (Wang et al. 2018, "Non-local Neural Networks"): attention for convolutional networks, in four
+forms.
 
     y_i = 1/C(x) sum_j f(x_i, x_j) g(x_j),    z_i = norm(W_z y_i) + x_i
 
@@ -7,9 +8,9 @@
     dot        f = theta(x_i) phi(x_j)             C = N           (equation 4)
     concat     f = relu(w [theta(x_i), phi(x_j)])  C = N           (equation 5)
 
-theta, phi and g have half the channels; phi and g are max-pooled over 2 x 2 places, so that a place looks at a quarter
-of them (section 3.3). W_z's batch norm begins with a gain of 0: put into a trained network, a block changes nothing at
-first. The sum with x is the wiring's.
+theta, phi and g have half the channels; phi and g are max-pooled over 2 x 2 pixels, which leaves a quarter of the
+keys (section 3.3). The batch norm of W_z is initialised with a gain of 0, so that a block added to a trained network is
+the identity at first. The residual add is the wiring's.
 
 Letters: B images, T tokens, h x w grid, D inner width, C width.
 """
@@ -36,7 +37,7 @@ from headwise.errors import UserError, nearest
 
 
 class Concat(Score):
-    """relu(w [q, k]), which is relu(w_q q + w_k k)."""
+    """Concatenation score: relu(w [q, k]) = relu(w_q q + w_k k) (equation 5)."""
 
     by_head = True
 
@@ -50,18 +51,16 @@ class Concat(Score):
     def project_key(self, k: Tensor) -> Tensor:
         return project_heads(k, self.key)  # (B, 1, Tk, D) -> (B, 1, Tk, 1)
 
-    def match(self, asked: Tensor, keys: Tensor) -> Tensor:
-        return F.relu(asked + keys.transpose(-2, -1))  # (B, 1, Tq, Tk)
+    def match(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return F.relu(queries + keys.transpose(-2, -1))  # (B, 1, Tq, Tk)
 
 
 class Mean(ScoreMod):
-    """The scores over their number, in the place of a softmax."""
+    """Weights are scores divided by the number of keys, instead of a softmax."""
 
     def edit_weights(self, weights: Tensor, inputs: AttentionInputs) -> Tensor:
-        scores, hidden = (
-            inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k),
-            inputs.build_mask(),
-        )
+        scores = inputs.score.match(inputs.score.project_query(inputs.q) * inputs.scale, inputs.k)
+        hidden = inputs.build_mask()
         if hidden is None:
             return scores / inputs.layout.keys
         return scores.masked_fill(hidden, 0.0) / (~hidden).sum(-1, keepdim=True).clamp(min=1)
@@ -69,7 +68,7 @@ class Mean(ScoreMod):
 
 class BottleneckProjection(QKVProjection):
     """Queries theta(x), keys phi(x) and values g(x); without `embedded`, queries and keys are x itself. Keys and values
-    are the largest of `pool` x `pool` places; class_tokens before the grid stay as they are."""
+    are max-pooled over `pool` x `pool` pixels; class tokens are not pooled."""
 
     def __init__(self, width: int, inner: int, embedded: bool, pool: int):
         super().__init__()
@@ -80,26 +79,26 @@ class BottleneckProjection(QKVProjection):
     def forward(self, stream: Stream, ctx: Context, score_mods: Sequence[ScoreMod], score: Score) -> QKV:
         x = stream.x
         q, k = self.embed(x).chunk(2, -1) if self.embed is not None else (x, x)  # 2 x (B, T, D)
-        k, v = self.pooled(k, stream), self.pooled(self.value(x), stream)
+        k, v = self.max_pool(k, stream), self.max_pool(self.value(x), stream)
         layout = AttentionLayout(q.shape[1], k.shape[1], keep=stream.keep)
         return q.unsqueeze(1), score.project_key(k.unsqueeze(1)), v.unsqueeze(1), layout  # one head: (B, 1, T, D)
 
-    def pooled(self, x: Tensor, stream: Stream) -> Tensor:
+    def max_pool(self, x: Tensor, stream: Stream) -> Tensor:
         if self.pool == 1:
             return x
         if stream.grid is None or stream.keep is not None:
-            raise UserError("nonlocal: only whole images can be pooled; set its pool = 1 here")
+            raise UserError("nonlocal: only grids without padding can be pooled; set its pool = 1")
         class_tokens = count_class_tokens(stream)
         maps = x[:, class_tokens:].unflatten(1, stream.grid).permute(0, 3, 1, 2)  # (B, hw, D) -> (B, D, h, w)
-        fewer = F.max_pool2d(maps, self.pool, ceil_mode=True).flatten(2).transpose(1, 2)  # -> (B, hw / pool^2, D)
-        return torch.cat((x[:, :class_tokens], fewer), dim=1) if class_tokens else fewer
+        pooled = F.max_pool2d(maps, self.pool, ceil_mode=True).flatten(2).transpose(1, 2)  # -> (B, hw / pool^2, D)
+        return torch.cat((x[:, :class_tokens], pooled), dim=1) if class_tokens else pooled
 
 
 FORMS = ("embedded", "gaussian", "dot", "concat")
 
 
 class NonLocal(Attention):
-    """The non-local block: norm(W_z y): one of FORMS."""
+    """Non-local block: norm(W_z y), with y in one of FORMS."""
 
     def __init__(self, width: int, inner: int = 0, form: str = "embedded", pool: int = 2):
         if form not in FORMS:
@@ -122,8 +121,8 @@ class NonLocal(Attention):
 
 
 class NonLocalConfig(PartConfig):
-    """One head of `inner` channels with batch norm; keys and values are pooled over `pool` x `pool` places of a grid
-    (Wang et al. 2018)."""
+    """Non-local block: one head of `inner` channels with batch norm; keys and values are max-pooled over `pool` x
+    `pool` (Wang et al. 2018)."""
 
     kind: Literal["nonlocal"] = "nonlocal"
     form: Literal["embedded", "gaussian", "dot", "concat"] = "embedded"

@@ -1,7 +1,7 @@
-"""Outlook attention (Yuan et al. 2021, "VOLO: Vision Outlooker for Visual Recognition", section 3.1): a place says by
-itself, without any keys, how the places of its neighbourhood are to be mixed with each other.
+"""Outlook attention (Yuan et al. 2021, "VOLO: Vision Outlooker for Visual Recognition", section 3.1): the
+attention weights of a window are computed from its centre alone, without keys.
 
-Letters: B images, T = h * w places, C width, H heads, D head_width, K side of a window, N windows.
+Letters: B images, T = h * w tokens, C width, H heads, D head_width, K side of a window, N windows.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from headwise.errors import UserError
 
 
 class OutlookAttention(Part):
-    """In a window of K x K around a centre c, y_i = sum_j A_ij v_j with A = softmax(W x_c / sqrt(D)), K^2 x K^2 for
-    each head. Windows overlap, and what they say of a place is summed (algorithm 1).
+    """Outlook attention: in a window of K x K around a centre c, y_i = sum_j A_ij v_j with A = softmax(W x_c /
+    sqrt(D)), K^2 x K^2 for each head. Windows overlap, and the outputs of a token are summed over its windows
+    (algorithm 1).
 
-    Centres stand `stride` places apart, and x_c is then the mean of as many rows and columns. Neighbours beyond the
-    edge of the image are zeros that take their share of the weights, as in the released code.
+    Centres are `stride` tokens apart, and x_c is the mean of as many rows and columns. Tokens beyond the edge of the
+    image are zeros that get weights, as in the released code.
     """
 
     def __init__(
@@ -53,44 +54,44 @@ class OutlookAttention(Part):
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         grid = stream.grid
         if count_class_tokens(stream) or grid is None:
-            raise UserError(
-                "class_tokens: outlook attention has no place for tokens before the patches; use class_tokens = 0"
-            )
-        where, weights = self.places(grid, stream.x.device), self.weights(stream.x, grid)
-        ctx.record.observe(ctx.path, ApproximateMap(lambda: self.map(weights, where, grid)))
-        values = F.pad(self.value(stream.x), (0, 0, 0, 1))  # (B, T + 1, HD): the last is beyond the edge
-        cells = values.index_select(1, where.flatten()).view(len(values), *where.shape, self.heads, -1)
+            raise UserError("class_tokens: outlook attention has no class tokens; use class_tokens = 0")
+        index, weights = self.index_windows(grid, stream.x.device), self.compute_weights(stream.x, grid)
+        ctx.record.observe(ctx.path, ApproximateMap(lambda: self.compute_map(weights, index, grid)))
+        values = F.pad(self.value(stream.x), (0, 0, 0, 1))  # (B, T + 1, HD), the last for tokens beyond the edge
+        cells = values.index_select(1, index.flatten()).view(len(values), *index.shape, self.heads, -1)
         # (B, N, H, KK, KK) @ (B, N, KK, H, D), heads first -> (B, N, H, KK, D)
         mixed = F.dropout(weights, self.dropout, self.training) @ cells.transpose(2, 3)
         mixed = mixed.transpose(2, 3).flatten(3).flatten(1, 2)  # (B, N, H, KK, D) -> (B, NKK, HD)
-        return self.out(torch.zeros_like(values).index_add(1, where.flatten(), mixed)[:, :-1])
+        return self.out(torch.zeros_like(values).index_add(1, index.flatten(), mixed)[:, :-1])
 
-    def places(self, grid: tuple[int, int], device: torch.device) -> Tensor:
-        """The places around each centre, (N, KK); T beyond the edge."""
+    def index_windows(self, grid: tuple[int, int], device: torch.device) -> Tensor:
+        """The token indices of each window, (N, KK); T beyond the edge."""
         count = grid[0] * grid[1]
         numbers = torch.arange(-count, 0, dtype=torch.float32, device=device).view(1, 1, *grid)
-        found = F.unfold(numbers, self.window, padding=self.window // 2, stride=self.stride)  # (1, KK, N), padded by 0
-        return found[0].t().long() + count
+        windows = F.unfold(
+            numbers, self.window, padding=self.window // 2, stride=self.stride
+        )  # (1, KK, N), padded by 0
+        return windows[0].t().long() + count
 
-    def weights(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
-        """How each window mixes its places: (B, T, C) -> (B, N, H, KK, KK)."""
+    def compute_weights(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
+        """The attention weights of each window: (B, T, C) -> (B, N, H, KK, KK)."""
         centres = F.avg_pool2d(x.mT.unflatten(2, grid), self.stride, self.stride, ceil_mode=True)
         scores = self.weigh(centres.flatten(2).mT) * self.head_width**-0.5  # (B, C, h', w') -> (B, N, HKKKK)
         scores = scores.unflatten(2, (self.heads, self.window**2, self.window**2))
-        return scores.movedim(-1, 0).softmax(0).movedim(0, -1)  # along rows as short as these torch is slow
+        return scores.movedim(-1, 0).softmax(0).movedim(0, -1)  # torch is slow along such short rows
 
-    def map(self, weights: Tensor, where: Tensor, grid: tuple[int, int]) -> Tensor:
-        """What it amounts to: weights of all places at all places, (B, H, T, T). They are no averages: each place is
-        mixed once for every window that it stands in."""
+    def compute_map(self, weights: Tensor, index: Tensor, grid: tuple[int, int]) -> Tensor:
+        """The map of all tokens, (B, H, T, T), whose rows do not sum to 1: a token has outputs in every window that it
+        is in."""
         count = grid[0] * grid[1]
-        pairs = where.unsqueeze(2) * (count + 1) + where.unsqueeze(1)  # (N, KK, KK)
+        pairs = index.unsqueeze(2) * (count + 1) + index.unsqueeze(1)  # (N, KK, KK)
         flat = weights.new_zeros(len(weights), self.heads, (count + 1) ** 2)
         flat = flat.index_add(2, pairs.flatten(), weights.transpose(1, 2).flatten(2))
         return flat.unflatten(2, (count + 1, count + 1))[..., :-1, :-1]
 
 
 class OutlookConfig(PartConfig):
-    """Attention in windows of a grid, whose weights their centres say by themselves. 0 leaves a number to the model."""
+    """Outlook attention in windows of a grid (Yuan et al. 2021). 0: the model's number."""
 
     kind: Literal["outlook"] = "outlook"
     heads: int = Field(0, ge=0)

@@ -1,7 +1,7 @@
-"""What mixers that never form the softmax over all keys share with attention: its projections, heads and output.
+"""Base class of efficient attention: the QKV and output projections of attention, without its softmax over all keys.
 
-A subclass of `QKVMixer` says how queries, keys and values are mixed. Its tensors have the names that attention's have,
-so weights carry over from one to the other (`headwise.swap`).
+A subclass of `QKVMixer` implements `mix`. Its parameters have the names of attention's, so weights transfer between the
+two (`headwise.swap`).
 
 Letters: B rows, T length, C width, H heads, D head_width.
 """
@@ -30,7 +30,7 @@ from headwise.errors import UserError
 
 
 class QKVMixer(Part):
-    """Queries, keys and values of the stream itself, mixed by `mix`, then one output projection."""
+    """y = W_o mix(W_q x, W_k x, W_v x), with heads as in attention."""
 
     def __init__(
         self,
@@ -52,30 +52,30 @@ class QKVMixer(Part):
                     "use sinusoid, learned, rotary or none"
                 )
         self.heads, self.head_width, self.causal = heads, head_width or width // heads, causal
-        self.qkv = self.layout(width, bias)
+        self.qkv = self.build_projection(width, bias)
         self.score_mods = nn.ModuleList(score_mods)
-        self.turns = [mod.rotate for mod in score_mods]
+        self.rotate_hooks = [mod.rotate for mod in score_mods]
         self.out = nn.Linear(heads * self.head_width, width, bias)
 
-    def layout(self, width: int, bias: bool) -> SelfProjection:
-        """What makes queries, keys and values."""
+    def build_projection(self, width: int, bias: bool) -> SelfProjection:
+        """The QKV projection."""
         return SelfProjection(width, self.heads, self.head_width, bias)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         q, k, v = self.qkv.split(self.qkv.project(stream.x))  # 3 x (B, H, T, D)
-        for turn in self.turns:
-            q, k = turn(q, stream.pos), turn(k, stream.pos)
+        for rotate in self.rotate_hooks:
+            q, k = rotate(q, stream.pos), rotate(k, stream.pos)
         mixed = ctx.record.edit_heads(ctx.path, self.mix(q, k, v, stream, ctx))
         return self.out(mixed.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, HD)
 
     @abstractmethod
     def mix(self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context) -> Tensor:
-        """3 x (B, H, T, D) -> (B, H, T, D). In a decoder T tokens may follow others, of which `ctx.cache` knows."""
+        """3 x (B, H, T, D) -> (B, H, T, D). While decoding, the T tokens follow those in `ctx.cache`."""
 
-    def show(
+    def record_map(
         self, q: Tensor, k: Tensor, v: Tensor, stream: Stream, ctx: Context, weights: Callable[[], Tensor]
     ) -> None:
-        """Tell whoever looks what map this mixing implies, and what softmax attention would do instead."""
+        """Pass the recorder the attention map that this mixer implies, and the inputs of exact softmax attention."""
 
         def exact() -> AttentionInputs:
             layout = AttentionLayout(
@@ -88,13 +88,13 @@ class QKVMixer(Part):
 
 
 class QKVMixerConfig(PartConfig):
-    """A mixer in the place of self-attention. 0 leaves a number to the model."""
+    """Settings of a mixer that replaces self-attention. 0: the model's number."""
 
     heads: int = Field(0, ge=0)
     head_width: int = Field(0, ge=0)
 
-    def frame(self, site: BuildContext) -> dict[str, Any]:
-        """The arguments of `blocks.mixers.projected.Projected` at a site."""
+    def resolve_arguments(self, site: BuildContext) -> dict[str, Any]:
+        """The arguments of `QKVMixer` for a build context."""
         heads = self.heads or site.heads
         head_width = self.head_width or site.head_width
         if not head_width and site.width % heads:

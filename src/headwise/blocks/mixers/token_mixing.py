@@ -1,6 +1,6 @@
-"""The token-mixing network of MLP-Mixer (Tolstikhin et al. 2021, "MLP-Mixer: An all-MLP Architecture for Vision").
+"""Token mixing of MLP-Mixer (Tolstikhin et al. 2021, "MLP-Mixer: An all-MLP Architecture for Vision").
 
-DISCREPANCY: the paper mixes images of one size. A shorter text meets the weights of the first places alone, as if
+DISCREPANCY: the paper mixes images of one size. A shorter text uses the weights of the first positions alone, as if
 zeros followed it.
 
 Letters: B rows, T length, C width, N max_length, S hidden.
@@ -22,8 +22,7 @@ from headwise.errors import UserError
 
 
 class TokenMixing(Part):
-    """Token mixing: W_2 act(W_1 x), a network along the tokens that all channels share (eq. 1): W_1 (S, N), W_2 (N,
-    S)."""
+    """Token-mixing MLP: W_2 act(W_1 x) along the tokens, shared by all channels, W_1 (S, N), W_2 (N, S) (eq. 1)."""
 
     def __init__(self, max_length: int, hidden: int, activation: str = "gelu", bias: bool = True, dropout: float = 0.0):
         super().__init__()
@@ -45,15 +44,14 @@ class TokenMixing(Part):
                 "set mixer.max_length higher and train again, or use another mixer"
             )
         x = stream.x if stream.keep is None else stream.x.masked_fill(~stream.keep.unsqueeze(-1), 0.0)
-        shift = self.outer.bias if self.outer.bias is None else self.outer.bias[:length]
+        bias = self.outer.bias if self.outer.bias is None else self.outer.bias[:length]
         hidden = F.linear(x.mT, self.inner.weight[:, :length], self.inner.bias)  # (B, T, C) -> (B, C, T) -> (B, C, S)
-        mixed = F.linear(self.drop(self.activation(hidden)), self.outer.weight[:length], shift)
+        mixed = F.linear(self.drop(self.activation(hidden)), self.outer.weight[:length], bias)
         return mixed.mT  # (B, C, T) -> (B, T, C)
 
 
 class TokensConfig(PartConfig):
-    """A network along the tokens, `max_length` of them at most; `hidden` channels, 0: half the width, as in the
-    paper."""
+    """Token-mixing MLP over at most `max_length` tokens; `hidden` channels, 0: half the width, as in the paper."""
 
     kind: Literal["tokens"] = "tokens"
     max_length: int = Field(512, ge=1)

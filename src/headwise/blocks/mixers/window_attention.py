@@ -1,9 +1,8 @@
-"""Attention inside windows of a grid (Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted
+"""Shifted-window attention (Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted
 Windows", section 3.2): its cost is linear in the number of pixels.
 
-The tokens of each window are a row of their own for the one attention. Where windows are shifted, the grid is rolled;
-tokens that meet in a window and were no neighbours are different segments of that row, kept apart as packed documents
-are.
+The tokens of each window are a row of ordinary attention. Shifted windows roll the grid; tokens of a window that were
+no neighbours before are different segments of its row, masked like packed documents.
 
 Letters: B images, W windows, T tokens of a window, C width.
 """
@@ -27,7 +26,7 @@ from headwise.blocks.grid import (
     RelativePositionBias,
     TablePositionBias,
     WindowPartition,
-    bare_grid,
+    get_plain_grid,
 )
 from headwise.blocks.mixers.qkv_mixer import QKVMixerConfig
 from headwise.blocks.part import BuildContext
@@ -37,18 +36,17 @@ from headwise.errors import UserError
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What the layers of a call that cut alike have in common."""
+class WindowLayout:
+    """Indices of a window partition, shared by the layers of a call."""
 
-    order: Tensor  # (WT,) the places of the padded grid, window by window
-    back: Tensor  # (WT,) the inverse
-    pos: Tensor  # (T,) of a window's tokens, in rows of a whole window
+    order: Tensor  # (WT,) indices of the padded grid, window by window
+    inverse: Tensor  # (WT,)
+    pos: Tensor  # (T,) of the tokens of a window, row * window + column
     segment: Tensor | None  # (BW, T)
 
 
 class WindowAttention(Attention):
-    """Attention in windows of `window` x `window` tokens; with `shift` in shifted windows, which lie across the
-    others."""
+    """Window attention: softmax attention in windows of `window` x `window` tokens, shifted by `shift`."""
 
     def __init__(self, width: int, heads: int = 8, *, window: int, shift: int = 0, **settings: Any):
         super().__init__(width, heads, **settings)
@@ -56,81 +54,82 @@ class WindowAttention(Attention):
 
     @property
     def properties(self) -> Properties:
-        """Its segments are regions of an image."""
+        """Without packing: segments are regions of an image here."""
         return replace(super().properties, packing=False)
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
-        tiling = WindowPartition.of(bare_grid(stream, "windows"), self.window, self.shift)
+        tiling = WindowPartition.of(get_plain_grid(stream, "windows"), self.window, self.shift)
         rows, _, width = stream.x.shape
-        cut = self.cut(tiling, rows, stream.x.device, ctx)
-        x = arranged(padded(stream.x, tiling), cut.order, cut.back)
-        x = x.view(-1, len(cut.pos), width)  # (B, WT, C) -> (BW, T, C)
-        mixed = super().transform(Stream(x, cut.pos, grid=tiling.window, segment=cut.segment), ctx)
+        layout = self.get_layout(tiling, rows, stream.x.device, ctx)
+        x = permute_tokens(pad_grid(stream.x, tiling), layout.order, layout.inverse)
+        x = x.view(-1, len(layout.pos), width)  # (B, WT, C) -> (BW, T, C)
+        mixed = super().transform(Stream(x, layout.pos, grid=tiling.window, segment=layout.segment), ctx)
         mixed = mixed.view(rows, -1, width)  # (BW, T, C) -> (B, WT, C)
-        return cropped(arranged(mixed, cut.back, cut.order), tiling)
+        return crop_grid(permute_tokens(mixed, layout.inverse, layout.order), tiling)
 
-    def cut(self, tiling: WindowPartition, rows: int, device: torch.device, ctx: Context) -> Cut:
+    def get_layout(self, tiling: WindowPartition, rows: int, device: torch.device, ctx: Context) -> WindowLayout:
         key = ("windows", tiling, self.window, rows, device)
         if key not in ctx.shared:
-            places = tiling.places(device)
-            regions, (high, wide) = tiling.regions(places), tiling.window
-            down, right = torch.arange(high, device=device), torch.arange(wide, device=device)
-            ctx.shared[key] = Cut(
-                order=places.flatten(),
-                back=places.flatten().argsort(),
-                pos=(self.window * down.unsqueeze(1) + right).flatten(),  # (M, M) -> (T,)
+            order = tiling.compute_order(device)
+            regions, (height, width) = tiling.compute_regions(order), tiling.window
+            row, column = torch.arange(height, device=device), torch.arange(width, device=device)
+            ctx.shared[key] = WindowLayout(
+                order=order.flatten(),
+                inverse=order.flatten().argsort(),
+                pos=(self.window * row.unsqueeze(1) + column).flatten(),  # (M, M) -> (T,)
                 segment=None if regions is None else regions.repeat(rows, 1),  # (W, T) -> (BW, T)
             )
-        found: Cut = ctx.shared[key]
-        return found
+        layout: WindowLayout = ctx.shared[key]
+        return layout
 
 
 class Permute(torch.autograd.Function):
-    """Tokens in another order. The gradient goes back by the inverse order; torch's own would add it into zeros."""
+    """Permute tokens. The backward pass gathers by the inverse order, which is faster than the scatter-add of torch."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
-        ctx.save_for_backward(order, back)
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(order, inverse)
         return x.index_select(1, order)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        order, back = ctx.saved_tensors
-        return arranged(grads[0], back, order), None, None
+        order, inverse = ctx.saved_tensors
+        return permute_tokens(grads[0], inverse, order), None, None
 
 
-def arranged(x: Tensor, order: Tensor, back: Tensor) -> Tensor:
-    """(B, T, C) -> (B, T, C), where `back` is the inverse of `order`: one copy; to roll and to cut would take three."""
-    found: Tensor = Permute.apply(x, order, back)
-    return found
+def permute_tokens(x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+    """(B, T, C) -> (B, T, C), where `inverse` is the inverse of `order`, in one copy; roll and reshape would take
+    three."""
+    permuted: Tensor = Permute.apply(x, order, inverse)
+    return permuted
 
 
-def padded(x: Tensor, tiling: WindowPartition) -> Tensor:
-    """Zeros below and to the right, which are seen like all others (as in the released code)."""
+def pad_grid(x: Tensor, tiling: WindowPartition) -> Tensor:
+    """Pad with zeros below and to the right, which are not masked (as in the released code)."""
     if tiling.grid == tiling.padded:
         return x
-    (rows, columns), (high, wide) = tiling.grid, tiling.padded
+    (rows, columns), (height, width) = tiling.grid, tiling.padded
     # (B, hw, C) -> (B, h, w, C) -> (B, h', w', C) -> (B, h'w', C)
-    return F.pad(x.unflatten(1, tiling.grid), (0, 0, 0, wide - columns, 0, high - rows)).flatten(1, 2)
+    return F.pad(x.unflatten(1, tiling.grid), (0, 0, 0, width - columns, 0, height - rows)).flatten(1, 2)
 
 
-def cropped(x: Tensor, tiling: WindowPartition) -> Tensor:
-    """What was there before the padding."""
+def crop_grid(x: Tensor, tiling: WindowPartition) -> Tensor:
+    """Remove the padding of `pad_grid`."""
     rows, columns = tiling.grid
     return x if tiling.grid == tiling.padded else x.unflatten(1, tiling.padded)[:, :rows, :columns].flatten(1, 2)
 
 
 class WindowsConfig(QKVMixerConfig):
-    """Softmax attention in windows of `window` x `window` tokens. `shift` rolls the grid before it is cut. Where a key
-    stands, seen from its query, counts by a learned table, by a network (which knows offsets as shares of
-    `pretrained_window`; 0: the window), or not at all."""
+    """Window attention: softmax attention in windows of `window` x `window` tokens. `shift` rolls the grid before it is
+    partitioned. The relative position bias is a learned table, a network of offsets in units of `pretrained_window` (0:
+    the window), or none."""
 
     kind: Literal["windows"] = "windows"
     window: int = Field(7, ge=1)
     shift: int = Field(0, ge=0)
     position_bias: Literal["table", "network", "none"] = "table"
     pretrained_window: int = Field(0, ge=0)
-    key_bias: bool = True  # where the model's attentions have biases
+    key_bias: bool = True  # if the model's attention has biases
     score: AnyScore = ScaledConfig()
     kernel: Literal["auto", "plain", "sdpa", "chunked"] = "auto"
 
@@ -138,15 +137,15 @@ class WindowsConfig(QKVMixerConfig):
         site.refuse_causal(self.kind)
         if self.shift >= self.window:
             raise UserError(
-                f"shift: windows of {self.window} can be shifted by up to {self.window - 1}; use half of it"
+                f"shift: windows of {self.window} can be shifted by up to {self.window - 1}; use half the window"
             )
-        frame = self.frame(site)
-        heads, head_width, bias = frame["heads"], frame["head_width"], frame["bias"]
+        arguments = self.resolve_arguments(site)
+        heads, head_width, bias = arguments["heads"], arguments["head_width"], arguments["bias"]
         shape = (site.width, heads, head_width)
         qkv = NoKeyBiasProjection(*shape) if bias and not self.key_bias else SelfProjection(*shape, bias)
         score, score_mods = (
             self.score.build(head_width, head_width, heads),
-            (*self._offsets(heads), *frame["score_mods"]),
+            (*self._build_position_bias(heads), *arguments["score_mods"]),
         )
         if (reads := find_operands_read(score, score_mods)) < QUERIES_AND_KEYS:
             qkv = SelectedProjections(*shape, bias, heads, reads)
@@ -164,11 +163,9 @@ class WindowsConfig(QKVMixerConfig):
             bias=bias,
         )
 
-    def _offsets(self, heads: int) -> tuple[RelativePositionBias, ...]:
+    def _build_position_bias(self, heads: int) -> tuple[RelativePositionBias, ...]:
         if self.position_bias == "table":
             return (TablePositionBias(heads, self.window),)
-        return (
-            (NetworkPositionBias(heads, self.window, self.pretrained_window),)
-            if self.position_bias == "network"
-            else ()
-        )
+        if self.position_bias == "network":
+            return (NetworkPositionBias(heads, self.window, self.pretrained_window),)
+        return ()
