@@ -71,8 +71,8 @@ class Fusable(nn.Module, ABC):
 
 
 class ConvNorm(Fusable):
-    """act(norm(conv(x))): convolution without bias, batch norm and activation; padded so that a stride of 1 keeps the
-    size."""
+    """Convolution without bias, batch normalisation and activation, act(norm(conv(x))); padded so that a stride of 1
+    keeps the size."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from headwise.errors import UserError
 
 
 class TokenMixing(Part):
-    """Token-mixing MLP: W_2 act(W_1 x) along the tokens, shared by all channels, W_1 (S, N), W_2 (N, S) (eq. 1)."""
+    """Token mixing: an MLP W_2 act(W_1 x) along the tokens, shared by all channels; W_1 (S, N), W_2 (N, S) (eq. 1)."""
 
     def __init__(self, max_length: int, hidden: int, activation: str = "gelu", bias: bool = True, dropout: float = 0.0):
         super().__init__()

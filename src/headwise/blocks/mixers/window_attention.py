@@ -46,7 +46,7 @@ class WindowLayout:
 
 
 class WindowAttention(Attention):
-    """Window attention: softmax attention in windows of `window` x `window` tokens, shifted by `shift`."""
+    """Attention in windows of `window` x `window` tokens; with `shift`, in shifted windows."""
 
     def __init__(self, width: int, heads: int = 8, *, window: int, shift: int = 0, **settings: Any):
         super().__init__(width, heads, **settings)
