@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from headwise.cli.main import main
-from headwise.inspect.augment_sheet import assorted, sheet
+from headwise.inspect.augment_sheet import draw_contact_sheet, select_by_label
 from headwise.inspect.svg import Grid, Text
 from headwise.vision.augment import Flip, Mixup
 from headwise.vision.augment.tables import AUGMENTATIONS
@@ -20,7 +20,7 @@ def images(count=4):
 
 def test_a_sheet_has_a_row_for_each_augmentation_and_says_what_became_of_labels():
     before = torch.get_rng_state()
-    drawing = sheet(images(), {"flip": [Flip(1.0)], "both": [Flip(1.0), Mixup(1.0)]}, "pets")
+    drawing = draw_contact_sheet(images(), {"flip": [Flip(1.0)], "both": [Flip(1.0), Mixup(1.0)]}, "pets")
     tiles = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     assert len(tiles) == 3 * 4
     assert (tiles[0].pixels == images().pixels[0].transpose(1, 2, 0)).all()
@@ -32,7 +32,7 @@ def test_a_sheet_has_a_row_for_each_augmentation_and_says_what_became_of_labels(
 
 def test_a_sheet_shows_each_label_before_it_shows_one_twice():
     many = Images(np.zeros((5, 1, 2, 2), np.uint8), ["a", "a", "a", "b", "c"], [""] * 5)
-    assert assorted(many, 4).targets == ["a", "b", "c", "a"]
+    assert select_by_label(many, 4).targets == ["a", "b", "c", "a"]
 
 
 NEGATIVE = """

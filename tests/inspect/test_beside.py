@@ -8,7 +8,7 @@ import pytest
 
 from headwise.cli.main import main
 from headwise.errors import UserError
-from headwise.inspect import Maps, alignment, beside
+from headwise.inspect import Maps, compare_alignments, draw_alignment
 from headwise.inspect.svg import Grid, Rect, Text
 
 
@@ -19,11 +19,11 @@ def maps(layers: int, heads: int, target: str) -> Maps:
 
 def test_both_maps_stand_side_by_side_on_one_scale() -> None:
     left, right = maps(1, 1, "AB"), Maps({"cross": np.eye(3)[None, None]}, tuple("abc"), tuple("ABC"))
-    drawing = beside(left, right, ("first", "second"))
+    drawing = compare_alignments(left, right, ("first", "second"))
     first, second = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     assert first.y == second.y and first.x + 3 * first.cell < second.x
     assert first.pixels.shape[:2] == (2, 3) and second.pixels.shape[:2] == (3, 3)
-    alone = alignment(left.matrix("cross", -1), left.source_tokens, left.target_tokens, "first")
+    alone = draw_alignment(left.matrix("cross", -1), left.source_tokens, left.target_tokens, "first")
     (own,) = [shape for shape in alone.shapes if isinstance(shape, Grid)]
     assert first.pixels.sum() > own.pixels.sum()  # lighter: the scale ends at the other's weight of 1
     titles = {shape.text: shape.x for shape in drawing.shapes if isinstance(shape, Text)}
@@ -33,7 +33,7 @@ def test_both_maps_stand_side_by_side_on_one_scale() -> None:
 
 def test_heads_are_averaged_and_layers_chosen() -> None:
     left, right = maps(3, 4, "AB"), maps(1, 1, "AB")
-    last, chosen = beside(left, right, ("l", "r")), beside(left, right, ("l", "r"), (0, -1))
+    last, chosen = compare_alignments(left, right, ("l", "r")), compare_alignments(left, right, ("l", "r"), (0, -1))
 
     def darkest(drawing) -> list[int]:
         (grid, _) = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
@@ -46,9 +46,9 @@ def test_heads_are_averaged_and_layers_chosen() -> None:
 def test_what_is_not_there_is_named() -> None:
     none = Maps({"encoder": np.full((1, 1, 3, 3), 1 / 3)}, tuple("abc"), ("A",))
     with pytest.raises(UserError, match="old: there is no cross-attention to draw"):
-        beside(maps(1, 1, "A"), none, ("new", "old"))
+        compare_alignments(maps(1, 1, "A"), none, ("new", "old"))
     with pytest.raises(UserError, match="new: there is no layer 3; it has 2"):
-        beside(maps(2, 1, "A"), maps(1, 1, "A"), ("new", "old"), (2, -1))
+        compare_alignments(maps(2, 1, "A"), maps(1, 1, "A"), ("new", "old"), (2, -1))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.inspect.exposure import exposure, follow, measure, plot
+from headwise.inspect.exposure import compute_error_rates, measure_exposure, plot, predict_tokens
 from headwise.text import BOS, EOS, PAD
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
@@ -51,12 +51,12 @@ def planted():
     """3000 outputs of 11 tokens and their end, an error at each of 12 positions with probability 0.1."""
     errors = np.random.default_rng(0).random((3000, LENGTH)) < RATE
     sources = [[10 + number] for number in range(len(errors))]
-    return errors, follow(Planted(errors), sources, [[COPY] * (LENGTH - 1)] * len(errors))
+    return errors, predict_tokens(Planted(errors), sources, [[COPY] * (LENGTH - 1)] * len(errors))
 
 
 def test_forced_errors_stay_and_free_ones_pile_up(planted):
     errors, (gold, forced, free) = planted
-    found = measure(gold, forced, free, least=20, resamples=200)
+    found = compute_error_rates(gold, forced, free, least=20, resamples=200)
     assert found.positions.tolist() == list(range(1, LENGTH + 1))
     assert (found.counts == len(errors)).all()
     # exactly what was planted
@@ -76,16 +76,16 @@ def test_short_and_long_references_count_where_they_have_tokens():
     gold = np.array([[5, 6, EOS], [5, EOS, PAD]])
     forced = np.array([[5, 7, EOS], [5, EOS, 8]])
     free = np.array([[5, 7, 7], [EOS, PAD, PAD]])
-    found = measure(gold, forced, free, least=1, resamples=10)
+    found = compute_error_rates(gold, forced, free, least=1, resamples=10)
     assert found.counts.tolist() == [2, 2, 1]
     assert found.forced.values.tolist() == [0, 0.5, 0]
     assert found.free.values.tolist() == [0.5, 1, 1]
-    assert measure(gold, forced, free, least=2, resamples=10).positions.tolist() == [1, 2]
+    assert compute_error_rates(gold, forced, free, least=2, resamples=10).positions.tolist() == [1, 2]
 
 
 def test_a_model_that_finds_back_has_fewer_errors_than_broken_outputs():
     gold = np.array([[5, 6, EOS]])
-    found = measure(gold, gold, np.array([[7, 6, EOS]]), least=1, resamples=10)
+    found = compute_error_rates(gold, gold, np.array([[7, 6, EOS]]), least=1, resamples=10)
     assert found.free.values.tolist() == [1, 0, 0]
     assert found.broken.values.tolist() == [1, 1, 1]
 
@@ -97,7 +97,7 @@ def test_an_early_end_is_never_right_afterwards():
         def step(self, tokens, state):
             return nn.functional.one_hot(torch.full_like(tokens, EOS), self.vocab).float(), state
 
-    gold, forced, free = follow(Ends(np.zeros((1, 4), bool)), [[10]], [[5, 6, 7]])
+    gold, forced, free = predict_tokens(Ends(np.zeros((1, 4), bool)), [[10]], [[5, 6, 7]])
     assert forced.tolist() == [[EOS] * 4]
     assert free.tolist() == [[EOS, PAD, PAD, PAD]]
     assert gold.tolist() == [[5, 6, 7, EOS]]
@@ -115,7 +115,7 @@ def test_a_real_model_is_followed_as_it_is_trained_and_as_it_is_decoded(loaded):
     random = np.random.default_rng(0)
     texts = ["".join(random.choice(list("abc"), random.integers(1, 6))) for _ in range(30)]
     pairs = [(text, text[::-1]) for text in dict.fromkeys(texts)]
-    found = exposure(loaded, pairs, least=1, resamples=10)
+    found = measure_exposure(loaded, pairs, least=1, resamples=10)
     wrong = np.zeros((2, len(found.positions)))
     for source, target in pairs:
         ids, gold = (loaded.tokenisers.source.encode(text) for text in (source, target))
@@ -133,11 +133,11 @@ def test_a_real_model_is_followed_as_it_is_trained_and_as_it_is_decoded(loaded):
 def test_only_transducers_have_an_exposure(loaded):
     other = replace(loaded, experiment=loaded.experiment.changed(task="language-model"))
     with pytest.raises(UserError, match="trained to language-model, not to transduce"):
-        exposure(other, [("a", "b")])
+        measure_exposure(other, [("a", "b")])
 
 
 def test_pictures_and_json(planted, tmp_path):
-    found = measure(*planted[1], least=20, resamples=50)
+    found = compute_error_rates(*planted[1], least=20, resamples=50)
     assert plot(found, tmp_path / "e.svg", "planted").read_text().count("<path") > 10
     assert plot(found, tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
     stored = json.loads(json.dumps(found.to_json()))

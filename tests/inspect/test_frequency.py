@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from headwise.inspect.frequency import by_frequency, energy_above, high_pass, low_pass, plot
+from headwise.inspect.frequency import compute_energy_above, high_pass, low_pass, measure_by_frequency, plot
 from headwise.tasks.classify_images import ClassifyImages, ClassifyImagesConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
@@ -36,7 +36,7 @@ def test_a_wave_passes_where_its_periods_are_within_the_radius(down, across):
     assert_close(low_pass(image, length), image)
     assert low_pass(image, length - 0.1).abs().max() < 1e-12
     both = image + 2 * wave(1, 0) + 7.0  # the mean does not count
-    assert_close(energy_above(both, 2), torch.tensor([0.2], dtype=torch.float64))
+    assert_close(compute_energy_above(both, 2), torch.tensor([0.2], dtype=torch.float64))
 
 
 class Brightness(nn.Module):
@@ -69,7 +69,7 @@ def stripes(count=20):
 def test_a_model_is_right_where_it_finds_what_it_looks_at(model, low, high):
     pixels = Pixels(8, 8, 1, (0.4,), (1.0,))
     task = ClassifyImages(ClassifyImagesConfig(), Tokenisers(pixels, Labels(["lying", "upright"])))
-    found = by_frequency(task, model, stripes(), radii=(1, 6))
+    found = measure_by_frequency(task, model, stripes(), radii=(1, 6))
     assert (found.whole, found.low, found.high) == (100, low, high)
 
 
@@ -77,7 +77,7 @@ def test_radii_go_up_to_all_frequencies_and_are_drawn(tmp_path):
     task = ClassifyImages(
         ClassifyImagesConfig(), Tokenisers(Pixels(8, 8, 1, (0.4,), (1.0,)), Labels(["lying", "upright"]))
     )
-    found = by_frequency(task, Brightness(), stripes(4))
+    found = measure_by_frequency(task, Brightness(), stripes(4))
     assert len(found.radii) == 8 and found.low[-1] == found.whole
     assert plot({"by brightness": found}, tmp_path / "frequencies.svg").read_text().count("<svg") == 1
     assert found.radii[-1] == pytest.approx(32**0.5) and found.radii[-3] == pytest.approx(found.radii[-1] / 2)

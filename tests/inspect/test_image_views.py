@@ -13,10 +13,17 @@ from PIL import Image
 from headwise import UserError
 from headwise.blocks.grid import WindowPartition
 from headwise.inference.trained_model import TrainedModel
-from headwise.inspect.image_views import VIEWS, show, usual
-from headwise.inspect.panels import borders, canvas, covered
-from headwise.inspect.patches import added_by, components, kernels, offsets, places, similarities
-from headwise.inspect.scene import Scene
+from headwise.inspect.image_inspection import ImageInspection
+from headwise.inspect.image_views import VIEWS, choose_default_view, show
+from headwise.inspect.panels import compute_window_borders, overlay_weights, resize_for_tile
+from headwise.inspect.patches import (
+    compute_components,
+    compute_position_vectors,
+    compute_similarities,
+    find_position_embedding,
+    get_patch_filters,
+    get_relative_biases,
+)
 from headwise.inspect.svg import Rect
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
@@ -27,17 +34,17 @@ OUTSIDE = {"detr-tiny": ("detect", "scenes"), "captioner-tiny": ("caption", "sce
 
 def test_components_are_orthonormal_and_explain_the_filters() -> None:
     filters = torch.randn(40, 3, 4, 4)
-    found = components(filters)
+    found = compute_components(filters)
     rows = found.filters.reshape(28, -1)
     assert np.allclose(rows @ rows.T, np.eye(28), atol=1e-9)
     assert (np.diff(found.shares) <= 0).all() and 0 < found.shares.sum() < 1
-    every = components(filters, 48)
+    every = compute_components(filters, 48)
     assert every.filters.shape == (39, 3, 4, 4) and every.shares.sum() == pytest.approx(1)  # the mean takes one away
 
 
 def test_filters_along_one_direction_have_one_component() -> None:
     direction = torch.randn(1, 1, 2, 2, dtype=torch.float64)
-    found = components(torch.randn(9, 1, 1, 1, dtype=torch.float64) * direction)
+    found = compute_components(torch.randn(9, 1, 1, 1, dtype=torch.float64) * direction)
     assert found.filters.shape == (1, 1, 2, 2) and found.shares.tolist() == pytest.approx([1.0])
     unit = (direction / direction.norm()).numpy()
     assert np.allclose(np.abs(found.filters), np.abs(unit))
@@ -46,28 +53,30 @@ def test_filters_along_one_direction_have_one_component() -> None:
 @pytest.mark.parametrize("name", ["vit-tiny", "cnn-tiny", "volo-tiny"])
 def test_filters_are_the_weights_that_meet_pixels(name: str, pictured) -> None:
     loaded = pictured(name)
-    assert kernels(loaded.model).shape[1] == loaded.tokenisers.source.channels
+    assert get_patch_filters(loaded.model).shape[1] == loaded.tokenisers.source.channels
     if name == "vit-tiny":
         pixels = torch.randn(1, 1, 16, 16)
         patches = loaded.model.encoder.stem.patches
-        convolved = torch.nn.functional.conv2d(pixels, kernels(loaded.model), patches.project.bias, stride=4)
+        convolved = torch.nn.functional.conv2d(pixels, get_patch_filters(loaded.model), patches.project.bias, stride=4)
         assert torch.allclose(convolved.permute(0, 2, 3, 1), patches(pixels), atol=1e-5)
 
 
 def test_positions_are_like_themselves(pictured) -> None:
     model = pictured("vit-tiny").model
-    vectors, grid = places(model, added_by(model), torch.zeros(1, 1, 16, 16))
+    vectors, grid = compute_position_vectors(model, find_position_embedding(model), torch.zeros(1, 1, 16, 16))
     assert grid == (4, 4) and torch.allclose(vectors, model.encoder.stem.positions.table[1:])
-    cosines = similarities(vectors)
+    cosines = compute_similarities(vectors)
     assert np.allclose(np.diag(cosines), 1) and np.allclose(cosines, cosines.T) and np.abs(cosines).max() <= 1 + 1e-9
     waves = pictured("vit-tiny", positions="sinusoid").model
-    cosines = similarities(places(waves, added_by(waves), torch.zeros(1, 1, 16, 16))[0])
+    cosines = compute_similarities(
+        compute_position_vectors(waves, find_position_embedding(waves), torch.zeros(1, 1, 16, 16))[0]
+    )
     assert np.allclose(np.diag(cosines), 1) and cosines[0, 1] > cosines[0, 2]  # neighbours are alike
 
 
 def test_relative_positions_are_tables_of_offsets(pictured) -> None:
     model = pictured("swin-tiny").model
-    tables = offsets(model)
+    tables = get_relative_biases(model)
     assert [tuple(table.shape) for table in tables] == [(2, 3, 3)] * 2 + [(4, 3, 3)] * 2
     table = next(module.table for module in model.modules() if hasattr(module, "table"))
     assert torch.equal(tables[0][1, 0, 2], table[2, 1])  # one up, one to the right, in the second head
@@ -88,7 +97,7 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_view_is_a_picture_or_a_sentence(name: str, pictured, tmp_path: Path) -> None:
     loaded = pictured(name, *OUTSIDE.get(name, ()))
-    scenes = {view: Scene(loaded, None if view in ("filters", "positions") else PICTURE) for view in VIEWS}
+    scenes = {view: ImageInspection(loaded, None if view in ("filters", "positions") else PICTURE) for view in VIEWS}
     for view in KNOWN[name]:
         found = show(view, scenes[view])
         json.dumps(found.to_json())
@@ -96,29 +105,31 @@ def test_every_view_is_a_picture_or_a_sentence(name: str, pictured, tmp_path: Pa
     for view in ALL - KNOWN[name]:
         with pytest.raises(UserError, match="--view"):
             show(view, scenes[view])
-    assert usual(loaded.model) in KNOWN[name] or name == "mixer-tiny"
+    assert choose_default_view(loaded.model) in KNOWN[name] or name == "mixer-tiny"
 
 
 def test_a_head_of_each_layer_has_its_tile(pictured) -> None:
-    sheet = show("heads", Scene(pictured("swin-tiny"), PICTURE))
+    sheet = show("heads", ImageInspection(pictured("swin-tiny"), PICTURE))
     names = [tile.name if tile else None for tile in sheet.tiles]
     assert names[:4] == ["image", None, None, None]  # then a line for each layer
     assert names[4:12] == ["1.1", "1.2", None, None, "2.1", "2.2", None, None] and names[-1] == "4.4"
     assert sheet.tiles[8].lines and not sheet.tiles[12].lines  # the last grid is a single window
-    one = show("heads", Scene(pictured("swin-tiny"), PICTURE, layer=3))
+    one = show("heads", ImageInspection(pictured("swin-tiny"), PICTURE, layer=3))
     assert [tile.name for tile in one.tiles if tile] == ["image", "3.1", "3.2", "3.3", "3.4"]
 
 
 def test_a_patch_can_be_asked(pictured) -> None:
     loaded = pictured("vit-tiny")
-    scene = Scene(loaded, PICTURE, layer=2, head=3, at=(13, 6))  # of 16 x 24 pixels the model sees rows 4 to 19
-    assert scene.window == (0, 4, 16, 20) and scene.asker((4, 4)) == (0, 3)
-    sheet = show("layers", scene)
+    inspection = ImageInspection(
+        loaded, PICTURE, layer=2, head=3, at=(13, 6)
+    )  # of 16 x 24 pixels the model sees rows 4 to 19
+    assert inspection.crop_box == (0, 4, 16, 20) and inspection.locate_query((4, 4)) == (0, 3)
+    sheet = show("layers", inspection)
     weights = np.array(sheet.to_json()["maps"][0]["weights"])
-    expected = scene.gazes[1].weights[0, 2, 1 + 3, 1:].view(4, 4)
+    expected = inspection.attentions[1].weights[0, 2, 1 + 3, 1:].view(4, 4)
     assert np.allclose(weights, expected, atol=1e-5)
     assert sheet.tiles[1].boxes == ((0.75, 0.0, 1.0, 0.25),) and "of the framed patch, head 3" in sheet.note
-    frames = [shape for shape in sheet.drawing("t").shapes if isinstance(shape, Rect) and shape.line == 1.6]
+    frames = [shape for shape in sheet.draw("t").shapes if isinstance(shape, Rect) and shape.line == 1.6]
     assert len(frames) == 1
 
 
@@ -135,26 +146,26 @@ def test_a_patch_can_be_asked(pictured) -> None:
 )
 def test_mistakes_are_one_sentence(view: str, settings: dict, sentence: str, pictured) -> None:
     with pytest.raises(UserError, match=sentence):
-        show(view, Scene(pictured("vit-tiny"), **{"source": PICTURE, **settings}))
+        show(view, ImageInspection(pictured("vit-tiny"), **{"source": PICTURE, **settings}))
 
 
 def test_words_of_a_caption_each_look_somewhere(pictured) -> None:
     loaded = pictured("captioner-tiny", *OUTSIDE["captioner-tiny"])
-    sheet = show("queries", Scene(loaded, PICTURE))
+    sheet = show("queries", ImageInspection(loaded, PICTURE))
     maps = np.array([each["weights"] for each in sheet.to_json()["maps"]])
     assert maps.shape[1:] == (4, 4) and np.allclose(maps.sum((1, 2)), 1, atol=1e-3)
 
 
 def test_the_heavier_the_bluer_whatever_the_image() -> None:
-    ground = canvas(Image.new("L", (4, 4), 0), 40)
+    ground = resize_for_tile(Image.new("L", (4, 4), 0), 40)
     assert ground.shape == (80, 80, 3)
-    light = covered(ground, np.array([[0.0, 0.1], [0.2, 0.4]]))[[0, 0, 79, 79], [0, 79, 0, 79]].astype(int)
+    light = overlay_weights(ground, np.array([[0.0, 0.1], [0.2, 0.4]]))[[0, 0, 79, 79], [0, 79, 0, 79]].astype(int)
     assert (np.diff(light[:, 0]) < 0).all() and light[-1, 2] > light[-1, 0] + 50
 
 
 def test_borders_are_those_of_shifted_windows() -> None:
-    assert borders(WindowPartition.of((4, 4), 2, 0)) == (((0, 0.5), (1, 0.5)), ((0.5, 0), (0.5, 1)))
-    assert [line[0][1] for line in borders(WindowPartition.of((4, 4), 2, 1))[:2]] == [0.25, 0.75]
+    assert compute_window_borders(WindowPartition.of((4, 4), 2, 0)) == (((0, 0.5), (1, 0.5)), ((0.5, 0), (0.5, 1)))
+    assert [line[0][1] for line in compute_window_borders(WindowPartition.of((4, 4), 2, 1))[:2]] == [0.25, 0.75]
 
 
 def test_frequencies_are_of_all_held_out_images(pictured, tmp_path: Path) -> None:
@@ -162,10 +173,10 @@ def test_frequencies_are_of_all_held_out_images(pictured, tmp_path: Path) -> Non
     digits = Tokenisers(loaded.tokenisers.source, Labels("0123456789"))
     task = loaded.experiment.create_task(digits)
     loaded = TrainedModel(task.build(loaded.experiment.model).eval(), digits, loaded.experiment)
-    found = show("frequency", Scene(loaded, None))
+    found = show("frequency", ImageInspection(loaded, None))
     told = found.to_json()
     assert told["images"] == 360 and told["low"][-1] == told["whole"]  # all frequencies are the image
     assert found.table().count("\n") == 1 + len(told["radii"])
     assert found.save(tmp_path / "frequency.svg", "digits").exists()
     with pytest.raises(UserError, match="image"):
-        show("frequency", Scene(loaded, PICTURE))
+        show("frequency", ImageInspection(loaded, PICTURE))

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from headwise.errors import UserError
-from headwise.inspect import Maps, alignment, export, head_grid, save
+from headwise.inspect import Maps, draw_alignment, draw_head_grid, export, save
 from headwise.inspect.svg import Grid, Rect, Text
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -21,7 +21,7 @@ def soft(*shape: int) -> np.ndarray:
 
 def test_every_weight_stands_under_its_source_and_beside_its_target() -> None:
     weights = np.array([[0.9, 0.1], [0.25, 0.75], [0.001, 0.999]])
-    drawing = alignment(weights, ["a", "b"], ["A", "B", "C"], "title")
+    drawing = draw_alignment(weights, ["a", "b"], ["A", "B", "C"], "title")
     place = {shape.text: shape for shape in drawing.shapes if isinstance(shape, Text)}
     assert place[".25"].x == place["a"].x
     assert place[".75"].x == place["b"].x
@@ -31,7 +31,7 @@ def test_every_weight_stands_under_its_source_and_beside_its_target() -> None:
 
 
 def test_the_strongest_of_each_row_is_framed_and_a_masked_row_has_none() -> None:
-    drawing = alignment(np.array([[0.2, 0.8], [0.0, 0.0]]), ["a", "b"], ["A", "B"], "title")
+    drawing = draw_alignment(np.array([[0.2, 0.8], [0.0, 0.0]]), ["a", "b"], ["A", "B"], "title")
     frames = [shape for shape in drawing.shapes if isinstance(shape, Rect) and shape.stroke == "#b4531a"]
     labels = {shape.text: shape for shape in drawing.shapes if isinstance(shape, Text)}
     assert len(frames) == 1
@@ -39,7 +39,7 @@ def test_the_strongest_of_each_row_is_framed_and_a_masked_row_has_none() -> None
 
 
 def test_heavier_weights_are_darker() -> None:
-    drawing = alignment(np.array([[0.05, 0.15, 0.3, 0.5]]), list("abcd"), ["A"], "title")
+    drawing = draw_alignment(np.array([[0.05, 0.15, 0.3, 0.5]]), list("abcd"), ["A"], "title")
     (grid,) = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     light = grid.pixels.sum(axis=-1)[0].astype(int)
     assert (np.diff(light) < 0).all()
@@ -48,7 +48,7 @@ def test_heavier_weights_are_darker() -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (10, 12), (3, 60), (120, 90)])
 def test_labels_stay_on_the_paper(rows: int, columns: int) -> None:
     source, target = [f"word{i}" for i in range(columns)], [f"orangefarbenen{i}" for i in range(rows)]
-    drawing = alignment(soft(rows, columns), source, target, "a rather long title of a picture", "and a note")
+    drawing = draw_alignment(soft(rows, columns), source, target, "a rather long title of a picture", "and a note")
     for shape in drawing.shapes:
         if isinstance(shape, Text):
             assert 0 <= shape.x <= drawing.width
@@ -57,7 +57,7 @@ def test_labels_stay_on_the_paper(rows: int, columns: int) -> None:
 
 def test_head_grid_shows_every_head_of_every_layer() -> None:
     weights = soft(3, 4, 5, 6)
-    drawing = head_grid(weights, list("ABCDE"), list("abcdef"), "heads")
+    drawing = draw_head_grid(weights, list("ABCDE"), list("abcdef"), "heads")
     grids = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     assert len(grids) == 12
     assert [grid.pixels.shape for grid in grids] == [(5, 6, 3)] * 12
@@ -72,14 +72,14 @@ HOSTILE = ["<script>", "&amp;", '"', "\x00", "\ud800", "$x^2$", " ", "", "中文
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_any_token_can_be_drawn(ending: str, tmp_path: Path) -> None:
     weights = soft(len(HOSTILE), len(HOSTILE))
-    path = save(alignment(weights, HOSTILE, HOSTILE, "<b>&$"), tmp_path / f"x.{ending}")
+    path = save(draw_alignment(weights, HOSTILE, HOSTILE, "<b>&$"), tmp_path / f"x.{ending}")
     if ending == "svg":
         texts = [node.text for node in ElementTree.parse(path).getroot().iter(f"{SVG}text")]
         assert {"<script>", "&amp;", "␀", "�", "␣", "∅", "<b>&$"} <= set(texts)
 
 
 def test_png_and_svg_are_the_same_drawing(tmp_path: Path) -> None:
-    drawing = alignment(soft(4, 5), list("abcde"), list("ABCD"), "title")
+    drawing = draw_alignment(soft(4, 5), list("abcde"), list("ABCD"), "title")
     pixels = imread(save(drawing, tmp_path / "x.png"))
     assert pixels.shape[:2] == pytest.approx((2 * drawing.height, 2 * drawing.width), abs=2)
     (grid,) = [shape for shape in drawing.shapes if isinstance(shape, Grid)]

@@ -17,7 +17,7 @@ from headwise.cli.main import main
 from headwise.experiment.config import resolved
 from headwise.experiment.run import train_experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.inspect.spectrum import PLACES, spectrum
+from headwise.inspect.spectrum import PLACES, compute_spectrum
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 
@@ -35,37 +35,39 @@ def test_a_uniform_map_has_rank_one() -> None:
     run = loaded({"kind": "bert-tiny"})
     for layer in run.model.encoder.stack.layers:
         torch.nn.init.zeros_(layer.parts[0].qkv.project.weight[:64])  # queries and keys
-    found = spectrum(run, "abcdefgh" * 2)  # 18 tokens with its marks
+    found = compute_spectrum(run, "abcdefgh" * 2)  # 18 tokens with its marks
     assert found.curves.shape == (2, 4, len(PLACES)) and (found.texts, found.tokens) == (1, 16)
     assert found.curves[..., PLACES >= 1 / 18] == pytest.approx(1.0)
 
 
 def test_a_map_that_sees_only_itself_has_equal_singular_values() -> None:
     alone = {"kind": "attention", "score_mods": [{"kind": "window", "left": 0, "right": 0}]}
-    found = spectrum(loaded({"kind": "bert-tiny", "mixer": alone}), "abcd bad cab")
+    found = compute_spectrum(loaded({"kind": "bert-tiny", "mixer": alone}), "abcd bad cab")
     assert found.curves == pytest.approx(np.broadcast_to(PLACES, (2, 4, len(PLACES))))
     assert found.read == pytest.approx(0.25)
 
 
 def test_a_long_text_is_read_in_pieces_of_the_context() -> None:
     run = loaded({"kind": "bert-tiny"})
-    whole = spectrum(run, "abcdefgh" * 5)
+    whole = compute_spectrum(run, "abcdefgh" * 5)
     assert (whole.texts, whole.tokens) == (3, 40)  # 16 + 16 + 8
-    assert spectrum(run, "abcdefgh" * 5, most=2).tokens == 32
+    assert compute_spectrum(run, "abcdefgh" * 5, most=2).tokens == 32
 
 
 def test_of_an_approximation_it_shows_what_is_approximated() -> None:
     run = loaded({"kind": "linformer-tiny"})
     full = loaded({"kind": "bert-tiny", "token_types": 0})
     full.model.load_state_dict(run.model.state_dict(), strict=False)
-    first, approximated = spectrum(full, "abcdefgh").curves[0], spectrum(run, "abcdefgh").curves[0]
+    first, approximated = compute_spectrum(full, "abcdefgh").curves[0], compute_spectrum(run, "abcdefgh").curves[0]
     assert first == pytest.approx(approximated, abs=1e-5)  # layers above read what the first one made
 
 
 def test_a_run_without_an_encoder_is_refused() -> None:
     gpt = headwise.build("gpt2-tiny", vocab=LETTERS.size)
     with pytest.raises(UserError, match="--spectrum: looks at encoders, and this run has none"):
-        spectrum(TrainedModel(gpt, Tokenisers(LETTERS, LETTERS), loaded({"kind": "bert-tiny"}).experiment), "abc")
+        compute_spectrum(
+            TrainedModel(gpt, Tokenisers(LETTERS, LETTERS), loaded({"kind": "bert-tiny"}).experiment), "abc"
+        )
 
 
 @pytest.fixture(scope="module")

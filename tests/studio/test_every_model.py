@@ -11,7 +11,7 @@ from headwise.catalog import CATALOG
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.inspect.page import page
+from headwise.inspect.page import render_page
 from headwise.studio.ablation import AblationCase, logit_lens
 from headwise.studio.decoding import decode_step, search_beams
 from headwise.studio.map_cache import collect_maps, pack_overview
@@ -46,7 +46,7 @@ def test_every_model_of_texts_can_be_looked_at(name: str, task: str) -> None:
             collect_maps(loaded, TEXT, "")
     else:
         maps = collect_maps(loaded, TEXT, "")
-        assert pack_overview("look", maps, {}) and page(maps, TEXT)
+        assert pack_overview("look", maps, {}) and render_page(maps, TEXT)
         assert {each["name"] for each in record_inputs(loaded, TEXT, "").to_dict()["kinds"]} == set(maps.weights)
     if task_config(task)(kind=task).writes and name != "ngram":
         assert decode_step(loaded, TEXT, [5, 6])[1]["next"]

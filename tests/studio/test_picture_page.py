@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from headwise.experiment.load import load
-from headwise.inspect.image_maps import of_encoder
+from headwise.inspect.image_maps import record_encoder_attention
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,9 @@ def test_an_image_is_labelled_and_patches_look(page, studio, runs, picture):
     )  # drawn anew, under a pointer that rests
     with torch.no_grad():
         pixels = loaded.tokenisers.source
-        gaze = of_encoder(loaded.model, pixels.normalised(pixels.read(picture)[None]))[1]
+        attention = record_encoder_attention(loaded.model, pixels.normalised(pixels.read(picture)[None]))[1]
     page.mouse.move(box["x"] + 1, box["y"] + 1)
-    weight = gaze.heat((3, 1))[0, 2, 0, 0]
+    weight = attention.heat_map((3, 1))[0, 2, 0, 0]
     expect(note).to_contain_text(f"the patch in row 4, column 2 attends to row 1, column 1 with weight {weight:.4f}")
     with page.expect_download() as waiting:
         page.get_by_role("button", name="HTML").click()
