@@ -65,7 +65,9 @@ def test_single_words_are_measured_in_characters() -> None:
 
 def test_a_score_of_ones_own_replaces_the_first() -> None:
     found = evaluation([3, 30], 10, "accuracy")
-    with pytest.raises(UserError, match="score 'accuracy' cannot be computed by length; known: BLEU, CER, PER, SER, WER"):
+    with pytest.raises(
+        UserError, match="score 'accuracy' cannot be computed by length; known: BLEU, CER, PER, SER, WER"
+    ):
         score_by_length(found)
     rows = score_by_length(
         found, (1, 10), lambda outputs, references: sequence_error_rate(outputs, references, resamples=10)

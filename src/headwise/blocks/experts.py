@@ -105,7 +105,7 @@ class Routes:
 
 
 class Router(nn.Module):
-    """p = softmax(W_r x), of which each token takes the largest; in float32, whatever the rest is in (section 2.4).
+    """Top-1 routing, or top-k: p = softmax(W_r x), of which each token takes the largest; in float32 (section 2.4).
 
     Gates are these p (Fedus et al. eq. 2) or, `normalise`, their shares among the chosen (GShard, Shazeer et al.). In
     training the router reads inputs times U(1 - jitter, 1 + jitter), and has a loss:
@@ -181,8 +181,8 @@ def small(weight: Tensor) -> nn.Parameter:
 
 
 class Experts(Part):
-    """A mixture of experts: y = sum_j g_j E_j(x) over the experts j that a token chose, each a feed-forward network
-    (eq. 2).
+    """A mixture of experts with a capacity factor: y = sum_j g_j E_j(x) over the experts j that a token chose, each a
+    feed-forward network (eq. 2).
 
     An expert has ceil(tokens / E * factor) places, with one `capacity` factor for training and one for evaluation; for
     a token beyond them it has no answer, and what is left is the residual path. Where `capacity` is None nobody is

@@ -68,8 +68,8 @@ class FeedForward(Part):
     """The feed-forward network: W_out act(W_in x + b) + b, at every position alone; gated kinds take act(W1 x) * (W2 x)
     instead.
 
-    With `chunk`, so many tokens are worked on at once and their hidden channels are not kept: for the gradient they are
-    computed again, so that there is never more of them (Kitaev et al. 2020, section 3).
+    With `chunk`, so many tokens are worked on at once with activation checkpointing: their hidden channels are computed
+    again for the gradient, so that there is never more of them (Kitaev et al. 2020, section 3).
     """
 
     by_token = True

@@ -94,7 +94,7 @@ class ResidualAdd(nn.Module, FunctionStep):
 
 
 class LayerScaleAdd(ResidualAdd):
-    """x + diag(gain) f(x), with gains that begin small: LayerScale (Touvron et al. 2021, "Going deeper")."""
+    """LayerScale (layer scale; Touvron et al. 2021, "Going deeper"): x + diag(gain) f(x), with small gains at first."""
 
     def __init__(self, width: int, initial: float = 1e-5, dropout: float = 0.0, drop_path: float = 0.0):
         super().__init__(dropout, drop_path)

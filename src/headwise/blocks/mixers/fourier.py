@@ -25,7 +25,7 @@ Groups = list[tuple[Tensor, int]]  # rows of one length, and that length
 
 
 class FourierMixing(Part):
-    """y = Re(F_T x F_C) with F_n[j, k] = exp(-2 pi i j k / n): nothing to learn. Padding stands on the right."""
+    """Fourier mixing: y = Re(F_T x F_C), F_n[j, k] = exp(-2 pi i j k / n): nothing to learn. Padding is right."""
 
     def transform(self, stream: Stream, ctx: Context) -> Tensor:
         x, keep = stream.x, stream.keep

@@ -91,7 +91,7 @@ class Gru(Recurrence):
 
 
 class Lstm(Recurrence):
-    """i, f, o = sigmoid(.), g = tanh(.) of W x + b + U h + b';  c = f * c + i * g,  h = o * tanh(c).
+    """LSTM: i, f, o = sigmoid(.), g = tanh(.) of W x + b + U h + b';  c = f * c + i * g,  h = o * tanh(c).
 
     `forget_bias` is what the forget gate's bias starts from: with 1 an untrained cell remembers (Jozefowicz et al.
     2015).
