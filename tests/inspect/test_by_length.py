@@ -38,7 +38,7 @@ def test_sources_below_the_first_bin_and_empty_bins_are_left_out() -> None:
     assert [(row.low, row.high, row.count) for row in rows] == [(10, 20, 5), (30, 49, 1)]
 
 
-def test_bins_by_number_hold_about_equally_many() -> None:
+def test_a_number_of_bins_gives_bins_of_similar_size() -> None:
     lengths = np.random.default_rng(0).integers(1, 60, 600).tolist()
     rows = score_by_length(evaluation(lengths, 30), bins=5)
     assert sum(row.count for row in rows) == 600 and (rows[0].low, rows[-1].high) == (min(lengths), max(lengths))
@@ -47,42 +47,42 @@ def test_bins_by_number_hold_about_equally_many() -> None:
     assert len(score_by_length(evaluation([7] * 10, 5), bins=5)) == 1  # equal lengths cannot be parted
 
 
-def test_the_bins_of_bleu_are_scored_as_a_corpus_of_their_own() -> None:
+def test_bleu_is_computed_on_each_bin_as_a_corpus() -> None:
     lengths = [6, 7, 8, 20, 21, 22]
-    found = evaluation(lengths, 8, "BLEU")
-    outputs = [*found.outputs[:3], *(source.rsplit(" ", 10)[0] for source in found.sources[3:])]
-    found = Evaluation(found.sources, outputs, found.references, found.scores)
-    short, long = score_by_length(found, bins=(1, 10))
+    evaluated = evaluation(lengths, 8, "BLEU")
+    outputs = [*evaluated.outputs[:3], *(source.rsplit(" ", 10)[0] for source in evaluated.sources[3:])]
+    evaluated = Evaluation(evaluated.sources, outputs, evaluated.references, evaluated.scores)
+    short, long = score_by_length(evaluated, bins=(1, 10))
     assert short.score.value == pytest.approx(100)
-    assert long.score.value == pytest.approx(bleu(outputs[3:], found.references[3:]).value)
+    assert long.score.value == pytest.approx(bleu(outputs[3:], evaluated.references[3:]).value)
     assert long.score.value == pytest.approx(100 * np.exp(1 - 63 / 33))  # all precise, too short
 
 
 def test_single_words_are_measured_in_characters() -> None:
-    found = Evaluation(["ab", "abcdef"], ["AB", "x"], [["AB"], ["A B C"]], [Score("SER", 50, 0, 100)])
-    assert [(row.low, row.score.value) for row in score_by_length(found, bins=(1, 4))] == [(1, 0), (4, 100)]
+    evaluated = Evaluation(["ab", "abcdef"], ["AB", "x"], [["AB"], ["A B C"]], [Score("SER", 50, 0, 100)])
+    assert [(row.low, row.score.value) for row in score_by_length(evaluated, bins=(1, 4))] == [(1, 0), (4, 100)]
 
 
-def test_a_score_of_ones_own_replaces_the_first() -> None:
-    found = evaluation([3, 30], 10, "accuracy")
+def test_a_custom_score_replaces_the_first() -> None:
+    evaluated = evaluation([3, 30], 10, "accuracy")
     with pytest.raises(
         UserError, match="score 'accuracy' cannot be computed by length; known: BLEU, CER, PER, SER, WER"
     ):
-        score_by_length(found)
+        score_by_length(evaluated)
     rows = score_by_length(
-        found, (1, 10), lambda outputs, references: sequence_error_rate(outputs, references, resamples=10)
+        evaluated, (1, 10), lambda outputs, references: sequence_error_rate(outputs, references, resamples=10)
     )
     assert [row.score.value for row in rows] == [0, 100]
 
 
-def test_curves_of_several_runs_in_one_picture(tmp_path: Path) -> None:
+def test_several_runs_are_plotted_in_one_figure(tmp_path: Path) -> None:
     runs = {name: score_by_length(evaluation(LENGTHS, limit)) for name, limit in (("cho", 5), ("<b> $x", 20))}
     svg = plot_by_length(runs, tmp_path / "new" / "x.svg").read_text()
     assert "length of the source" in svg and "SER (%)" in svg and "cho" in svg and "&lt;b&gt;" in svg
     assert plot_by_length(runs, tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_cannot_be_drawn_or_cut_is_refused(tmp_path: Path) -> None:
+def test_invalid_plots_and_bins_are_refused(tmp_path: Path) -> None:
     rows = score_by_length(evaluation(LENGTHS, 5))
     other = score_by_length(evaluation(LENGTHS, 5, "BLEU"))
     with pytest.raises(UserError, match="one score, not BLEU and SER"):

@@ -13,7 +13,7 @@ from headwise.vision.boxes import Found
 WEIGHTS = np.array([[0.0, 0.1], [0.2, 0.7]])
 
 
-def test_weights_lie_over_what_the_model_was_given_as_inspection_draws_them() -> None:
+def test_attention_is_drawn_over_the_crop_that_the_model_reads() -> None:
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
     axes = Figure().subplots()
     draw_image(axes, image)
@@ -24,9 +24,9 @@ def test_weights_lie_over_what_the_model_was_given_as_inspection_draws_them() ->
     assert axes.get_xlim() == (0, 30) and axes.get_ylim() == (20, 0)  # what it was not given is shown as well
 
 
-def test_a_panel_for_each_box(tmp_path: Path) -> None:
-    found = Found(np.array([[2, 2, 10, 9], [4, 1, 15, 15]]), ("star", "$star"), np.array([0.9, 0.6]), np.arange(2))
+def test_each_box_has_a_panel(tmp_path: Path) -> None:
+    detections = Found(np.array([[2, 2, 10, 9], [4, 1, 15, 15]]), ("star", "$star"), np.array([0.9, 0.6]), np.arange(2))
     path = draw_detections(
-        tmp_path / "boxes.svg", Image.new("RGB", (16, 16), "red"), found, np.stack([WEIGHTS, WEIGHTS.T])
+        tmp_path / "boxes.svg", Image.new("RGB", (16, 16), "red"), detections, np.stack([WEIGHTS, WEIGHTS.T])
     )
     assert path.read_text().count("<image") == 3

@@ -15,8 +15,8 @@ PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16), dt
 SCRIPT = "</script><script>document.title='owned'</script>"
 
 
-def test_a_patch_under_the_pointer_says_where_it_looks(page: Page, pictured, tmp_path: Path) -> None:
-    inspection = ImageInspection(pictured("vit-tiny"), PICTURE)
+def test_hovering_a_patch_shows_its_attention(page: Page, build_image_run, tmp_path: Path) -> None:
+    inspection = ImageInspection(build_image_run("vit-tiny"), PICTURE)
     file = tmp_path / "x.html"
     file.write_text(image_page.render_page(inspection, f"cat {SCRIPT}"), encoding="utf-8")
     page.mouse.move(0, 0)
@@ -43,8 +43,8 @@ def test_a_patch_under_the_pointer_says_where_it_looks(page: Page, pictured, tmp
     expect(reading).to_contain_text(f"with weight {weights[1:].max():.4f}")
 
 
-def test_slots_are_chosen_by_name(page: Page, pictured, tmp_path: Path) -> None:
-    inspection = ImageInspection(pictured("perceiver-image-tiny"), PICTURE)
+def test_latents_are_selected_by_name(page: Page, build_image_run, tmp_path: Path) -> None:
+    inspection = ImageInspection(build_image_run("perceiver-image-tiny"), PICTURE)
     file = tmp_path / "x.html"
     file.write_text(image_page.render_page(inspection, "latents"), encoding="utf-8")
     page.goto(file.as_uri())
@@ -52,7 +52,7 @@ def test_slots_are_chosen_by_name(page: Page, pictured, tmp_path: Path) -> None:
     expect(page.locator("#reading")).to_contain_text("“latent 5” attends most to row")
 
 
-def test_a_page_too_large_for_a_browser_is_refused(pictured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_too_large_for_a_browser_is_refused(build_image_run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_page, "MAX_WEIGHTS", 100)
     with pytest.raises(UserError, match="choose one --layer"):
-        image_page.render_page(ImageInspection(pictured("vit-tiny"), PICTURE), "cat")
+        image_page.render_page(ImageInspection(build_image_run("vit-tiny"), PICTURE), "cat")

@@ -37,7 +37,7 @@ def cell(page: Page, row: int, column: int) -> Locator:
     return page.locator(f'td[data-row="{row}"][data-column="{column}"]')
 
 
-def test_hovering_a_cell_shows_its_weight_and_lights_its_tokens(opened: Page, maps: Maps) -> None:
+def test_hovering_a_cell_shows_its_weight_and_highlights_its_tokens(opened: Page, maps: Maps) -> None:
     cell(opened, 1, 0).hover()
     weight = maps.matrix("cross", layer=1)[1, 0]  # at first: the last layer, mean of its heads
     expect(opened.locator("#reading")).to_have_text(f"“AY” attends to “h” with weight {weight:.4f}")
@@ -46,7 +46,7 @@ def test_hovering_a_cell_shows_its_weight_and_lights_its_tokens(opened: Page, ma
     expect(opened.locator("th.lit")).to_have_count(0)
 
 
-def test_selectors_choose_kind_layer_and_head(opened: Page, maps: Maps) -> None:
+def test_selectors_change_kind_layer_and_head(opened: Page, maps: Maps) -> None:
     opened.locator("#kind").select_option(label="decoder")
     opened.locator("#layer").select_option(label="1")
     opened.locator("#head").select_option(label="3")
@@ -55,7 +55,7 @@ def test_selectors_choose_kind_layer_and_head(opened: Page, maps: Maps) -> None:
     expect(opened.locator("#reading")).to_have_text(f"“<eos>” attends to “<bos>” with weight {weight:.4f}")
 
 
-def test_a_thumbnail_chooses_its_head(opened: Page, maps: Maps) -> None:
+def test_a_thumbnail_selects_its_head(opened: Page, maps: Maps) -> None:
     button = opened.get_by_role("button", name="layer 1, head 2")
     button.click()
     expect(button).to_have_attribute("aria-pressed", "true")
@@ -63,7 +63,7 @@ def test_a_thumbnail_chooses_its_head(opened: Page, maps: Maps) -> None:
     expect(opened.locator("#reading")).to_contain_text(f"{maps.weights['cross'][0, 1, 0, 1]:.4f}")
 
 
-def test_hovering_a_token_names_what_it_looks_at_most(opened: Page, maps: Maps) -> None:
+def test_hovering_a_token_names_its_largest_weight(opened: Page, maps: Maps) -> None:
     opened.locator('th[data-row="0"]').hover()
     best = maps.matrix("cross", layer=1)[0].max()
     expect(opened.locator("#reading")).to_contain_text("“HH” attends most to")
@@ -102,7 +102,7 @@ def test_nothing_is_fetched_and_nothing_fails(page: Page, maps: Maps, tmp_path: 
     assert problems == []
 
 
-def test_dark_and_light_paint_different_paper(opened: Page) -> None:
+def test_dark_and_light_mode_have_different_backgrounds(opened: Page) -> None:
     papers = set()
     for scheme in ("dark", "light"):
         opened.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]

@@ -173,9 +173,9 @@ def _experts(loaded: TrainedModel, out: Path | None, as_json: bool, name: str) -
 
 def _table(found: Spectrum) -> str:
     """The share that the largest quarter of the singular values has, in per cent: a line a layer, a column a head."""
-    heads = [*(f"head {number}" for number in range(1, found.read.shape[1] + 1)), "  mean"]
+    heads = [*(f"head {number}" for number in range(1, found.at_quarter.shape[1] + 1)), "  mean"]
     lines = ["  ".join(["layer", *heads])]
-    for number, row in enumerate(found.read, 1):
+    for number, row in enumerate(found.at_quarter, 1):
         cells = (f"{100 * value:.1f}".rjust(len(head)) for value, head in zip((*row, row.mean()), heads, strict=True))
         lines.append("  ".join([f"{number:>5}", *cells]))
     return "\n".join(lines)

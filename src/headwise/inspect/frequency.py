@@ -35,17 +35,17 @@ class ByFrequency:
     radii: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    whole: float
+    accuracy: float
     images: int
 
     def to_json(self) -> dict[str, Any]:
         radii = [round(radius, 2) for radius in self.radii]
-        return {"images": self.images, "whole": self.whole, "radii": radii, "low": self.low, "high": self.high}
+        return {"images": self.images, "accuracy": self.accuracy, "radii": radii, "low": self.low, "high": self.high}
 
     def table(self) -> str:
         rows = zip(self.radii, self.low, self.high, strict=True)
         lines = [f"{radius:6.2f}  {low:6.2f}  {high:6.2f}" for radius, low, high in rows]
-        return "\n".join([f"accuracy {self.whole:.2f} of {self.images:,} images", "radius     low    high", *lines])
+        return "\n".join([f"accuracy {self.accuracy:.2f} of {self.images:,} images", "radius     low    high", *lines])
 
     def save(self, out: Path, title: str) -> Path:
         return plot({title: self}, out)
@@ -98,8 +98,8 @@ def measure_by_frequency(task: ClassifyImages, model: Any, images: Images, radii
             pixels, targets = task.pixels.scaled(batch.to(device)), targets.to(device)
             inputs = [pixels, *(keep(pixels, radius) for keep in (low_pass, high_pass) for radius in radii)]
             correct += torch.stack([(model(task.pixels.normalised(x)).argmax(-1) == targets).sum() for x in inputs])
-    whole, *filtered = (round(100 * count / len(images), 2) for count in correct.tolist())
-    return ByFrequency(radii, tuple(filtered[: len(radii)]), tuple(filtered[len(radii) :]), whole, len(images))
+    accuracy, *filtered = (round(100 * count / len(images), 2) for count in correct.tolist())
+    return ByFrequency(radii, tuple(filtered[: len(radii)]), tuple(filtered[len(radii) :]), accuracy, len(images))
 
 
 def plot(runs: dict[str, ByFrequency], out: Path) -> Path:
@@ -112,7 +112,7 @@ def plot(runs: dict[str, ByFrequency], out: Path) -> Path:
             hue = colour.to_hex(shade)
             for ax, values in zip(axes, (run.low, run.high), strict=True):
                 ax.plot(run.radii, values, "o-", color=hue, linewidth=1.8, markersize=4, label=name)
-                ax.axhline(run.whole, color=hue, linewidth=0.8, linestyle=":")
+                ax.axhline(run.accuracy, color=hue, linewidth=0.8, linestyle=":")
         for ax, title in zip(axes, ("frequencies up to the radius", "frequencies above it"), strict=True):
             ax.set(title=title, xlabel="radius, in periods over the image", xscale="log")
             ax.set_xticks(radii, [f"{radius:.3g}" for radius in radii])

@@ -33,30 +33,30 @@ if TYPE_CHECKING:
 
 Ids = Sequence[int] | NDArray[np.integer]
 READ_AT = 0.25
-PLACES = np.linspace(0, 1, 65)  # index / n
-CONTEXT, MARKS = 512, 2  # default context of tasks that have none; special tokens before and after a text
+RELATIVE_INDICES = np.linspace(0, 1, 65)  # index / n
+CONTEXT, SPECIAL_TOKENS = 512, 2  # default context of tasks that have none; special tokens before and after a text
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """`curves` (L, H, P): cumulative share of the singular values, at the relative indices PLACES."""
+    """`curves` (L, H, P): cumulative share of the singular values, at the relative indices RELATIVE_INDICES."""
 
     curves: NDArray[np.floating]
     texts: int
     tokens: int  # in all texts
 
     @property
-    def read(self) -> NDArray[np.floating]:
+    def at_quarter(self) -> NDArray[np.floating]:
         """The curves at n / 4, (L, H): 0.25 for equal singular values, 1 for a map of rank n / 4."""
-        return self.curves[..., np.searchsorted(PLACES, READ_AT)]
+        return self.curves[..., np.searchsorted(RELATIVE_INDICES, READ_AT)]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "texts": self.texts,
             "tokens": self.tokens,
             "at": READ_AT,
-            "read": self.read.round(4).tolist(),
-            "places": PLACES.round(4).tolist(),
+            "read": self.at_quarter.round(4).tolist(),
+            "places": RELATIVE_INDICES.round(4).tolist(),
             "curves": self.curves.round(4).tolist(),
         }
 
@@ -67,7 +67,7 @@ def compute_spectrum(loaded: TrainedModel, text: str = "", most: int = 16) -> Sp
     if not hasattr(loaded.model, "encoder"):
         raise UserError("--spectrum: looks at encoders, and this run has none; name a masked language model's run")
     texts = [loaded.tokenisers.source.encode(text)] if text else _encode_held_out(loaded)
-    segments = _split_texts(texts, getattr(loaded.task.config, "context", CONTEXT) - MARKS)[:most]
+    segments = _split_texts(texts, getattr(loaded.task.config, "context", CONTEXT) - SPECIAL_TOKENS)[:most]
     if not segments:
         raise UserError("there is no text to look at; give one")
     curves = [_compute_curves(loaded.model, segment) for segment in segments]
@@ -100,18 +100,18 @@ def _compute_curves(model: Any, ids: Ids) -> NDArray[np.floating]:
 
 
 def _resample(sums: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Interpolate at PLACES: (n,) -> (P,)."""
-    return np.interp(PLACES, np.arange(len(sums) + 1) / len(sums), [0.0, *sums])
+    """Interpolate at RELATIVE_INDICES: (n,) -> (P,)."""
+    return np.interp(RELATIVE_INDICES, np.arange(len(sums) + 1) / len(sums), [0.0, *sums])
 
 
 def plot(spectrum: Spectrum, out: Path | str, name: str = "") -> Path:
     """Plot the curves of all heads, and a heat map of their values at n / 4, as .svg or .png."""
     out = Path(out)
     check_ending(out, ".svg", ".png")
-    with open_figure(out, 7 + min(6, max(3, 0.5 * spectrum.read.shape[1])), 4.5) as figure:
+    with open_figure(out, 7 + min(6, max(3, 0.5 * spectrum.at_quarter.shape[1])), 4.5) as figure:
         curves, heat_map = figure.subplots(1, 2, width_ratios=(1.2, 1))
         _draw_curves(curves, spectrum.curves)
-        _draw_heat_map(heat_map, spectrum.read)
+        _draw_heat_map(heat_map, spectrum.at_quarter)
         figure.suptitle(f"Spectra of attention{': ' if name else ''}{name}")
     return out
 
@@ -121,8 +121,8 @@ def _draw_curves(axes: Axes, curves: NDArray[np.floating]) -> None:
     shades = colour.paint(np.linspace(0.35, 1, len(curves)))
     for number, (layer, shade) in enumerate(zip(curves, shades, strict=True), 1):
         hue = colour.to_hex(shade)
-        axes.plot(PLACES, layer.T, color=hue, linewidth=0.6, alpha=0.45)
-        axes.plot(PLACES, layer.mean(0), color=hue, linewidth=2, label=f"layer {number}")
+        axes.plot(RELATIVE_INDICES, layer.T, color=hue, linewidth=0.6, alpha=0.45)
+        axes.plot(RELATIVE_INDICES, layer.mean(0), color=hue, linewidth=2, label=f"layer {number}")
     axes.plot((0, 1), (0, 1), ":", color=colour.SOFT, linewidth=1, label="equal values")
     axes.axvline(READ_AT, color=colour.WARM, linewidth=1, linestyle="--")
     axes.set(xlabel="index / n of singular values, largest first", ylabel="share of their sum")

@@ -137,8 +137,8 @@ def _text(shape: Text) -> str:
     x, y = _fmt(shape.x), _fmt(shape.y)
     turn = f' transform="rotate({_fmt(shape.turn)} {x} {y})"' if shape.turn else ""
     bold = ' font-weight="bold"' if shape.bold else ""
-    look = f'font-size="{_fmt(shape.size)}" fill="{shape.colour}" text-anchor="{shape.anchor}"{bold}{turn}'
-    return f'<text x="{x}" y="{y}" {look} xml:space="preserve">{escape_xml(shape.text)}</text>'
+    style = f'font-size="{_fmt(shape.size)}" fill="{shape.colour}" text-anchor="{shape.anchor}"{bold}{turn}'
+    return f'<text x="{x}" y="{y}" {style} xml:space="preserve">{escape_xml(shape.text)}</text>'
 
 
 @to_element.register
@@ -173,8 +173,8 @@ def _picture(shape: Picture) -> str:
     file = BytesIO()
     Image.fromarray(shape.pixels).save(file, "PNG", optimize=True)
     place = f'x="{_fmt(shape.x)}" y="{_fmt(shape.y)}" width="{_fmt(shape.width)}" height="{_fmt(shape.height)}"'
-    look = 'preserveAspectRatio="none" style="image-rendering: pixelated"'
-    return f'<image {place} {look} href="data:image/png;base64,{b64encode(file.getvalue()).decode()}"/>'
+    style = 'preserveAspectRatio="none" style="image-rendering: pixelated"'
+    return f'<image {place} {style} href="data:image/png;base64,{b64encode(file.getvalue()).decode()}"/>'
 
 
 def _fmt(value: float) -> str:

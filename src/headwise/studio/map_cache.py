@@ -28,8 +28,8 @@ THUMBNAIL_SIZE = 24  # rows and columns at most
 class MapCache(Generic[Value]):
     """The most recent attention maps, each under a random name."""
 
-    def __init__(self, kept: int = MAX_ENTRIES):
-        self.max_entries, self.lock = kept, Lock()
+    def __init__(self, max_entries: int = MAX_ENTRIES):
+        self.max_entries, self.lock = max_entries, Lock()
         self.values: OrderedDict[str, Value] = OrderedDict()
         self.sizes: dict[str, int] = {}
 
