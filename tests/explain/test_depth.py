@@ -23,14 +23,14 @@ def result() -> DepthMeasurements:
 
 
 @pytest.mark.parametrize(("law", "better"), [(lambda n: 3 + 2 * n, "N"), (lambda n: 1 + 2 * np.log(n), "log N")])
-def test_a_law_is_recognised(law, better: str) -> None:
+def test_growth_laws_are_recognised(law, better: str) -> None:
     layers = np.array((2, 4, 8, 16, 32))
     growth = fit_growth((2, 4, 8, 16, 32), law(layers)[:, None] * np.array([0.9, 1.1]))
     assert growth.better_fit == better and growth.fits[better] == pytest.approx(1)
     assert growth.mean == pytest.approx(law(layers))
 
 
-def test_the_exponent_is_that_of_a_power_law() -> None:
+def test_the_exponent_of_a_power_law_is_recovered() -> None:
     assert fit_growth((2, 4, 8), np.array([[2.0], [4.0], [8.0]]) ** 0.7).exponent == pytest.approx(0.7)
 
 
@@ -59,14 +59,14 @@ def test_scales_grow_down_the_stack(result: DepthMeasurements) -> None:
     assert (np.diff(result.scales) > 0).all()
 
 
-def test_measuring_leaves_the_random_numbers_alone() -> None:
+def test_measuring_restores_the_random_state() -> None:
     before = torch.random.get_rng_state()
     small = DepthSettings((2, 3, 4), width=8, seeds=1)
     one, two = to_json(small, measure(small)), to_json(small, measure(small))
     assert one == two and torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_the_story_tells_what_was_measured(result: DepthMeasurements) -> None:
+def test_the_story_has_the_measured_numbers(result: DepthMeasurements) -> None:
     text = render_text(build_story(GIVEN, result)).plain
     assert "Post-LN: N fits better" in text and "ω by residual sum" in text
     for wiring, growth in result.growth.items():
@@ -94,6 +94,6 @@ def test_the_command_writes_json_and_a_picture(tmp_path: Path, capsys: pytest.Ca
         ({"seeds": 0}, "--seeds 0: must be between 1 and 20"),
     ],
 )
-def test_mistakes_are_one_sentence(changes: dict[str, object], sentence: str) -> None:
+def test_errors_are_one_sentence(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         DepthSettings(**changes)  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_json_is_one_strict_object(topic: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_picture_is_well_formed_and_tells_the_same_numbers(
+def test_the_picture_is_well_formed_and_has_the_same_numbers(
     topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(topic, "--out", str(tmp_path / "x.svg"))
@@ -102,7 +102,7 @@ def own(tmp_path: Path, **changes: str) -> str:
     return str(path)
 
 
-def test_own_matrices_are_walked_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_custom_matrices_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("attention", "--file", own(tmp_path), "--json")
     result = json.loads(capsys.readouterr().out)
     inputs = np.array([[1.5, -2], [0.25, 3]])
@@ -113,7 +113,7 @@ def test_own_matrices_are_walked_through(tmp_path: Path, capsys: pytest.CaptureF
     assert "rounded" not in result
 
 
-def test_text_of_own_matrices_with_hostile_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_tokens_of_custom_matrices_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = own(tmp_path, tokens='["[bold]", "<b>&"]')
     run("attention", "--file", file, "--out", str(tmp_path / "x.svg"))
     assert "[bold]" in capsys.readouterr().out
@@ -137,12 +137,12 @@ def test_text_of_own_matrices_with_hostile_tokens(tmp_path: Path, capsys: pytest
         ({"key": "[[1"}, r"mine.toml: not valid TOML"),
     ],
 )
-def test_a_wrong_file_gets_one_clear_sentence(changes: dict[str, str], sentence: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused_in_one_sentence(changes: dict[str, str], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=sentence):
         run("attention", "--file", own(tmp_path, **changes))
 
 
-def test_unreadable_files_and_unknown_endings_are_told(tmp_path: Path) -> None:
+def test_unreadable_files_and_unknown_suffixes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'tokens = ["\xe4"]')
     with pytest.raises(UserError, match="not UTF-8 text at byte 11"):
         run("mask", "--file", str(tmp_path / "latin.toml"))

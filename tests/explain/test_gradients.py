@@ -49,14 +49,14 @@ def test_linear_networks_follow_the_closed_form(result: GradientMeasurements) ->
         assert curve(result, "linear", rho) == pytest.approx(expected, rel=1e-9)
 
 
-def test_tanh_never_exceeds_it_and_falls_far_below(result: GradientMeasurements) -> None:
+def test_tanh_stays_below_the_closed_form(result: GradientMeasurements) -> None:
     for rho in GIVEN.rho:
         bound = rho ** np.arange(GIVEN.length + 1)
         assert (curve(result, "tanh", rho) <= bound * (1 + 1e-12)).all()
         assert curve(result, "tanh", rho)[-1] < 1e-6
 
 
-def test_gates_residuals_and_attention_keep_more(result: GradientMeasurements) -> None:
+def test_gates_residuals_and_attention_preserve_gradients(result: GradientMeasurements) -> None:
     tanh = curve(result, "tanh", 1.0)[-1]
     assert curve(result, "LSTM", 1.0)[-1] > 1000 * tanh
     assert curve(result, "LSTM", 3.0)[-1] > 0.1
@@ -88,14 +88,14 @@ def test_float32_overflows_where_the_closed_form_says(result: GradientMeasuremen
     assert finite == {10: True, 100: True, 300: True, 1000: False}  # 1.1^931 is more than float32 holds
 
 
-def test_clipping_turns_an_explosion_into_a_descent(result: GradientMeasurements) -> None:
+def test_clipping_makes_an_exploding_network_converge(result: GradientMeasurements) -> None:
     wild, tamed = result.losses[0.0], result.losses[CLIP]
     assert wild[0] == tamed[0] > 1e4
     assert not any(math.isfinite(loss) for loss in wild[1:])
     assert all(math.isfinite(loss) for loss in tamed) and tamed[-1] < 1e-2 * tamed[0]
 
 
-def test_a_steep_network_is_cured_as_well() -> None:
+def test_clipping_also_helps_with_a_large_recurrent_matrix() -> None:
     steep = measure(GradientSettings(length=10, rho=(1.9,), truncate=3))
     assert steep.train_length == 15 and steep.losses[CLIP][-1] < 1e-2 * steep.losses[CLIP][0]
     assert not math.isfinite(steep.losses[0.0][1])
@@ -110,13 +110,13 @@ def test_truncation_is_exactly_zero_beyond_and_changes_nothing_within(result: Gr
     assert torch.equal(unroll(network, x, truncate=2)[-1], unroll(network, x)[-1])
 
 
-def test_measuring_leaves_the_random_numbers_alone() -> None:
+def test_measuring_restores_the_random_state() -> None:
     before = torch.random.get_rng_state()
     measure(GradientSettings(length=10, rho=(1.0,), truncate=3))
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_the_story_tells_what_was_measured(result: GradientMeasurements) -> None:
+def test_the_story_has_the_measured_numbers(result: GradientMeasurements) -> None:
     text = render_text(build_story(GIVEN, result)).plain
     for shown in ("linear, ρ 0.9", "Truncated after 7 steps", "n = 931", "NaN", "clip 1", f"{0.9**60:.1e}"[:3]):
         assert shown in text
@@ -148,12 +148,12 @@ def test_the_command_writes_strict_json_and_a_picture(tmp_path: Path, capsys: py
         ({"truncate": 100}, "--truncate 100: must be between 1 and 99"),
     ],
 )
-def test_mistakes_are_one_sentence(changes: dict[str, object], sentence: str) -> None:
+def test_errors_are_one_sentence(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         GradientSettings(**changes)  # type: ignore[arg-type]
 
 
-def test_a_chart_leaves_out_what_has_no_logarithm() -> None:
+def test_a_chart_skips_values_without_a_logarithm() -> None:
     chart = Chart(
         "c", "x", "y", (Line("a", [0, 1, 2], [1, 100, 0]), Line("b", [0, 1, 2], [10, math.inf, 1e-9])), floor=1
     )
@@ -164,6 +164,6 @@ def test_a_chart_leaves_out_what_has_no_logarithm() -> None:
     assert {"1", "10²", "a", "b"} <= {shape.text for shape in shapes if isinstance(shape, Text)}
 
 
-def test_labels_are_kept_apart_and_in_order() -> None:
+def test_labels_do_not_overlap_and_keep_their_order() -> None:
     heights = spread_labels([99.0, 98.0, 100.0, 5.0], 10, 100.0)
     assert heights == [90.0, 80.0, 100.0, 5.0]

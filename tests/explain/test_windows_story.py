@@ -13,7 +13,7 @@ from headwise.cli.explain import app
 from headwise.explain.windows import ShiftedWindows, compute_windows
 
 
-def test_pieces_are_cut_by_the_border_and_rolled_into_whole_windows() -> None:
+def test_partial_windows_are_rolled_into_full_windows() -> None:
     result = compute_windows(ShiftedWindows(grid=6, window=3, shift=1))
     assert result.shifted[0].tolist() == [1, 2, 2, 2, 3, 3]
     assert result.shifted[:, 0].tolist() == [1, 4, 4, 4, 7, 7]
@@ -23,7 +23,7 @@ def test_pieces_are_cut_by_the_border_and_rolled_into_whole_windows() -> None:
     assert result.masked == 3
 
 
-def test_text_numbers_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_windows_are_explained_as_text_json_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     app(["windows"], result_action="return_value")
     assert "3 of 4 windows" in capsys.readouterr().out
     picture = tmp_path / "windows.svg"
@@ -34,6 +34,6 @@ def test_text_numbers_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(("wrong", "key"), [({"grid": 99}, "grid"), ({"window": 3}, "window"), ({"shift": 4}, "shift")])
-def test_what_cannot_be_shown_is_told(wrong: dict[str, int], key: str) -> None:
+def test_invalid_window_settings_are_refused(wrong: dict[str, int], key: str) -> None:
     with pytest.raises(UserError, match=f"--{key}"):
         ShiftedWindows(**wrong)

@@ -14,10 +14,10 @@ from headwise.vision.pixels import Pixels
 
 
 @pytest.fixture
-def pictured() -> Callable[..., TrainedModel]:
-    """A run of a model of images, as yet untrained, by the name of its model."""
+def build_image_run() -> Callable[..., TrainedModel]:
+    """Build an untrained run of an image model by its name."""
 
-    def made(name: str, task: str = "classify-images", data: str = "digits", **settings: object) -> TrainedModel:
+    def build(name: str, task: str = "classify-images", data: str = "digits", **settings: object) -> TrainedModel:
         torch.manual_seed(0)
         tables = {"model": {"kind": name, **settings}, "task": {"kind": task}, "data": {"kind": "images", "name": data}}
         experiment = validate(Experiment, {**tables, "train": {"steps": 1}})
@@ -26,4 +26,4 @@ def pictured() -> Callable[..., TrainedModel]:
         tokenisers = Tokenisers(pixels, Labels(["cat", "dog", "elk"]))
         return TrainedModel(experiment.create_task(tokenisers).build(experiment.model).eval(), tokenisers, experiment)
 
-    return made
+    return build

@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 import headwise
 from headwise import UserError
 from headwise.inference.attention_maps import collect_attention
-from headwise.inspect import Maps, alignment, export, head_grid
-from headwise.inspect import page as html
+from headwise.inspect import Maps, draw_alignment, draw_head_grid, export
+from headwise.inspect import render_page as html
 from headwise.inspect.colour import Scale
 from headwise.inspect.svg import Grid, Text
 from headwise.text.tokenisers import Tokenisers
@@ -24,7 +24,7 @@ LETTERS = Characters("abcdefgh")
 SIDES = Tokenisers(LETTERS, LETTERS)
 
 
-def of(*mixers: Any) -> Maps:
+def record_maps(*mixers: Any) -> Maps:
     """The maps of a small encoder with these mixers, one a layer, and always the same weights."""
     torch.manual_seed(0)
     model = headwise.build("bert-tiny", vocab=LETTERS.size + 1, depth=len(mixers)).eval()
@@ -37,53 +37,53 @@ def of(*mixers: Any) -> Maps:
     return collect_attention(model, SIDES, "abcdefg")
 
 
-def test_an_approximation_is_shown_with_what_it_approximates() -> None:
-    few, many = (of({"kind": "performer", "features": count}) for count in (8, 4096))
-    exact = of("attention").weights["encoder"]
+def test_approximate_maps_have_an_exact_map() -> None:
+    few, many = (record_maps({"kind": "performer", "features": count}) for count in (8, 4096))
+    exact = record_maps("attention").weights["encoder"]
     np.testing.assert_allclose(many.exact["encoder"], exact, atol=1e-5)
-    apart = [np.abs(each.weights["encoder"] - exact).max() for each in (few, many)]
-    assert apart[1] < apart[0] / 4
+    errors = [np.abs(maps.weights["encoder"] - exact).max() for maps in (few, many)]
+    assert errors[1] < errors[0] / 4
 
 
-def test_attention_is_exact_itself() -> None:
-    assert not of("attention").exact and not of("fourier").exact
+def test_exact_mixers_have_no_exact_map() -> None:
+    assert not record_maps("attention").exact and not record_maps("fourier").exact
 
 
 def test_layers_may_differ_in_heads() -> None:
-    maps = of("attention", "fourier")
+    maps = record_maps("attention", "fourier")
     weights = maps.weights["encoder"]
     assert weights.shape[:2] == (2, 4) and np.isnan(weights[1, 1:]).all() and not np.isnan(weights[1, 0]).any()
     assert (maps.heads("encoder"), maps.heads("encoder", 0), maps.heads("encoder", 1)) == (4, 4, 1)
     np.testing.assert_array_equal(maps.matrix("encoder", layer=1), weights[1, 0])
     np.testing.assert_allclose(maps.matrix("encoder"), (weights[0].sum(0) + weights[1, 0]) / 5, atol=1e-6)
     assert not maps.exact  # nothing is approximated here
-    drawing = head_grid(weights, maps.rows("encoder"), maps.columns("encoder"), "t")
+    drawing = draw_head_grid(weights, maps.rows("encoder"), maps.columns("encoder"), "t")
     grids = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     assert len(grids) == 5
 
 
 def test_a_layer_without_queries_has_no_exact_map(tmp_path: Path) -> None:
-    maps = of("linear", "fourier", "attention")
+    maps = record_maps("linear", "fourier", "attention")
     exact = maps.exact["encoder"]
     assert np.isnan(exact[1]).all() and not np.isnan(exact[0]).any()
     np.testing.assert_array_equal(exact[2], maps.weights["encoder"][2])
     drawn = export(maps, tmp_path / "x.svg", "abc", "exact", "encoder", layer=0, head=1).read_text()
     assert "implied: encoder attention, layer 1 of 3, head 2 of 4" in drawn and "exact softmax" in drawn
-    with pytest.raises(UserError, match="layer 2 of 3, its only head: it approximates no softmax attention"):
+    with pytest.raises(UserError, match="layer 2 of 3, its only head: does not approximate softmax attention"):
         export(maps, tmp_path / "x.svg", "abc", "exact", "encoder", layer=1)
     with pytest.raises(UserError, match="there is no head 2; this attention has 1 heads"):
         export(maps, tmp_path / "x.svg", "abc", kind="encoder", layer=1, head=1)
 
 
-def test_negative_weights_have_colours_of_their_own() -> None:
+def test_negative_weights_use_a_diverging_colour_scale() -> None:
     weights = np.array([[1.0, 0.0, -1.0], [0.5, 0.001, -0.25]])
-    drawing = alignment(weights, list("abc"), list("AB"), "waves")
+    drawing = draw_alignment(weights, list("abc"), list("AB"), "waves")
     (grid,) = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     up, none, down = grid.pixels[0].astype(int)
     assert up[2] > up[0] and down[0] > down[2] and none.min() > 240  # blue, orange, paper
     words = [shape.text for shape in drawing.shapes if isinstance(shape, Text)]
     assert {"-1", "-.25", "0", "1"} <= set(words)
-    assert Scale.over(np.array([0.2, -1e-9])) == Scale(0.2) and Scale.over(weights) == Scale(1.0, signed=True)
+    assert Scale.fit(np.array([0.2, -1e-9])) == Scale(0.2) and Scale.fit(weights) == Scale(1.0, signed=True)
 
 
 @pytest.fixture

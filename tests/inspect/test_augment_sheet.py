@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from headwise.cli.main import main
-from headwise.inspect.augment_sheet import assorted, sheet
+from headwise.inspect.augment_sheet import draw_contact_sheet, select_by_label
 from headwise.inspect.svg import Grid, Text
 from headwise.vision.augment import Flip, Mixup
 from headwise.vision.augment.tables import AUGMENTATIONS
@@ -18,9 +18,9 @@ def images(count=4):
     return Images(pixels, [("cat", "dog")[number % 2] for number in range(count)], [""] * count)
 
 
-def test_a_sheet_has_a_row_for_each_augmentation_and_says_what_became_of_labels():
+def test_a_sheet_has_a_row_for_each_augmentation_and_captions_mixed_labels():
     before = torch.get_rng_state()
-    drawing = sheet(images(), {"flip": [Flip(1.0)], "both": [Flip(1.0), Mixup(1.0)]}, "pets")
+    drawing = draw_contact_sheet(images(), {"flip": [Flip(1.0)], "both": [Flip(1.0), Mixup(1.0)]}, "pets")
     tiles = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     assert len(tiles) == 3 * 4
     assert (tiles[0].pixels == images().pixels[0].transpose(1, 2, 0)).all()
@@ -30,9 +30,9 @@ def test_a_sheet_has_a_row_for_each_augmentation_and_says_what_became_of_labels(
     assert (torch.get_rng_state() == before).all()
 
 
-def test_a_sheet_shows_each_label_before_it_shows_one_twice():
+def test_images_are_selected_by_label_in_turn():
     many = Images(np.zeros((5, 1, 2, 2), np.uint8), ["a", "a", "a", "b", "c"], [""] * 5)
-    assert assorted(many, 4).targets == ["a", "b", "c", "a"]
+    assert select_by_label(many, 4).targets == ["a", "b", "c", "a"]
 
 
 NEGATIVE = """
@@ -62,9 +62,9 @@ def test_the_command_draws_named_augmentations_and_those_of_an_experiment(tmp_pa
         'task = {kind = "classify-images", augment = ["negative", "cutmix"]}\n'
         'data = {kind = "images", name = "digits"}\nmodel = {kind = "vit"}\ntrain = {steps = 1}\n'
     )
-    own = tmp_path / "negatives.py"
-    own.write_text(NEGATIVE)
-    main(["augment", str(file), "--with", str(own), "--out", str(tmp_path / "own.svg"), "--count", "2"])
+    plugin = tmp_path / "negatives.py"
+    plugin.write_text(NEGATIVE)
+    main(["augment", str(file), "--with", str(plugin), "--out", str(tmp_path / "own.svg"), "--count", "2"])
     shown = (tmp_path / "own.svg").read_text()
     assert "negative" in shown and "cutmix" in shown and "all of them" in shown and ">mine<" in shown
 
@@ -78,7 +78,7 @@ def test_the_command_draws_named_augmentations_and_those_of_an_experiment(tmp_pa
         (["flip", "--set", "a=b", "--data", "digits"], "--set: changes an experiment"),
     ],
 )
-def test_mistakes_are_said_in_one_sentence(arguments, sentence, capsys):
+def test_errors_are_one_sentence(arguments, sentence, capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["augment", *arguments])
     said = capsys.readouterr().err

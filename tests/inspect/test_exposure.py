@@ -14,7 +14,7 @@ from headwise.decode.driver import decode
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.inspect.exposure import exposure, follow, measure, plot
+from headwise.inspect.exposure import compute_error_rates, measure_exposure, plot, predict_tokens
 from headwise.text import BOS, EOS, PAD
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
@@ -51,53 +51,53 @@ def planted():
     """3000 outputs of 11 tokens and their end, an error at each of 12 positions with probability 0.1."""
     errors = np.random.default_rng(0).random((3000, LENGTH)) < RATE
     sources = [[10 + number] for number in range(len(errors))]
-    return errors, follow(Planted(errors), sources, [[COPY] * (LENGTH - 1)] * len(errors))
+    return errors, predict_tokens(Planted(errors), sources, [[COPY] * (LENGTH - 1)] * len(errors))
 
 
-def test_forced_errors_stay_and_free_ones_pile_up(planted):
+def test_errors_accumulate_in_free_running_only(planted):
     errors, (gold, forced, free) = planted
-    found = measure(gold, forced, free, least=20, resamples=200)
-    assert found.positions.tolist() == list(range(1, LENGTH + 1))
-    assert (found.counts == len(errors)).all()
+    exposure = compute_error_rates(gold, forced, free, least=20, resamples=200)
+    assert exposure.positions.tolist() == list(range(1, LENGTH + 1))
+    assert (exposure.counts == len(errors)).all()
     # exactly what was planted
-    np.testing.assert_allclose(found.forced.values, errors.mean(0))
-    np.testing.assert_allclose(found.free.values, np.logical_or.accumulate(errors, axis=1).mean(0))
-    np.testing.assert_allclose(found.broken.values, found.free.values)  # this model never finds back
+    np.testing.assert_allclose(exposure.forced.values, errors.mean(0))
+    np.testing.assert_allclose(exposure.free.values, np.logical_or.accumulate(errors, axis=1).mean(0))
+    np.testing.assert_allclose(exposure.broken.values, exposure.free.values)  # this model never finds back
     # the closed form, within its standard error
     positions = np.arange(1, LENGTH + 1)
-    assert np.abs(found.forced.values - RATE).max() < 0.025
-    assert np.abs(found.free.values - (1 - (1 - RATE) ** positions)).max() < 0.035
-    inside = (found.forced.low <= RATE) & (found.forced.high >= RATE)
+    assert np.abs(exposure.forced.values - RATE).max() < 0.025
+    assert np.abs(exposure.free.values - (1 - (1 - RATE) ** positions)).max() < 0.035
+    inside = (exposure.forced.low <= RATE) & (exposure.forced.high >= RATE)
     assert inside.mean() > 0.7
-    assert found.totals["forced"] == pytest.approx(errors.mean())
+    assert exposure.totals["forced"] == pytest.approx(errors.mean())
 
 
-def test_short_and_long_references_count_where_they_have_tokens():
+def test_references_count_at_positions_where_they_have_tokens():
     gold = np.array([[5, 6, EOS], [5, EOS, PAD]])
     forced = np.array([[5, 7, EOS], [5, EOS, 8]])
     free = np.array([[5, 7, 7], [EOS, PAD, PAD]])
-    found = measure(gold, forced, free, least=1, resamples=10)
-    assert found.counts.tolist() == [2, 2, 1]
-    assert found.forced.values.tolist() == [0, 0.5, 0]
-    assert found.free.values.tolist() == [0.5, 1, 1]
-    assert measure(gold, forced, free, least=2, resamples=10).positions.tolist() == [1, 2]
+    exposure = compute_error_rates(gold, forced, free, least=1, resamples=10)
+    assert exposure.counts.tolist() == [2, 2, 1]
+    assert exposure.forced.values.tolist() == [0, 0.5, 0]
+    assert exposure.free.values.tolist() == [0.5, 1, 1]
+    assert compute_error_rates(gold, forced, free, least=2, resamples=10).positions.tolist() == [1, 2]
 
 
-def test_a_model_that_finds_back_has_fewer_errors_than_broken_outputs():
+def test_a_model_that_recovers_has_fewer_errors_than_broken_outputs():
     gold = np.array([[5, 6, EOS]])
-    found = measure(gold, gold, np.array([[7, 6, EOS]]), least=1, resamples=10)
-    assert found.free.values.tolist() == [1, 0, 0]
-    assert found.broken.values.tolist() == [1, 1, 1]
+    exposure = compute_error_rates(gold, gold, np.array([[7, 6, EOS]]), least=1, resamples=10)
+    assert exposure.free.values.tolist() == [1, 0, 0]
+    assert exposure.broken.values.tolist() == [1, 1, 1]
 
 
-def test_an_early_end_is_never_right_afterwards():
+def test_positions_after_an_early_end_are_wrong():
     """The model ends at once; the reference does so after three tokens, where the model's end would come again."""
 
     class Ends(Planted):
         def step(self, tokens, state):
             return nn.functional.one_hot(torch.full_like(tokens, EOS), self.vocab).float(), state
 
-    gold, forced, free = follow(Ends(np.zeros((1, 4), bool)), [[10]], [[5, 6, 7]])
+    gold, forced, free = predict_tokens(Ends(np.zeros((1, 4), bool)), [[10]], [[5, 6, 7]])
     assert forced.tolist() == [[EOS] * 4]
     assert free.tolist() == [[EOS, PAD, PAD, PAD]]
     assert gold.tolist() == [[5, 6, 7, EOS]]
@@ -111,36 +111,36 @@ def loaded():
     return TrainedModel(headwise.build("transformer-tiny", vocab=7).eval(), Tokenisers(letters, letters), experiment)
 
 
-def test_a_real_model_is_followed_as_it_is_trained_and_as_it_is_decoded(loaded):
+def test_forced_and_free_tokens_equal_those_of_training_and_greedy_decoding(loaded):
     random = np.random.default_rng(0)
     texts = ["".join(random.choice(list("abc"), random.integers(1, 6))) for _ in range(30)]
     pairs = [(text, text[::-1]) for text in dict.fromkeys(texts)]
-    found = exposure(loaded, pairs, least=1, resamples=10)
-    wrong = np.zeros((2, len(found.positions)))
+    exposure = measure_exposure(loaded, pairs, least=1, resamples=10)
+    wrong = np.zeros((2, len(exposure.positions)))
     for source, target in pairs:
         ids, gold = (loaded.tokenisers.source.encode(text) for text in (source, target))
         with torch.inference_mode():
             logits = loaded.model(torch.tensor([[*ids, EOS]]), torch.tensor([[BOS, *gold]]))
         best = logits[0, :, EOS:].argmax(-1) + EOS
-        own = [*decode(loaded.model, [ids])[0][0].ids, EOS]
+        output = [*decode(loaded.model, [ids])[0][0].ids, EOS]
         for place, right in enumerate([*gold, EOS]):
             wrong[0, place] += best[place] != right
-            wrong[1, place] += place >= len(own) or own[place] != right
-    np.testing.assert_allclose(found.forced.values, wrong[0] / found.counts)
-    np.testing.assert_allclose(found.free.values, wrong[1] / found.counts)
+            wrong[1, place] += place >= len(output) or output[place] != right
+    np.testing.assert_allclose(exposure.forced.values, wrong[0] / exposure.counts)
+    np.testing.assert_allclose(exposure.free.values, wrong[1] / exposure.counts)
 
 
-def test_only_transducers_have_an_exposure(loaded):
+def test_exposure_needs_a_transduction_run(loaded):
     other = replace(loaded, experiment=loaded.experiment.changed(task="language-model"))
     with pytest.raises(UserError, match="trained to language-model, not to transduce"):
-        exposure(other, [("a", "b")])
+        measure_exposure(other, [("a", "b")])
 
 
-def test_pictures_and_json(planted, tmp_path):
-    found = measure(*planted[1], least=20, resamples=50)
-    assert plot(found, tmp_path / "e.svg", "planted").read_text().count("<path") > 10
-    assert plot(found, tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
-    stored = json.loads(json.dumps(found.to_json()))
-    assert stored["free"]["values"] == pytest.approx(found.free.values.tolist(), abs=1e-6)
+def test_exposure_is_plotted_and_converted_to_json(planted, tmp_path):
+    exposure = compute_error_rates(*planted[1], least=20, resamples=50)
+    assert plot(exposure, tmp_path / "e.svg", "planted").read_text().count("<path") > 10
+    assert plot(exposure, tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
+    stored = json.loads(json.dumps(exposure.to_json()))
+    assert stored["free"]["values"] == pytest.approx(exposure.free.values.tolist(), abs=1e-6)
     with pytest.raises(UserError, match=r"ends in '\.gif'"):
-        plot(found, tmp_path / "e.gif")
+        plot(exposure, tmp_path / "e.gif")

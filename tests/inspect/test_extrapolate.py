@@ -26,7 +26,7 @@ def runs(tmp_path_factory: Any) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "text.txt").write_text(TEXT)
     kinds = {"rotary": "rotary", "learned": {"kind": "learned", "max_length": 24}}
-    found = {}
+    runs_by_name = {}
     for name, positions in kinds.items():
         experiment = resolved(
             {
@@ -38,8 +38,8 @@ def runs(tmp_path_factory: Any) -> dict[str, Path]:
                 "train": {"steps": 20, "batch_size": 8, "schedule": {"kind": "cosine", "lr": 0.003, "warmup": 5}},
             }
         )
-        found[name] = train_experiment(experiment, folder)[0].path
-    return found
+        runs_by_name[name] = train_experiment(experiment, folder)[0].path
+    return runs_by_name
 
 
 def measured(path: Path, times: int = 4) -> tuple[TrainedModel, Any]:
@@ -48,7 +48,7 @@ def measured(path: Path, times: int = 4) -> tuple[TrainedModel, Any]:
     return loaded, extrapolate(loaded, examples, times)
 
 
-def test_the_losses_of_all_positions_are_the_loss_of_all_windows(runs: dict[str, Path]) -> None:
+def test_losses_by_position_add_up_to_the_loss_of_all_windows(runs: dict[str, Path]) -> None:
     loaded, spans = measured(runs["rotary"])
     assert [(span.low, span.high) for span in spans] == [(low, low + 4) for low in range(0, 64, 4)]
     ids = torch.tensor([[1, *loaded.tokenisers.target.encode(TEXT)]])
@@ -64,7 +64,7 @@ def test_the_losses_of_all_positions_are_the_loss_of_all_windows(runs: dict[str,
     assert all(span.interval[0] <= span.nll <= span.interval[1] for span in spans)
 
 
-def test_a_learned_table_ends(runs: dict[str, Path]) -> None:
+def test_learned_positions_limit_the_length(runs: dict[str, Path]) -> None:
     _, spans = measured(runs["learned"])
     assert max(span.high for span in spans) == 24
     assert all(np.isfinite(span.nll) for span in spans)
@@ -82,6 +82,6 @@ def test_the_command_prints_a_column_for_each_run_and_draws(
         command()
 
 
-def test_nothing_to_measure_is_told(tmp_path: Path) -> None:
+def test_an_empty_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no text to measure on"):
         plot({"empty": []}, 16, tmp_path / "x.svg")

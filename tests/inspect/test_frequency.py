@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from headwise.inspect.frequency import by_frequency, energy_above, high_pass, low_pass, plot
+from headwise.inspect.frequency import compute_energy_above, high_pass, low_pass, measure_by_frequency, plot
 from headwise.tasks.classify_images import ClassifyImages, ClassifyImagesConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Labels
@@ -16,7 +16,7 @@ from headwise.vision.pixels import Pixels
 
 @pytest.mark.parametrize("shape", [(8, 8), (7, 12), (9, 5)])
 @pytest.mark.parametrize("radius", [0, 1, 2.5, 10])
-def test_low_and_high_frequencies_are_the_image(shape, radius):
+def test_low_pass_and_high_pass_images_add_up_to_the_image(shape, radius):
     torch.manual_seed(1)
     images = torch.rand(2, 3, *shape, dtype=torch.float64)
     low, high = low_pass(images, radius), high_pass(images, radius)
@@ -31,12 +31,12 @@ def wave(down, across, side=16):
 
 
 @pytest.mark.parametrize(("down", "across"), [(0, 3), (3, 0), (3, 4), (-4, 3)])
-def test_a_wave_passes_where_its_periods_are_within_the_radius(down, across):
+def test_a_wave_passes_the_low_pass_filter_within_the_radius(down, across):
     image, length = wave(down, across), (down**2 + across**2) ** 0.5
     assert_close(low_pass(image, length), image)
     assert low_pass(image, length - 0.1).abs().max() < 1e-12
     both = image + 2 * wave(1, 0) + 7.0  # the mean does not count
-    assert_close(energy_above(both, 2), torch.tensor([0.2], dtype=torch.float64))
+    assert_close(compute_energy_above(both, 2), torch.tensor([0.2], dtype=torch.float64))
 
 
 class Brightness(nn.Module):
@@ -66,18 +66,20 @@ def stripes(count=20):
 @pytest.mark.parametrize(
     ("model", "low", "high"), [(Brightness(), (100, 100), (50, 50)), (Stripes(), (50, 100), (100, 50))]
 )
-def test_a_model_is_right_where_it_finds_what_it_looks_at(model, low, high):
+def test_accuracy_depends_on_the_frequencies_that_the_model_uses(model, low, high):
     pixels = Pixels(8, 8, 1, (0.4,), (1.0,))
     task = ClassifyImages(ClassifyImagesConfig(), Tokenisers(pixels, Labels(["lying", "upright"])))
-    found = by_frequency(task, model, stripes(), radii=(1, 6))
-    assert (found.whole, found.low, found.high) == (100, low, high)
+    accuracies = measure_by_frequency(task, model, stripes(), radii=(1, 6))
+    assert (accuracies.accuracy, accuracies.low, accuracies.high) == (100, low, high)
 
 
-def test_radii_go_up_to_all_frequencies_and_are_drawn(tmp_path):
+def test_default_radii_cover_all_frequencies_and_are_plotted(tmp_path):
     task = ClassifyImages(
         ClassifyImagesConfig(), Tokenisers(Pixels(8, 8, 1, (0.4,), (1.0,)), Labels(["lying", "upright"]))
     )
-    found = by_frequency(task, Brightness(), stripes(4))
-    assert len(found.radii) == 8 and found.low[-1] == found.whole
-    assert plot({"by brightness": found}, tmp_path / "frequencies.svg").read_text().count("<svg") == 1
-    assert found.radii[-1] == pytest.approx(32**0.5) and found.radii[-3] == pytest.approx(found.radii[-1] / 2)
+    accuracies = measure_by_frequency(task, Brightness(), stripes(4))
+    assert len(accuracies.radii) == 8 and accuracies.low[-1] == accuracies.accuracy
+    assert plot({"by brightness": accuracies}, tmp_path / "frequencies.svg").read_text().count("<svg") == 1
+    assert accuracies.radii[-1] == pytest.approx(32**0.5) and accuracies.radii[-3] == pytest.approx(
+        accuracies.radii[-1] / 2
+    )

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from headwise.inspect import Maps
-from headwise.inspect import page as html
+from headwise.inspect import render_page as html
 
 HOSTILE = '<img src=x onerror="document.title=1">'
 SCRIPT = "</script><script>document.title='owned'</script>"
@@ -37,25 +37,25 @@ def cell(page: Page, row: int, column: int) -> Locator:
     return page.locator(f'td[data-row="{row}"][data-column="{column}"]')
 
 
-def test_hovering_a_cell_shows_its_weight_and_lights_its_tokens(opened: Page, maps: Maps) -> None:
+def test_hovering_a_cell_shows_its_weight_and_highlights_its_tokens(opened: Page, maps: Maps) -> None:
     cell(opened, 1, 0).hover()
     weight = maps.matrix("cross", layer=1)[1, 0]  # at first: the last layer, mean of its heads
-    expect(opened.locator("#reading")).to_have_text(f"“AY” looks at “h” with weight {weight:.4f}")
+    expect(opened.locator("#reading")).to_have_text(f"“AY” attends to “h” with weight {weight:.4f}")
     expect(opened.locator("th.lit")).to_have_text(["h", "AY"])
     opened.mouse.move(0, 0)
     expect(opened.locator("th.lit")).to_have_count(0)
 
 
-def test_selectors_choose_kind_layer_and_head(opened: Page, maps: Maps) -> None:
+def test_selectors_change_kind_layer_and_head(opened: Page, maps: Maps) -> None:
     opened.locator("#kind").select_option(label="decoder")
     opened.locator("#layer").select_option(label="1")
     opened.locator("#head").select_option(label="3")
     cell(opened, 2, 0).hover()
     weight = maps.weights["decoder"][0, 2, 2, 0]
-    expect(opened.locator("#reading")).to_have_text(f"“<eos>” looks at “<bos>” with weight {weight:.4f}")
+    expect(opened.locator("#reading")).to_have_text(f"“<eos>” attends to “<bos>” with weight {weight:.4f}")
 
 
-def test_a_thumbnail_chooses_its_head(opened: Page, maps: Maps) -> None:
+def test_a_thumbnail_selects_its_head(opened: Page, maps: Maps) -> None:
     button = opened.get_by_role("button", name="layer 1, head 2")
     button.click()
     expect(button).to_have_attribute("aria-pressed", "true")
@@ -63,10 +63,10 @@ def test_a_thumbnail_chooses_its_head(opened: Page, maps: Maps) -> None:
     expect(opened.locator("#reading")).to_contain_text(f"{maps.weights['cross'][0, 1, 0, 1]:.4f}")
 
 
-def test_hovering_a_token_names_what_it_looks_at_most(opened: Page, maps: Maps) -> None:
+def test_hovering_a_token_names_its_largest_weight(opened: Page, maps: Maps) -> None:
     opened.locator('th[data-row="0"]').hover()
     best = maps.matrix("cross", layer=1)[0].max()
-    expect(opened.locator("#reading")).to_contain_text("“HH” looks most at")
+    expect(opened.locator("#reading")).to_contain_text("“HH” attends most to")
     expect(opened.locator("#reading")).to_contain_text(f"{best:.2f}")
 
 
@@ -75,7 +75,7 @@ def test_the_map_works_from_the_keyboard(opened: Page, maps: Maps) -> None:
     for key in ("ArrowDown", "ArrowRight", "ArrowLeft", "ArrowLeft"):  # the last one stops at the edge
         opened.keyboard.press(key)
     expect(cell(opened, 1, 0)).to_be_focused()
-    expect(opened.locator("#reading")).to_have_text(re.compile("“AY” looks at “h” with weight"))
+    expect(opened.locator("#reading")).to_have_text(re.compile("“AY” attends to “h” with weight"))
 
 
 def test_markup_in_tokens_and_titles_is_shown_as_text(opened: Page) -> None:
@@ -102,7 +102,7 @@ def test_nothing_is_fetched_and_nothing_fails(page: Page, maps: Maps, tmp_path: 
     assert problems == []
 
 
-def test_dark_and_light_paint_different_paper(opened: Page) -> None:
+def test_dark_and_light_mode_have_different_backgrounds(opened: Page) -> None:
     papers = set()
     for scheme in ("dark", "light"):
         opened.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]

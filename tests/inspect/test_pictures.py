@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from headwise.errors import UserError
-from headwise.inspect import Maps, alignment, export, head_grid, save
+from headwise.inspect import Maps, draw_alignment, draw_head_grid, export, save
 from headwise.inspect.svg import Grid, Rect, Text
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -19,9 +19,9 @@ def soft(*shape: int) -> np.ndarray:
     return scores / scores.sum(axis=-1, keepdims=True)
 
 
-def test_every_weight_stands_under_its_source_and_beside_its_target() -> None:
+def test_each_weight_is_in_the_column_of_its_source_and_the_row_of_its_target() -> None:
     weights = np.array([[0.9, 0.1], [0.25, 0.75], [0.001, 0.999]])
-    drawing = alignment(weights, ["a", "b"], ["A", "B", "C"], "title")
+    drawing = draw_alignment(weights, ["a", "b"], ["A", "B", "C"], "title")
     place = {shape.text: shape for shape in drawing.shapes if isinstance(shape, Text)}
     assert place[".25"].x == place["a"].x
     assert place[".75"].x == place["b"].x
@@ -30,25 +30,25 @@ def test_every_weight_stands_under_its_source_and_beside_its_target() -> None:
     assert ".00" not in place
 
 
-def test_the_strongest_of_each_row_is_framed_and_a_masked_row_has_none() -> None:
-    drawing = alignment(np.array([[0.2, 0.8], [0.0, 0.0]]), ["a", "b"], ["A", "B"], "title")
+def test_the_largest_weight_of_each_row_is_framed_except_in_masked_rows() -> None:
+    drawing = draw_alignment(np.array([[0.2, 0.8], [0.0, 0.0]]), ["a", "b"], ["A", "B"], "title")
     frames = [shape for shape in drawing.shapes if isinstance(shape, Rect) and shape.stroke == "#b4531a"]
     labels = {shape.text: shape for shape in drawing.shapes if isinstance(shape, Text)}
     assert len(frames) == 1
     assert frames[0].x + frames[0].width / 2 == labels["b"].x
 
 
-def test_heavier_weights_are_darker() -> None:
-    drawing = alignment(np.array([[0.05, 0.15, 0.3, 0.5]]), list("abcd"), ["A"], "title")
+def test_larger_weights_are_darker() -> None:
+    drawing = draw_alignment(np.array([[0.05, 0.15, 0.3, 0.5]]), list("abcd"), ["A"], "title")
     (grid,) = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     light = grid.pixels.sum(axis=-1)[0].astype(int)
     assert (np.diff(light) < 0).all()
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (10, 12), (3, 60), (120, 90)])
-def test_labels_stay_on_the_paper(rows: int, columns: int) -> None:
+def test_labels_are_inside_the_drawing(rows: int, columns: int) -> None:
     source, target = [f"word{i}" for i in range(columns)], [f"orangefarbenen{i}" for i in range(rows)]
-    drawing = alignment(soft(rows, columns), source, target, "a rather long title of a picture", "and a note")
+    drawing = draw_alignment(soft(rows, columns), source, target, "a rather long title of a picture", "and a note")
     for shape in drawing.shapes:
         if isinstance(shape, Text):
             assert 0 <= shape.x <= drawing.width
@@ -57,7 +57,7 @@ def test_labels_stay_on_the_paper(rows: int, columns: int) -> None:
 
 def test_head_grid_shows_every_head_of_every_layer() -> None:
     weights = soft(3, 4, 5, 6)
-    drawing = head_grid(weights, list("ABCDE"), list("abcdef"), "heads")
+    drawing = draw_head_grid(weights, list("ABCDE"), list("abcdef"), "heads")
     grids = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     assert len(grids) == 12
     assert [grid.pixels.shape for grid in grids] == [(5, 6, 3)] * 12
@@ -72,14 +72,14 @@ HOSTILE = ["<script>", "&amp;", '"', "\x00", "\ud800", "$x^2$", " ", "", "中文
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_any_token_can_be_drawn(ending: str, tmp_path: Path) -> None:
     weights = soft(len(HOSTILE), len(HOSTILE))
-    path = save(alignment(weights, HOSTILE, HOSTILE, "<b>&$"), tmp_path / f"x.{ending}")
+    path = save(draw_alignment(weights, HOSTILE, HOSTILE, "<b>&$"), tmp_path / f"x.{ending}")
     if ending == "svg":
         texts = [node.text for node in ElementTree.parse(path).getroot().iter(f"{SVG}text")]
         assert {"<script>", "&amp;", "␀", "�", "␣", "∅", "<b>&$"} <= set(texts)
 
 
 def test_png_and_svg_are_the_same_drawing(tmp_path: Path) -> None:
-    drawing = alignment(soft(4, 5), list("abcde"), list("ABCD"), "title")
+    drawing = draw_alignment(soft(4, 5), list("abcde"), list("ABCD"), "title")
     pixels = imread(save(drawing, tmp_path / "x.png"))
     assert pixels.shape[:2] == pytest.approx((2 * drawing.height, 2 * drawing.width), abs=2)
     (grid,) = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
@@ -94,20 +94,20 @@ def maps() -> Maps:
 
 @pytest.mark.parametrize("view", ["alignment", "heads"])
 @pytest.mark.parametrize("ending", ["svg", "html"])
-def test_export_writes_by_the_ending(maps: Maps, view: str, ending: str, tmp_path: Path) -> None:
+def test_export_selects_the_format_by_suffix(maps: Maps, view: str, ending: str, tmp_path: Path) -> None:
     path = export(maps, tmp_path / "new" / f"x.{ending}", "word", view=view)
     assert path.read_text("utf-8").startswith({"svg": "<svg", "html": "<!doctype"}[ending])
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_export_says_which_map_is_shown(maps: Maps, tmp_path: Path) -> None:
+def test_export_names_the_selected_map(maps: Maps, tmp_path: Path) -> None:
     assert "cross attention, layer 2 of 2, mean of 2 heads" in export(maps, tmp_path / "a.svg", "t").read_text()
     one = export(maps, tmp_path / "b.svg", "t", kind="decoder", layer=0, head=1).read_text()
     assert "decoder attention, layer 1 of 2, head 2 of 2" in one
     assert "&lt;bos&gt;" in one
 
 
-def test_export_refuses_what_is_not_there(maps: Maps, tmp_path: Path) -> None:
+def test_export_refuses_missing_kinds_layers_and_heads(maps: Maps, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no encoder attention was recorded; there is cross and decoder"):
         export(maps, tmp_path / "x.svg", "t", kind="encoder")
     with pytest.raises(UserError, match="there is no layer 6; this attention has 2 layers"):
@@ -128,7 +128,7 @@ def test_maps_check_their_shapes() -> None:
         Maps({"self": soft(1, 1, 2, 2)}, tuple("ab"), tuple("AB"))
 
 
-def test_matrix_is_the_mean_of_what_is_not_named(maps: Maps) -> None:
+def test_matrix_averages_over_heads_that_are_not_selected(maps: Maps) -> None:
     cross = maps.weights["cross"]
     assert np.allclose(maps.matrix("cross"), cross.mean(axis=(0, 1)))
     assert np.allclose(maps.matrix("cross", layer=-1), cross[1].mean(axis=0))

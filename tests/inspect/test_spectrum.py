@@ -17,7 +17,7 @@ from headwise.cli.main import main
 from headwise.experiment.config import resolved
 from headwise.experiment.run import train_experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.inspect.spectrum import PLACES, spectrum
+from headwise.inspect.spectrum import RELATIVE_INDICES, compute_spectrum
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 
@@ -35,37 +35,39 @@ def test_a_uniform_map_has_rank_one() -> None:
     run = loaded({"kind": "bert-tiny"})
     for layer in run.model.encoder.stack.layers:
         torch.nn.init.zeros_(layer.parts[0].qkv.project.weight[:64])  # queries and keys
-    found = spectrum(run, "abcdefgh" * 2)  # 18 tokens with its marks
-    assert found.curves.shape == (2, 4, len(PLACES)) and (found.texts, found.tokens) == (1, 16)
-    assert found.curves[..., PLACES >= 1 / 18] == pytest.approx(1.0)
+    spectrum = compute_spectrum(run, "abcdefgh" * 2)  # 18 tokens with its marks
+    assert spectrum.curves.shape == (2, 4, len(RELATIVE_INDICES)) and (spectrum.texts, spectrum.tokens) == (1, 16)
+    assert spectrum.curves[..., RELATIVE_INDICES >= 1 / 18] == pytest.approx(1.0)
 
 
-def test_a_map_that_sees_only_itself_has_equal_singular_values() -> None:
+def test_an_identity_map_has_equal_singular_values() -> None:
     alone = {"kind": "attention", "score_mods": [{"kind": "window", "left": 0, "right": 0}]}
-    found = spectrum(loaded({"kind": "bert-tiny", "mixer": alone}), "abcd bad cab")
-    assert found.curves == pytest.approx(np.broadcast_to(PLACES, (2, 4, len(PLACES))))
-    assert found.read == pytest.approx(0.25)
+    spectrum = compute_spectrum(loaded({"kind": "bert-tiny", "mixer": alone}), "abcd bad cab")
+    assert spectrum.curves == pytest.approx(np.broadcast_to(RELATIVE_INDICES, (2, 4, len(RELATIVE_INDICES))))
+    assert spectrum.at_quarter == pytest.approx(0.25)
 
 
-def test_a_long_text_is_read_in_pieces_of_the_context() -> None:
+def test_long_texts_are_split_into_segments_of_the_context() -> None:
     run = loaded({"kind": "bert-tiny"})
-    whole = spectrum(run, "abcdefgh" * 5)
-    assert (whole.texts, whole.tokens) == (3, 40)  # 16 + 16 + 8
-    assert spectrum(run, "abcdefgh" * 5, most=2).tokens == 32
+    spectrum = compute_spectrum(run, "abcdefgh" * 5)
+    assert (spectrum.texts, spectrum.tokens) == (3, 40)  # 16 + 16 + 8
+    assert compute_spectrum(run, "abcdefgh" * 5, most=2).tokens == 32
 
 
-def test_of_an_approximation_it_shows_what_is_approximated() -> None:
+def test_approximate_mixers_use_the_exact_map() -> None:
     run = loaded({"kind": "linformer-tiny"})
     full = loaded({"kind": "bert-tiny", "token_types": 0})
     full.model.load_state_dict(run.model.state_dict(), strict=False)
-    first, approximated = spectrum(full, "abcdefgh").curves[0], spectrum(run, "abcdefgh").curves[0]
+    first, approximated = compute_spectrum(full, "abcdefgh").curves[0], compute_spectrum(run, "abcdefgh").curves[0]
     assert first == pytest.approx(approximated, abs=1e-5)  # layers above read what the first one made
 
 
 def test_a_run_without_an_encoder_is_refused() -> None:
     gpt = headwise.build("gpt2-tiny", vocab=LETTERS.size)
     with pytest.raises(UserError, match="--spectrum: looks at encoders, and this run has none"):
-        spectrum(TrainedModel(gpt, Tokenisers(LETTERS, LETTERS), loaded({"kind": "bert-tiny"}).experiment), "abc")
+        compute_spectrum(
+            TrainedModel(gpt, Tokenisers(LETTERS, LETTERS), loaded({"kind": "bert-tiny"}).experiment), "abc"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +94,13 @@ def test_the_command_prints_a_table_and_draws(run: Path, tmp_path: Path, capsys:
     assert all(25 <= share <= 100 for row in shares for share in row)
     assert ElementTree.parse(tmp_path / "spectrum.svg").getroot().tag.endswith("svg")
     command("inspect", run, "a bad egg", "--spectrum", "--json")
-    found = json.loads(capsys.readouterr().out)
-    assert found["texts"] == 1 and found["tokens"] == 9 and np.shape(found["curves"]) == (2, 4, len(PLACES))
-    assert np.diff(found["curves"]).min() >= 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (
+        printed["texts"] == 1
+        and printed["tokens"] == 9
+        and np.shape(printed["curves"]) == (2, 4, len(RELATIVE_INDICES))
+    )
+    assert np.diff(printed["curves"]).min() >= 0
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,7 @@ def test_the_command_prints_a_table_and_draws(run: Path, tmp_path: Path, capsys:
         (("--json",), "--json: attention is drawn, not printed"),
     ],
 )
-def test_what_has_no_spectrum_is_refused(
+def test_runs_without_encoder_attention_are_refused(
     run: Path, arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):

@@ -66,7 +66,7 @@ def turn(page, name):
     expect(page.locator("main[data-ready]")).to_be_visible(timeout=20_000)
 
 
-def test_drawings_fit_a_telephone_and_can_be_read(page, studio, visit):
+def test_drawings_fit_a_phone_screen(page, studio, visit):
     before = page.viewport_size
     page.set_viewport_size({"width": 400, "height": 800})
     page.emulate_media(reduced_motion="reduce")  # colours on their way from theme to theme are nobody's
@@ -86,7 +86,7 @@ def test_drawings_fit_a_telephone_and_can_be_read(page, studio, visit):
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1180), ("dark", 400)])
-def test_controls_have_names_and_text_stands_out(page, studio, theme, width):
+def test_controls_have_names_and_text_has_contrast(page, studio, theme, width):
     assert len(PAGES) >= 3
     before = page.viewport_size
     page.set_viewport_size({"width": width, "height": 800})

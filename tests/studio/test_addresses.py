@@ -126,7 +126,7 @@ def state_of(page: Page) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("view", "name", "values"), CASES, ids=[f"{view}-{name}" for view, name, _ in CASES])
-def test_what_an_address_says_wrongly_is_told(page, studio, mistakes, view, name, values):
+def test_errors_in_a_url_are_reported(page, studio, mistakes, view, name, values):
     for value in values:
         shown(page, studio, view, {**PAGES[view][0], name: value})
         told = page.locator("#address, main [role=alert]").filter(has_text=re.compile(r"\w"))
@@ -137,14 +137,14 @@ def test_what_an_address_says_wrongly_is_told(page, studio, mistakes, view, name
 
 
 @pytest.mark.parametrize("view", [view for view in PAGES if view != "nowhere"])
-def test_a_right_address_is_left_alone(page, studio, mistakes, view):
+def test_a_valid_url_is_not_changed(page, studio, mistakes, view):
     shown(page, studio, view, PAGES[view][0])
     expect(page.locator("#address")).to_be_empty()
     expect(page.locator("main")).not_to_have_attribute("data-ready", "problem")
     assert mistakes == []
 
 
-def test_what_is_said_of_an_address_ends_with_the_next_choice(page, studio):
+def test_a_report_on_the_url_disappears_with_the_next_choice(page, studio):
     shown(page, studio, "look", {**LOOK, "layer": "abc"})
     expect(page.locator("#address")).to_contain_text("layer must be a whole number, 0 or larger")
     expect(page.locator("main")).to_have_attribute("data-ready", "look")
@@ -163,7 +163,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("view", FIGURES)
-def test_a_permalink_names_what_is_shown_not_what_the_form_says(page, studio, view):
+def test_a_permalink_has_the_state_of_the_view_not_of_the_form(page, studio, view):
     shown(page, studio, view, LOOK)
     other = "<b>x" if "neuron" in view else "align"  # whose scores are no products of queries and keys
     page.get_by_label("Run").select_option(other)
@@ -176,12 +176,12 @@ def test_a_permalink_names_what_is_shown_not_what_the_form_says(page, studio, vi
     expect(page.locator("main[data-ready]")).to_have_count(1, timeout=20_000)
     kept = PAGES[view][0]
     assert {name: state_of(page)[name] for name in kept} == kept
-    page.get_by_role("button", name="Start" if view == "step" else "Look", exact=True).click()
+    page.get_by_role("button", name={"step": "Start", "intervene": "Score"}.get(view, "Look"), exact=True).click()
     page.wait_for_function("() => location.hash.includes('text=hh')")
     assert state_of(page)["run"] == other
 
 
-def test_a_step_goes_on_with_the_text_that_is_shown(page, studio):
+def test_a_step_continues_the_text_in_view(page, studio):
     shown(page, studio, "step", WROTE)
     page.get_by_label("Run").select_option("align")
     page.locator("form textarea").fill("hh")

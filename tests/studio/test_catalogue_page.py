@@ -41,7 +41,7 @@ def test_every_architecture_is_listed_and_can_be_found(page, studio):
     assert "family=vision" in page.url and "sort=year" in page.url
 
 
-def test_blocks_and_costs_are_the_models_own(page, studio):
+def test_blocks_and_costs_equal_those_of_the_model(page, studio):
     opened(page, studio, "model=transformer-tiny", "model")
     model = build("transformer-tiny", device="meta")
     blocks = page.locator(".block-head")
@@ -69,7 +69,7 @@ def test_blocks_and_costs_are_the_models_own(page, studio):
     expect(page.locator("section[aria-label=Cost] svg.plot circle").first).to_be_visible()
 
 
-def test_costs_are_counted_for_the_length_that_is_asked_for(studio):
+def test_costs_are_counted_for_the_requested_length(studio):
     told, longer = ask(studio, "/gpt-tiny/cost?at=32"), cost(build("gpt-tiny", device="meta"), 32)
     assert (told["flops_per_token"], told["activation_bytes"]) == (longer.flops_per_token, longer.activation_bytes)
 
@@ -92,7 +92,7 @@ def test_parameters_are_exact_for_every_size(studio):
         ("/gpt-tiny/cost?at=4000", 400),
     ],
 )
-def test_what_cannot_be_counted_is_told(studio, path, status):
+def test_models_that_cannot_be_counted_are_reported(studio, path, status):
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(studio, path)
     with refused.value as answer:

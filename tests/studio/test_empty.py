@@ -31,21 +31,21 @@ def opened(page: Page, address, view: str) -> None:
 
 
 @pytest.mark.parametrize("view", NEEDY)
-def test_a_page_that_needs_a_run_says_how_to_make_one(page, empty, view):
+def test_views_that_need_a_run_say_how_to_train_one(page, empty, view):
     opened(page, empty, view)
     expect(page.locator("main [role=alert]")).to_contain_text(
         "There is no trained run here yet; train one with `headwise demo`"
     )
 
 
-def test_the_page_of_runs_says_how_to_make_one(page, empty):
+def test_the_runs_view_says_how_to_train_one(page, empty):
     opened(page, empty, "runs")
     expect(page.locator("main")).to_contain_text("train one with `headwise demo`")
     expect(page.locator("main [role=alert]")).to_be_empty()
 
 
 @pytest.mark.parametrize("view", FREE)
-def test_a_page_that_needs_none_works(page, empty, view):
+def test_views_without_a_run_work(page, empty, view):
     opened(page, empty, view)
     expect(page.locator("main [role=alert]")).to_be_empty()
 
@@ -62,7 +62,7 @@ def test_requests_without_runs_are_refused_in_a_sentence(empty):
 
 
 @pytest.mark.parametrize("view", ["look", "step"])
-def test_a_run_that_comes_later_shows_up(page, serve, runs, tmp_path, view):
+def test_a_new_run_appears(page, serve, runs, tmp_path, view):
     with serve(tmp_path / "runs") as address:
         opened(page, address, view)
         expect(page.get_by_label("Run").locator("option")).to_have_count(0)
@@ -87,7 +87,7 @@ def test_the_command_starts_in_a_folder_without_runs(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_named_must_be_there(capsys):
+def test_a_missing_folder_is_refused(capsys):
     with pytest.raises(SystemExit) as leave:
         main(["studio", "nowhere", "--no-browser"])
     assert leave.value.code == 2 and "nowhere: there is no such folder" in capsys.readouterr().err

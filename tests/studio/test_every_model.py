@@ -11,7 +11,7 @@ from headwise.catalog import CATALOG
 from headwise.errors import UserError
 from headwise.experiment.config import Experiment
 from headwise.inference.trained_model import TrainedModel
-from headwise.inspect.page import page
+from headwise.inspect.page import render_page
 from headwise.studio.ablation import AblationCase, logit_lens
 from headwise.studio.decoding import decode_step, search_beams
 from headwise.studio.map_cache import collect_maps, pack_overview
@@ -38,7 +38,7 @@ def made(model: str, task: str, data: dict, tokenisers: Tokenisers) -> TrainedMo
 
 
 @pytest.mark.parametrize(("name", "task"), [(entry.name, task) for entry, task in PAIRS if task not in SEEING])
-def test_every_model_of_texts_can_be_looked_at(name: str, task: str) -> None:
+def test_every_text_model_has_attention_maps_or_an_error(name: str, task: str) -> None:
     outputs = Labels(["x", "y"]) if task == "classify" else LETTERS
     loaded = made(name, task, {"train": "none.tsv"}, Tokenisers(LETTERS, outputs))
     if name in ATTENTION_FREE:
@@ -46,7 +46,7 @@ def test_every_model_of_texts_can_be_looked_at(name: str, task: str) -> None:
             collect_maps(loaded, TEXT, "")
     else:
         maps = collect_maps(loaded, TEXT, "")
-        assert pack_overview("look", maps, {}) and page(maps, TEXT)
+        assert pack_overview("look", maps, {}) and render_page(maps, TEXT)
         assert {each["name"] for each in record_inputs(loaded, TEXT, "").to_dict()["kinds"]} == set(maps.weights)
     if task_config(task)(kind=task).writes and name != "ngram":
         assert decode_step(loaded, TEXT, [5, 6])[1]["next"]
@@ -56,7 +56,7 @@ def test_every_model_of_texts_can_be_looked_at(name: str, task: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "task"), [(entry.name, task) for entry, task in PAIRS if task in SEEING])
-def test_every_model_of_images_can_be_looked_at(name: str, task: str) -> None:
+def test_every_image_model_has_attention_maps_or_an_error(name: str, task: str) -> None:
     image = BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)).save(image, "PNG")
     pixels = Pixels(SIDE, SIDE, 3, (0.5,) * 3, (0.2,) * 3)

@@ -113,7 +113,7 @@ def shows(page: Page, example: AttentionExample, scaled: bool, causal: bool) -> 
     assert np.allclose(outputs, hidden.weights @ wanted.values, atol=5.1e-5)
 
 
-def test_the_worked_example_is_the_librarys_and_follows_every_change(page, studio):
+def test_the_worked_example_equals_the_library_after_every_edit(page, studio):
     opened(page, studio, "attention")
     shows(page, EXAMPLE, scaled=True, causal=False)
     page.get_by_role("button", name="not scaled").click()
@@ -130,7 +130,7 @@ def test_the_worked_example_is_the_librarys_and_follows_every_change(page, studi
     shows(ready(page, "attention"), changed, scaled=False, causal=True)
 
 
-def test_every_number_tells_where_it_comes_from(page, studio):
+def test_every_number_shows_its_computation(page, studio):
     opened(page, studio, "attention")
     page.locator("table", has_text="S = Q Kᵀ").locator("td:not(.corner)").nth(2).hover()
     told = page.locator(".status")
@@ -141,7 +141,7 @@ def test_every_number_tells_where_it_comes_from(page, studio):
     expect(told).to_contain_text(f"= {attend(EXAMPLE).weights[0, 1]:.4f}")
 
 
-def test_masks_act_together_and_a_blind_row_gives_zeros(page, studio):
+def test_masks_combine_and_a_masked_row_gives_zeros(page, studio):
     opened(page, studio, "masks", side="left", on="causal,padding,window")
     at = np.arange(8)
     distance = at - at[:, None]
@@ -153,7 +153,7 @@ def test_masks_act_together_and_a_blind_row_gives_zeros(page, studio):
     assert np.allclose(numbers(page)["softmax(0"], apply_mask(np.zeros((8, 8)), seen).weights, atol=5.1e-4)
 
 
-def test_positions_are_drawn_with_what_they_promise(page, studio):
+def test_positions_are_drawn_with_shift_invariance_and_decay(page, studio):
     opened(page, studio, "positions", length=16, width=8)
     expect(page.get_by_text("Shift invariance: yes.")).to_be_visible()
     box = page.get_by_label("Table").locator("image").bounding_box()
@@ -164,7 +164,7 @@ def test_positions_are_drawn_with_what_they_promise(page, studio):
     expect(page.locator(".curve")).to_have_count(8)
 
 
-def test_curves_over_distance_are_what_the_models_use(studio, reader, runs):
+def test_curves_over_distance_equal_those_of_the_models(studio, reader, runs):
     found = asked(studio, "explain/positions?kind=sinusoid&length=12&width=16")
     table = sinusoid(np.arange(12), 16)
     assert np.abs(found["table"] - table).max() < 1e-4
@@ -180,7 +180,7 @@ def test_curves_over_distance_are_what_the_models_use(studio, reader, runs):
     assert np.allclose(found["mean"][1], bias.table(bucket_distances(torch.arange(-8, 9)))[:, 1].detach(), atol=1e-3)
 
 
-def test_learnt_positions_promise_nothing(runs):
+def test_learned_positions_claim_no_shift_invariance(runs):
     model = load(runs / "<b>x").model
     choices, found = view_model(model, 0, 500, 0)
     table = next(part for part in model.modules() if isinstance(part, LearnedPositions)).table
@@ -189,7 +189,7 @@ def test_learnt_positions_promise_nothing(runs):
     assert places("rotary", 30, 16, 1, 0).check_properties()[0]["holds"]
 
 
-def test_outputs_move_with_their_words_unless_positions_are_added(page, studio):
+def test_outputs_are_permuted_with_their_words_unless_positions_are_added(page, studio):
     opened(page, studio, "order", text="dog bites man", order="2,0,1")
     expect(page.get_by_text("Equivariant.")).to_be_visible()
     given = asked(studio, "explain/order?text=dog+bites+man")
@@ -202,7 +202,7 @@ def test_outputs_move_with_their_words_unless_positions_are_added(page, studio):
     assert "positions=1" in page.url
 
 
-def test_heads_stand_side_by_side(page, studio, runs):
+def test_heads_are_drawn_side_by_side(page, studio, runs):
     opened(page, studio, "heads", run="reverse", text="abc", target="cba", kind="encoder", layer=1)
     expect(page.locator("figure")).to_have_count(4)
     page.locator("figure image").nth(2).hover(position={"x": 2, "y": 2})
@@ -212,7 +212,7 @@ def test_heads_stand_side_by_side(page, studio, runs):
         expect(page.locator(".status")).to_contain_text(f"head {head + 1}: {weight:.3f}")
 
 
-def test_a_weight_is_taken_apart_down_to_its_elements(page, studio, runs):
+def test_a_weight_is_computed_from_its_elements(page, studio, runs):
     where = {"kind": "cross", "layer": 1, "head": 2, "query": 1, "key": 0}
     opened(page, studio, "neuron", run="reverse", text="abc", target="cba", **where)
     weights = load(runs / "reverse").inspect("abc", "cba").matrix("cross", 1, 2)[1]
@@ -227,7 +227,7 @@ def test_a_weight_is_taken_apart_down_to_its_elements(page, studio, runs):
 
 
 @pytest.mark.parametrize(("run", "text", "kind"), [("<b>x", "abc<", "decoder"), ("reader", SENTENCES[0], "encoder")])
-def test_scores_terms_and_masks_make_the_weights(studio, reader, run, text, kind):
+def test_scores_biases_and_masks_give_the_weights(studio, reader, run, text, kind):
     look = asked(studio, "neuron", {"run": run, "text": text})["name"]
     found = asked(studio, f"neuron/{look}/{kind}/1/0/2/1")
     assert np.isclose(np.dot(found["q"], found["k"]), found["dots"][1], atol=1e-5)
@@ -238,7 +238,7 @@ def test_scores_terms_and_masks_make_the_weights(studio, reader, run, text, kind
     assert hidden.any() == (kind == "decoder") and np.any(found["added"]) == (run == "reader")
 
 
-def test_the_lectures_sentences_are_offered_to_runs_that_know_their_words(page, studio, reader):
+def test_example_sentences_are_offered_to_runs_that_know_their_tokens(page, studio, reader):
     assert asked(studio, "explain/sentences?run=reverse") == []
     page.goto("about:blank")
     page.goto(f"{studio.url}#/look?run={reader}")
@@ -266,12 +266,12 @@ def test_the_lectures_sentences_are_offered_to_runs_that_know_their_words(page, 
         "neuron/x/encoder/0/0/a/0",
     ],
 )
-def test_nonsense_gets_a_sentence_here_too(studio, path):
+def test_invalid_requests_are_refused_in_one_sentence(studio, path):
     status, sentence = refused(studio, path)
     assert 400 <= status < 500 and sentence
 
 
-def test_places_that_a_head_does_not_have_are_refused(studio):
+def test_missing_queries_and_keys_are_refused(studio):
     look = asked(studio, "neuron", {"run": "reverse", "text": "abc", "target": "cba"})["name"]
     for place in ("encoder/9/0/0/0", "encoder/0/9/0/0", "encoder/0/0/9/0", "encoder/0/0/0/9", "other/0/0/0/0"):
         assert refused(studio, f"neuron/{look}/{place}")[0] == 400

@@ -44,7 +44,7 @@ def test_foreign_hosts_and_origins_are_refused(studio, headers, status):
     assert found == status and "error" in json.loads(content)
 
 
-def test_its_own_page_may_ask(studio):
+def test_same_origin_requests_are_accepted(studio):
     assert ask(studio, path="/api/runs", Origin=f"http://127.0.0.1:{studio.port}")[0] == 200
 
 
@@ -77,7 +77,7 @@ def test_bodies_beyond_the_limit_are_refused_with_and_without_a_length(studio):
         b'{"run": "<b>x", "text": "a", "target": "b"}',
     ],
 )
-def test_nonsense_gets_a_sentence(studio, body):
+def test_invalid_requests_are_refused_in_one_sentence(studio, body):
     status, _, content = ask(studio, "POST", "/api/look", body, Content_Type="application/json")
     if status != 200:  # a letter that the model does not know is one that it may look at
         assert 400 <= status < 500 and json.loads(content)["error"]
@@ -86,11 +86,11 @@ def test_nonsense_gets_a_sentence(studio, body):
 @pytest.mark.parametrize(
     "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/hosts", "/api/look/x/y/0"]
 )
-def test_no_path_leads_out(studio, path):
+def test_paths_outside_the_static_folder_are_refused(studio, path):
     assert ask(studio, path=path)[0] in (400, 404)
 
 
-def test_others_can_reach_it_only_with_a_key():
+def test_a_public_address_needs_a_key():
     with pytest.raises(UserError, match="--key"):
         Address("0.0.0.0", 80)
     assert Address("0.0.0.0", 80, key="secret").url

@@ -33,7 +33,7 @@ def change_of(case: AblationCase, changes: Ablations) -> float:
 
 
 @torch.no_grad()
-def test_log_p_is_that_of_the_changed_model(runs):
+def test_log_p_equals_that_of_the_ablated_model(runs):
     loaded = load(runs / "reverse")
     found = ablate(AblationCase(loaded, "abc", "cba"), Ablations(hidden=[1], heads=[("cross", 0, 2)]))
     read, wrote = torch.tensor([[4, 5, 6, 2]]), [6, 5, 4, 2]
@@ -48,7 +48,7 @@ def test_log_p_is_that_of_the_changed_model(runs):
 
 
 @pytest.mark.parametrize(("name", "kind"), [("reverse", "encoder"), ("reverse", "cross"), (HOSTILE, "decoder")])
-def test_all_heads_at_once_are_each_by_itself(runs, name, kind):
+def test_head_effects_of_one_batch_equal_single_ablations(runs, name, kind):
     case = AblationCase(load(runs / name), "abcd", "dcb")
     found = measure_heads(case, kind, 1)
     assert found["heads"] == pytest.approx(
@@ -61,17 +61,17 @@ def test_all_heads_at_once_are_each_by_itself(runs, name, kind):
     )
 
 
-def test_a_recurrent_decoder_has_one_head_inside_of_it(runs):
+def test_a_recurrent_decoder_has_one_head_that_can_be_ablated(runs):
     case = AblationCase(load(runs / "align"), "abc")
     found = ablate(case, Ablations(heads=[("cross", 0, 0)]))
-    assert found["kinds"] == [{"name": "cross", "layers": [{"heads": 1, "can_silence": False}]}] and found["hideable"]
+    assert found["kinds"] == [{"name": "cross", "layers": [{"heads": 1, "can_ablate": False}]}] and found["hideable"]
     assert measure_heads(case, "cross", 0)["layer"] is None
     assert found["output"][0]["after"] != found["output"][0]["before"]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["reverse", HOSTILE])
-def test_the_lens_ends_with_the_models_own_probabilities(runs, name):
+def test_the_logit_lens_ends_with_the_models_probabilities(runs, name):
     loaded = load(runs / name)
     case = AblationCase(loaded, "abcd", "dc")
     found = logit_lens(case)
@@ -84,7 +84,7 @@ def test_the_lens_ends_with_the_models_own_probabilities(runs, name):
     assert found["layers"][0]["probs"][-1][0] == pytest.approx(float(first.max()), abs=1e-5)
 
 
-def test_a_hidden_token_and_a_silent_head_change_the_output(page, visit, runs):
+def test_a_hidden_token_and_an_ablated_head_change_the_output(page, visit, runs):
     visit("intervene", "run=reverse&text=abc&target=cba")
     case = AblationCase(load(runs / "reverse"), "abc", "cba")
     page.get_by_role("button", name="hide b, token 2").click()
@@ -142,6 +142,6 @@ def test_a_language_models_text_and_lens_are_shown(page, visit, runs):
         ("/lens", {"run": HOSTILE, "text": "a" * 1000}),
     ],
 )
-def test_nonsense_gets_a_sentence(studio, path, change):
+def test_invalid_requests_are_refused_in_one_sentence(studio, path, change):
     status, found = ask(studio, path, {"run": "reverse", "text": "abc", **change})
     assert 400 <= status < 500 and found["error"]

@@ -43,7 +43,7 @@ def entered() -> str:
     return headers["set-cookie"].split(";")[0]
 
 
-def test_a_browser_is_given_a_cookie_that_opens_and_does_not_tell_the_key():
+def test_the_browser_gets_a_cookie_that_does_not_contain_the_key():
     cookie = entered()
     assert ask(cookie=cookie)[0] == ask(cookie=f"other=1; {cookie}")[0] == 200
     assert ask(cookie=cookie, origin="http://evil.example")[0] == 403
@@ -62,24 +62,24 @@ def test_a_browser_is_given_a_cookie_that_opens_and_does_not_tell_the_key():
         {"authorization": f"Basic {KEY}"},
     ],
 )
-def test_without_it_nothing_is_answered(headers):
+def test_requests_without_the_key_are_refused(headers):
     status, _ = ask(**headers)
     assert status == 401
 
 
-def test_a_wrong_key_or_one_in_a_post_opens_nothing():
+def test_a_wrong_key_or_a_key_in_a_post_is_refused():
     assert ask("/", b"key=wrong")[0] == 401
     assert ask("/", ADDRESS.browser_url.partition("?")[2].encode(), method="POST")[0] == 401
     assert ask(authorization=f"Bearer {KEY}")[0] == 200
 
 
-def test_entering_never_leads_elsewhere():
+def test_entering_the_key_never_redirects_elsewhere():
     query = ADDRESS.browser_url.partition("?")[2].encode()
     assert ask("//evil.example/x", query)[1]["location"] == "/evil.example/x"
     assert ask("/static/app.js", b"v=1&" + query)[1]["location"] == "/static/app.js?v=1"
 
 
-def test_a_page_opens_with_the_key_in_its_address(page, runs):
+def test_a_page_opens_with_the_key_in_its_url(page, runs):
     listener = bind_socket(Address(port=0))
     address = Address(port=listener.getsockname()[1], key=KEY)
     server = uvicorn.Server(uvicorn.Config(build_app(RunRegistry([runs]), address), log_level="warning"))

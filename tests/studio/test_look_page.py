@@ -19,7 +19,7 @@ def opened(page: Page, studio, state: str) -> Page:
     return page
 
 
-def test_lines_are_the_models_own_weights(page, studio, runs):
+def test_lines_equal_the_models_weights(page, studio, runs):
     opened(page, studio, "run=reverse&text=abc&target=cba&kind=cross&layer=0&heads=1")
     maps = load(runs / "reverse").inspect("abc", "cba")
     drawn = page.locator(".links path")
@@ -30,7 +30,7 @@ def test_lines_are_the_models_own_weights(page, studio, runs):
     expect(page.locator("text.token")).to_have_count(len(maps.rows("cross")) + len(maps.columns("cross")))
 
 
-def test_the_matrix_tells_the_number_under_the_pointer(page, studio, runs):
+def test_the_matrix_shows_the_weight_under_the_pointer(page, studio, runs):
     opened(page, studio, "run=reverse&text=abc&target=cba&kind=encoder&layer=1&heads=0&view=matrix")
     box = page.locator(".canvas > svg image").bounding_box()
     page.mouse.move(box["x"] + 2, box["y"] + 2)
@@ -38,7 +38,7 @@ def test_the_matrix_tells_the_number_under_the_pointer(page, studio, runs):
     expect(page.locator("section .note")).to_contain_text(f"a attends to a with weight {weight:.4f}")
 
 
-def test_a_thumbnail_leads_to_its_head_and_the_address_restores_it(page, studio):
+def test_a_thumbnail_opens_its_head_and_the_url_restores_it(page, studio):
     opened(page, studio, "run=reverse&text=abc&view=model")
     page.get_by_role("button", name="layer 1, head 2").click()
     expect(page.locator(".matrix-figure")).to_be_visible()
@@ -55,7 +55,7 @@ def test_names_and_tokens_are_shown_as_text(page, studio):
     expect(page.locator("text.token", has_text="<").first).to_be_visible()
 
 
-def test_a_mistake_is_told_beside_the_form(page, studio):
+def test_an_error_is_shown_below_the_form(page, studio):
     page.goto("about:blank")
     page.goto(f"{studio.url}#/look?run=reverse")
     expect(page.locator("main")).to_have_attribute("data-ready", "form")
@@ -63,13 +63,13 @@ def test_a_mistake_is_told_beside_the_form(page, studio):
     expect(page.get_by_role("alert")).not_to_be_empty()
 
 
-def test_a_long_text_says_what_it_leaves_out(page, studio):
+def test_a_long_text_reports_omitted_weights(page, studio):
     opened(page, studio, f"run=reverse&text={'abcdefgh' * 20}&target=a&kind=encoder")
     assert page.locator(".links path").count() <= 3000
     expect(page.locator("section .note")).to_contain_text("largest")
 
 
-def test_themes_change_at_a_click_and_shades_with_them(page, studio):
+def test_the_theme_button_changes_the_colours(page, studio):
     opened(page, studio, "run=reverse&text=abc&view=matrix")
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
     shades = page.locator(".canvas > svg image").get_attribute("href")
@@ -90,14 +90,14 @@ def test_packed_weights_keep_four_decimals():
 
 
 @pytest.mark.parametrize("size", [5, 24, 25, 300])
-def test_thumbnails_are_small_and_lose_no_peak(size):
+def test_thumbnails_are_max_pooled(size):
     weights = np.zeros((1, 1, size, size))
     weights[0, 0, size - 1, size // 2] = 1
     small = make_thumbnails(weights)
     assert max(small.shape) <= 24 and small.max() == 1
 
 
-def test_runs_are_listed_with_what_they_learnt(studio):
+def test_runs_are_listed_with_their_tasks(studio):
     with urllib.request.urlopen(f"{studio.url}api/runs") as answer:
         found = {each["name"]: each for each in json.load(answer)}
     assert found["reverse"]["task"] == "transduce" and found["reverse"]["ready"]

@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from headwise.experiment.load import load
-from headwise.inspect.image_maps import of_encoder
+from headwise.inspect.image_maps import record_encoder_attention
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def ask(studio, path: str, body: bytes | None = None) -> tuple[int, bytes]:
             return error.code, error.read()
 
 
-def test_an_image_is_labelled_and_patches_look(page, studio, runs, picture):
+def test_an_image_is_classified_and_patches_are_queries(page, studio, runs, picture):
     page.goto("about:blank")
     page.goto(f"{studio.url}#/look?run=seen&layer=1&heads=2")
     expect(page.locator("main")).to_have_attribute("data-ready", "form")
@@ -56,9 +56,9 @@ def test_an_image_is_labelled_and_patches_look(page, studio, runs, picture):
     )  # drawn anew, under a pointer that rests
     with torch.no_grad():
         pixels = loaded.tokenisers.source
-        gaze = of_encoder(loaded.model, pixels.normalised(pixels.read(picture)[None]))[1]
+        attention = record_encoder_attention(loaded.model, pixels.normalised(pixels.read(picture)[None]))[1]
     page.mouse.move(box["x"] + 1, box["y"] + 1)
-    weight = gaze.heat((3, 1))[0, 2, 0, 0]
+    weight = attention.heat_map((3, 1))[0, 2, 0, 0]
     expect(note).to_contain_text(f"the patch in row 4, column 2 attends to row 1, column 1 with weight {weight:.4f}")
     with page.expect_download() as waiting:
         page.get_by_role("button", name="HTML").click()
@@ -84,7 +84,7 @@ def header(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("size", [(1, 400), (400, 1), (1, 1), (1, 65_535)])
 @pytest.mark.parametrize("path", ["", "/page"])
-def test_narrow_images_are_looked_at(studio, path, size):
+def test_narrow_images_are_accepted(studio, path, size):
     file = io.BytesIO()
     Image.new("L", size, 128).save(file, "PNG")
     assert ask(studio, f"{path}?run=seen", file.getvalue())[0] == 200
@@ -101,24 +101,24 @@ def test_narrow_images_are_looked_at(studio, path, size):
         ("nobody", b"x", "no run"),
     ],
 )
-def test_what_is_no_image_is_refused_in_a_sentence(studio, run, body, says):
+def test_invalid_images_are_refused_in_one_sentence(studio, run, body, says):
     status, told = ask(studio, f"?run={run}", body)
     assert 400 <= status < 500 and says in json.loads(told)["error"]
 
 
-def test_a_run_that_reads_texts_sees_nothing(studio, picture):
+def test_a_text_run_refuses_images(studio, picture):
     status, told = ask(studio, "?run=reverse", picture.read_bytes())
     assert status == 400 and "images" in json.loads(told)["error"]
 
 
-def test_a_place_that_is_not_there_is_refused(studio, picture):
+def test_missing_layers_and_patches_are_refused(studio, picture):
     _, answer = ask(studio, "?run=seen", picture.read_bytes())
     look = json.loads(answer[4 : 4 + int.from_bytes(answer[:4], "little")])["name"]
     for question in (f"/{look}/9", f"/{look}/0?row=4&column=0", f"/{look}/0?query=0", "/forgotten/0"):
         assert ask(studio, question)[0] == 400, question
 
 
-def test_a_look_at_a_text_can_be_taken_away_as_a_page(page, studio):
+def test_attention_of_a_text_is_exported_as_html(page, studio):
     page.goto("about:blank")
     page.goto(f"{studio.url}#/look?run=reverse&text=ab&target=ba")
     expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)

@@ -49,7 +49,7 @@ def opened(page: Page, studio, query: str = "") -> Page:
     return page
 
 
-def test_curves_have_the_rows_tell_their_numbers_and_can_be_taken_away(page, studio):
+def test_curves_show_the_metrics_and_are_exported(page, studio):
     opened(page, studio, "runs=reverse&show=loss")
     curve, note = page.locator("path.curve"), page.locator("section[aria-label=Curves] .note")
     expect(curve).to_have_count(1)
@@ -100,7 +100,7 @@ def test_smoothing_settings_and_comparisons(page, studio, runs):
     expect(panel.locator(".note").first).to_contain_text("mean 21.50")
 
 
-def test_what_trains_is_drawn_on(page, studio, trained):
+def test_curves_of_a_running_training_are_updated(page, studio, trained):
     live = page.context.browser.new_page()
     live.clock.install()
     with trained.lock():
@@ -113,7 +113,7 @@ def test_what_trains_is_drawn_on(page, studio, trained):
     trained.metrics.rewind(30)
 
 
-def test_samples_show_how_an_output_changed_and_are_text(page, studio, trained):
+def test_samples_are_listed_by_validation_and_escaped(page, studio, trained):
     for step, output in ((40, "<b>a</b>"), (50, "<b>a</b>"), (60, "b a")):
         sample = {"source": "a b", "output": output, "reference": "b a"}
         trained.metrics.append({"step": step, "epoch": 1, "minutes": 2.0, "valid": {"nll": 1.0}, "samples": [sample]})
@@ -130,7 +130,7 @@ def live_path(points: int) -> re.Pattern[str]:
     return re.compile(r"^M[^L]*" + r"L[^L]*" * (points - 1) + "$")
 
 
-def test_only_new_rows_travel_and_all_of_them_after_a_rewind(trained):
+def test_only_new_rows_are_sent_and_all_rows_after_a_rewind(trained):
     item = RunFolder("reverse", trained.path)
     every = get_rows(item, 0, 0)
     assert [row["step"] for row in every["rows"]] == [10, 20, 30, 30] and every["rows"][-1]["valid nll"] == 1.25
@@ -138,7 +138,7 @@ def test_only_new_rows_travel_and_all_of_them_after_a_rewind(trained):
     assert get_rows(item, 3, 20) == get_rows(item, 99, 30) == every
 
 
-def test_states_are_told_apart(tmp_path):
+def test_run_states_are_distinguished(tmp_path):
     run = Run.create(tmp_path / "run", {"train": {"steps": 10, "patience": 2}})
     assert get_state(run) == "untrained"
     run.metrics.append({"step": 5, "loss": 1.0})
@@ -152,7 +152,7 @@ def test_states_are_told_apart(tmp_path):
     assert get_state(run) == "done"
 
 
-def test_a_run_with_damaged_files_is_told_and_hides_no_other(tmp_path):
+def test_a_damaged_run_is_reported_and_hides_no_other(tmp_path):
     run = Run.create(tmp_path / "run", {"task": "transduce", "train": {"steps": 10}})
     save(run, Checkpoint({"step": 5, "best": {"value": 1.0, "step": 5}}, {}))
     (run.checkpoint_path(5) / "state.json").write_text('{"step": "many", "best": 3}')
@@ -162,7 +162,7 @@ def test_a_run_with_damaged_files_is_told_and_hides_no_other(tmp_path):
     )
 
 
-def test_the_later_of_two_runs_of_a_cell_counts_and_damage_is_passed_over(compared, runs, tmp_path):
+def test_the_later_of_two_runs_of_a_cell_counts_and_damaged_ones_are_skipped(compared, runs, tmp_path):
     copy = Run.create(tmp_path / "sizes" / "a-1-2", {"name": "a-1", "seed": 1})
     outcome = Outcome.load(compared / "small-1" / "outcome.json", "key")
     replace(outcome, run=copy.path).save(copy.path / "outcome.json", "other")

@@ -14,13 +14,13 @@ from headwise.studio.model_pool import MODEL_WORKERS, ModelPool
 from headwise.studio.run_registry import RunRegistry
 
 
-def test_the_first_page_waits_for_no_tensors():
+def test_the_first_page_does_not_wait_for_torch():
     code = "import sys, headwise.studio.server; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
 
 
-def test_what_needs_no_model_waits_for_none(runs):
+def test_requests_without_a_model_do_not_wait_for_one(runs):
     """As many slow requests as are worked on at once: lists are answered meanwhile."""
     pool, done = ModelPool(RunRegistry([runs])), threading.Event()
 
@@ -39,7 +39,7 @@ def test_what_needs_no_model_waits_for_none(runs):
         assert "reverse" in apart.submit(lambda: asyncio.run(asked())).result()
 
 
-def test_a_browser_asks_again_and_hears_that_nothing_changed(studio):
+def test_unchanged_files_are_revalidated_with_not_modified(studio):
     with urllib.request.urlopen(f"{studio.url}static/app.js") as answer:
         tag = answer.headers["etag"]
         assert answer.headers["content-type"].startswith("text/javascript") and b"import" in answer.read()

@@ -33,7 +33,7 @@ def probabilities(loaded, text, tokens):
         return loaded.model(source, torch.tensor([[1, *tokens]]))[0, -1].softmax(-1)
 
 
-def test_bars_are_the_models_own_probabilities(page, visit, runs):
+def test_bars_equal_the_models_probabilities(page, visit, runs):
     visit("step", "run=reverse&text=abc&tokens=5,6")
     loaded = load(runs / "reverse")
     wanted = probabilities(loaded, "abc", [5, 6])
@@ -46,7 +46,7 @@ def test_bars_are_the_models_own_probabilities(page, visit, runs):
     assert abs(share - float(wanted[best])) < 1e-4
 
 
-def test_a_forced_token_is_written_and_taken_back(page, visit):
+def test_a_forced_token_is_appended_and_removed(page, visit):
     visit("step", "run=reverse&text=abc")
     third = page.locator(".odds").nth(2)
     label = third.locator(".token").text_content()
@@ -58,7 +58,7 @@ def test_a_forced_token_is_written_and_taken_back(page, visit):
     expect(page.locator(".chip")).to_have_count(0)
 
 
-def test_sliders_change_what_is_drawn_from(page, visit, runs):
+def test_sliders_change_the_sampling_distribution(page, visit, runs):
     """As the library draws: temperature, then top-k, then top-p, whose crossing token stays."""
     visit("step", "run=reverse&text=abc&temperature=0.5&k=5&p=0.6")
     logits = probabilities(load(runs / "reverse"), "abc", []).log()
@@ -72,7 +72,7 @@ def test_sliders_change_what_is_drawn_from(page, visit, runs):
     expect(page.locator(".odds.out")).to_have_count(len(shares) - 1)
 
 
-def test_attention_is_that_of_the_step(page, visit, runs):
+def test_attention_belongs_to_the_step(page, visit, runs):
     visit("step", "run=reverse&text=abc&tokens=5&kind=cross&layer=0")
     maps = load(runs / "reverse").inspect("abc", "ba")
     box = page.locator("[aria-label='Attention of this step'] svg image").bounding_box()
@@ -82,7 +82,7 @@ def test_attention_is_that_of_the_step(page, visit, runs):
 
 
 @pytest.mark.parametrize("name", ["reverse", "align", HOSTILE])
-def test_any_writer_steps_as_it_decodes(runs, name):
+def test_steps_of_any_generative_model_equal_its_decoding(runs, name):
     """Greedily, bar by bar: what the library's own search writes, with its log P."""
     loaded = load(runs / name)
     prompt = "abc"
@@ -113,7 +113,7 @@ def test_alignments_of_a_recurrent_decoder_are_shown_for_all_steps(page, visit):
     expect(figure.get_by_role("button", name="All steps")).to_have_attribute("aria-pressed", "true")
 
 
-def test_the_tree_is_the_librarys_search(runs):
+def test_the_tree_equals_the_librarys_beam_search(runs):
     loaded = load(runs / "reverse")
     tree = search_beams(loaded, "abcd", 3, 12)
     best = loaded.translate_nbest(["abcd"], beams=3, max_length=12)[0][0]
@@ -127,7 +127,7 @@ def test_the_tree_is_the_librarys_search(runs):
     assert max(node["score"] for node in tree["nodes"] if node["fate"] == "ended") == pytest.approx(best.score)
 
 
-def test_a_hypothesis_leads_to_its_step(page, visit):
+def test_a_hypothesis_opens_its_step(page, visit):
     visit("step", "run=reverse&text=abcd&beams=3")
     expect(page.locator(".leaf.best").first).to_be_visible()
     leaf = page.locator(".leaf[aria-label^='step 2']").first
@@ -138,7 +138,7 @@ def test_a_hypothesis_leads_to_its_step(page, visit):
     assert "beams=3" in page.url and "tokens=" in page.url
 
 
-def test_sums_stand_for_what_is_not_sent(runs):
+def test_log_sums_replace_logits_that_are_not_sent(runs):
     loaded = load(runs / "reverse")
     logits = torch.randn(2 * TOP_LOGITS, generator=torch.Generator().manual_seed(0)) * 3
     tokens = type("Many", (), {"tokens": staticmethod(lambda ids: [str(each) for each in ids])})
@@ -165,7 +165,7 @@ def test_sums_stand_for_what_is_not_sent(runs):
         {"run": "reverse", "text": "abc", "tokens": "5"},
     ],
 )
-def test_nonsense_gets_a_sentence(studio, body):
+def test_invalid_requests_are_refused_in_one_sentence(studio, body):
     status, content = ask(studio, "step", body)
     assert 400 <= status < 500 and json.loads(content)["error"]
 
@@ -173,6 +173,6 @@ def test_nonsense_gets_a_sentence(studio, body):
 @pytest.mark.parametrize(
     "change", [{"beams": 1}, {"beams": 10_000}, {"longest": 0}, {"text": ""}, {"run": HOSTILE, "text": "a" * 1000}]
 )
-def test_a_search_has_its_limits(studio, change):
+def test_a_beam_search_is_limited(studio, change):
     status, content = ask(studio, "step/beams", {"run": "reverse", "text": "abc", **change})
     assert 400 <= status < 500 and json.loads(content)["error"]

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
-from headwise.inspect.frequency import energy_above
+from headwise.inspect.frequency import compute_energy_above
 from headwise.models.vit import ViTConfig
 from headwise.tasks.adversarial import AdversarialConfig, hardened
 from headwise.vision.config import ImagesConfig
@@ -102,7 +102,7 @@ def test_pixels_move_against_the_model_within_the_radius_and_in_high_frequencies
     assert max(delta.abs().max() for delta in looks) < 2 / 255 + 1e-9
     losses = [float(taught(net, images + delta, targets).nll) for delta in looks]
     assert losses[0] < losses[1] < losses[2]
-    assert energy_above(looks[2], 2).mean() > 1.5 * energy_above(images, 2).mean()
+    assert compute_energy_above(looks[2], 2).mean() > 1.5 * compute_energy_above(images, 2).mean()
 
 
 def test_the_attack_ends_with_its_share_of_the_budget():

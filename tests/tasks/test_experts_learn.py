@@ -14,7 +14,7 @@ from headwise import UserError
 from headwise.blocks.heads import Loss
 from headwise.blocks.record import collect
 from headwise.cli.main import main
-from headwise.inspect.expert_load import loads, picture, table
+from headwise.inspect.expert_load import draw_expert_load, format_table, measure_expert_load
 from headwise.runs import Run
 from headwise.tasks.base import GenerationState, generation_loss
 from headwise.train.config import TrainConfig
@@ -62,12 +62,12 @@ def test_loads_are_in_the_metrics_and_losses_in_the_loss(run: Any) -> None:
 
 
 def test_loads_of_the_validation_part_are_shown(run: Any, tmp_path: Any, capsys: Any) -> None:
-    found = loads(run[1])
+    found = measure_expert_load(run[1])
     assert list(found) == ["encoder-2", "decoder-2"]
     assert found["encoder-2"].assigned.shape == (4,) and int(found["encoder-2"].assigned.sum()) > 100
     assert sum(found["decoder-2"].shares) == pytest.approx(1)
-    assert [line.split()[0] for line in table(found).splitlines()] == ["layer", "encoder-2", "decoder-2"]
-    assert "encoder-2" in picture(found, "switch").svg()
+    assert [line.split()[0] for line in format_table(found).splitlines()] == ["layer", "encoder-2", "decoder-2"]
+    assert "encoder-2" in draw_expert_load(found, "switch").to_svg()
     capsys.readouterr()
     main(["inspect", str(run[0]), "--experts", "--json", "--out", str(tmp_path / "load.png")])
     shown = json.loads(capsys.readouterr().out)
@@ -78,7 +78,7 @@ def test_a_model_without_experts_has_no_load(run: Any) -> None:
     from dataclasses import replace
 
     with pytest.raises(UserError, match="has no experts"):
-        loads(replace(run[1], model=headwise.build("t5-tiny", vocab=9)))
+        measure_expert_load(replace(run[1], model=headwise.build("t5-tiny", vocab=9)))
 
 
 class Batch:

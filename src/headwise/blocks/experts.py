@@ -106,7 +106,7 @@ class Routing:
 
 
 class Router(nn.Module):
-    """Router: p = softmax(W_r x), of which each token takes the top k; always in float32 (section 2.4).
+    """Router, top-1 routing or top-k: p = softmax(W_r x), of which a token takes the largest; in float32 (section 2.4).
 
     Gates are these p (Fedus et al. eq. 2) or, `normalise`, divided by their sum over the chosen experts (GShard,
     Shazeer et al.). In training inputs are multiplied by U(1 - jitter, 1 + jitter), and there is a loss: balance * E *
@@ -179,7 +179,8 @@ def init_small(weight: Tensor) -> nn.Parameter:
 
 
 class Experts(Part):
-    """Mixture of experts: y = sum_j g_j E_j(x) over the experts j of a token, each a feed-forward network (eq. 2).
+    """Mixture of experts with a capacity factor: y = sum_j g_j E_j(x) over the experts j of a token, each a
+    feed-forward network (eq. 2).
 
     An expert has a capacity of ceil(tokens / E * factor), with one `capacity` factor for training and one for
     evaluation; tokens beyond it are dropped: their output is 0, and the residual path is left. Without `capacity` no

@@ -94,7 +94,7 @@ class ResidualAdd(nn.Module, FunctionStep):
 
 
 class LayerScaleAdd(ResidualAdd):
-    """LayerScale (Touvron et al. 2021, "Going deeper"): x + diag(gain) f(x), with gains that begin small."""
+    """LayerScale (layer scale; Touvron et al. 2021, "Going deeper"): x + diag(gain) f(x), gains begin small."""
 
     def __init__(self, width: int, initial: float = 1e-5, dropout: float = 0.0, drop_path: float = 0.0):
         super().__init__(dropout, drop_path)

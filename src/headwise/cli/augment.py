@@ -43,15 +43,15 @@ def augment(
     check_ending(out, ".png", ".svg")
     add_parts(with_ or ())
     source, augmentations, title = chosen(what, data, changes or ())
-    from headwise.inspect.augment_sheet import assorted, sheet
+    from headwise.inspect.augment_sheet import draw_contact_sheet, select_by_label
     from headwise.vision.corpora import load_images
 
     built = [config.build() for config in augmentations]
     rows = {described(config): [part] for config, part in zip(augmentations, built, strict=True)}
     if len(built) > 1:
         rows["all of them"] = built
-    images = assorted(load_images(source).train, count)
-    say(f"the picture is {save(sheet(images, rows, title, seed), out)}")
+    images = select_by_label(load_images(source).train, count)
+    say(f"the picture is {save(draw_contact_sheet(images, rows, title, seed), out)}")
 
 
 def chosen(

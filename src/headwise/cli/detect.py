@@ -58,7 +58,7 @@ def detect(
             raise UserError(f"--out: a picture shows one image, not {len(images)}; name one")
     loaded = opened(run, checkpoint, device, threads, with_)
     task = loaded.check_task("detect")
-    from headwise.inspect.detections import draw
+    from headwise.inspect.detections import draw_detections
     from headwise.vision.decode import shown
 
     for file in images:
@@ -67,7 +67,7 @@ def detect(
         _tell(file, found, json_)
         if out:
             maps = task.attention(loaded.model, task.pixels.read(picture))[found.slots] if attention else None
-            say(f"the picture is {draw(out, picture, found, maps, task.seen(picture.size))}")
+            say(f"the picture is {draw_detections(out, picture, found, maps, task.seen(picture.size))}")
 
 
 def _tell(file: Path, found: Found, as_json: bool) -> None:

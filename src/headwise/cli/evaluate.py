@@ -152,18 +152,18 @@ def _report(found: Evaluation, loaded: TrainedModel, settings: dict[str, Any]) -
 
 
 def _draw(found: Evaluation, path: Path, title: str) -> Path:
-    from headwise.inspect.confusion import confusion
+    from headwise.inspect.confusion import draw_confusion_matrix
     from headwise.inspect.files import save
 
     assert found.confusion is not None
     note = f"{found.scores[0]}; rows: what is true, columns: what was given"
-    return save(confusion(found.confusion, found.labels, title, note), path)
+    return save(draw_confusion_matrix(found.confusion, found.labels, title, note), path)
 
 
 def _draw_lengths(found: Evaluation, loaded: TrainedModel, path: Path, title: str) -> Path:
-    from headwise.inspect.by_length import by_length, plot_by_length
+    from headwise.inspect.by_length import plot_by_length, score_by_length
 
     task: Any = loaded.task
-    bins = by_length(found, score=lambda outputs, references: task.scores(outputs, references)[0])
+    bins = score_by_length(found, score=lambda outputs, references: task.scores(outputs, references)[0])
     plot_by_length({title: bins}, path)
     return path

@@ -44,7 +44,7 @@ def exposure(
         check_ending(out, ".svg", ".png")
     loaded = opened(run, checkpoint, device, threads, with_)
     from headwise.data.read import read_pairs
-    from headwise.inspect.exposure import exposure as follow
+    from headwise.inspect.exposure import measure_exposure as follow
     from headwise.inspect.exposure import plot
 
     pairs = list(read_pairs(tuple(Path(file) for file in data))) if data else ()

@@ -11,7 +11,7 @@ from cyclopts import Parameter, validators
 from headwise.cli.common import Checkpoint, Device, Json, Threads, With, opened, say
 
 if TYPE_CHECKING:
-    from headwise.inspect.extrapolate import Span
+    from headwise.inspect.extrapolate import PositionBin
 
 
 def extrapolate(
@@ -46,7 +46,7 @@ def extrapolate(
         raise UserError("name at least one run of a language model")
     if out:
         check_ending(out, ".svg", ".png")
-    found: dict[str, list[Span]] = {}
+    found: dict[str, list[PositionBin]] = {}
     contexts = set()
     for run in runs:
         loaded = opened(run, checkpoint, device, threads, with_)
@@ -68,7 +68,7 @@ def extrapolate(
         say(f"the picture is {plot(found, contexts.pop(), out)}")
 
 
-def table(found: dict[str, list[Span]]) -> str:
+def table(found: dict[str, list[PositionBin]]) -> str:
     """Nats a token: a line for each stretch of positions, a column for each run."""
     places = sorted({(span.low, span.high) for spans in found.values() for span in spans})
     lines = ["  ".join(["positions".ljust(12), *(name.rjust(max(len(name), 6)) for name in found)])]

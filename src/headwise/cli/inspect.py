@@ -109,9 +109,9 @@ def inspect(
         if target or kind is not None or beside is not None:
             raise UserError("--target, --kind, --beside: are of texts, and this run reads images; leave them out")
         from headwise.cli.inspect_images import inspect_image
-        from headwise.inspect.scene import Scene
+        from headwise.inspect.image_inspection import ImageInspection
 
-        scene = Scene(loaded, text or None, layer, head, at)
+        scene = ImageInspection(loaded, text or None, layer, head, at)
         inspect_image(scene, view, out, json_, Path(text).name if text else name)
     else:
         if json_:
@@ -139,9 +139,9 @@ def _maps(
 
 def _beside(maps: Maps, other: Maps, names: tuple[str, str], layer: int | None, out: Path) -> None:
     from headwise.inspect.files import save
-    from headwise.inspect.pictures import beside
+    from headwise.inspect.pictures import compare_alignments
 
-    print(save(beside(maps, other, names, ((layer or 0) - 1, -1)), out))
+    print(save(compare_alignments(maps, other, names, ((layer or 0) - 1, -1)), out))
 
 
 def _reads_images(loaded: TrainedModel) -> bool:
@@ -151,31 +151,31 @@ def _reads_images(loaded: TrainedModel) -> bool:
 
 
 def _spectrum(loaded: TrainedModel, text: str, out: Path | None, as_json: bool, name: str) -> None:
-    from headwise.inspect.spectrum import plot, spectrum
+    from headwise.inspect.spectrum import compute_spectrum, plot
 
     if _reads_images(loaded):
         raise UserError("--spectrum: is of encoders of texts, and this run reads images; leave it out")
-    found = spectrum(loaded, text)
+    found = compute_spectrum(loaded, text)
     print(json.dumps(found.to_json()) if as_json else _table(found))
     if out:
         say(f"the picture is {plot(found, out, name)}")
 
 
 def _experts(loaded: TrainedModel, out: Path | None, as_json: bool, name: str) -> None:
-    from headwise.inspect.expert_load import loads, picture, table, to_json
+    from headwise.inspect.expert_load import draw_expert_load, format_table, measure_expert_load, to_json
     from headwise.inspect.files import save
 
-    found = loads(loaded)
-    print(json.dumps(to_json(found)) if as_json else table(found))
+    found = measure_expert_load(loaded)
+    print(json.dumps(to_json(found)) if as_json else format_table(found))
     if out:
-        say(f"the picture is {save(picture(found, name), out)}")
+        say(f"the picture is {save(draw_expert_load(found, name), out)}")
 
 
 def _table(found: Spectrum) -> str:
     """The share that the largest quarter of the singular values has, in per cent: a line a layer, a column a head."""
-    heads = [*(f"head {number}" for number in range(1, found.read.shape[1] + 1)), "  mean"]
+    heads = [*(f"head {number}" for number in range(1, found.at_quarter.shape[1] + 1)), "  mean"]
     lines = ["  ".join(["layer", *heads])]
-    for number, row in enumerate(found.read, 1):
+    for number, row in enumerate(found.at_quarter, 1):
         cells = (f"{100 * value:.1f}".rjust(len(head)) for value, head in zip((*row, row.mean()), heads, strict=True))
         lines.append("  ".join([f"{number:>5}", *cells]))
     return "\n".join(lines)

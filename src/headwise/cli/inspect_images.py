@@ -10,19 +10,19 @@ from headwise.cli.common import say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
-    from headwise.inspect.scene import Scene
+    from headwise.inspect.image_inspection import ImageInspection
 
 
-def inspect_image(scene: Scene, view: str | None, out: Path | None, as_json: bool, title: str) -> None:
+def inspect_image(scene: ImageInspection, view: str | None, out: Path | None, as_json: bool, title: str) -> None:
     """Print or draw one view; without one, and for .html, write the page."""
     from headwise.inspect.files import check_ending
-    from headwise.inspect.image_views import show, usual
+    from headwise.inspect.image_views import choose_default_view, show
 
     paged = out.suffix.lower() == ".html" if out else not (view or as_json or scene.source is None)
     if paged:
         _page(scene, view, out or Path("attention.html"), as_json, title)
         return
-    view = view or (usual(scene.model) if scene.source is not None else "filters")
+    view = view or (choose_default_view(scene.model) if scene.source is not None else "filters")
     out = out or (None if as_json else Path(f"{view}.png"))
     if out:
         check_ending(out, ".svg", ".png")
@@ -33,10 +33,10 @@ def inspect_image(scene: Scene, view: str | None, out: Path | None, as_json: boo
         say(f"the picture is {found.save(out, title)}")
 
 
-def _page(scene: Scene, view: str | None, out: Path, as_json: bool, title: str) -> None:
-    from headwise.inspect.image_page import page
+def _page(scene: ImageInspection, view: str | None, out: Path, as_json: bool, title: str) -> None:
+    from headwise.inspect.image_page import render_page
     from headwise.utils.files import write
 
     if view or as_json or scene.head or scene.at:
         raise UserError(f"{out}: a page has every view, head and patch; leave out what chooses, or write .svg or .png")
-    print(write(out, page(scene, title)))
+    print(write(out, render_page(scene, title)))

@@ -8,7 +8,7 @@ from headwise.compare.config import Published
 from headwise.compare.estimate import estimate_score
 from headwise.compare.values import Comparison
 from headwise.errors import UserError
-from headwise.inspect.files import check_ending, figure
+from headwise.inspect.files import check_ending, open_figure
 
 DOT, INTERVAL, TICK = "#4c78a8", "#1f3a5f", "#d1495b"
 
@@ -23,7 +23,7 @@ def plot_comparison(comparison: Comparison, out: Path | str) -> Path:
     # an arm's row, with its published figure in it; rows of published figures alone below
     rows = [(arm.name, arm.published) for arm in comparison.arms.values()]
     rows += [(each.name, each) for each in comparison.published if score in each.scores]
-    with figure(out, 8, 1.4 + 0.45 * len(rows)) as page:
+    with open_figure(out, 8, 1.4 + 0.45 * len(rows)) as page:
         axes = page.subplots()
         for y, (name, published) in enumerate(rows):
             if name in comparison.arms:

@@ -21,7 +21,7 @@ from headwise.compare.plot import DOT, INTERVAL, TICK, plot_comparison
 from headwise.compare.run import RUNS, compare
 from headwise.compare.values import Comparison
 from headwise.errors import UserError
-from headwise.inspect.files import check_ending, figure
+from headwise.inspect.files import check_ending, open_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,7 +119,7 @@ def draw_suite(title: str, comparisons: Comparisons, out: Path | str) -> Path:
         raise UserError(f"{out}: nothing is drawn, as no arm has a score and a speed")
     across = min(len(shown), 2)
     down = -(-len(shown) // across)
-    with figure(out, 6 * across, 0.6 + 4.2 * down) as page:
+    with open_figure(out, 6 * across, 0.6 + 4.2 * down) as page:
         page.suptitle(title)
         panels = [
             _draw_panel(page.add_subplot(down, across, number), name, each)

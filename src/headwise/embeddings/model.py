@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SkipGram(nn.Module):
-    """A vector for each word, and one for each word as a context. They are buffers, trained by `fit`."""
+    """Skip-gram with negative sampling: a vector for each word, and one for it as a context, in buffers."""
 
     vectors: Tensor  # (vocab, C)
     contexts: Tensor  # (vocab, C)

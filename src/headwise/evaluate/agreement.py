@@ -15,7 +15,7 @@ from headwise.evaluate.score import Score
 
 
 def matthews(outputs: Sequence[str], references: Sequence[str], resamples: int = 1000, seed: int = 0) -> Score:
-    """Correlation of given and true labels, 0 by chance and 100 when all are right (Matthews 1975; for more than two
+    """Matthews correlation of given and true labels, 0 by chance and 100 when all are right (1975; for more than two
     labels Gorodkin 2004).
 
     >>> matthews(["a", "a", "b", "b"], ["a", "b", "b", "b"], resamples=0).value.__round__(4)

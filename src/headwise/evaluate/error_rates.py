@@ -74,7 +74,7 @@ def word_error_rate(
 def character_error_rate(
     outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0
 ) -> Score:
-    """Edit distance in characters over reference length, spaces included.
+    """Character error rate: edit distance in characters over reference length, spaces included.
 
     >>> print(character_error_rate(["kitten"], [["sitting"]], resamples=10))
     CER 42.9 % [42.9, 42.9] (1 items)

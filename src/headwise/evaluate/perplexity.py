@@ -13,7 +13,7 @@ from headwise.evaluate.score import Score
 def nats_per_character(
     nll: ArrayLike, counts: ArrayLike, characters: int, resamples: int = 1000, seed: int = 0
 ) -> Score:
-    """Mean negative log-likelihood per character: comparable between models with different units.
+    """Nats per character, bits per character times ln 2: comparable between models with different units.
 
     >>> nats_per_character([2.0, 4.0], [1, 2], characters=12).value
     0.5

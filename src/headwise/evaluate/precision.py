@@ -69,8 +69,8 @@ def precisions(
     sides: tuple[float, float] = SIDES,
     most: int = MOST,
 ) -> list[Score]:
-    """Average precision: AP, AP50, AP75, and AP of small, medium and large boxes where there are some, in per cent;
-    with intervals over images where `resamples` says so."""
+    """Mean average precision (mAP): AP, AP50, AP75, and AP of small, medium and large boxes where there are some, in
+    per cent; with intervals over images where `resamples` says so."""
     check_paired(found, truths)
     sizes = [0.0, *(side**2 for side in sides), np.inf]
     lines, scores = dict[tuple[float, float], list[Line]](), []

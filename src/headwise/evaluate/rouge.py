@@ -21,7 +21,7 @@ _WORD = re.compile("[a-z0-9]+")
 
 
 def rouge_l(outputs: Sequence[str], references: Sequence[Sequence[str]], resamples: int = 1000, seed: int = 0) -> Score:
-    """F1 of the longest common subsequence: P = LCS / |output|, R = LCS / |reference|.
+    """ROUGE-L: F1 of the longest common subsequence: P = LCS / |output|, R = LCS / |reference|.
 
     >>> round(rouge_l(["the cat was here"], [["The cat sat."]], resamples=0).value, 4)
     57.1429

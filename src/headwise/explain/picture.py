@@ -82,8 +82,8 @@ def _draw_matrix(shapes: list[Shape], matrix: Matrix, x: float, y: float) -> Non
         shapes.append(Text(left + (j + 0.5) * cell_width, y - 7, label, LABEL_SIZE, colour.SOFT, "middle"))
     for i, row in enumerate(matrix.format_cells()):
         for j, cell in enumerate(row):
-            fill = colour.name(pixels[i, j]) if pixels is not None else "#f5f6f9"
-            ink = colour.ink_on(pixels[i, j]) if pixels is not None else colour.INK
+            fill = colour.to_hex(pixels[i, j]) if pixels is not None else "#f5f6f9"
+            ink = colour.pick_text_colour(pixels[i, j]) if pixels is not None else colour.INK
             if cell in ("−∞", "NaN"):
                 fill, ink = "#fdf0e8", colour.WARM
             corner = left + j * cell_width, y + i * cell_height

@@ -190,7 +190,7 @@ def _render_matrix(matrix: Matrix, has_columns: bool) -> list[Text]:
             content = _shade_cell(matrix, i, j) if matrix.dense else cell.rjust(widths[j])
             style = Style()
             if pixels is not None:
-                style = Style(color=colour.ink_on(pixels[i, j]), bgcolor=colour.name(pixels[i, j]))
+                style = Style(color=colour.pick_text_colour(pixels[i, j]), bgcolor=colour.to_hex(pixels[i, j]))
             line.append(content, style)
             line.append("" if matrix.dense else " ")
         lines.append(line.append(_bracket(i, len(cells), left=False), "dim"))

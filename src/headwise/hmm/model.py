@@ -23,7 +23,7 @@ UNUSED = 2**63 - 1  # fills unused entries; larger than any hash, so that the ta
 
 
 class HiddenMarkov(nn.Module):
-    """`fit` counts, `tag` finds the best tags. Word and tag ids include the special ones."""
+    """A hidden Markov model: `fit` counts, `tag` finds the best tags. Word and tag ids include the special ones."""
 
     transition: Tensor  # (K, .., K)  log p(tag | tags before), as many dimensions as the order
     emission: Tensor  # (vocab, K)  log p(word | tag)

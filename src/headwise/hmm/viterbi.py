@@ -12,7 +12,7 @@ from headwise.text import BOS, EOS, PAD
 
 
 def viterbi(emission: Tensor, keep: Tensor, transition: Tensor) -> Tensor:
-    """argmax over tags t_1 .. t_n of Σ_i emission[i, t_i] + transition[.., t_{i-1}, t_i], up to EOS.
+    """Viterbi decoding: argmax over tags t_1 .. t_n of Σ_i emission[i, t_i] + transition[.., t_{i-1}, t_i], up to EOS.
 
     `emission` (B, T, K) and `transition` (K, .., K) are logarithms; the latter has one dimension for each tag of
     an n-gram. A sentence starts after tags BOS and ends with EOS. Returns (B, T), PAD where nothing is kept.

@@ -1,4 +1,4 @@
-"""Scores over the length of the source (after Bahdanau et al. 2015, figure 2): where a fixed vector gives out."""
+"""Scores by source length (after Bahdanau et al. 2015, figure 2): the bottleneck of a fixed-length vector."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCORERS: dict[str, Scorer] = {
 
 @dataclass(frozen=True)
 class Bin:
-    """The score of all sources of `low` to `high` units, both included, and their mean length."""
+    """The score of the sources of `low` to `high` units, inclusive, and their mean length."""
 
     low: int
     high: int
@@ -41,59 +41,59 @@ class Bin:
         return {**vars(self), "score": self.score.to_json()}
 
 
-def by_length(evaluation: Evaluation, bins: int | Sequence[int] = 6, score: Scorer | None = None) -> list[Bin]:
-    """The score of an evaluation for short and long sources apart; lengths without any source are left out.
+def score_by_length(evaluation: Evaluation, bins: int | Sequence[int] = 6, score: Scorer | None = None) -> list[Bin]:
+    """Score an evaluation in bins of source length; empty bins are left out.
 
-    `bins` says how many bins of about equally many sources to make, or at which lengths bins begin. A source is as
-    long as it has words, or characters where no source has more than one word. Without a `score` the evaluation's
-    first one is computed again; for a model that normalises its text, pass its task's own.
+    `bins` is the number of bins of about equal size, or the lengths at which bins begin. Length is counted in words, or
+    in characters if no source has more than one word. The default `score` is the evaluation's first one; for a model
+    that normalises its text, pass the score of its task.
     """
     if not evaluation.sources:
         raise UserError("there is nothing to score: the test set is empty")
-    scorer = score or _scorer(evaluation)
-    lengths = source_lengths(evaluation.sources)
-    starts = np.array(_starts(lengths, bins))
+    scorer = score or _get_scorer(evaluation)
+    lengths = count_source_units(evaluation.sources)
+    starts = np.array(_choose_bin_starts(lengths, bins))
     member = np.searchsorted(starts, lengths, side="right") - 1  # -1: shorter than the first bin
     ends = np.append(starts[1:] - 1, max(lengths.max(), starts[-1]))
-    found = []
+    scored = []
     for number, (low, high) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         rows = np.flatnonzero(member == number)
         if len(rows):
-            own = scorer([evaluation.outputs[i] for i in rows], [evaluation.references[i] for i in rows])
-            found.append(Bin(low, high, len(rows), float(lengths[rows].mean()), own))
-    return found
+            value = scorer([evaluation.outputs[i] for i in rows], [evaluation.references[i] for i in rows])
+            scored.append(Bin(low, high, len(rows), float(lengths[rows].mean()), value))
+    return scored
 
 
-def source_lengths(sources: Sequence[str]) -> np.ndarray:
-    """Words of each source, or characters where every source is a single word.
+def count_source_units(sources: Sequence[str]) -> np.ndarray:
+    """Count the words of each source, or its characters if every source is a single word.
 
-    >>> source_lengths(["a b", "cde"]).tolist(), source_lengths(["ab", "cde"]).tolist()
+    >>> count_source_units(["a b", "cde"]).tolist(), count_source_units(["ab", "cde"]).tolist()
     ([2, 1], [2, 3])
     """
     words = [source.split() for source in sources]
     if max(map(len, words), default=0) > 1:
-        return np.array([len(each) for each in words])
+        return np.array(list(map(len, words)))
     return np.array([len(source.strip()) for source in sources])
 
 
 def plot_by_length(runs: Mapping[str, Sequence[Bin]], out: Path | str) -> Path:
-    """Draw the curves of several runs with their intervals; the ending of `out` decides the format: .png or .svg."""
+    """Plot the scores of several runs with confidence intervals, as .png or .svg."""
 
-    from headwise.inspect.files import check_ending, figure
+    from headwise.inspect.files import check_ending, open_figure
 
     out = Path(out)
     check_ending(out, ".svg", ".png")
-    names = sorted({each.score.name for bins in runs.values() for each in bins})
+    names = sorted({bin_.score.name for bins in runs.values() for bin_ in bins})
     if len(names) != 1:
         raise UserError(f"{out}: one picture shows one score, not {' and '.join(names) or 'none'}")
-    with figure(out) as drawn:
-        axes = drawn.subplots()
+    with open_figure(out) as figure:
+        axes = figure.subplots()
         for run, bins in runs.items():
-            x, y = [each.mean for each in bins], [each.score.value for each in bins]
-            (line,) = axes.plot(x, y, marker="o", markersize=4, label=run)
-            low, high = [each.score.low for each in bins], [each.score.high for each in bins]
+            x, scores = [bin_.mean for bin_ in bins], [bin_.score for bin_ in bins]
+            (line,) = axes.plot(x, [score.value for score in scores], marker="o", markersize=4, label=run)
+            low, high = [score.low for score in scores], [score.high for score in scores]
             axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-        unit = next(each.score.unit for bins in runs.values() for each in bins)
+        unit = next(bin_.score.unit for bins in runs.values() for bin_ in bins)
         axes.set(xlabel="length of the source", ylabel=f"{names[0]} ({unit})" if unit else names[0])
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
@@ -101,15 +101,15 @@ def plot_by_length(runs: Mapping[str, Sequence[Bin]], out: Path | str) -> Path:
     return out
 
 
-def _scorer(evaluation: Evaluation) -> Scorer:
+def _get_scorer(evaluation: Evaluation) -> Scorer:
     name = evaluation.scores[0].name if evaluation.scores else ""
     if name not in SCORERS:
-        raise UserError(f"no score over length is called '{name}'; {nearest(name, SCORERS)}")
+        raise UserError(f"score '{name}' cannot be computed by length; {nearest(name, SCORERS)}")
     return SCORERS[name]
 
 
-def _starts(lengths: np.ndarray, bins: int | Sequence[int]) -> list[int]:
-    """The lengths at which bins begin; equal ones count once."""
+def _choose_bin_starts(lengths: np.ndarray, bins: int | Sequence[int]) -> list[int]:
+    """Choose the lengths at which bins begin, without duplicates."""
     if isinstance(bins, int):
         if bins < 1:
             raise UserError(f"bins: make at least one, not {bins}")

@@ -1,4 +1,4 @@
-"""Colour scales as arrays: light to dark for weights, two-sided for signed values."""
+"""Colour maps: sequential for weights, diverging for signed values."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ Pixels = NDArray[np.uint8]
 INK, SOFT, FAINT, PAPER = "#1c2433", "#5b6577", "#d5dae3", "#ffffff"
 ACCENT, WARM = "#b4531a", "#c2410c"
 
-# dark enough at the end for white digits, monotone in lightness so that it survives a grey printer
+# dark enough at the end for white digits, monotone in lightness for grey printing
 WEIGHTS = ("#f4f7fb", "#c9dcf0", "#7fb2dd", "#3578b9", "#0b3a73")
-TINY = 1e-5  # what of a weight is rounding
+EPSILON = 1e-5  # weights below this are rounding errors
 SIGNED = ("#8c3b0c", "#dd9a66", "#f7f7f5", "#76aad6", "#0b3a73")
 
 
 def paint(values: ArrayLike, low: float = 0.0, high: float = 1.0, scale: tuple[str, ...] = WEIGHTS) -> Pixels:
-    """The colour of every value: (...) -> (..., 3) bytes; values outside the range take the end's colour.
+    """Map values to colours: (...) -> (..., 3) bytes; values outside the range are clipped.
 
     >>> paint([0.0, 1.0]).tolist()
     [[244, 247, 251], [11, 58, 115]]
     """
     stops = np.array([[int(name[i : i + 2], 16) for i in (1, 3, 5)] for name in scale])  # (stops, 3)
     span = (high - low) or 1.0
-    where = np.clip((np.asarray(values, dtype=float) - low) / span, 0, 1) * (len(scale) - 1)
-    channels = [np.interp(where, range(len(scale)), stops[:, channel]) for channel in range(3)]
+    positions = np.clip((np.asarray(values, dtype=float) - low) / span, 0, 1) * (len(scale) - 1)
+    channels = [np.interp(positions, range(len(scale)), stops[:, channel]) for channel in range(3)]
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
 class Scale(NamedTuple):
-    """Colours from nothing to `high`, or both ways from nothing where weights may be negative."""
+    """Colour scale from 0 to `high`, or from -`high` to `high` if weights are signed."""
 
     high: float = 1.0
     signed: bool = False
 
     @classmethod
-    def over(cls, *maps: ArrayLike) -> Scale:
-        """The scale that ends at the largest weight, rounded up to a tenth."""
-        every = np.concatenate([np.ravel(each) for each in maps])
-        largest = float(np.nanmax(np.abs(every)))
-        return cls(max(0.1, math.ceil(largest * 10 - TINY) / 10), bool(np.nanmin(every) < -TINY))
+    def fit(cls, *maps: ArrayLike) -> Scale:
+        """Fit the scale to the largest weight, rounded up to a tenth."""
+        weights = np.concatenate([np.ravel(weights) for weights in maps])
+        largest = float(np.nanmax(np.abs(weights)))
+        return cls(max(0.1, math.ceil(largest * 10 - EPSILON) / 10), bool(np.nanmin(weights) < -EPSILON))
 
     def paint(self, weights: ArrayLike) -> Pixels:
         low, scale = (-self.high, SIGNED) if self.signed else (0.0, WEIGHTS)
         return paint(weights, low, self.high, scale)
 
 
-def name(pixel: NDArray[np.uint8]) -> str:
-    """A pixel as CSS writes it."""
+def to_hex(pixel: NDArray[np.uint8]) -> str:
+    """Format a pixel as a CSS colour."""
     return "#" + "".join(f"{int(channel):02x}" for channel in pixel)
 
 
-def ink_on(pixel: NDArray[np.uint8]) -> str:
-    """Black or white, whichever reads better on this colour (by relative luminance)."""
+def pick_text_colour(pixel: NDArray[np.uint8]) -> str:
+    """Pick the dark or the light text colour, by the luminance of the background."""
     return INK if pixel @ np.array([0.299, 0.587, 0.114]) > 140 else PAPER

@@ -1,4 +1,4 @@
-"""How busy the experts of each layer are, as a table and as a heat map."""
+"""Expert load of mixture-of-experts layers, as a table and as a heat map."""
 
 from __future__ import annotations
 
@@ -14,61 +14,59 @@ from headwise.blocks.record import collect
 from headwise.blocks.stream import LayerPath
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
-from headwise.inspect.pictures import alignment
+from headwise.inspect.pictures import draw_alignment
 from headwise.inspect.svg import Drawing
 
-MOST = 16  # experts whose shares a line has room for
+MAX_SHARES = 16  # shares that fit into a line
 
 
-def loads(loaded: TrainedModel, batches: int = 50) -> dict[str, ExpertLoad]:
-    """The loads of all layers with experts, by name, over the first batches of the validation part: as in training, but
-    in evaluation mode."""
+def measure_expert_load(loaded: TrainedModel, batches: int = 50) -> dict[str, ExpertLoad]:
+    """Measure the expert load of each mixture-of-experts layer on the first validation batches, in evaluation mode."""
     if not any(isinstance(part, Experts) for part in loaded.model.modules()):
         raise UserError("this run's model has no experts; inspect another run")
     experiment, task = loaded.experiment, loaded.task
     prepared = type(task).prepare(experiment.data, loaded.tokenisers)
     data, device = task.data(prepared.valid, experiment.seed, experiment.train), get_device(loaded.model)
-    found: dict[LayerPath, ExpertLoad] = {}
+    loads: dict[LayerPath, ExpertLoad] = {}
     state = task.init_state(loaded.model)
     with inference_mode(loaded.model):
         for numbers in islice(data.plan(0), batches):
-            with collect("load") as side:
+            with collect("load") as collected:
                 task.loss(loaded.model, data.batch(numbers).to(device), state)
-            found = merge_loads(found, side.values["load"])
-    return {named(path): load for path, load in found.items()}
+            loads = merge_loads(loads, collected.values["load"])
+    return {format_layer_name(path): load for path, load in loads.items()}
 
 
-def named(path: LayerPath) -> str:
-    """A layer as people count.
+def format_layer_name(path: LayerPath) -> str:
+    """Format the path of a layer, counted from one.
 
-    >>> named(("encoder", 1, 1))
+    >>> format_layer_name(("encoder", 1, 1))
     'encoder-2'
     """
     return "-".join(str(step + 1 if isinstance(step, int) else step) for step in path[:2]) or "experts"
 
 
-def to_json(found: Mapping[str, ExpertLoad]) -> dict[str, dict[str, Any]]:
-    figures = ("busiest", "evenness", "dropped", "shares")
-    return {name: {figure: getattr(load, figure) for figure in figures} for name, load in found.items()}
+def to_json(loads: Mapping[str, ExpertLoad]) -> dict[str, dict[str, Any]]:
+    fields = ("busiest", "evenness", "dropped", "shares")
+    return {name: {field: getattr(load, field) for field in fields} for name, load in loads.items()}
 
 
-def table(found: Mapping[str, ExpertLoad]) -> str:
-    """A line for each layer: its longest queue in means of all, evenness, what was dropped, and the experts' shares."""
+def format_table(loads: Mapping[str, ExpertLoad]) -> str:
+    """Format one line per layer: the busiest expert relative to the mean, evenness, dropped tokens, experts' shares."""
     lines = [f"{'layer':<12}{'busiest':>9}{'evenness':>10}{'dropped':>9}   share of each expert, %"]
-    for name, load in found.items():
-        shares = " ".join(f"{100 * share:4.1f}" for share in load.shares[:MOST])
-        more = f" and {len(load.shares) - MOST} more" if len(load.shares) > MOST else ""
+    for name, load in loads.items():
+        shares = " ".join(f"{100 * share:4.1f}" for share in load.shares[:MAX_SHARES])
+        more = f" and {len(load.shares) - MAX_SHARES} more" if len(load.shares) > MAX_SHARES else ""
         figures = f"{load.busiest:>8.2f}x{load.evenness:>10.3f}{100 * load.dropped:>7.1f} %"
         lines.append(f"{name:<12}{figures}   {shares}{more}")
     return "\n".join(lines)
 
 
-def picture(found: Mapping[str, ExpertLoad], title: str) -> Drawing:
-    """Layers downwards, experts across, coloured by their shares of the tokens; the busiest of each layer is framed."""
-    most = max(len(load.shares) for load in found.values())
-    shares = np.array([[*load.shares, *[0.0] * (most - len(load.shares))] for load in found.values()])
-    claims = sum(int(load.assigned.sum()) for load in found.values())
-    note = (
-        f"share of the tokens of a layer that choose an expert, {claims:,} choices in all; even would be {1 / most:.3g}"
-    )
-    return alignment(shares, [str(number + 1) for number in range(most)], list(found), title, note)
+def draw_expert_load(loads: Mapping[str, ExpertLoad], title: str) -> Drawing:
+    """Draw layers in rows and experts in columns, coloured by their shares of the tokens; the busiest expert of each
+    layer is framed."""
+    experts = max(len(load.shares) for load in loads.values())
+    shares = np.array([[*load.shares, *[0.0] * (experts - len(load.shares))] for load in loads.values()])
+    assigned = sum(int(load.assigned.sum()) for load in loads.values())
+    note = f"share of a layer's tokens routed to an expert, {assigned:,} choices in all; uniform is {1 / experts:.3g}"
+    return draw_alignment(shares, [str(number + 1) for number in range(experts)], list(loads), title, note)

@@ -1,4 +1,4 @@
-"""Pictures to files: the format by the name's ending, whole or not at all."""
+"""Pictures as files: the suffix decides the format; files are written atomically."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ def save(drawing: Drawing, path: str | Path) -> Path:
     path = Path(path)
     check_ending(path, ".svg", ".png")
     if path.suffix.lower() == ".svg":
-        return write(path, drawing.svg())
+        return write(path, drawing.to_svg())
     from headwise.inspect import png
 
     return write(path, png.render(drawing))
 
 
 @contextmanager
-def figure(path: Path, width: float = 8, height: float = 4.5) -> Iterator[Figure]:
-    """A matplotlib figure to draw on, in inches; afterwards it is at `path`, as .svg or .png."""
+def open_figure(path: Path, width: float = 8, height: float = 4.5) -> Iterator[Figure]:
+    """Open a matplotlib figure, sized in inches, that is saved at `path` as .svg or .png when the block ends."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     check_ending(path, ".svg", ".png")
-    drawn = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(drawn)
-    yield drawn
-    picture = BytesIO()
-    drawn.savefig(picture, format=path.suffix[1:].lower(), dpi=150)
-    write(path, picture.getvalue())
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    yield figure
+    file = BytesIO()
+    figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)
+    write(path, file.getvalue())
 
 
 def check_ending(path: Path, *known: str) -> None:
-    """Refuse a file name whose ending says nothing about the format, before any work is done."""
+    """Refuse a file name whose suffix is no known format, before any work is done."""
     if path.suffix.lower() not in known:
         ending = f"ends in '{path.suffix}'" if path.suffix else "has no ending"
         raise UserError(f"{path}: the file {ending}; {nearest(path.suffix, known)}")

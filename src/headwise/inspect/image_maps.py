@@ -1,9 +1,8 @@
-"""What a model that reads images attends to, on their grids.
+"""Attention maps of image models, with the patch grids of their queries and keys.
 
-`record` has the weights by place. What stood at a place, and on which grids its queries and keys stand, the parts
-themselves are told when they are called: hooks write it down.
+`record` collects the weights by layer path. Forward pre-hooks collect the inputs of each part, which have the grids.
 
-Letters: B images, H heads, Tq queries, Tk keys, h x w grid, W windows, T tokens of a window, P places of a padded grid.
+Letters: B images, H heads, Tq queries, Tk keys, h x w grid, W windows, T tokens of a window, P cells of a padded grid.
 """
 
 from __future__ import annotations
@@ -25,104 +24,112 @@ from headwise.blocks.stream import Context, LayerPath, Part, Stream
 from headwise.errors import UserError
 
 Grid = tuple[int, int]
-Stood = dict[LayerPath, tuple[Part, Stream, Context]]
+PartInputs = dict[LayerPath, tuple[Part, Stream, Context]]
 
 
 @dataclass(frozen=True, eq=False)
-class Gaze:
-    """One attention at images. Queries and keys may have class_tokens before their grids; queries that stand on none
-    are latents, slots or words, or class_tokens by themselves."""
+class ImageAttention:
+    """Attention map of one layer over images. Class tokens precede the patches; without a query grid, the queries are
+    latents, object queries, output tokens, or class tokens alone."""
 
     path: LayerPath
-    cells: Tensor  # (B, H, Tq, Tk), or (BW, H, T, T) where windows of a grid were looked at one by one
-    asks: Grid | None  # the grid of the queries
-    seen: Grid  # the grid of the keys
-    tiling: WindowPartition | None = None
+    recorded: Tensor  # (B, H, Tq, Tk), or (BW, H, T, T) of window attention
+    query_grid: Grid | None
+    key_grid: Grid
+    partition: WindowPartition | None = None
 
     @property
     def weights(self) -> Tensor:
-        """(B, H, Tq, Tk), with windows put back to where they were in their images. These are large: not kept."""
-        return self.cells if self.tiling is None else assembled(self.cells, self.tiling)
+        """(B, H, Tq, Tk); windows are merged into one map at each access, since the result is large."""
+        return self.recorded if self.partition is None else merge_windows(self.recorded, self.partition)
 
     @property
     def class_tokens(self) -> int:
-        """How many keys stand before their grid."""
-        return self.cells.shape[-1] - prod(self.seen) if self.tiling is None else 0
+        """Number of keys before the patches."""
+        return self.recorded.shape[-1] - prod(self.key_grid) if self.partition is None else 0
 
     @property
-    def by_marks(self) -> bool:
-        """Whether class_tokens alone ask, of patches and of themselves (class attention)."""
-        return self.asks is None and self.class_tokens == self.cells.shape[-2]
+    def is_class_attention(self) -> bool:
+        """Whether the queries are the class tokens alone (class attention of CaiT)."""
+        return self.query_grid is None and self.class_tokens == self.recorded.shape[-2]
 
-    def heat(self, asker: Grid | None = None) -> Tensor:
-        """What the place `asker` of the grid looks at, for each image and head: (B, H, h, w). Without one, what the
-        class_tokens look at, or else all queries on average."""
-        if asker is not None and self.asks is not None:
-            rows = self.weights[:, :, self.class_tokens + asker[0] * self.asks[1] + asker[1]]
+    @property
+    def is_cross_attention(self) -> bool:
+        """Whether the queries are not of the image: latents, object queries or output tokens."""
+        return self.query_grid is None and not self.is_class_attention
+
+    def heat_map(self, query: Grid | None = None) -> Tensor:
+        """Weights over the key grid for each image and head, (B, H, h, w), from the patch at (row, column) `query`.
+        Without a query: the mean over the class tokens, or over all queries if there are none."""
+        if query is not None and self.query_grid is not None:
+            rows = self.weights[:, :, self.class_tokens + query[0] * self.query_grid[1] + query[1]]
         else:
-            own = self.class_tokens if self.asks or self.by_marks else 0
-            rows = self.weights[:, :, : own or None].mean(2)
-        return rows[..., self.class_tokens :].unflatten(-1, self.seen)  # (B, H, Tk) -> (B, H, h, w)
+            count = self.class_tokens if self.query_grid or self.is_class_attention else 0
+            rows = self.weights[:, :, : count or None].mean(2)
+        return rows[..., self.class_tokens :].unflatten(-1, self.key_grid)  # (B, H, Tk) -> (B, H, h, w)
 
 
-def assembled(cells: Tensor, tiling: WindowPartition) -> Tensor:
-    """Maps of windows as one map of the whole grid, zero from window to window: (BW, H, T, T) -> (B, H, hw, hw)."""
-    places = tiling.compute_order(cells.device)  # (W, T)
-    windows = cells.unflatten(0, (-1, len(places))).transpose(1, 2)  # (BW, H, T, T) -> (B, H, W, T, T)
-    (rows, columns), size = tiling.grid, prod(tiling.padded)
-    whole = cells.new_zeros(*windows.shape[:2], size, size)
-    whole[:, :, places.unsqueeze(2), places.unsqueeze(1)] = windows
-    kept = torch.arange(size, device=cells.device).view(tiling.padded)[:rows, :columns].flatten()
-    return whole[:, :, kept[:, None], kept]  # (B, H, P, P) -> (B, H, hw, hw)
+def merge_windows(maps: Tensor, partition: WindowPartition) -> Tensor:
+    """Merge maps of windows into one map of the grid, zero between windows: (BW, H, T, T) -> (B, H, hw, hw)."""
+    compute_order = partition.compute_order(maps.device)  # (W, T)
+    windows = maps.unflatten(0, (-1, len(compute_order))).transpose(1, 2)  # (BW, H, T, T) -> (B, H, W, T, T)
+    (rows, columns), size = partition.grid, prod(partition.padded)
+    merged = maps.new_zeros(*windows.shape[:2], size, size)
+    merged[:, :, compute_order.unsqueeze(2), compute_order.unsqueeze(1)] = windows
+    unpadded = torch.arange(size, device=maps.device).view(partition.padded)[:rows, :columns].flatten()
+    return merged[:, :, unpadded[:, None], unpadded]  # (B, H, P, P) -> (B, H, hw, hw)
 
 
-def gazes(model: nn.Module, call: Callable[[], Any]) -> list[Gaze]:
-    """Every attention at a grid while `call` calls the model, in the order in which they were computed."""
-    with stood(model) as known, inference_mode(model), record() as maps:
+def record_image_attention(model: nn.Module, call: Callable[[], Any]) -> list[ImageAttention]:
+    """Record the attention of each layer over a patch grid while `call` runs the model, in order of computation."""
+    with record_inputs(model) as inputs, inference_mode(model), record() as maps:
         call()
-    found = (
-        gaze(path, cells[-1], *known[path], maps.kinds[path] in ("cross", OUTPUTS))
-        for path, cells in maps.weights.items()
-        if path in known
+    attentions = (
+        build_image_attention(path, weights[-1], *inputs[path], maps.kinds[path] in ("cross", OUTPUTS))
+        for path, weights in maps.weights.items()
+        if path in inputs
     )
-    return [each for each in found if each is not None]
+    return [attention for attention in attentions if attention is not None]
 
 
-def of_encoder(model: Any, pixels: Tensor) -> list[Gaze]:
-    """Every attention at a grid while the model's encoder reads normalised pixels (B, C, H, W)."""
-    found = gazes(model, lambda: model.encoder(pixels.to(get_device(model)), Context()))
-    if not found:
+def record_encoder_attention(model: Any, pixels: Tensor) -> list[ImageAttention]:
+    """Record the attention of the encoder over normalised pixels (B, C, H, W)."""
+    attentions = record_image_attention(model, lambda: model.encoder(pixels.to(get_device(model)), Context()))
+    if not attentions:
         raise UserError("this run's model has no attention to look at; inspect another run, or use --view filters")
-    return found
+    return attentions
 
 
 @contextmanager
-def stood(model: nn.Module) -> Iterator[Stood]:
-    """What the parts of a model are given inside the block, by place."""
-    known: Stood = {}
+def record_inputs(model: nn.Module) -> Iterator[PartInputs]:
+    """Record the inputs of each part inside the `with` block, by layer path."""
+    inputs: PartInputs = {}
 
-    def note(part: Any, given: tuple[Any, ...]) -> None:
-        if len(given) == 2:  # a part that is called alone has no place
-            known[given[1].path] = (part, *given)
+    def hook_inputs(part: Any, arguments: tuple[Any, ...]) -> None:
+        if len(arguments) == 2:  # without a context there is no layer path
+            inputs[arguments[1].path] = (part, *arguments)
 
-    hooks = [part.register_forward_pre_hook(note) for part in model.modules() if isinstance(part, Part)]
+    hooks = [part.register_forward_pre_hook(hook_inputs) for part in model.modules() if isinstance(part, Part)]
     try:
-        yield known
+        yield inputs
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def gaze(path: LayerPath, cells: Tensor, part: Part, stream: Stream, ctx: Context, across: bool) -> Gaze | None:
-    """A look at a grid; None where the keys stand on none."""
+def build_image_attention(
+    path: LayerPath, weights: Tensor, part: Part, stream: Stream, ctx: Context, cross: bool
+) -> ImageAttention | None:
+    """Combine recorded weights with the grids of queries and keys; None if the keys have no grid."""
     qkv = getattr(part, "qkv", None)
-    if across:
+    if cross:
         memory = ctx.memory[getattr(qkv, "name", "encoder")]
-        return None if memory.grid is None else Gaze(path, cells, None, memory.grid)
+        return None if memory.grid is None else ImageAttention(path, weights, None, memory.grid)
     if stream.grid is None:
         return None
     if isinstance(part, WindowAttention):
-        return Gaze(path, cells, stream.grid, stream.grid, WindowPartition.of(stream.grid, part.window, part.shift))
-    fewer = getattr(qkv, "pool", 1)  # non-local blocks look at pooled keys
-    rows, columns = (ceil(side / fewer) for side in stream.grid)
-    return Gaze(path, cells, stream.grid, (rows, columns))
+        partition = WindowPartition.of(stream.grid, part.window, part.shift)
+        return ImageAttention(path, weights, stream.grid, stream.grid, partition)
+    pool = getattr(qkv, "pool", 1)  # non-local blocks pool their keys
+    rows, columns = (ceil(side / pool) for side in stream.grid)
+    return ImageAttention(path, weights, stream.grid, (rows, columns))

@@ -1,4 +1,4 @@
-"""A self-contained HTML page to explore what a model attends to in an image: no network, opens from a file."""
+"""A self-contained HTML page of a model's attention maps over an image: no network, opens from a file."""
 
 from __future__ import annotations
 
@@ -10,58 +10,60 @@ from io import BytesIO
 from typing import Any
 
 from headwise.errors import UserError
-from headwise.inspect.image_maps import Gaze, gazes
-from headwise.inspect.image_queries import Asked, asked
-from headwise.inspect.page import UNITS, embed
-from headwise.inspect.panels import borders, canvas
-from headwise.inspect.scene import Scene
-from headwise.inspect.svg import visible
+from headwise.inspect.image_inspection import ImageInspection
+from headwise.inspect.image_maps import ImageAttention, record_image_attention
+from headwise.inspect.image_queries import ImageQueries, find_queries
+from headwise.inspect.page import UNITS, dump_json
+from headwise.inspect.panels import compute_window_borders, resize_for_tile
+from headwise.inspect.svg import replace_controls
 
-SIDE = 230.0  # of the image, at two pixels for each unit
-MOST = 4_000_000  # weights that a browser shows without waiting
+SIDE = 230.0  # width of the image, at two pixels per unit
+MAX_WEIGHTS = 4_000_000  # more make a browser slow
 
 
-def page(scene: Scene, title: str) -> str:
-    """The page as one HTML document: choose a layer and a head, point at a patch to see where it looks."""
-    slots = {"TITLE": escape(visible(title)), "DATA": embed(data(scene, title))}
+def render_page(inspection: ImageInspection, title: str) -> str:
+    """Render the page as one HTML document with selectors for layer, head and query."""
+    slots = {"TITLE": escape(replace_controls(title)), "DATA": dump_json(build_page_data(inspection, title))}
     template = resources.files("headwise.inspect").joinpath("image_page.html").read_text("utf-8")
     # one pass, so that a title which happens to read {{DATA}} stays a title
     return re.sub(r"\{\{(TITLE|DATA)\}\}", lambda match: slots[match[1]], template)
 
 
-def data(scene: Scene, title: str) -> dict[str, Any]:
-    """What the page's script reads."""
-    those = asked(scene.model, scene)
-    found = gazes(scene.model, those.call)
-    if not found:
+def build_page_data(inspection: ImageInspection, title: str) -> dict[str, Any]:
+    """Build the data of the page's script."""
+    queries = find_queries(inspection.model, inspection)
+    attentions = record_image_attention(inspection.model, queries.call)
+    if not attentions:
         raise UserError("this run's model has no attention to look at; inspect another run, or use --view filters")
-    chosen = scene.numbered(found)
-    weights = sum(gaze.weights[0].numel() for gaze in chosen.values())
-    if weights > MOST:
-        raise UserError(f"a page with {weights:,} weights is too large for browsers; choose one --layer, or a --view")
-    looks = [look(gaze, number, those) for number, gaze in chosen.items()]
-    return {"title": visible(title), "units": UNITS, "image": picture(scene), "looks": looks}
+    selected = inspection.select_layers(attentions)
+    count = sum(attention.weights[0].numel() for attention in selected.values())
+    if count > MAX_WEIGHTS:
+        raise UserError(f"a page with {count:,} weights is too large for browsers; choose one --layer, or a --view")
+    layers = [attention_to_dict(attention, number, queries) for number, attention in selected.items()]
+    return {"title": replace_controls(title), "units": UNITS, "image": encode_image(inspection), "layers": layers}
 
 
-def look(gaze: Gaze, number: int, those: Asked) -> dict[str, Any]:
-    """One attention: its heads' rows of weights, class tokens first, in units; who asks beside the patches, by name."""
-    outside = gaze.asks is None and not gaze.by_marks
-    rows = gaze.weights[0][:, list(those.names)] if outside else gaze.weights[0]  # (H, Q, T)
+def attention_to_dict(attention: ImageAttention, number: int, queries: ImageQueries) -> dict[str, Any]:
+    """Convert one layer for the page: rows of weights of each head, class tokens first, and the names of queries that
+    are not patches."""
+    cross = attention.is_cross_attention
+    rows = attention.weights[0][:, list(queries.names)] if cross else attention.weights[0]  # (H, Q, T)
+    kind = "cross-attention" if cross else "class attention" if attention.is_class_attention else "self-attention"
     return {
-        "name": f"{number}: {'from outside' if outside else 'class attention' if gaze.by_marks else 'patches'}",
+        "name": f"{number}: {kind}",
         "heads": (rows * UNITS).round().int().tolist(),
-        "asks": gaze.asks,
-        "names": [visible(name) for name in those.names.values()] if outside else [],
-        "class_tokens": gaze.class_tokens,
-        "grid": gaze.seen,
-        "lines": [] if gaze.tiling is None else borders(gaze.tiling),
+        "query_grid": attention.query_grid,
+        "names": [replace_controls(name) for name in queries.names.values()] if cross else [],
+        "class_tokens": attention.class_tokens,
+        "grid": attention.key_grid,
+        "lines": [] if attention.partition is None else compute_window_borders(attention.partition),
     }
 
 
-def picture(scene: Scene) -> str:
-    """What the model is given of the image, as an address that pages show."""
+def encode_image(inspection: ImageInspection) -> str:
+    """Encode the part of the image that the model reads as a data URL."""
     from PIL import Image
 
     file = BytesIO()
-    Image.fromarray(canvas(scene.image, SIDE)).save(file, "PNG", optimize=True)
+    Image.fromarray(resize_for_tile(inspection.image, SIDE)).save(file, "PNG", optimize=True)
     return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"

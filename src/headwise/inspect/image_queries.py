@@ -1,4 +1,4 @@
-"""What looks at an image from outside of it: latents of a Perceiver, slots of a DETR, words of a caption."""
+"""Queries that are not patches of the image: latents of Perceiver, object queries of DETR, words of a caption."""
 
 from __future__ import annotations
 
@@ -13,65 +13,68 @@ import torch
 from headwise.blocks.evaluation import get_device
 from headwise.decode.driver import decode
 from headwise.errors import UserError
-from headwise.inspect.image_maps import Gaze, gazes
+from headwise.inspect.image_inspection import ImageInspection
+from headwise.inspect.image_maps import ImageAttention, record_image_attention
 from headwise.inspect.panels import Box
-from headwise.inspect.scene import Scene
 from headwise.models.detector import Detector
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.models.image_classifier import ImageClassifier
 from headwise.models.text_classifier import TextEncoder
 from headwise.text import EOS
 
-MOST = 48  # latents and words that are shown
-SURE, FEW = 0.5, 4  # slots that are: those that are sure of something, or else the surest few
+MAX_QUERIES = 48  # latents and words that are shown
+MIN_SCORE, MIN_BOXES = 0.5, 4  # object queries that are shown: those of this score, and at least the best few
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A call of the model, and the names of those of its queries that are shown, by number; slots have boxes."""
+class ImageQueries:
+    """A forward call of the model, and the names of the queries to be shown, by number; object queries have boxes."""
 
     call: Callable[[], Any]
     names: dict[int, str]
     boxes: dict[int, tuple[Box, ...]] = field(default_factory=dict)
 
-    def gazes(self, model: Any) -> list[Gaze]:
-        """Their looks at the image."""
-        found = [each for each in gazes(model, self.call) if each.asks is None and not each.by_marks]
-        if not found or not self.names:
+    def record_attention(self, model: Any) -> list[ImageAttention]:
+        """Record their cross-attention to the image."""
+        attentions = record_image_attention(model, self.call)
+        cross = [attention for attention in attentions if attention.is_cross_attention]
+        if not cross or not self.names:
             raise UserError(
-                "--view queries: here only the image itself asks, no latents, slots or words; use --view heads"
+                "--view queries: this model has no latents, object queries or words that attend to the image; "
+                "use --view heads"
             )
-        return found
+        return cross
 
 
 @singledispatch
-def asked(model: Any, scene: Scene) -> Asked:
-    """What asks in this kind of model, for one image."""
-    raise UserError("--view queries: is of models that read, label, find or describe; name another run")
+def find_queries(model: Any, inspection: ImageInspection) -> ImageQueries:
+    """Find the queries of a model for one image, by its kind."""
+    raise UserError("--view queries: no view of this kind of model; name a run that classifies, detects or captions")
 
 
-@asked.register
-def _latents(model: ImageClassifier | TextEncoder, scene: Scene) -> Asked:
+@find_queries.register
+def _find_latents(model: ImageClassifier | TextEncoder, inspection: ImageInspection) -> ImageQueries:
     count = len(getattr(model.encoder, "latents", ()))
-    names = {number: f"latent {number + 1}" for number in range(min(count, MOST))}
-    return Asked(lambda: model(scene.pixels.normalised(scene.read)), names)
+    names = {number: f"latent {number + 1}" for number in range(min(count, MAX_QUERIES))}
+    return ImageQueries(lambda: model(inspection.pixels.normalised(inspection.model_input)), names)
 
 
-@asked.register
-def _slots(model: Detector, scene: Scene) -> Asked:
-    (found,) = scene.loaded.check_task("detect").found(model, scene.read)
-    sure = max(int((found.scores >= SURE).sum()), FEW)
-    shares = found.corners / np.array([scene.pixels.width, scene.pixels.height] * 2)
-    rows = list(zip(found.slots.tolist(), found.labels, found.scores, shares.tolist(), strict=True))[:sure]
+@find_queries.register
+def _find_object_queries(model: Detector, inspection: ImageInspection) -> ImageQueries:
+    (detections,) = inspection.loaded.check_task("detect").found(model, inspection.model_input)
+    count = max(int((detections.scores >= MIN_SCORE).sum()), MIN_BOXES)
+    corners = detections.corners / np.array([inspection.pixels.width, inspection.pixels.height] * 2)
+    rows = list(zip(detections.slots.tolist(), detections.labels, detections.scores, corners.tolist(), strict=True))
+    rows = rows[:count]
     names = {slot: f"{label} {score:.2f}" for slot, label, score, _ in rows}
     boxes: dict[int, tuple[Box, ...]] = {slot: ((x0, y0, x1, y1),) for slot, _, _, (x0, y0, x1, y1) in rows}
-    return Asked(lambda: model(scene.pixels.normalised(scene.read)), names, boxes)
+    return ImageQueries(lambda: model(inspection.pixels.normalised(inspection.model_input)), names, boxes)
 
 
-@asked.register
-def _words(model: EncoderDecoder, scene: Scene) -> Asked:
-    pixels, tokeniser = scene.pixels.normalised(scene.read), scene.loaded.tokenisers.target
-    found = decode(model, list(pixels), scene.loaded.build_decode_config(), get_device(model), tokeniser)
-    written = [*found[0][0].ids, EOS][:MOST]
-    read = torch.tensor([[model.start_id, *written[:-1]]], device=get_device(model))
-    return Asked(lambda: model(pixels, read), dict(enumerate(tokeniser.tokens(written))))
+@find_queries.register
+def _find_words(model: EncoderDecoder, inspection: ImageInspection) -> ImageQueries:
+    pixels, tokeniser = inspection.pixels.normalised(inspection.model_input), inspection.loaded.tokenisers.target
+    hypotheses = decode(model, list(pixels), inspection.loaded.build_decode_config(), get_device(model), tokeniser)
+    ids = [*hypotheses[0][0].ids, EOS][:MAX_QUERIES]
+    inputs = torch.tensor([[model.start_id, *ids[:-1]]], device=get_device(model))
+    return ImageQueries(lambda: model(pixels, inputs), dict(enumerate(tokeniser.tokens(ids))))

@@ -1,4 +1,4 @@
-"""What can be looked at in a run that reads images, by name: of its weights, of held-out images, or of one image."""
+"""Views of an image model by name: of its weights, of held-out images, or of one image."""
 
 from __future__ import annotations
 
@@ -11,134 +11,149 @@ import torch
 
 from headwise.errors import UserError, nearest
 from headwise.inspect import patches
-from headwise.inspect.distance import distances
-from headwise.inspect.frequency import by_frequency
-from headwise.inspect.image_queries import asked
-from headwise.inspect.panels import Heat
-from headwise.inspect.rollout import rollout
-from headwise.inspect.scene import Scene
+from headwise.inspect.distance import measure_distances
+from headwise.inspect.frequency import measure_by_frequency
+from headwise.inspect.image_inspection import ImageInspection
+from headwise.inspect.image_queries import find_queries
+from headwise.inspect.panels import HeatMap
+from headwise.inspect.rollout import compute_rollout
 from headwise.models.detector import Detector
 from headwise.models.encoder_decoder import EncoderDecoder
 
 
-class Shown(Protocol):
-    """What a view makes."""
+class ViewResult(Protocol):
+    """The result of a view: JSON, a table, a picture."""
 
     def to_json(self) -> dict[str, Any]: ...
 
     def table(self) -> str:
-        """The numbers in lines; nothing where they are too many."""
+        """The numbers as a text table; empty if there are too many."""
         ...
 
     def save(self, out: Path, title: str) -> Path:
-        """The picture, as .svg or .png."""
+        """Save the picture as .svg or .png."""
         ...
 
 
-def filters(scene: Scene) -> Shown:
-    """The first weights, by principal components."""
-    assert scene.pixels
-    return patches.filter_sheet(patches.components(patches.kernels(scene.model)))
+def show_filters(inspection: ImageInspection) -> ViewResult:
+    """Show the principal components of the patch embedding's filters."""
+    assert inspection.pixels
+    return patches.build_filter_sheet(patches.compute_components(patches.get_patch_filters(inspection.model)))
 
 
-def positions(scene: Scene) -> Shown:
-    """How alike the positions of patches are; or the scores of offsets, where positions are relative."""
-    pixels, added = scene.pixels, patches.added_by(scene.model)
-    if added is not None:
+def show_positions(inspection: ImageInspection) -> ViewResult:
+    """Show the cosine similarity of position embeddings, or the relative position biases."""
+    pixels, embedding = inspection.pixels, patches.find_position_embedding(inspection.model)
+    if embedding is not None:
         blank = torch.zeros(1, pixels.channels, pixels.height, pixels.width)
-        vectors, grid = patches.places(scene.model, added, blank)
-        return patches.position_sheet(patches.similarities(vectors), grid)
-    if tables := patches.offsets(scene.model):
-        return patches.offset_sheet(tables)
+        vectors, grid = patches.compute_position_vectors(inspection.model, embedding, blank)
+        return patches.build_position_sheet(patches.compute_similarities(vectors), grid)
+    if biases := patches.get_relative_biases(inspection.model):
+        return patches.build_bias_sheet(biases)
     raise UserError("--view positions: this model learns no positions of patches; use another view")
 
 
-def distance(scene: Scene) -> Shown:
-    """How far each head looks: in one image, or in held-out ones."""
-    images = scene.others() if scene.source is None else scene.read
-    return distances(scene.model, images, scene.pixels.normalised)
+def show_distance(inspection: ImageInspection) -> ViewResult:
+    """Show the mean attention distance of each head, in one image or in held-out ones."""
+    images = inspection.sample_held_out() if inspection.source is None else inspection.model_input
+    return measure_distances(inspection.model, images, inspection.pixels.normalised)
 
 
-def rolled(scene: Scene) -> Shown:
-    """What the class token, or all tokens on average, hold of each patch after all layers."""
-    held, first, last = rollout(scene.gazes), scene.gazes[0], scene.gazes[-1]
-    grid, place = last.asks or last.seen, scene.asker(last.asks)
-    class_tokens = len(held) - prod(grid)
-    rows = held[: class_tokens or None] if place is None else held[class_tokens + place[0] * grid[1] + place[1]][None]
-    # half of every layer is a residual, so tokens hold nearly as much of any patch: what differs is drawn
-    heat = Heat("rollout", rows.mean(0).view(first.seen), boxes=scene.frames(last), relative=True)  # (N,) -> (h, w)
-    return scene.sheet([heat], f"attention rollout {scene.asks(last)}")
+def show_rollout(inspection: ImageInspection) -> ViewResult:
+    """Show attention rollout of the class tokens, of one patch, or averaged over all tokens."""
+    rollout, first, last = compute_rollout(inspection.attentions), inspection.attentions[0], inspection.attentions[-1]
+    grid, patch = last.query_grid or last.key_grid, inspection.locate_query(last.query_grid)
+    class_tokens = len(rollout) - prod(grid)
+    if patch is None:
+        rows = rollout[: class_tokens or None]
+    else:
+        rows = rollout[class_tokens + patch[0] * grid[1] + patch[1]][None]
+    weights = rows.mean(0).view(first.key_grid)  # (N,) -> (h, w)
+    # residuals keep half of each layer, so that all weights are similar: the colour scale begins at the smallest
+    heat_map = HeatMap("rollout", weights, boxes=inspection.frame_query(last), relative=True)
+    return inspection.build_sheet([heat_map], f"attention rollout {inspection.describe_query(last)}")
 
 
-def layers(scene: Scene) -> Shown:
-    """Every layer: one head, or the mean of all."""
-    heats = [
-        Heat(f"layer {number}", scene.of_heads(gaze.heat(scene.asker(gaze.asks))[0]), gaze.tiling, scene.frames(gaze))
-        for number, gaze in scene.numbered(scene.gazes).items()
+def show_layers(inspection: ImageInspection) -> ViewResult:
+    """Show each layer: one head, or the mean of all."""
+    maps = [
+        HeatMap(
+            f"layer {number}",
+            inspection.reduce_heads(attention.heat_map(inspection.locate_query(attention.query_grid))[0]),
+            attention.partition,
+            inspection.frame_query(attention),
+        )
+        for number, attention in inspection.select_layers(inspection.attentions).items()
     ]
-    return scene.sheet(heats, f"attention {scene.asks(scene.gazes[-1])}, {scene.which}")
+    query = inspection.describe_query(inspection.attentions[-1])
+    return inspection.build_sheet(maps, f"attention {query}, {inspection.head_name}")
 
 
-def heads(scene: Scene) -> Shown:
-    """Every head of every layer, or of one."""
-    chosen = scene.numbered(scene.gazes)
-    most = max(gaze.cells.shape[1] for gaze in chosen.values())
-    heats: list[Heat | None] = []
-    for number, gaze in chosen.items():
-        own = gaze.heat(scene.asker(gaze.asks))[0]  # (H, h, w)
-        frames = scene.frames(gaze)
-        heats += [Heat(f"{number}.{head}", each, gaze.tiling, frames) for head, each in enumerate(own, 1)]
-        heats += [None] * (most - len(own))
-    return scene.sheet(heats, f"attention {scene.asks(scene.gazes[-1])}; layer.head", most if len(chosen) > 1 else 0)
+def show_heads(inspection: ImageInspection) -> ViewResult:
+    """Show each head of all layers, or of one."""
+    layers = inspection.select_layers(inspection.attentions)
+    columns = max(attention.recorded.shape[1] for attention in layers.values())
+    maps: list[HeatMap | None] = []
+    for number, attention in layers.items():
+        heads = attention.heat_map(inspection.locate_query(attention.query_grid))[0]  # (H, h, w)
+        boxes = inspection.frame_query(attention)
+        maps += [HeatMap(f"{number}.{n}", head, attention.partition, boxes) for n, head in enumerate(heads, 1)]
+        maps += [None] * (columns - len(heads))
+    query = inspection.describe_query(inspection.attentions[-1])
+    return inspection.build_sheet(maps, f"attention {query}; layer.head", columns if len(layers) > 1 else 0)
 
 
-def queries(scene: Scene) -> Shown:
-    """Each latent, slot or word: where it looks."""
-    those = asked(scene.model, scene)
-    found = those.gazes(scene.model)
-    number, gaze = list(scene.numbered(found).items())[-1]
-    weights = scene.of_heads(gaze.weights[0])[:, gaze.class_tokens :].unflatten(1, gaze.seen)  # (Q, T) -> (Q, h, w)
-    heats = [Heat(name, weights[query], boxes=those.boxes.get(query, ())) for query, name in those.names.items()]
-    return scene.sheet(heats, f"look {number} of {len(found)} at the image, {scene.which}")
+def show_queries(inspection: ImageInspection) -> ViewResult:
+    """Show the cross-attention of each latent, object query or word."""
+    queries = find_queries(inspection.model, inspection)
+    attentions = queries.record_attention(inspection.model)
+    number, attention = list(inspection.select_layers(attentions).items())[-1]
+    weights = inspection.reduce_heads(attention.weights[0])[:, attention.class_tokens :]
+    weights = weights.unflatten(1, attention.key_grid)  # (Q, T) -> (Q, h, w)
+    maps = [HeatMap(name, weights[query], boxes=queries.boxes.get(query, ())) for query, name in queries.names.items()]
+    note = f"cross-attention {number} of {len(attentions)} to the image, {inspection.head_name}"
+    return inspection.build_sheet(maps, note)
 
 
-def frequency(scene: Scene) -> Shown:
-    """How many held-out images are recognised from their low, and from their high frequencies alone."""
-    return by_frequency(scene.loaded.check_task("classify-images"), scene.model, scene.loaded.held_out())
+def show_frequency(inspection: ImageInspection) -> ViewResult:
+    """Show the accuracy on held-out images of which only low, or only high frequencies are left."""
+    return measure_by_frequency(
+        inspection.loaded.check_task("classify-images"), inspection.model, inspection.loaded.held_out()
+    )
 
 
-def usual(model: Any) -> str:
-    """The view that says most of a model."""
-    outside = isinstance(model, Detector | EncoderDecoder) or hasattr(model.encoder, "latents")
-    return "queries" if outside else "rollout"
+def choose_default_view(model: Any) -> str:
+    """Choose the view for a model: its queries if it has some that are not patches, else rollout."""
+    cross = isinstance(model, Detector | EncoderDecoder) or hasattr(model.encoder, "latents")
+    return "queries" if cross else "rollout"
 
 
 class View(NamedTuple):
-    make: Callable[[Scene], Shown]
-    heeds: frozenset[str]  # what of a scene it heeds, beside the run
+    show: Callable[[ImageInspection], ViewResult]
+    options: frozenset[str]  # fields of the inspection that it uses, beside the run
 
 
 VIEWS = {
-    name: View(make, frozenset(heeds.split()))
-    for name, make, heeds in (
-        ("filters", filters, ""),
-        ("positions", positions, ""),
-        ("distance", distance, "source"),
-        ("frequency", frequency, ""),
-        ("rollout", rolled, "source at"),
-        ("layers", layers, "source layer head at"),
-        ("heads", heads, "source layer at"),
-        ("queries", queries, "source layer head"),
+    name: View(show, frozenset(options.split()))
+    for name, show, options in (
+        ("filters", show_filters, ""),
+        ("positions", show_positions, ""),
+        ("distance", show_distance, "source"),
+        ("frequency", show_frequency, ""),
+        ("rollout", show_rollout, "source at"),
+        ("layers", show_layers, "source layer head at"),
+        ("heads", show_heads, "source layer at"),
+        ("queries", show_queries, "source layer head"),
     )
 }
-SAID = {"source": "the image", "layer": "--layer", "head": "--head", "at": "--at"}
+OPTION_NAMES = {"source": "the image", "layer": "--layer", "head": "--head", "at": "--at"}
 
 
-def show(view: str, scene: Scene) -> Shown:
-    """One view; refuses what it would not heed."""
+def show(view: str, inspection: ImageInspection) -> ViewResult:
+    """Show one view; options that it does not use are refused."""
     if view not in VIEWS:
         raise UserError(f"--view {view}: is of texts, and this run reads images; {nearest(view, tuple(VIEWS))}")
-    for name, said in SAID.items():
-        if name not in VIEWS[view].heeds and getattr(scene, name) is not None:
-            raise UserError(f"--view {view}: has nothing to do with {said}; leave that out")
-    return VIEWS[view].make(scene)
+    for field, option in OPTION_NAMES.items():
+        if field not in VIEWS[view].options and getattr(inspection, field) is not None:
+            raise UserError(f"--view {view}: has nothing to do with {option}; leave that out")
+    return VIEWS[view].show(inspection)

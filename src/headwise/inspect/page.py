@@ -12,46 +12,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.inference.maps import Maps
-from headwise.inspect.svg import visible
+from headwise.inspect.svg import replace_controls
 
-UNITS = 10_000  # weights travel as integers: four decimals, half the bytes of floats
+UNITS = 10_000  # weights are sent as integers of four decimals: half the bytes of floats
 
 
-def page(maps: Maps, title: str, note: str = "") -> str:
-    """The page as one HTML document, with selectors for kind, layer and head."""
-    slots = {"TITLE": escape(visible(title)), "DATA": embed(data(maps, title, note))}
+def render_page(maps: Maps, title: str, note: str = "") -> str:
+    """Render the page as one HTML document with selectors for kind, layer and head."""
+    slots = {"TITLE": escape(replace_controls(title)), "DATA": dump_json(build_page_data(maps, title, note))}
     template = resources.files("headwise.inspect").joinpath("page.html").read_text("utf-8")
     # one pass, so that a title which happens to read {{DATA}} stays a title
     return re.sub(r"\{\{(TITLE|DATA)\}\}", lambda match: slots[match[1]], template)
 
 
-def data(maps: Maps, title: str, note: str = "") -> dict[str, Any]:
-    """What the page's script reads."""
+def build_page_data(maps: Maps, title: str, note: str = "") -> dict[str, Any]:
+    """Build the data of the page's script."""
     kinds = [
         {
             "name": kind,
-            "rows": [visible(token) for token in maps.rows(kind)],
-            "columns": [visible(token) for token in maps.columns(kind)],
-            "weights": units(weights),
-            **({"exact": units(maps.exact[kind])} if kind in maps.exact else {}),
+            "rows": [replace_controls(token) for token in maps.rows(kind)],
+            "columns": [replace_controls(token) for token in maps.columns(kind)],
+            "weights": to_units(weights),
+            **({"exact": to_units(maps.exact[kind])} if kind in maps.exact else {}),
         }
         for kind, weights in maps.weights.items()
     ]
-    return {"title": visible(title), "note": visible(note), "units": UNITS, "kinds": kinds}
+    return {"title": replace_controls(title), "note": replace_controls(note), "units": UNITS, "kinds": kinds}
 
 
-def units(weights: NDArray[np.floating]) -> list[list[Any]]:
-    """Every map of every layer in integers; heads that are not there are left out, and so is an exact map."""
+def to_units(weights: NDArray[np.floating]) -> list[list[Any]]:
+    """Convert the maps (L, H, Tq, Tk) to integers; heads that do not exist (NaN) are left out."""
     return [
-        [np.rint(each.astype(float) * UNITS).astype(int).tolist() for each in layer if not np.isnan(each).all()]
+        [np.rint(head.astype(float) * UNITS).astype(int).tolist() for head in layer if not np.isnan(head).all()]
         for layer in weights
     ]
 
 
-def embed(value: Any) -> str:
-    """JSON that may stand inside a script element: no `<` can end it.
+def dump_json(value: Any) -> str:
+    """Dump JSON for a script element: `<` is escaped, so that no value can close the element.
 
-    >>> embed("</script>")
+    >>> dump_json("</script>")
     '"\\\\u003c/script>"'
     """
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

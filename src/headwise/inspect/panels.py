@@ -1,4 +1,4 @@
-"""Sheets of small pictures: images with weights over them, filters, tables of places."""
+"""Contact sheets: tiles with heat maps over an image, filters, and position embeddings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwise.blocks.grid import WindowPartition
 from headwise.inspect import colour
 from headwise.inspect.colour import Pixels, Scale
 from headwise.inspect.files import save
-from headwise.inspect.pictures import MARGIN, scale_bar
+from headwise.inspect.pictures import MARGIN, draw_colour_bar
 from headwise.inspect.svg import Drawing, Path, Picture, Rect, Shape, Text, text_width
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 Weights = NDArray[np.floating]
 Line = tuple[tuple[float, float], ...]
 Box = tuple[float, float, float, float]
-ACROSS = 7  # tiles in a row
-SIDE, GAP, NAMED = 132.0, 14.0, 18.0  # of a tile, between tiles, above a tile that has a name
-BLUE = np.array([11, 58, 115])  # the dark end of the scale of weights
-DENSITY = 2  # pixels of an image for each unit of a drawing
+COLUMNS = 7  # tiles per row
+SIDE, GAP, NAME_HEIGHT = 132.0, 14.0, 18.0  # width of a tile, space between tiles, space for a name above a tile
+BLUE = np.array([11, 58, 115])  # the dark end of the colour scale
+DENSITY = 2  # image pixels per unit of a drawing
 
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """One picture. Lines and boxes (x0 y0 x1 y1) are in shares of it."""
+    """One picture of a sheet. Lines and boxes (x0 y0 x1 y1) are relative to its size."""
 
     pixels: Pixels  # (rows, columns, 3)
     name: str = ""
@@ -43,25 +43,25 @@ class Tile:
 
 
 @dataclass(frozen=True, eq=False)
-class Heat:
-    """Weights on a grid, to lie over an image; windows in which they were computed, and boxes."""
+class HeatMap:
+    """Heat map of weights on a grid, to be drawn over an image with the borders of attention windows and boxes."""
 
     name: str
-    heat: Tensor  # (h, w)
-    tiling: WindowPartition | None = None
+    values: Tensor  # (h, w)
+    partition: WindowPartition | None = None
     boxes: tuple[Box, ...] = ()
-    relative: bool = False  # colours begin at the least weight, not at none
+    relative: bool = False  # the colour scale begins at the smallest weight instead of 0
 
     @property
     def weights(self) -> Weights:
-        return self.heat.float().cpu().numpy()
+        return self.values.float().cpu().numpy()
 
-    def tile(self, ground: Pixels) -> Tile:
-        """The image with the weights over it."""
+    def draw_over(self, pixels: Pixels) -> Tile:
+        """Draw the weights over the image."""
         low, high = float(self.weights.min()) if self.relative else 0.0, float(self.weights.max())
         note = f"{low:.2g} to {high:.2g}" if self.relative else f"max {high:.2g}"
-        lines = () if self.tiling is None else borders(self.tiling)
-        return Tile(covered(ground, self.weights, low), self.name, note, lines, self.boxes)
+        lines = () if self.partition is None else compute_window_borders(self.partition)
+        return Tile(overlay_weights(pixels, self.weights, low), self.name, note, lines, self.boxes)
 
     def to_json(self) -> dict[str, Any]:
         boxes = {"boxes": [[round(side, 4) for side in box] for box in self.boxes]} if self.boxes else {}
@@ -70,7 +70,7 @@ class Heat:
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """Tiles in rows of `columns`, the first of which is there; `numbers` are what they show."""
+    """Tiles in rows of `columns`; None leaves a cell empty, except the first. `numbers` is the content as JSON."""
 
     tiles: Sequence[Tile | None]
     columns: int
@@ -87,29 +87,31 @@ class Sheet:
         return ""
 
     def save(self, out: File, title: str) -> File:
-        return save(self.drawing(title), out)
+        return save(self.draw(title), out)
 
-    def drawing(self, title: str) -> Drawing:
-        there = {number: tile for number, tile in enumerate(self.tiles) if tile is not None}
-        rows, columns = there[0].pixels.shape[:2]
-        high = self.side * rows / columns
-        named = NAMED if any(tile.name or tile.note for tile in there.values()) else 0.0
-        top, step = 76.0, high + self.gap + named
+    def draw(self, title: str) -> Drawing:
+        """Draw the tiles below the title, with the colour bar to the right."""
+        tiles = {number: tile for number, tile in enumerate(self.tiles) if tile is not None}
+        rows, columns = tiles[0].pixels.shape[:2]
+        height = self.side * rows / columns
+        name_height = NAME_HEIGHT if any(tile.name or tile.note for tile in tiles.values()) else 0.0
+        top, step = 76.0 + name_height, height + self.gap + name_height
         shapes: list[Shape] = [Text(MARGIN, 36, title, 19, bold=True), Text(MARGIN, 58, self.note, 12.5, colour.SOFT)]
-        for number, tile in there.items():
-            down, right = divmod(number, self.columns)
-            shapes += drawn(tile, MARGIN + right * (self.side + self.gap), top + named + down * step, self.side, high)
-        end = MARGIN + min(len(self.tiles), self.columns) * (self.side + self.gap)
-        below = top + ceil(len(self.tiles) / self.columns) * step - self.gap
+        for number, tile in tiles.items():
+            row, column = divmod(number, self.columns)
+            x, y = MARGIN + column * (self.side + self.gap), top + row * step
+            shapes += draw_tile(tile, x, y, self.side, height)
+        right = MARGIN + min(len(self.tiles), self.columns) * (self.side + self.gap)
+        bottom = top + ceil(len(self.tiles) / self.columns) * step - self.gap - name_height
         if self.scale is not None:
-            shapes += scale_bar(end + 12, top + named, min(below - top - named, 200), *self.scale)
-            end += 76
-        wide = max(end - self.gap, *(MARGIN + text_width(*line) for line in ((title, 19), (self.note, 12.5))))
-        return Drawing(wide + MARGIN, below + MARGIN, tuple(shapes), title)
+            shapes += draw_colour_bar(right + 12, top, min(bottom - top, 200), *self.scale)
+            right += 76
+        width = max(right - self.gap, *(MARGIN + text_width(*line) for line in ((title, 19), (self.note, 12.5))))
+        return Drawing(width + MARGIN, bottom + MARGIN, tuple(shapes), title)
 
 
-def drawn(tile: Tile, x: float, y: float, wide: float, high: float) -> list[Shape]:
-    """A tile at a place, its name above it."""
+def draw_tile(tile: Tile, x: float, y: float, wide: float, high: float) -> list[Shape]:
+    """Draw a tile at (x, y) with its name above it."""
     corners = [(x + x0 * wide, y + y0 * high, (x1 - x0) * wide, (y1 - y0) * high) for x0, y0, x1, y1 in tile.boxes]
     return [
         Text(x, y - 6, tile.name, 11),
@@ -121,8 +123,8 @@ def drawn(tile: Tile, x: float, y: float, wide: float, high: float) -> list[Shap
     ]
 
 
-def canvas(image: Image, side: float = SIDE) -> Pixels:
-    """An image as wide as a tile shows it, or some times as wide: (rows, columns, 3)."""
+def resize_for_tile(image: Image, side: float = SIDE) -> Pixels:
+    """Resize an image to the width of a tile, small ones by a whole factor: (rows, columns, 3)."""
     from PIL import Image as pillow
 
     wide = round(DENSITY * side)
@@ -134,20 +136,21 @@ def canvas(image: Image, side: float = SIDE) -> Pixels:
     return np.asarray(resized.convert("RGB"))
 
 
-def covered(pixels: Pixels, weights: Weights, low: float = 0.0) -> Pixels:
-    """Weights (h, w) in blue over a pale image in grey (rows, columns, 3), from `low` to the largest."""
+def overlay_weights(pixels: Pixels, weights: Weights, low: float = 0.0) -> Pixels:
+    """Overlay weights (h, w) in blue, from `low` to the largest, on a pale grey version of the image (rows, columns,
+    3)."""
     rows, columns = pixels.shape[:2]
     down, right = (np.arange(side) * cells // side for side, cells in zip((rows, columns), weights.shape, strict=True))
     alpha = 0.85 * np.clip((weights - low) / max(float(weights.max()) - low, 1e-9), 0, 1)[down][:, right, None]
     grey = pixels @ np.array([0.299, 0.587, 0.114])
-    pale = 175 + grey[..., None] * (80 / 255)  # dark enough to be seen, light enough for what lies over it
+    pale = 175 + grey[..., None] * (80 / 255)  # still visible, but lighter than any overlay
     return ((1 - alpha) * pale + alpha * BLUE).round().astype(np.uint8)
 
 
-def borders(tiling: WindowPartition) -> tuple[Line, ...]:
-    """Where windows meet, in shares of the image."""
+def compute_window_borders(partition: WindowPartition) -> tuple[Line, ...]:
+    """Borders between attention windows, relative to the image size."""
     lines: list[Line] = []
-    for axis, (side, window, shift) in enumerate(zip(tiling.grid, tiling.window, tiling.shift, strict=True)):
+    for axis, (side, window, shift) in enumerate(zip(partition.grid, partition.window, partition.shift, strict=True)):
         starts = range(shift or window, side, window)
         ends = [((0.0, start / side), (1.0, start / side)) for start in starts]
         lines += ends if axis == 0 else [tuple((b, a) for a, b in line) for line in ends]

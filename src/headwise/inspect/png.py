@@ -1,4 +1,4 @@
-"""A `Drawing` as PNG: the same shapes painted by matplotlib's Agg canvas, without pyplot's global state."""
+"""PNG renderer of a `Drawing`: matplotlib's Agg canvas, without the global state of pyplot."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import warnings
 from functools import singledispatch
 from typing import Any
 
-from headwise.inspect.svg import Drawing, Grid, Path, Picture, Rect, Shape, Text, visible
+from headwise.inspect.svg import Drawing, Grid, Path, Picture, Rect, Shape, Text, replace_controls
 
 ANCHORS = {"start": "left", "middle": "center", "end": "right"}
 
 
 def render(drawing: Drawing, scale: float = 2.0) -> bytes:
-    """The picture as PNG bytes, `scale` device pixels per unit."""
+    """Render a drawing as PNG bytes, at `scale` device pixels per unit."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -27,9 +27,9 @@ def render(drawing: Drawing, scale: float = 2.0) -> bytes:
         paint(shape, axes, order)
     file = io.BytesIO()
     with warnings.catch_warnings():
-        # a token in a script that the font lacks is drawn as a box; that is no reason to fail
+        # a character that the font lacks is drawn as a box; that is no reason to fail
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure.savefig(file, format="png", metadata={"Title": visible(drawing.title), "Software": "Headwise"})
+        figure.savefig(file, format="png", metadata={"Title": replace_controls(drawing.title), "Software": "Headwise"})
     return file.getvalue()
 
 
@@ -54,7 +54,7 @@ def _text(shape: Text, axes: Any, order: int) -> None:
     axes.text(
         shape.x,
         shape.y,
-        visible(shape.text),
+        replace_controls(shape.text),
         size=shape.size,
         color=shape.colour,
         ha=ANCHORS[shape.anchor],

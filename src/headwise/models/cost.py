@@ -67,7 +67,7 @@ def count_cost(model: nn.Module, length: int = 0, image: Image = ()) -> Cost:
 
 
 def _count_flops(model: nn.Module, length: int, image: Image) -> int:
-    """Floating-point operations of a forward pass."""
+    """FLOPs (floating-point operations) of a forward pass."""
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in learned:  # the counter wants a graph behind whatever requires gradients, views of parameters too
         parameter.requires_grad_(False)

@@ -78,8 +78,8 @@ class LanguageModel(GenerativeModel):
 
 
 class PrefixLM(LanguageModel):
-    """A prefix language model: p(target | source) by a decoder alone, which reads `source EOS BOS target EOS`; only the
-    target has a loss.
+    """A prefix language model (prefix LM): p(target | source) by a decoder alone, which reads `source EOS BOS target
+    EOS`; only the target has a loss.
 
     Called, trained and decoded like an encoder-decoder.
     """

@@ -13,8 +13,8 @@ from headwise.blocks.stream import Context
 
 
 class MaskedLanguageModel(nn.Module):
-    """A masked language model, p(masked tokens | the others) (Devlin et al. 2019). The last id of the vocabulary is
-    the mask token.
+    """A masked language model with next-sentence prediction (Devlin et al. 2019): p(masked tokens | the others). The
+    last id of the vocabulary is the mask token.
 
     `order` is the head of next-sentence prediction, or an nn.Identity.
     """

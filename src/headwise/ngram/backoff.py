@@ -96,7 +96,7 @@ class NgramState:
 
 
 class Backoff(nn.Module):
-    """A language model of back-off tables, by order from 1. Its logits are log-probabilities."""
+    """A back-off language model: tables of n-grams by order from 1. Its logits are log-probabilities."""
 
     start_id, end_id, continues = BOS, EOS, True
     ragged, unbounded, max_length = True, True, 0

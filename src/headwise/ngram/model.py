@@ -54,7 +54,7 @@ def to_smallest_type(values: np.ndarray) -> Tensor:
 
 
 class Ngram(Backoff):
-    """p(token | the order - 1 tokens before it). `fit` counts; checkpoints hold the counts only."""
+    """An n-gram model, p(token | the order - 1 tokens before it). `fit` counts; checkpoints hold the counts only."""
 
     def __init__(self, order: int, vocab: int, smoothing: Smoothing):
         super().__init__([], vocab)

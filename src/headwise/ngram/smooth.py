@@ -50,7 +50,7 @@ class Smoothing(Protocol):
 
 @dataclass(frozen=True)
 class AddK:
-    """(c(u w) + k) / (c(u) + k V) in whole contexts (Lidstone; Laplace for k = 1); others change nothing.
+    """Add-k smoothing: (c(u w) + k) / (c(u) + k V) in whole contexts (Laplace for k = 1); others change nothing.
 
     k = 0 is maximum likelihood, c(u w) / c(u), and uniform in contexts that were never seen, as in the limit.
     """
@@ -67,7 +67,7 @@ class AddK:
 
 @dataclass(frozen=True)
 class JelinekMercer:
-    """weight c(u w) / c(u) + (1 - weight) p(w | u'), with one weight for all orders."""
+    """Jelinek-Mercer smoothing: weight c(u w) / c(u) + (1 - weight) p(w | u'), with one weight for all orders."""
 
     weight: float
     continuations: ClassVar[bool] = False
@@ -81,7 +81,7 @@ class JelinekMercer:
 
 @dataclass(frozen=True)
 class KneserNey:
-    """(c(u w) - D) / c(u) + D N1+(u .) / c(u) p(w | u'), interpolated (Kneser and Ney 1995; Chen and Goodman 1999).
+    """Interpolated Kneser-Ney smoothing (Chen and Goodman 1999): (c(u w) - D) / c(u) + D N1+(u .) / c(u) p(w | u').
 
     Whole contexts have plain counts, shorter ones continuation counts N1+(. u w). D = n1 / (n1 + 2 n2) for each order;
     or, modified, one D for counts of 1, 2 and more.

@@ -41,7 +41,7 @@ class Law:
 
 
 def fit_power_law(x: Floats, loss: Floats) -> Law:
-    """A straight line through the logarithms; x (n,), loss (..., n).
+    """Fit a scaling law without a floor: a straight line through the logarithms; x (n,), loss (..., n).
 
     >>> x = np.array([1e3, 1e4, 1e5])
     >>> float(fit_power_law(x, (1e13 / x) ** 0.076).exponent.round(6))

@@ -9,7 +9,7 @@ import numpy as np
 
 from headwise.compare.render import format_si
 from headwise.errors import UserError
-from headwise.inspect.files import check_ending, figure
+from headwise.inspect.files import check_ending, open_figure
 from headwise.scaling.render import describe_range, format_interval
 from headwise.scaling.resample import interval
 from headwise.scaling.values import Relation, Scaling
@@ -26,7 +26,7 @@ def plot_scaling(scaling: Scaling, out: Path | str) -> Path:
     relations = [relation for relation in scaling.relations.values() if relation.fits]
     if not relations:
         raise UserError(f"{out}: nothing is drawn, as no law could be fitted")
-    with figure(out, 4.4 * len(relations), 4.2) as page:
+    with open_figure(out, 4.4 * len(relations), 4.2) as page:
         for axes, relation in zip(page.subplots(1, len(relations), squeeze=False)[0], relations, strict=True):
             if relation.quantity.name == "C":
                 for rung in scaling.rungs:

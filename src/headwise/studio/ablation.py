@@ -1,4 +1,4 @@
-"""Ablation: hide tokens or silence heads and layers and compare log-probabilities; and the logit lens.
+"""Ablation: hide tokens, or zero heads and layers, and compare log-probabilities; and the logit lens.
 
 Letters: N rows of a batch, each with its own ablations; T output tokens, S tokens that may be hidden, H heads,
 L layers, V vocabulary.
@@ -164,13 +164,13 @@ class AblationCase:
             count = self.survey.head_counts.get(path, 0)
             if not 0 <= head < count:
                 raise UserError(
-                    f"heads: layer {layer + 1} of {kind} attention has {count} heads to silence; choose one of them"
+                    f"heads: layer {layer + 1} of {kind} attention has {count} heads to ablate; choose one of them"
                 )
             heads.setdefault(path, self.zeros(2, count))[1, head] = True
         for kind, layer in ablations.layers:
             path = self.get_path(kind, layer)
             if not self.can_ablate_layer(path):
-                raise UserError(f"layers: {kind} attention is one head inside another part; silence the head instead")
+                raise UserError(f"layers: {kind} attention is one head inside another part; ablate the head instead")
             parts[path] = self.zeros(2)
             parts[path][1] = True
         return AblationMasks(2, hide, heads, parts)
@@ -199,7 +199,7 @@ def ablate(case: AblationCase, ablations: Ablations) -> dict[str, Any]:
             {
                 "name": kind,
                 "layers": [
-                    {"heads": survey.head_counts.get(path, 0), "can_silence": case.can_ablate_layer(path)}
+                    {"heads": survey.head_counts.get(path, 0), "can_ablate": case.can_ablate_layer(path)}
                     for path in survey.list_paths(kind)
                 ],
             }
@@ -209,7 +209,7 @@ def ablate(case: AblationCase, ablations: Ablations) -> dict[str, Any]:
 
 
 def measure_heads(case: AblationCase, kind: str, layer: int) -> dict[str, Any]:
-    """The change of the output's log-probability when each head of a layer, or the whole layer, is silenced."""
+    """The change of the output's log-probability when each head of a layer, or the whole layer, is ablated."""
     path = case.get_path(kind, layer)
     count = case.survey.head_counts.get(path, 0)
     heads = case.zeros(count + 2, count)  # row 0: no ablation; last row: the whole layer

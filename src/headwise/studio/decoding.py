@@ -20,7 +20,7 @@ from headwise.decode.generator import Generator, Request
 from headwise.decode.hypothesis import length_penalty
 from headwise.errors import UserError
 from headwise.inference.trained_model import TrainedModel
-from headwise.inspect.svg import visible
+from headwise.inspect.svg import replace_controls
 from headwise.models.encoder_decoder import EncoderDecoder
 from headwise.studio.binary_response import BinaryResponse
 from headwise.studio.texts import encode_checked, get_input_tokeniser, report_unknown
@@ -49,7 +49,7 @@ def build_request(trained: TrainedModel, text: str, **settings: Any) -> Request:
 
 def token_labels(tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
     """Tokens as printable labels."""
-    return [visible(token) for token in tokeniser.tokens(ids)]
+    return [replace_controls(token) for token in tokeniser.tokens(ids)]
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headwise.errors import UserError
 from headwise.inference.maps import Maps
-from headwise.inspect.svg import visible
+from headwise.inspect.svg import replace_controls
 from headwise.studio.binary_response import BinaryResponse
 from headwise.studio.texts import encode_checked, get_input_tokeniser
 
@@ -28,8 +28,8 @@ THUMBNAIL_SIZE = 24  # rows and columns at most
 class MapCache(Generic[Value]):
     """The most recent attention maps, each under a random name."""
 
-    def __init__(self, kept: int = MAX_ENTRIES):
-        self.max_entries, self.lock = kept, Lock()
+    def __init__(self, max_entries: int = MAX_ENTRIES):
+        self.max_entries, self.lock = max_entries, Lock()
         self.values: OrderedDict[str, Value] = OrderedDict()
         self.sizes: dict[str, int] = {}
 
@@ -74,8 +74,8 @@ def pack_overview(name: str, maps: Maps, details: dict[str, Any], kind: str = ""
     kinds = [
         {
             "name": kind,
-            "rows": [visible(token) for token in maps.rows(kind)],
-            "columns": [visible(token) for token in maps.columns(kind)],
+            "rows": [replace_controls(token) for token in maps.rows(kind)],
+            "columns": [replace_controls(token) for token in maps.columns(kind)],
             "layers": weights.shape[0],
             "heads": weights.shape[1],
             "present": (~np.isnan(weights).all(axis=(2, 3))).tolist(),

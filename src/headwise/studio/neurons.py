@@ -16,7 +16,7 @@ from headwise.blocks.record import get_attention_kind
 from headwise.blocks.stream import RECORDER, LayerPath, Recorder
 from headwise.errors import UserError
 from headwise.inference.maps import Maps
-from headwise.inspect.svg import visible
+from headwise.inspect.svg import replace_controls
 from headwise.studio.binary_response import BinaryResponse
 from headwise.studio.map_cache import collect_maps
 
@@ -50,8 +50,8 @@ class NeuronView:
         kinds = [
             {
                 "name": kind,
-                "rows": [visible(token) for token in self.maps.rows(kind)],
-                "columns": [visible(token) for token in self.maps.columns(kind)],
+                "rows": [replace_controls(token) for token in self.maps.rows(kind)],
+                "columns": [replace_controls(token) for token in self.maps.columns(kind)],
                 "heads": [self.maps.heads(kind, layer) for layer in range(len(layers))],
             }
             for kind, layers in self.layers.items()

@@ -93,9 +93,9 @@ def classified(logits: Tensor, wanted: Tensor, weights: Weights) -> Tensor:
 
 @torch.no_grad()
 def match(logits: Tensor, boxes: Tensor, objects: Objects, weights: Weights = PAPER) -> Tensor:
-    """Hungarian matching (bipartite): the cheapest matching of slots with objects in each layer and image, by -p(class)
-    + 5 L1 - 2 GIoU: layer, image, slot and object of each matched pair, (4, S). Of objects that outnumber the slots,
-    the dearest stay unmatched."""
+    """Hungarian matching, the cheapest bipartite matching of slots with objects in each layer and image by -p(class) +
+    5 L1 - 2 GIoU: layer, image, slot and object of each matched pair, (4, S). Of objects that outnumber the slots, the
+    dearest stay unmatched."""
     from scipy.optimize import linear_sum_assignment  # of an extra that looking at images does without
 
     cost = costs(logits, boxes, objects, weights)

@@ -82,7 +82,7 @@ class Rows:
 
 
 class HfTokeniser(Tokeniser):
-    """`tokenizer.json` of a folder, by the `tokenizers` library, with our ids.
+    """`tokenizer.json` of a folder (WordPiece, BPE, unigram), by the `tokenizers` library, with our ids.
 
     DISCREPANCY: `transformers` takes a "</s>" in a text for the mark; here text is only ever text.
     """

@@ -58,7 +58,7 @@ class Noam(ScheduleConfig):
 
 
 def cosine(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
-    """Cosine decay: cosine learning-rate schedule with warm-up (Loshchilov & Hutter 2017 without restarts)."""
+    """Cosine decay: the cosine schedule of the learning rate with warm-up (Loshchilov & Hutter 2017, no restarts)."""
     return lambda step, progress: lr * _ramp(step, warmup) * (floor + (1 - floor) * (1 + cos(pi * progress)) / 2)
 
 

@@ -22,8 +22,8 @@ from headwise.tuning.names import match_names
 
 
 class LowRank(nn.Linear):
-    """A linear layer with LoRA: W x + b + (alpha / r) B A x, equation 3: W and b of `base`, A (`down`) random, B (`up`)
-    zero.
+    """A linear layer with a LoRA adapter: W x + b + (alpha / r) B A x, equation 3: W and b of `base`, A (`down`)
+    random, B (`up`) zero.
 
     >>> base, x = nn.Linear(4, 6), torch.ones(1, 4)
     >>> torch.equal(LowRank(base, rank=2)(x), base(x))

@@ -1,4 +1,4 @@
-"""Routes for ablation (hide tokens, silence heads and layers) and the logit lens."""
+"""Routes for ablation (hide tokens, ablate heads and layers) and the logit lens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CaseRequest(RequestBody):
 
 
 class AblationRequest(CaseRequest):
-    """With ablations: tokens to hide, heads and whole attention layers to silence."""
+    """With ablations: tokens to hide, heads and whole attention layers to ablate."""
 
     hidden: list[Number] = Field(default=[], max_length=MAX_CHANGES)
     heads: list[tuple[Name, Number, Number]] = Field(default=[], max_length=MAX_CHANGES)
@@ -39,7 +39,7 @@ class AblationRequest(CaseRequest):
 
 
 class LayerRequest(CaseRequest):
-    """With a layer whose heads are silenced one at a time."""
+    """With a layer whose heads are ablated one at a time."""
 
     kind: Name
     layer: Number

@@ -45,9 +45,9 @@ def routes(pool: ModelPool) -> APIRouter:
 
     @router.get("/{name}/page")
     async def look_page(name: Name, title: Annotated[str, Query(max_length=300)] = "") -> Response:
-        from headwise.inspect.page import page
+        from headwise.inspect.page import render_page
 
-        return Response(await pool.run(lambda: page(cache[name], title)), media_type=BINARY)
+        return Response(await pool.run(lambda: render_page(cache[name], title)), media_type=BINARY)
 
     @router.get("/{name}/{kind}/{number}")
     async def look_layer(name: Name, kind: Name, number: int, exact: Annotated[bool, Query()] = False) -> Response:

@@ -23,7 +23,7 @@ from headwise.vision.augment.base import (
 
 @dataclass(frozen=True)
 class ColourJitter(OnImages):
-    """Brightness, contrast and saturation times 1 - b .. 1 + b each, the hue moved by up to a share of its circle.
+    """Colour jitter: brightness, contrast and saturation times 1 - b .. 1 + b, the hue moved by a share of its circle.
 
     DISCREPANCY: the order of the four is drawn for a batch, not for each image.
     """

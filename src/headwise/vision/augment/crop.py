@@ -26,7 +26,7 @@ from headwise.vision.augment.geometry import Interpolation, maps, warp
 
 @dataclass(frozen=True)
 class ResizedCrop(OnImages):
-    """A box of random area and aspect at a random place, enlarged to the size of the image.
+    """Random resized crop: a box of random area and aspect at a random place, enlarged to the size of the image.
 
     Where none of ten boxes fits, the largest in the middle is taken whose aspect is allowed.
 

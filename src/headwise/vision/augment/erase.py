@@ -24,7 +24,7 @@ from headwise.vision.augment.base import (
 
 @dataclass(frozen=True)
 class Erase(OnImages):
-    """A box at a random place becomes noise, each pixel uniform in 0..1, as in the paper.
+    """Random erasing: a box at a random place becomes noise, each pixel uniform in 0..1, as in the paper.
 
     DISCREPANCY: timm, and DeiT with it, draws the noise from N(0, 1) after images are normalised.
     """
@@ -46,7 +46,7 @@ class Erase(OnImages):
 
 @dataclass(frozen=True)
 class Cutout(OnImages):
-    """A square of `size` pixels about a pixel drawn uniformly becomes black; what of it is outside does not count.
+    """Cutout: a square of `size` pixels about a pixel drawn uniformly becomes black; what is outside does not count.
 
     DISCREPANCY: the authors' images are normalised by then, and the square has their mean.
     """

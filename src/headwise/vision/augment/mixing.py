@@ -43,7 +43,7 @@ def shares(images: Tensor, alpha: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Mixup(Mixing):
-    """λ ~ Beta(α, α), the same for all pixels."""
+    """Mixup: λ ~ Beta(α, α), the same for all pixels."""
 
     alpha: float = 0.8
 
@@ -53,8 +53,8 @@ class Mixup(Mixing):
 
 @dataclass(frozen=True)
 class Cutmix(Mixing):
-    """A box of the other image, of area 1 - λ with λ ~ Beta(α, α) and the image's own aspect, about a pixel drawn
-    uniformly; what of it is outside does not count, so that λ is what of the image is left."""
+    """CutMix: a box of the other image, of area 1 - λ with λ ~ Beta(α, α) and the image's own aspect, about a pixel
+    drawn uniformly; what of it is outside does not count, so that λ is what of the image is left."""
 
     alpha: float = 1.0
 

@@ -56,7 +56,8 @@ OPERATIONS: Mapping[str, Operation] = {
 
 @dataclass(frozen=True)
 class RandAugment(OnImages):
-    """`count` operations for each image, of a magnitude ~ N(magnitude, noise²) cut to 0..10 and a random direction."""
+    """RandAugment: `count` operations for each image, of a magnitude ~ N(magnitude, noise²) cut to 0..10 and a random
+    direction."""
 
     count: int = 2
     magnitude: float = 9.0

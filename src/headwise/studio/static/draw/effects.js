@@ -1,4 +1,4 @@
-// The effect of silencing each head: a grid of layers and heads, whose cells toggle the ablation.
+// The effect of ablating each head: a grid of layers and heads, whose cells toggle the ablation.
 import { onPress, addRovingFocus, svg } from "../dom.js";
 import { formatFixed } from "../format.js";
 import { textColour, signedColour } from "./colours.js";
@@ -6,10 +6,10 @@ import { textColour, signedColour } from "./colours.js";
 const CELL = 46, HIGH = 28, LEFT = 62, TOP = 22;
 const number = (value) => formatFixed(value, Math.abs(value) >= 9.95 ? 0 : 1);
 
-/** `layers`: [{ heads, can_silence }], the number of heads and whether the whole layer can be silenced; `known[layer]`:
+/** `layers`: [{ heads, can_ablate }], the number of heads and whether the whole layer can be ablated; `known[layer]`:
  * { heads: [change], layer: change } once measured; `scale`: the change with full colour. */
 export function drawEffects(layers, known, scale, { key, isOff, onToggle, onHover }) {
-  const most = Math.max(...layers.map((layer) => layer.heads)), hasLayers = layers.some((layer) => layer.can_silence);
+  const most = Math.max(...layers.map((layer) => layer.heads)), hasLayers = layers.some((layer) => layer.can_ablate);
   const width = LEFT + CELL * (most + (hasLayers ? 1 : 0)) + (hasLayers ? 10 : 0) + 4, height = TOP + HIGH * layers.length + 4;
   const shade = signedColour(), cells = [], x = (head) => LEFT + CELL * head + (head === most ? 10 : 0);
   const axis = (text, at, y, anchor = "middle") => svg("text", { class: "tick", x: at, y, "text-anchor": anchor }, text);
@@ -18,13 +18,13 @@ export function drawEffects(layers, known, scale, { key, isOff, onToggle, onHove
   const grid = layers.map((layer, row) => {
     const y = TOP + HIGH * row;
     cells.push(axis(`layer ${row + 1}`, LEFT - 8, y + 18, "end"));
-    const heads = [...Array.from({ length: layer.heads }, (_, head) => head), ...(layer.can_silence ? [most] : [])];
+    const heads = [...Array.from({ length: layer.heads }, (_, head) => head), ...(layer.can_ablate ? [most] : [])];
     return heads.map((head) => {
       const whole = head === most, value = known[row] && (whole ? known[row].layer : known[row].heads[head]);
       const measured = value !== undefined && value !== null, rgb = shade(measured ? Math.max(-1, Math.min(1, value / scale)) : 0);
       const name = `layer ${row + 1}, ${whole ? "all heads" : `head ${head + 1}`}`, act = () => onToggle(row, whole ? null : head);
       return svg("g", {
-        class: "cell", role: "button", "data-key": key(row, whole ? null : head), "aria-pressed": String(isOff(row, whole ? null : head)), "aria-label": `silence ${name}${measured ? `, log P changes by ${number(value)}` : ""}`,
+        class: "cell", role: "button", "data-key": key(row, whole ? null : head), "aria-pressed": String(isOff(row, whole ? null : head)), "aria-label": `ablate ${name}${measured ? `, log P changes by ${number(value)}` : ""}`,
         onclick: act, onkeydown: onPress(act),
         onmouseenter: () => onHover(name, value), onfocus: () => onHover(name, value),
       },

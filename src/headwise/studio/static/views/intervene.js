@@ -1,4 +1,4 @@
-// Intervene: hide tokens or silence heads, and see how the output changes.
+// Intervene: hide tokens or ablate heads, and see how the output changes.
 import { post } from "../api.js";
 import { el, field, keepFocus, announce, onThemeChange } from "../dom.js";
 import { drawPairedBars } from "../draw/bars.js";
@@ -18,12 +18,12 @@ export async function intervene(view, state, keep) {
   target.value = state.target ?? "";
   const off = new Set(split(state.off)), hidden = new Set(split(state.hidden).map(Number)); // "cross.0.2", or "cross.0" for all heads
   let result = null, request = null, ids = [], turn = 0, measured = blank(); // request: the run, text and output that are shown
-  const form = createGenerationForm(state, "Look", () => start(readForm(), { hidden: [], heads: [], layers: [] }), [field("Output to score", target)]);
+  const form = createGenerationForm(state, "Score", () => start(readForm(), { hidden: [], heads: [], layers: [] }), [field("Output to score", target)]);
   const panel = (label) => el("section", { class: "panel", "aria-label": label });
   const output = panel("Output"), tokens = panel("Tokens"), heads = panel("Heads"), lensPanel = panel("Logit lens");
   const panels = el("div", { class: "stack" }, output, tokens, heads, lensPanel);
   panels.hidden = true;
-  view.replaceChildren(el("h1", {}, "Intervene"), el("p", { class: "lead" }, "Ablation: hide a token from attention or silence a head, and see how the probability of the output changes."),
+  view.replaceChildren(el("h1", {}, "Intervene"), el("p", { class: "lead" }, "Ablation: hide a token from attention or set a head to zero, and see how the probability of the output changes."),
     el("div", { class: "columns" }, form.form, panels));
   onThemeChange(panels, () => result && (draw(), measured.lens && drawLensPanel()));
   await form.ready;
@@ -127,7 +127,7 @@ export async function intervene(view, state, keep) {
 
   function drawOutput() {
     const changed = hidden.size + off.size > 0, before = sum("before"), after = sum("after"), note = el("p", { class: "note" });
-    const hint = changed ? [el("span", { class: "swatch before" }), "before ", el("span", { class: "swatch after" }), "after"] : [result.kinds.length ? "Bars: P of each token. Hide or silence something below to compare." : "This model has no attention to ablate; the logit lens shows the predictions of its layers."];
+    const hint = changed ? [el("span", { class: "swatch before" }), "before ", el("span", { class: "swatch after" }), "after"] : [result.kinds.length ? "Bars: P of each token. Hide or ablate something below to compare." : "This model has no attention to ablate; the logit lens shows the predictions of its layers."];
     const onHover = (index) => {
       if (index === null) { note.replaceChildren(...hint); return; }
       const { label, before: was, after: is } = result.output[index];
@@ -176,7 +176,7 @@ export async function intervene(view, state, keep) {
       return el("div", {}, el("h3", {}, KINDS[kind.name] ?? kind.name), drawEffects(kind.layers, measured.kinds[kind.name] ?? [], scale, { key, onHover, isOff: (layer, head) => off.has(key(layer, head)), onToggle: (layer, head) => change(off, key(layer, head)) }));
     });
     note.textContent = hint;
-    heads.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Silence a head"), exportButtons(() => [...heads.querySelectorAll("svg")], () => measured.kinds, "heads")), el("div", { class: "flow" }, ...grids), note);
+    heads.replaceChildren(el("div", { class: "toolbar" }, el("h2", {}, "Ablate a head"), exportButtons(() => [...heads.querySelectorAll("svg")], () => measured.kinds, "heads")), el("div", { class: "flow" }, ...grids), note);
   }
 
   function drawLensPanel() {

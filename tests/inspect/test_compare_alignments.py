@@ -8,7 +8,7 @@ import pytest
 
 from headwise.cli.main import main
 from headwise.errors import UserError
-from headwise.inspect import Maps, alignment, beside
+from headwise.inspect import Maps, compare_alignments, draw_alignment
 from headwise.inspect.svg import Grid, Rect, Text
 
 
@@ -17,23 +17,23 @@ def maps(layers: int, heads: int, target: str) -> Maps:
     return Maps({"cross": scores / scores.sum(-1, keepdims=True)}, tuple("abc"), tuple(target))
 
 
-def test_both_maps_stand_side_by_side_on_one_scale() -> None:
+def test_two_maps_are_drawn_side_by_side_on_one_scale() -> None:
     left, right = maps(1, 1, "AB"), Maps({"cross": np.eye(3)[None, None]}, tuple("abc"), tuple("ABC"))
-    drawing = beside(left, right, ("first", "second"))
+    drawing = compare_alignments(left, right, ("first", "second"))
     first, second = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
     assert first.y == second.y and first.x + 3 * first.cell < second.x
     assert first.pixels.shape[:2] == (2, 3) and second.pixels.shape[:2] == (3, 3)
-    alone = alignment(left.matrix("cross", -1), left.source_tokens, left.target_tokens, "first")
-    (own,) = [shape for shape in alone.shapes if isinstance(shape, Grid)]
-    assert first.pixels.sum() > own.pixels.sum()  # lighter: the scale ends at the other's weight of 1
+    alone = draw_alignment(left.matrix("cross", -1), left.source_tokens, left.target_tokens, "first")
+    (single,) = [shape for shape in alone.shapes if isinstance(shape, Grid)]
+    assert first.pixels.sum() > single.pixels.sum()  # lighter: the scale ends at the other's weight of 1
     titles = {shape.text: shape.x for shape in drawing.shapes if isinstance(shape, Text)}
     assert titles["first"] < second.x - 60 and first.x + 3 * first.cell < titles["second"]
     assert all(0 <= shape.x <= drawing.width for shape in drawing.shapes if isinstance(shape, Text | Rect))
 
 
-def test_heads_are_averaged_and_layers_chosen() -> None:
+def test_heads_are_averaged_and_layers_selected() -> None:
     left, right = maps(3, 4, "AB"), maps(1, 1, "AB")
-    last, chosen = beside(left, right, ("l", "r")), beside(left, right, ("l", "r"), (0, -1))
+    last, chosen = compare_alignments(left, right, ("l", "r")), compare_alignments(left, right, ("l", "r"), (0, -1))
 
     def darkest(drawing) -> list[int]:
         (grid, _) = [shape for shape in drawing.shapes if isinstance(shape, Grid)]
@@ -43,12 +43,12 @@ def test_heads_are_averaged_and_layers_chosen() -> None:
     assert darkest(chosen) == left.weights["cross"][0].mean(0).argmax(1).tolist()
 
 
-def test_what_is_not_there_is_named() -> None:
+def test_missing_layers_are_refused_by_name() -> None:
     none = Maps({"encoder": np.full((1, 1, 3, 3), 1 / 3)}, tuple("abc"), ("A",))
     with pytest.raises(UserError, match="old: there is no cross-attention to draw"):
-        beside(maps(1, 1, "A"), none, ("new", "old"))
+        compare_alignments(maps(1, 1, "A"), none, ("new", "old"))
     with pytest.raises(UserError, match="new: there is no layer 3; it has 2"):
-        beside(maps(2, 1, "A"), maps(1, 1, "A"), ("new", "old"), (2, -1))
+        compare_alignments(maps(2, 1, "A"), maps(1, 1, "A"), ("new", "old"), (2, -1))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
 
     folder = tmp_path_factory.mktemp("beside")
     (folder / "pairs.tsv").write_text("".join(f"{word}\t{' '.join(word.upper())}\n" for word in ("ab", "bca", "cab")))
-    made = {}
+    paths = {}
     for kind in ("bahdanau", "transformer"):
         file = folder / f"{kind}.toml"
         file.write_text(
@@ -67,8 +67,8 @@ def runs(tmp_path_factory) -> dict[str, Path]:
             f'[tokeniser]\nkind = "characters"\ntarget = {{kind = "words"}}\n[model]\nkind = "{kind}-tiny"\n'
             "[train]\nsteps = 1\nbatch_size = 2\nthreads = 1\n"
         )
-        made[kind] = train_experiment(Experiment.read(file), folder / "runs")[0].path
-    return made
+        paths[kind] = train_experiment(Experiment.read(file), folder / "runs")[0].path
+    return paths
 
 
 def command(*arguments: object) -> None:
@@ -84,7 +84,7 @@ def test_the_command_draws_two_runs(runs, tmp_path: Path, capsys: pytest.Capture
     assert {"bahdanau", "transformer"} <= set(words)
 
 
-def test_what_two_runs_do_not_share_is_refused(runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_a_single_run_are_refused_for_two(runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = ["inspect", runs["bahdanau"], "abc", "--beside", runs["transformer"], "--out"]
     with pytest.raises(SystemExit, match="2"):
         command(*both, tmp_path / "x.html")

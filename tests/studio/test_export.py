@@ -18,7 +18,7 @@ def taken(page: Page, label: str) -> str:
     return Path(waiting.value.path()).read_text("utf-8")
 
 
-def test_numbers_of_a_look_are_those_of_the_model(page, visit, runs):
+def test_exported_weights_equal_those_of_the_model(page, visit, runs):
     visit("look", f"{LOOK}&kind=cross&layer=0&heads=1,2")
     found = json.loads(taken(page, "JSON"))
     wanted = load(runs / "reverse").inspect("abc", "cba").weights["cross"][0]
@@ -28,7 +28,7 @@ def test_numbers_of_a_look_are_those_of_the_model(page, visit, runs):
 
 
 @pytest.mark.parametrize("view", ["heads", "matrix", "model"])
-def test_every_view_of_a_look_is_a_drawing(page, visit, view):
+def test_every_view_of_look_is_exported_as_a_drawing(page, visit, view):
     visit("look", f"{LOOK}&kind=encoder&view={view}")
     drawing = taken(page, "SVG")
     assert drawing.startswith("<svg") and "var(--" not in drawing
@@ -46,7 +46,7 @@ def test_a_drawing_can_be_copied(page, studio, visit):
     assert text.startswith("<svg") and text.count("<image") == 4  # all heads in one drawing
 
 
-def test_a_pinned_token_is_part_of_the_address_and_leads_to_its_elements(page, visit):
+def test_a_pinned_token_is_part_of_the_url_and_links_to_its_elements(page, visit):
     visit("look", f"{LOOK}&kind=encoder&layer=1&heads=2")
     token = page.get_by_role("button", name="b: show only its lines")
     token.focus()
@@ -62,7 +62,7 @@ def test_a_pinned_token_is_part_of_the_address_and_leads_to_its_elements(page, v
     expect(page.get_by_role("heading", name="“b” attends to")).to_be_visible()
 
 
-def test_arrow_keys_go_through_a_matrix_and_stay_there_when_heads_change(page, visit, runs):
+def test_arrow_keys_move_through_a_matrix_and_keep_focus_when_heads_change(page, visit, runs):
     visit("look", f"{LOOK}&kind=encoder&layer=0&heads=0&view=matrix")
     page.locator(".matrix-figure").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
@@ -76,7 +76,7 @@ def test_arrow_keys_go_through_a_matrix_and_stay_there_when_heads_change(page, v
     expect(second).to_be_focused()
 
 
-def test_which_cost_is_drawn_is_part_of_the_address(page, visit):
+def test_the_selected_cost_is_part_of_the_url(page, visit):
     visit("catalogue", "model=transformer-tiny&what=activation_bytes", "model")
     pressed = page.get_by_role("group", name="Cost of").get_by_role("button", pressed=True)
     expect(pressed).to_have_text("Activations")

@@ -36,17 +36,17 @@ def test_outputs_of_many_tokens_are_refused_too(studio):
     ("path", "text"),
     [("look", ""), ("look", " \n"), ("neuron", ""), ("neuron", " \n"), ("step", ""), ("intervene", "")],
 )
-def test_an_empty_text_is_told_in_a_sentence(studio, path, text):
+def test_an_empty_text_is_refused_in_one_sentence(studio, path, text):
     assert "there is no text" in refusal(studio, path, {"run": "reverse", "text": text})
 
 
 @pytest.mark.parametrize(("view", "ready"), [("look", "look"), ("step", "step"), ("intervene", "intervene")])
-def test_what_a_run_does_not_know_is_told(page, visit, view, ready):
+def test_unknown_tokens_are_reported(page, visit, view, ready):
     visit(view, "run=reverse&text=aZ😀&target=a", ready)
     expect(page.locator("form .note")).to_have_text("2 of these 3 tokens are not in the vocabulary: <unk>.")
 
 
-def test_a_run_that_is_gone_is_told_and_others_can_be_chosen(page, visit):
+def test_a_deleted_run_is_reported_and_another_can_be_selected(page, visit):
     visit("look", "run=deleted&text=abc", "form")
     expect(page.get_by_role("alert")).to_contain_text("There is no run “deleted” here")
     page.get_by_label("Run").select_option("reverse")
@@ -55,7 +55,7 @@ def test_a_run_that_is_gone_is_told_and_others_can_be_chosen(page, visit):
     expect(page.locator("form [role=alert]")).to_be_empty()
 
 
-def test_a_page_outlives_its_server(page, runs, serve):
+def test_a_page_survives_a_restart_of_the_server(page, runs, serve):
     with serve(runs) as address:
         page.goto(f"{address.url}#/look?run=reverse&text=abc")
         expect(page.locator("main")).to_have_attribute("data-ready", "look", timeout=20_000)
@@ -68,7 +68,7 @@ def test_a_page_outlives_its_server(page, runs, serve):
         expect(page.locator("form [role=alert]")).to_be_empty()
 
 
-def test_many_large_looks_are_forgotten_but_for_the_last():
+def test_the_map_cache_evicts_large_entries():
     looks: MapCache[str] = MapCache()
     small, large, larger = looks.add("small", 1), looks.add("large", MAX_BYTES), looks.add("larger", 2 * MAX_BYTES)
     assert looks[larger] == "larger" and list(looks.values) == [larger]
