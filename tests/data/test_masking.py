@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headwise.data.examples import Examples
-from headwise.data.masking import Masking, hide
+from headwise.data.masking import MaskedBlocks, mask_tokens
 from headwise.text import BOS, EOS, PAD, UNK
 
 MASK = 1000
@@ -16,7 +16,7 @@ MASK = 1000
 def examples(*lengths):
     """Documents whose tokens are all different."""
     tokens = iter(range(UNK + 1, MASK))
-    return Examples.of([([], [next(tokens) for _ in range(length)]) for length in lengths])
+    return Examples.from_rows([([], [next(tokens) for _ in range(length)]) for length in lengths])
 
 
 def within(count, total, share, sigmas=4.5):
@@ -36,7 +36,7 @@ def spoilt():
     random = np.random.default_rng(1)
     ids = random.integers(UNK, MASK, (500, 203))
     ids[:, 0], ids[:, 100], ids[:, 200], ids[:, 201:] = BOS, EOS, EOS, PAD
-    return ids, *hide(ids, MASK, 0.15, random)
+    return ids, *mask_tokens(ids, MASK, 0.15, random)
 
 
 def test_fifteen_in_a_hundred_words_are_hidden_and_never_a_mark(spoilt):
@@ -70,7 +70,7 @@ def test_a_random_word_is_any_word_but_never_a_mark_or_the_mask():
     """Of three words, so that a mask among the random ones would show."""
     random, mask = np.random.default_rng(2), UNK + 4
     ids = random.integers(UNK + 1, mask, (200, 200))
-    shown, labels = hide(ids, mask, 0.5, random)
+    shown, labels = mask_tokens(ids, mask, 0.5, random)
     hidden = labels != PAD
     assert within((shown[hidden] == mask).sum(), hidden.sum(), 0.8)
     for word in range(UNK + 1, mask):
@@ -80,12 +80,12 @@ def test_a_random_word_is_any_word_but_never_a_mark_or_the_mask():
 
 def test_a_short_text_has_one_hidden_word():
     for length in (1, 2, 3):
-        _, labels = hide(np.array([[*range(4, 4 + length), EOS]]), MASK, 0.15, np.random.default_rng(0))
+        _, labels = mask_tokens(np.array([[*range(4, 4 + length), EOS]]), MASK, 0.15, np.random.default_rng(0))
         assert (labels != PAD).sum() == 1
 
 
 def test_an_epoch_has_every_word_and_ends_every_row():
-    data = Masking(examples(50, 3, 0, 21, 1), 10, MASK, seed=1, batch_size=3)
+    data = MaskedBlocks(examples(50, 3, 0, 21, 1), 10, MASK, seed=1, batch_size=3)
     for epoch in range(3):
         texts = [row for numbers in data.plan(epoch) for row in rows(data.batch(numbers))]
         assert {word for row in texts for word in row} == {EOS, *range(UNK + 1, UNK + 76)}
@@ -94,7 +94,7 @@ def test_an_epoch_has_every_word_and_ends_every_row():
 
 
 def test_what_is_hidden_is_a_function_of_seed_epoch_and_batch():
-    first, again, other = (Masking(examples(300, 200), 20, MASK, seed=seed, batch_size=4) for seed in (1, 1, 2))
+    first, again, other = (MaskedBlocks(examples(300, 200), 20, MASK, seed=seed, batch_size=4) for seed in (1, 1, 2))
     plan = first.plan(2)
     batches = [first.batch(numbers) for numbers in plan]
     for numbers, batch in reversed(list(zip(plan, batches, strict=True))):  # whatever was asked for before
@@ -104,27 +104,27 @@ def test_what_is_hidden_is_a_function_of_seed_epoch_and_batch():
 
 
 def test_a_text_is_spoilt_anew_in_every_epoch():
-    data = Masking(examples(17), 20, MASK, seed=1, batch_size=1)
+    data = MaskedBlocks(examples(17), 20, MASK, seed=1, batch_size=1)
     [[first]], [[second]] = data.plan(0), data.plan(1)
     assert first % len(data) == second % len(data)
     assert len({tuple(data.batch(np.array(data.plan(epoch)[0])).labels[0].tolist()) for epoch in range(20)}) > 10
 
 
 def test_scoring_shows_every_word_once():
-    data = Masking(examples(50, 3, 0, 16), 10, MASK)
-    texts = rows(data.batch(data.tiles()))
+    data = MaskedBlocks(examples(50, 3, 0, 16), 10, MASK)
+    texts = rows(data.batch(data.cut_tiles()))
     assert sorted(word for row in texts for word in row if word != EOS) == [*range(UNK + 1, UNK + 70)]
 
 
 def test_pairs_are_what_follows_or_from_another_document():
     documents = examples(300, 120, 200, 2)
     homes = np.repeat([0, 1, 2, 3], [300, 120, 200, 2])
-    data = Masking(documents, 16, MASK, pairs=True, seed=3, tokens_per_batch=4000)
+    data = MaskedBlocks(documents, 16, MASK, pairs=True, seed=3, tokens_per_batch=4000)
     far, total = 0, 0
     for epoch in range(20):
         for numbers in data.plan(epoch):
             batch = data.batch(numbers)
-            for row, apart in zip(rows(batch), batch.apart.tolist(), strict=True):
+            for row, apart in zip(rows(batch), batch.next_sentence_labels.tolist(), strict=True):
                 cut = row.index(EOS)
                 first, second = row[:cut], row[cut + 1 : -1]
                 assert first and second and row[-1] == EOS and len(row) <= 15
@@ -135,14 +135,14 @@ def test_pairs_are_what_follows_or_from_another_document():
 
 
 def test_lengths_do_not_tell_whether_a_pair_belongs_together():
-    data = Masking(examples(*[20] * 30), 40, MASK, pairs=True, seed=1, batch_size=30)
+    data = MaskedBlocks(examples(*[20] * 30), 40, MASK, pairs=True, seed=1, batch_size=30)
     batch = data.batch(data.plan(0)[0])
-    assert {len(row) for row in rows(batch)} == {22} and set(batch.apart.tolist()) == {0, 1}
+    assert {len(row) for row in rows(batch)} == {22} and set(batch.next_sentence_labels.tolist()) == {0, 1}
 
 
 def test_a_single_document_is_its_own_stranger_and_a_single_word_has_no_sequel():
-    alone = Masking(examples(200), 20, MASK, pairs=True, seed=1, batch_size=50)
-    assert alone.batch(alone.plan(0)[0]).apart.float().mean() < 1
-    words = Masking(examples(1, 1, 1), 20, MASK, pairs=True, seed=1, batch_size=3)
+    alone = MaskedBlocks(examples(200), 20, MASK, pairs=True, seed=1, batch_size=50)
+    assert alone.batch(alone.plan(0)[0]).next_sentence_labels.float().mean() < 1
+    words = MaskedBlocks(examples(1, 1, 1), 20, MASK, pairs=True, seed=1, batch_size=3)
     batch = words.batch(words.plan(0)[0])
-    assert batch.apart.tolist() == [1, 1, 1] and batch.ids.shape == (3, 4)
+    assert batch.next_sentence_labels.tolist() == [1, 1, 1] and batch.ids.shape == (3, 4)

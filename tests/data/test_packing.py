@@ -7,7 +7,7 @@ import pytest
 
 from headwise.data.blocks import Blocks
 from headwise.data.examples import Examples
-from headwise.data.packing import Packed, shapes
+from headwise.data.packing import PackedBlocks, pack_lengths
 from headwise.text import BOS, PAD
 
 
@@ -17,7 +17,7 @@ def examples():
     random = np.random.default_rng(1)
     lengths = [*random.integers(0, 40, 300), 500]
     ends = np.cumsum([10, *lengths])
-    return Examples.of([([], range(begin, end)) for begin, end in pairwise(ends)])
+    return Examples.from_rows([([], range(begin, end)) for begin, end in pairwise(ends)])
 
 
 def blocks_of(batch):
@@ -31,7 +31,7 @@ def blocks_of(batch):
 
 
 def test_an_epoch_has_the_blocks_that_it_would_have_unpacked(examples):
-    plain, packed = (kind(examples, 48, seed=3, batch_size=4) for kind in (Blocks, Packed))
+    plain, packed = (kind(examples, 48, seed=3, batch_size=4) for kind in (Blocks, PackedBlocks))
     for epoch in range(2):
         found = [block for numbers in packed.plan(epoch) for block in blocks_of(packed.batch(numbers))]
         expected = []
@@ -43,7 +43,7 @@ def test_an_epoch_has_the_blocks_that_it_would_have_unpacked(examples):
 
 
 def test_rows_are_full_and_batches_keep_their_size(examples):
-    packed = Packed(examples, 48, seed=3, tokens_per_batch=200)
+    packed = PackedBlocks(examples, 48, seed=3, tokens_per_batch=200)
     batches = [packed.batch(numbers) for numbers in packed.plan(0)]
     assert {len(batch) for batch in batches[:-1]} == {4}
     assert max(batch.ids.shape[1] for batch in batches) == 48
@@ -54,15 +54,15 @@ def test_rows_are_full_and_batches_keep_their_size(examples):
 
 def test_order_is_a_function_of_seed_and_epoch(examples):
     def ids(seed, epoch):
-        packed = Packed(examples, 48, seed, batch_size=4)
+        packed = PackedBlocks(examples, 48, seed, batch_size=4)
         return [packed.batch(numbers).ids.tolist() for numbers in packed.plan(epoch)]
 
     assert ids(1, 2) == ids(1, 2) and ids(1, 2) != ids(1, 3) and ids(1, 2) != ids(2, 2)
 
 
 def test_short_documents_alone(examples):
-    short = Examples.of([([], []), ([], [7]), ([], [])])
-    packed = Packed(short, 8, batch_size=2)
+    short = Examples.from_rows([([], []), ([], [7]), ([], [])])
+    packed = PackedBlocks(short, 8, batch_size=2)
     [numbers] = packed.plan(0)
     batch = packed.batch(numbers)
     assert batch.ids.shape == (1, 4) and (batch.ids == BOS).sum() == 3 and batch.segment.max() == 3
@@ -73,7 +73,7 @@ def test_shapes_take_every_block_and_fit(longest):
     counts = np.random.default_rng(longest).integers(0, 50, longest + 1)
     counts[0] = 0
     found = np.zeros_like(counts)
-    for number, shape in shapes(counts):
+    for number, shape in pack_lengths(counts):
         assert number > 0 and 0 < sum(shape) <= longest
         np.add.at(found, list(shape), number)
     assert found.tolist() == counts.tolist()

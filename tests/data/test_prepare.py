@@ -135,29 +135,29 @@ def test_large_vocabularies_get_wide_tokens(tmp_path):
     rows = [([70_000, 4], [5])]
     for folder, vocab, dtype in ((tmp_path / "a", 70_001, "int32"), (tmp_path / "b", 300, "uint16")):
         folder.mkdir()
-        examples.write(folder, rows if vocab > 300 else [([299], [5])], vocab, 10)
-        assert Examples.open(folder).tokens.dtype == dtype
-    source, target = Examples.open(tmp_path / "a")[0]
+        examples.write_examples(folder, rows if vocab > 300 else [([299], [5])], vocab, 10)
+        assert Examples.load(folder).tokens.dtype == dtype
+    source, target = Examples.load(tmp_path / "a")[0]
     assert (source.tolist(), target.tolist()) == ([70_000, 4], [5])
 
 
 def test_chunks_do_not_change_the_examples(data, monkeypatch, tmp_path):
     whole = prepare(data, LETTERS).train
-    monkeypatch.setattr(examples, "CHUNK", 7)
+    monkeypatch.setattr(examples, "CHUNK_PAIRS", 7)
     pieces = prepare(data.changed(cache=str(tmp_path / "other")), LETTERS).train
     assert np.array_equal(whole.tokens, pieces.tokens)
     assert np.array_equal(whole.bounds, pieces.bounds)
 
 
 def test_number_out_of_range():
-    rows = Examples.of([([4], [5])])
+    rows = Examples.from_rows([([4], [5])])
     assert len(list(rows)) == 1
     with pytest.raises(IndexError):
         rows[1]
 
 
 def test_long_work_reports_on_stderr(data, monkeypatch, capsys):
-    monkeypatch.setattr(preparing, "SECONDS", 0.0)
+    monkeypatch.setattr(preparing, "REPORT_SECONDS", 0.0)
     prepare(data, LETTERS)
     assert "tokenising the train part: " in capsys.readouterr().err
     prepare(data, LETTERS)

@@ -6,12 +6,15 @@ import json
 import numpy as np
 import pytest
 
-from headwise.data import corpora, examples, texts
+from headwise.data import corpora, examples
 from headwise.data.config import TextDataConfig
 from headwise.data.corpora import load_corpus
 from headwise.data.examples import Examples, tokenise
+from headwise.data.files import find_files
 from headwise.data.read import read_pairs
-from headwise.data.texts import Continuation, find, pieces, read_texts, whole
+from headwise.data.readers import text as text_reader
+from headwise.data.readers.text import read_texts
+from headwise.data.texts import Continuation, join_pieces, split_pieces
 from headwise.errors import UserError
 from headwise.text.config import TOKENISERS
 from headwise.text.normalise import PLAIN
@@ -40,12 +43,12 @@ def put(tmp_path):
 @pytest.fixture(params=[16, 37, 200])
 def small(request, monkeypatch):
     """Long texts are short ones here."""
-    monkeypatch.setattr(texts, "PIECE", request.param)
-    monkeypatch.setattr(examples, "CHARACTERS", request.param)
+    monkeypatch.setattr(text_reader, "PIECE_SIZE", request.param)
+    monkeypatch.setattr(examples, "CHUNK_CHARACTERS", request.param)
 
 
 def read(path, format):
-    return [text for _, text in whole(("", text) for text in read_texts((path,), format))]
+    return [text for _, text in join_pieces(("", text) for text in read_texts((path,), format))]
 
 
 def test_pieces_of_a_file_make_up_its_text(put, small):
@@ -53,7 +56,7 @@ def test_pieces_of_a_file_make_up_its_text(put, small):
     found = list(read_texts((path,), "text"))
     assert [type(piece) for piece in found] == [str] + [Continuation] * (len(found) - 1) and len(found) > 10
     assert "".join(found) == LINES
-    assert "".join(pieces(PROSE, 20)) == PROSE
+    assert "".join(split_pieces(PROSE, 20)) == PROSE
 
 
 def test_documents_stand_between_blank_lines(put, small):
@@ -67,7 +70,7 @@ def test_documents_stand_between_blank_lines(put, small):
 def test_pieces_give_the_tokens_of_the_whole(kind, small):
     config = TOKENISERS.parse({"kind": kind, "shared": True, **({"size": 400} if kind in ("bpe", "unigram") else {})})
     tokenisers = Tokenisers.train([("", PROSE)], config, PLAIN)
-    several = Examples.of(tokenise([("", "first"), ("", PROSE), ("", "last")], tokenisers))
+    several = Examples.from_rows(tokenise([("", "first"), ("", PROSE), ("", "last")], tokenisers))
     assert [several[number][1].tolist() for number in range(3)] == [
         tokenisers.target.encode(text) for text in ("first", PROSE, "last")
     ]
@@ -78,8 +81,8 @@ def test_long_targets_are_streamed_into_the_cache_or_left_out(tmp_path, small):
     for limit, lengths in ((10, [2, 3]), (10**6, [2, len(PROSE.encode()), 3])):
         folder = tmp_path / str(limit)
         folder.mkdir()
-        examples.write(folder, tokenise([("", "ab"), ("", PROSE), ("", "abc")], tokenisers), 260, limit)
-        found = Examples.open(folder)
+        examples.write_examples(folder, tokenise([("", "ab"), ("", PROSE), ("", "abc")], tokenisers), 260, limit)
+        found = Examples.load(folder)
         assert found.lengths[:, 1].tolist() == lengths and found.dropped == 3 - len(lengths)
         assert found[len(found) - 1][1].tolist() == tokenisers.target.encode("abc")
 
@@ -95,7 +98,7 @@ def test_folders_patterns_and_lists_of_files(put):
         assert sorted(text for _, text in load_corpus(data).train) == sorted(expected)
     assert [text for _, text in read_pairs((root,), "text")] == expected
     (root / "[odd]*.txt").write_text("odd")
-    assert find([root / "[odd]*.txt"]) == (root / "[odd]*.txt",)
+    assert find_files([root / "[odd]*.txt"]) == (root / "[odd]*.txt",)
 
 
 def test_texts_of_several_files_are_held_out_whole(put, small):
@@ -103,7 +106,7 @@ def test_texts_of_several_files_are_held_out_whole(put, small):
     corpus = load_corpus(
         TextDataConfig(root=str(root), train="*.txt", format="text", valid_fraction=0.1, test_fraction=0.05)
     )
-    parts = [list(whole(corpus.train)), corpus.valid, corpus.test]
+    parts = [list(join_pieces(corpus.train)), corpus.valid, corpus.test]
     assert [len(part) for part in parts] == [17, 2, 1]
     assert {text for part in parts for _, text in part} == {text for _, text in read_pairs((root,), "text")}
 
@@ -112,9 +115,9 @@ def test_one_long_text_gives_a_bounded_end_to_validate_on(put, small, monkeypatc
     path = put(a_txt=PROSE) / "a.txt"
     data = TextDataConfig(train=str(path), format="text", valid_fraction=0.2, test_fraction=0.1)
     parts = load_corpus(data)
-    [[train]] = [list(whole(parts.train))]
+    [[train]] = [list(join_pieces(parts.train))]
     assert train[1] + parts.valid[0][1] + parts.test[0][1] == LINES
-    monkeypatch.setattr(corpora, "MOST_VALID", 100)
+    monkeypatch.setattr(corpora, "MAX_VALID", 100)
     parts = load_corpus(data)
     assert len(parts.valid[0][1]) == 100 and parts.test[0][1] == LINES[int(len(LINES) * 0.9) :]
 
@@ -123,7 +126,7 @@ def test_tokenisers_learn_from_a_sample_spread_over_all_files(put, monkeypatch):
     root = put(**{f"{letter}_txt": f"{letter}\n" * 100 for letter in "abcdefghij"})
     corpus = load_corpus(TextDataConfig(root=str(root), train=".", valid="a.txt", format="lines"))
     assert corpus.sample is corpus.train
-    monkeypatch.setattr(corpora, "SAMPLE", 500)
+    monkeypatch.setattr(corpora, "SAMPLE_BYTES", 500)
     sample = [text for _, text in corpus.sample]
     assert len(sample) == 200 and {sample.count(letter) for letter in "abcdefghij"} == {20}
 
@@ -133,7 +136,7 @@ def test_many_lines_are_held_out_as_few_are(put, monkeypatch):
     data = TextDataConfig(root=str(root), train="a.txt", format="lines", valid_size=10)
     few = load_corpus(data.changed(test_fraction=0.001)).valid
     assert len(few) == 10
-    monkeypatch.setattr(corpora, "BLOCK", 7)
+    monkeypatch.setattr(corpora, "SORT_BLOCK", 7)
     found = {text for _, text in load_corpus(data).valid}
     assert len(found) == 10 and len(found & {text for _, text in few}) == 9  # the lowest one is in the test part
 
@@ -168,6 +171,6 @@ def test_texts_are_mapped_not_copied(put):
     tokenisers = Tokenisers.train([], TOKENISERS.parse("bytes"), PLAIN)
     folder = root / "cache"
     folder.mkdir()
-    examples.write(folder, tokenise([("", "some text")], tokenisers), 260, 99)
-    found = Examples.open(folder).tokens
+    examples.write_examples(folder, tokenise([("", "some text")], tokenisers), 260, 99)
+    found = Examples.load(folder).tokens
     assert found.dtype == np.uint16 and isinstance(found.base, np.memmap)

@@ -8,7 +8,7 @@ from PIL import Image
 
 from headwise.inspect.detections import draw, draw_attention, plain
 from headwise.inspect.panels import canvas, covered
-from headwise.vision.boxes import Found
+from headwise.vision.boxes import Detections
 
 WEIGHTS = np.array([[0.0, 0.1], [0.2, 0.7]])
 
@@ -25,6 +25,6 @@ def test_weights_lie_over_what_the_model_was_given_as_inspection_draws_them() ->
 
 
 def test_a_panel_for_each_box(tmp_path: Path) -> None:
-    found = Found(np.array([[2, 2, 10, 9], [4, 1, 15, 15]]), ("star", "$star"), np.array([0.9, 0.6]), np.arange(2))
+    found = Detections(np.array([[2, 2, 10, 9], [4, 1, 15, 15]]), ("star", "$star"), np.array([0.9, 0.6]), np.arange(2))
     path = draw(tmp_path / "boxes.svg", Image.new("RGB", (16, 16), "red"), found, np.stack([WEIGHTS, WEIGHTS.T]))
     assert path.read_text().count("<image") == 3

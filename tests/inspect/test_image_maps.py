@@ -128,7 +128,7 @@ def test_distances_of_even_and_of_own_looks() -> None:
 def test_distances_are_means_over_images(pictured) -> None:
     loaded = pictured("vit-tiny")
     images = torch.randint(0, 256, (9, 1, 16, 16), dtype=torch.uint8)  # more than are looked at together
-    normalised = loaded.tokenisers.source.normalised
+    normalised = loaded.tokenisers.source.normalise_images
     whole = distances(loaded.model, images, normalised)
     single = [distances(loaded.model, images[[number]], normalised).layers[0] for number in range(9)]
     assert whole.layers[0] == pytest.approx(sum(single) / 9, abs=1e-5)

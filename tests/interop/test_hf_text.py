@@ -71,7 +71,7 @@ def test_a_run_keeps_it(pair: tuple[Tokenizer, HfTokeniser], tmp_path: Any) -> N
 
 
 def test_whether_texts_open_with_the_start_mark_is_read_from_the_file(engines: Engines) -> None:
-    found = {name: HfTokeniser(engine, Rows(400, **ROWS[name])).opens for name, engine in engines.items()}
+    found = {name: HfTokeniser(engine, Rows(400, **ROWS[name])).prepends_bos for name, engine in engines.items()}
     assert found == {"gpt2": False, "llama": True, "bert": False}
 
 

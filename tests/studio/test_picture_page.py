@@ -56,7 +56,7 @@ def test_an_image_is_labelled_and_patches_look(page, studio, runs, picture):
     )  # drawn anew, under a pointer that rests
     with torch.no_grad():
         pixels = loaded.tokenisers.source
-        gaze = of_encoder(loaded.model, pixels.normalised(pixels.read(picture)[None]))[1]
+        gaze = of_encoder(loaded.model, pixels.normalise_images(pixels.read(picture)[None]))[1]
     page.mouse.move(box["x"] + 1, box["y"] + 1)
     weight = gaze.heat((3, 1))[0, 2, 0, 0]
     expect(note).to_contain_text(f"the patch in row 4, column 2 attends to row 1, column 1 with weight {weight:.4f}")

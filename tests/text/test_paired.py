@@ -26,7 +26,7 @@ def test_a_pair_is_its_texts_with_an_end_between_them(first: str, second: str) -
 
 
 def test_it_survives_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    sides = Tokenisers(BYTES, BYTES).paired()
+    sides = Tokenisers(BYTES, BYTES).accept_pairs()
     sides.save(tmp_path / "tokenizer.json")
     again = Tokenisers.load(tmp_path / "tokenizer.json")
-    assert again.source.encode("a\tb") == sides.source.encode("a\tb") and again.paired() is again
+    assert again.source.encode("a\tb") == sides.source.encode("a\tb") and again.accept_pairs() is again

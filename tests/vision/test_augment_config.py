@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from headwise.config.base import Config, slot, validate
 from headwise.errors import UserError
-from headwise.vision.augment.rand import OPERATIONS, PAPER
+from headwise.vision.augment.rand import OPERATIONS, PAPER_OPERATIONS
 from headwise.vision.augment.tables import AUGMENTATIONS
 
 
@@ -55,7 +55,7 @@ def test_an_operation_of_no_magnitude_changes_nothing(name):
 
 
 def test_operations_are_drawn_alike_and_each_is_that_of_its_image():
-    assert len(PAPER) == 14
+    assert len(PAPER_OPERATIONS) == 14
     names = ["identity", "invert", "translate-x"]
     augment = AUGMENTATIONS.parse(
         {"kind": "rand", "count": 1, "operations": names, "magnitude": 10, "noise": 0}
@@ -73,7 +73,7 @@ def test_stronger_augmentation_changes_images_more():
     apart = []
     for magnitude in (1, 5, 9):
         torch.manual_seed(2)
-        names = [name for name in PAPER if name not in ("autocontrast", "equalise")]
+        names = [name for name in PAPER_OPERATIONS if name not in ("autocontrast", "equalise")]
         settings = {"kind": "rand", "magnitude": magnitude, "noise": 0, "operations": names}
         seen, _ = AUGMENTATIONS.parse(settings).build()(images, targets)
         apart.append(float((seen - images).abs().mean()))

@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from headwise.vision.augment import Flip, ResizedCrop, Shift, geometry
-from headwise.vision.augment.base import rectangles
+from headwise.vision.augment.base import draw_boxes
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +50,13 @@ def test_translation_by_whole_pixels_moves_them(images):
 
 def test_a_crop_of_everything_is_the_image(images):
     whole = ResizedCrop(area=(1.0, 1.0), aspect=(1.4, 1.4))
-    assert_close(whole.change(images), images)
+    assert_close(whole.augment_images(images), images)
 
 
 def test_a_crop_enlarges_a_box_of_the_image():
     ramp = torch.linspace(0, 1, 32, dtype=torch.float64).expand(64, 1, 32, 32)  # tones tell columns
     torch.manual_seed(0)
-    seen = ResizedCrop(area=(0.25, 0.25), aspect=(1.0, 1.0)).change(ramp)
+    seen = ResizedCrop(area=(0.25, 0.25), aspect=(1.0, 1.0)).augment_images(ramp)
     slope = (seen[:, 0, 0, 20] - seen[:, 0, 0, 10]) / (ramp[0, 0, 0, 20] - ramp[0, 0, 0, 10])
     assert_close(slope, torch.full((64,), 0.5).double())  # half of the columns take all the room
     first = seen[:, 0, 0, 1]
@@ -65,7 +65,7 @@ def test_a_crop_enlarges_a_box_of_the_image():
 
 def test_boxes_have_uniform_areas_and_log_uniform_aspects_within_their_bounds():
     torch.manual_seed(0)
-    tall, wide, fits = rectangles(torch.empty(20_000, 1, 100, 100), area=(0.02, 0.33), aspect=(0.3, 1 / 0.3))
+    tall, wide, fits = draw_boxes(torch.empty(20_000, 1, 100, 100), area=(0.02, 0.33), aspect=(0.3, 1 / 0.3))
     areas, ratios = tall * wide / 1e4, (wide / tall).log()
     assert fits.all() and areas.min() > 0.0199 and areas.max() < 0.3301
     assert abs(areas.mean() - 0.175) < 0.003 and abs(areas.std() - 0.31 / 12**0.5) < 0.003
@@ -74,9 +74,11 @@ def test_boxes_have_uniform_areas_and_log_uniform_aspects_within_their_bounds():
 
 def test_where_no_box_fits_a_crop_takes_the_middle():
     wide = torch.rand(2, 1, 4, 100)
-    seen = ResizedCrop(area=(0.9, 1.0), aspect=(0.75, 4 / 3)).change(wide)
+    seen = ResizedCrop(area=(0.9, 1.0), aspect=(0.75, 4 / 3)).augment_images(wide)
     torch.manual_seed(7)
-    assert_close(seen, ResizedCrop(area=(0.9, 1.0), aspect=(0.75, 4 / 3)).change(wide))  # nothing is left to chance
+    assert_close(
+        seen, ResizedCrop(area=(0.9, 1.0), aspect=(0.75, 4 / 3)).augment_images(wide)
+    )  # nothing is left to chance
     assert_close(seen[:, :, :, 49:51].mean(), wide[:, :, :, 49:51].mean(), atol=0.1, rtol=0)
 
 
@@ -85,7 +87,7 @@ def test_shifts_are_windows_of_the_padded_image():
     images = torch.rand(40, 2, 5, 6)
     padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
     windows = padded.unfold(2, 5, 1).unfold(3, 6, 1)  # (B, C, 5, 5, H, W)
-    same = (windows == Shift(by=2).change(images)[:, :, None, None]).all((1, 4, 5))  # (B, 5, 5)
+    same = (windows == Shift(by=2).augment_images(images)[:, :, None, None]).all((1, 4, 5))  # (B, 5, 5)
     assert same.flatten(1).any(1).all()
     assert same.any(0).float().mean() > 0.6  # of 25 places, 40 images are at most
 
@@ -93,7 +95,7 @@ def test_shifts_are_windows_of_the_padded_image():
 def test_each_image_is_mirrored_by_its_own_draw():
     torch.manual_seed(4)
     images = torch.rand(400, 1, 3, 4)
-    seen = Flip(horizontal=0.25, vertical=0.5).change(images)
+    seen = Flip(horizontal=0.25, vertical=0.5).augment_images(images)
     ways = torch.stack([(seen == other).all((1, 2, 3)) for other in
                         (images, images.flip(3), images.flip(2), images.flip(2, 3))])  # fmt: skip
     assert (ways.sum(0) == 1).all()

@@ -9,7 +9,7 @@ from scipy.special import betainc
 from torch.testing import assert_close
 
 from headwise.vision.augment import Copies, Cutmix, Cutout, Erase, Mixup, Switch
-from headwise.vision.augment.mixing import shares
+from headwise.vision.augment.mixing import draw_lambda
 
 LABELS = torch.eye(500, dtype=torch.float64)
 PLAIN = torch.arange(500, dtype=torch.float64).div(500).view(500, 1, 1, 1).expand(500, 2, 12, 16)  # a tone an image
@@ -22,7 +22,7 @@ def _seeded():
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0])
 def test_fractions_follow_the_beta_distribution(alpha):
-    drawn = shares(torch.empty(4000, 1, 1, 1, dtype=torch.float64), alpha).sort().values
+    drawn = draw_lambda(torch.empty(4000, 1, 1, 1, dtype=torch.float64), alpha).sort().values
     apart = betainc(alpha, alpha, drawn.numpy()) - (np.arange(4000) + 0.5) / 4000
     assert np.abs(apart).max() < 1.95 / 4000**0.5  # Kolmogorov and Smirnov: one seed in a thousand is further off
 
@@ -71,7 +71,7 @@ def test_the_second_way_of_mixing_has_its_probability(probability):
 
 def test_erasing_makes_noise_of_a_box_and_leaves_the_rest():
     images = torch.full((2000, 3, 20, 24), 2.0)  # a tone that no noise has
-    seen = Erase(probability=0.25).change(images)
+    seen = Erase(probability=0.25).augment_images(images)
     gone = (seen != 2).any(1)
     assert ((seen != 2).all(1) == gone).all()
     hit = gone.any((1, 2))
@@ -85,7 +85,7 @@ def test_erasing_makes_noise_of_a_box_and_leaves_the_rest():
 
 
 def test_cutout_is_a_black_square_that_may_hang_over_the_edge():
-    holes = Cutout(size=6).change(torch.ones(300, 1, 12, 16)) == 0
+    holes = Cutout(size=6).augment_images(torch.ones(300, 1, 12, 16)) == 0
     areas = holes.sum((1, 2, 3))
     assert (
         areas.max() == 36 and areas.min() == 9 and (holes.any(3).sum((1, 2)) * holes.any(2).sum((1, 2)) == areas).all()

@@ -33,10 +33,10 @@ def through_pillow(images, change):
 
 FACTORS = [0.1, 0.7, 1.0, 1.9]
 PILLOW = {
-    "brightness": (lambda x: tones.brightness(x, x.new_tensor(FACTORS)), ImageEnhance.Brightness),
-    "contrast": (lambda x: tones.contrast(x, x.new_tensor(FACTORS)), ImageEnhance.Contrast),
-    "saturation": (lambda x: tones.saturation(x, x.new_tensor(FACTORS)), ImageEnhance.Color),
-    "sharpness": (lambda x: tones.sharpness(x, x.new_tensor(FACTORS)), ImageEnhance.Sharpness),
+    "brightness": (lambda x: tones.adjust_brightness(x, x.new_tensor(FACTORS)), ImageEnhance.Brightness),
+    "contrast": (lambda x: tones.adjust_contrast(x, x.new_tensor(FACTORS)), ImageEnhance.Contrast),
+    "saturation": (lambda x: tones.adjust_saturation(x, x.new_tensor(FACTORS)), ImageEnhance.Color),
+    "sharpness": (lambda x: tones.adjust_sharpness(x, x.new_tensor(FACTORS)), ImageEnhance.Sharpness),
 }
 
 
@@ -84,16 +84,16 @@ def test_autocontrast_spreads_each_channel_over_all_tones(images):
 def test_hue_and_grey_are_those_of_kornia(images):
     turn = torch.tensor([-0.5, -0.2, 0.1, 0.4], dtype=torch.float64)
     expected = kornia.enhance.adjust_hue(images, 2 * torch.pi * turn)
-    assert_close(tones.hue(images, turn), expected, atol=1e-6, rtol=0)
-    assert_close(tones.grey(images), kornia.color.rgb_to_grayscale(images), atol=1e-9, rtol=0)
+    assert_close(tones.shift_hue(images, turn), expected, atol=1e-6, rtol=0)
+    assert_close(tones.to_grey(images), kornia.color.rgb_to_grayscale(images), atol=1e-9, rtol=0)
 
 
 def test_a_whole_turn_of_hues_leaves_an_image_and_a_third_moves_the_channels(images):
-    assert_close(tones.hue(images, torch.ones(4).double()), images)
-    assert_close(tones.hue(images, torch.full((4,), 1 / 3).double()), images.roll(1, dims=1))
+    assert_close(tones.shift_hue(images, torch.ones(4).double()), images)
+    assert_close(tones.shift_hue(images, torch.full((4,), 1 / 3).double()), images.roll(1, dims=1))
 
 
-@pytest.mark.parametrize("change", [tones.hue, tones.saturation])
+@pytest.mark.parametrize("change", [tones.shift_hue, tones.adjust_saturation])
 def test_what_needs_colour_leaves_grey_images_alone(images, change):
     grey = images[:, :1]
     assert change(grey, torch.full((4,), 0.3)) is grey

@@ -10,7 +10,7 @@ from PIL import Image
 
 from headwise.errors import UserError
 from headwise.vision import decode
-from headwise.vision.decode import Damaged, decoded, look, window
+from headwise.vision.decode import DamagedImage, compute_crop, decode_image, read_header
 
 ORIENTATION = 0x0112
 RED, HALF_RED_OVER_WHITE = [255, 0, 0], [255, 127, 127]
@@ -22,7 +22,7 @@ def saved(path, image, **options):
 
 
 def first(path, **options):
-    return decoded(path, **options)[:, 0, 0].tolist()
+    return decode_image(path, **options)[:, 0, 0].tolist()
 
 
 def deep(value):
@@ -56,9 +56,9 @@ def palette(**options):
 def test_every_mode_becomes_bytes_of_one_or_three_channels(tmp_path, name, image, expected):
     path = saved(tmp_path / name, image)
     assert first(path) == expected
-    assert look(path).channels == len(expected)
-    assert decoded(path, channels=3).shape == (3, 2, 2)
-    assert decoded(path, channels=1).shape == (1, 2, 2)
+    assert read_header(path).channels == len(expected)
+    assert decode_image(path, channels=3).shape == (3, 2, 2)
+    assert decode_image(path, channels=1).shape == (1, 2, 2)
 
 
 def test_of_an_animation_the_first_frame_is_read(tmp_path):
@@ -77,43 +77,43 @@ def turned(tmp_path):
 
 
 def test_photographs_are_turned_as_they_say(turned):
-    pixels = decoded(turned)[0]
+    pixels = decode_image(turned)[0]
     assert pixels.shape == (4, 2)
     assert (pixels[:2] == 255).all() and (pixels[2:] == 0).all()
-    assert (decoded(Image.open(turned)) == pixels).all()
+    assert (decode_image(Image.open(turned)) == pixels).all()
 
 
 def test_boxes_decide_whether_an_image_is_turned(turned):
-    assert decoded(turned, shown=(2, 4)).shape == (1, 4, 2)
-    assert decoded(turned, shown=(4, 2)).shape == (1, 2, 4)
-    with pytest.raises(Damaged, match=r"has 4 x 2 pixels, and its list says 3 x 3"):
-        decoded(turned, shown=(3, 3))
+    assert decode_image(turned, shown=(2, 4)).shape == (1, 4, 2)
+    assert decode_image(turned, shown=(4, 2)).shape == (1, 2, 4)
+    with pytest.raises(DamagedImage, match=r"has 4 x 2 pixels, and its list says 3 x 3"):
+        decode_image(turned, shown=(3, 3))
 
 
 def test_broken_remarks_do_not_spoil_an_image(tmp_path):
     path = saved(tmp_path / "x.jpg", Image.new("RGB", (8, 8), (9, 9, 9)), exif=b"Exif\0\0MM\0*\0\0\xff\xff")
-    assert decoded(path).shape == (3, 8, 8)
+    assert decode_image(path).shape == (3, 8, 8)
 
 
 def test_resizing_keeps_the_middle_and_the_proportions(tmp_path):
     stripes = np.repeat(np.array([50, 100, 150, 200], np.uint8), 10)[None].repeat(20, 0)  # 20 rows, 40 columns
     path = saved(tmp_path / "x.png", Image.fromarray(stripes))
-    square = decoded(path, (20, 20))[0]
+    square = decode_image(path, (20, 20))[0]
     assert (square == stripes[:, 10:30]).all()
-    assert decoded(path, (10, 20))[0][:, 2].tolist() == [50] * 10
-    assert decoded(path, (40, 20)).shape == (1, 40, 20)
+    assert decode_image(path, (10, 20))[0][:, 2].tolist() == [50] * 10
+    assert decode_image(path, (40, 20)).shape == (1, 40, 20)
 
 
 def test_resizing_does_not_alias():
     """Lines that alternate become their mean, whichever of them the new pixels lie on."""
     lines = np.tile(np.array([[0], [255]], np.uint8), (32, 64))
-    small = decoded(Image.fromarray(lines), (9, 9)).astype(int)
+    small = decode_image(Image.fromarray(lines), (9, 9)).astype(int)
     assert abs(small - 127).max() < 8
 
 
 @pytest.mark.parametrize(("width", "height", "rows", "columns"), [(7, 5, 3, 3), (5, 7, 2, 9), (333, 1000, 224, 224)])
 def test_the_window_is_inside_and_in_proportion(width, height, rows, columns):
-    left, top, right, bottom = window(width, height, rows, columns)
+    left, top, right, bottom = compute_crop(width, height, rows, columns)
     assert 0 <= left < right <= width and 0 <= top < bottom <= height
     assert (right - left) / (bottom - top) == pytest.approx(columns / rows)
     assert left == 0 or top == 0
@@ -134,16 +134,16 @@ def test_bombs_are_refused_by_name(tmp_path, side):
     path = tmp_path / "bomb.png"
     path.write_bytes(bomb(side))
     with pytest.raises(UserError, match=r"bomb.png: has more than 89,478,485 pixels"):
-        decoded(path)
-    with pytest.raises(Damaged, match="pixels"):
-        look(path)
+        decode_image(path)
+    with pytest.raises(DamagedImage, match="pixels"):
+        read_header(path)
 
 
 def test_a_file_may_not_have_too_many_bytes(tmp_path, monkeypatch):
     path = saved(tmp_path / "x.png", Image.new("L", (2, 2)))
-    monkeypatch.setattr(decode, "MOST_BYTES", path.stat().st_size - 1)
-    with pytest.raises(Damaged, match="more than"):
-        decoded(path)
+    monkeypatch.setattr(decode, "MAX_BYTES", path.stat().st_size - 1)
+    with pytest.raises(DamagedImage, match="more than"):
+        decode_image(path)
 
 
 def test_no_cut_of_a_file_passes_for_the_whole(tmp_path):
@@ -153,8 +153,8 @@ def test_no_cut_of_a_file_passes_for_the_whole(tmp_path):
         cut = tmp_path / f"cut-{name}"
         for end in range(0, len(whole) - 16, 13):
             cut.write_bytes(whole[:end])
-            with pytest.raises(Damaged, match=f"cut-{name}: "):
-                decoded(cut)
+            with pytest.raises(DamagedImage, match=f"cut-{name}: "):
+                decode_image(cut)
 
 
 def test_flipped_bits_never_end_in_another_error(tmp_path):
@@ -166,8 +166,8 @@ def test_flipped_bits_never_end_in_another_error(tmp_path):
             flipped = whole.copy()
             flipped[place] ^= 1 << int(random.integers(8))
             (tmp_path / name).write_bytes(flipped)
-            result = decode.attempt(decoded, tmp_path / name, (8, 8), 3)
-            assert isinstance(result, Damaged) or result.shape == (3, 8, 8)
+            result = decode.try_decoding(decode_image, tmp_path / name, (8, 8), 3)
+            assert isinstance(result, DamagedImage) or result.shape == (3, 8, 8)
 
 
 @pytest.mark.parametrize("name", ["text.png", "folder", "pipe.png", "missing.png"])
@@ -175,12 +175,12 @@ def test_what_is_no_image_is_named(tmp_path, name):
     (tmp_path / "text.png").write_text("no image")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(Damaged, match=name):
-        decoded(tmp_path / name)
+    with pytest.raises(DamagedImage, match=name):
+        decode_image(tmp_path / name)
 
 
 def test_formats_that_run_other_programs_are_not_read(tmp_path):
     path = tmp_path / "x.eps"
     path.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 2 2\n%%EOF\n")
-    with pytest.raises(Damaged, match="PNG or JPEG"):
-        decoded(path)
+    with pytest.raises(DamagedImage, match="PNG or JPEG"):
+        decode_image(path)

@@ -14,7 +14,7 @@ from headwise.errors import UserError
 from headwise.vision import image_index
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
-from headwise.vision.decode import Damaged
+from headwise.vision.decode import DamagedImage
 from headwise.vision.image_index import ImageFiles
 
 
@@ -219,7 +219,7 @@ def test_worker_processes_give_the_same_in_the_same_order(pictures):
     files = tuple(sorted((pictures / "pictures").rglob("*.png")))
     files[3].write_text("no image")
     alone, together = (list(ImageFiles(files, processes=number).decoded(range(20), (3, 3), 1)) for number in (1, 2))
-    assert isinstance(together[3], Damaged)
+    assert isinstance(together[3], DamagedImage)
     assert [str(each) for each in alone] == [str(each) for each in together]
 
 
@@ -238,7 +238,7 @@ def test_a_script_without_a_guard_still_gets_its_images(pictures):
 
 
 def test_decoding_many_files_shows_a_bar_on_a_terminal(pictures, monkeypatch, capsys):
-    monkeypatch.setattr(image_index, "WORTH", 0)
+    monkeypatch.setattr(image_index, "PARALLEL_BYTES", 0)
     monkeypatch.setattr(image_index, "count_cores", lambda: 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     load(pictures)

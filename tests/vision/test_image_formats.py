@@ -161,7 +161,7 @@ def test_npz_runs_nothing_and_unpacks_no_bombs(tmp_path, monkeypatch):
         load(tmp_path, format="npz", train="x.npz")
     assert not (tmp_path / "canary").exists()
     np.savez_compressed(tmp_path / "x.npz", images=np.zeros((4, 99, 99), np.uint8), labels=np.arange(4))
-    monkeypatch.setattr(npz, "MOST_BYTES", 1000)
+    monkeypatch.setattr(npz, "MAX_BYTES", 1000)
     with pytest.raises(UserError, match="attack"):
         load(tmp_path, format="npz", train="x.npz")
 

@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from headwise.vision.augment import RandAugment
-from headwise.vision.augment.rand import OPERATIONS, PAPER
+from headwise.vision.augment.rand import OPERATIONS, PAPER_OPERATIONS
 from headwise.vision.augment.tables import AUGMENTATIONS
 
 HEIGHT, WIDTH = 20, 28
@@ -98,7 +98,7 @@ def test_each_image_has_so_many_operations_each_with_its_probability(count: int,
     """Black plus 110 levels each time, up to the brighter half, counts how often it was applied, 0, 1 or 2 times."""
     rows = 8000
     rand = RandAugment(count, magnitude=10.0, noise=0.0, probability=probability, operations=("solarise-add",))
-    applied = (rand.change(torch.zeros(rows, 1, 2, 2))[:, 0, 0, 0] / (110 / 255)).round()
+    applied = (rand.augment_images(torch.zeros(rows, 1, 2, 2))[:, 0, 0, 0] / (110 / 255)).round()
     chances = stats.binom(count, probability)
     for times, expected in ((0, chances.pmf(0)), (1, chances.pmf(1)), (2, chances.sf(1))):
         assert abs(float((applied == times).float().mean()) - expected) <= 5 * 0.5 / rows**0.5
@@ -107,4 +107,10 @@ def test_each_image_has_so_many_operations_each_with_its_probability(count: int,
 def test_defaults_are_deits() -> None:
     """rand-m9-mstd0.5: two operations of magnitude 9, noise 0.5 (Touvron et al. 2021, table 9)."""
     rand = AUGMENTATIONS.parse("rand").build()
-    assert (rand.count, rand.magnitude, rand.noise, rand.probability, rand.operations) == (2, 9.0, 0.5, 1.0, PAPER)
+    assert (rand.count, rand.magnitude, rand.noise, rand.probability, rand.operations) == (
+        2,
+        9.0,
+        0.5,
+        1.0,
+        PAPER_OPERATIONS,
+    )

@@ -9,8 +9,8 @@ from headwise.vision import scene_sets
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
 from headwise.vision.images import Images
-from headwise.vision.scene_sets import kept
-from headwise.vision.scenes import VERSION, boxed, captioned, scenes
+from headwise.vision.scene_sets import load_scenes
+from headwise.vision.scenes import VERSION, draw_boxed, draw_captioned, draw_scenes
 
 
 def same(found: Images, expected: Images) -> None:
@@ -24,29 +24,29 @@ def same(found: Images, expected: Images) -> None:
 
 @pytest.mark.parametrize("name", ["scenes", "scene-captions"])
 def test_what_is_kept_is_what_was_drawn(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = scenes(name, 3, 16, seed=2, start=4)
-    same(kept(tmp_path, name, 3, 16, 2, 4), expected)
-    monkeypatch.setattr(scene_sets, "scenes", lambda *arguments: pytest.fail("it was drawn again"))
-    same(kept(tmp_path, name, 3, 16, 2, 4), expected)
+    expected = draw_scenes(name, 3, 16, seed=2, start=4)
+    same(load_scenes(tmp_path, name, 3, 16, 2, 4), expected)
+    monkeypatch.setattr(scene_sets, "draw_scenes", lambda *arguments: pytest.fail("it was drawn again"))
+    same(load_scenes(tmp_path, name, 3, 16, 2, 4), expected)
 
 
 def test_what_decides_a_drawing_decides_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = [("scenes", 2, 16, 1, 0), ("scene-captions", 2, 16, 1, 0), ("scenes", 1, 16, 1, 0)]
     settings += [("scenes", 2, 8, 1, 0), ("scenes", 2, 16, 2, 0), ("scenes", 2, 16, 1, 1)]
     for each in settings:
-        same(kept(tmp_path, *each), scenes(*each))
+        same(load_scenes(tmp_path, *each), draw_scenes(*each))
     assert len(list(tmp_path.iterdir())) == len(settings)
     monkeypatch.setattr(scene_sets, "VERSION", VERSION + 1)
-    kept(tmp_path, *settings[0])
+    load_scenes(tmp_path, *settings[0])
     assert len(list(tmp_path.iterdir())) == len(settings) + 1
 
 
 def test_what_was_damaged_is_drawn_again(tmp_path: Path) -> None:
-    kept(tmp_path, "scenes", 2, 16, 1, 0)
+    load_scenes(tmp_path, "scenes", 2, 16, 1, 0)
     for name in scene_sets.FILES:
         (file,) = tmp_path.glob(f"*/{name}")
         file.write_bytes(b"x" + file.read_bytes()[1:])
-        same(kept(tmp_path, "scenes", 2, 16, 1, 0), scenes("scenes", 2, 16))
+        same(load_scenes(tmp_path, "scenes", 2, 16, 1, 0), draw_scenes("scenes", 2, 16))
 
 
 def test_held_out_scenes_stay_when_there_are_more_to_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +63,6 @@ def test_held_out_scenes_stay_when_there_are_more_to_train_on(tmp_path: Path, mo
 def test_another_drawing_has_another_version() -> None:
     """Where this fails, scenes are drawn otherwise than those that are kept: raise VERSION, and this with it."""
     assert VERSION == 1
-    assert captioned(32, 1, 0)[1] == "a purple cross below an orange circle"
-    pixels, boxes = boxed(32, 1, 0)
+    assert draw_captioned(32, 1, 0)[1] == "a purple cross below an orange circle"
+    pixels, boxes = draw_boxed(32, 1, 0)
     assert boxes.labels == ("triangle", "square") and pixels.mean((1, 2)) == pytest.approx([102, 99.5, 106], abs=1)

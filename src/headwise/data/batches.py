@@ -33,9 +33,9 @@ class Batches:
         if batch_size:
             self._starts = np.arange(0, len(order), batch_size)
         else:
-            self._starts = _cut(source, target, tokens_per_batch)
+            self._starts = _cut_batches(source, target, tokens_per_batch)
         self._real = int(source.sum() + target.sum())
-        self._padded = _padded(source, target, self._starts)
+        self._padded = _count_padded(source, target, self._starts)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -45,18 +45,18 @@ class Batches:
         """The share of padding among all the tokens of an epoch."""
         return 1 - self._real / self._padded if self._padded else 0.0
 
-    def plan(self, epoch: int) -> Plan:
+    def plan(self, epoch: int) -> BatchPlan:
         """The example numbers of each batch of an epoch, in order."""
         random = np.random.default_rng([self.seed, epoch])
         mixed = random.permutation(len(self._rank))
         numbers = mixed[np.argsort(self._rank[mixed], kind="stable")]
-        return Plan(numbers, self._starts, random.permutation(len(self._starts)))
+        return BatchPlan(numbers, self._starts, random.permutation(len(self._starts)))
 
 
-class Plan(Sequence[np.ndarray]):
+class BatchPlan(Sequence[np.ndarray]):
     """Batches in order, cut out of one array when they are asked for: many of them would fill the memory.
 
-    >>> plan = Plan(np.array([7, 8, 9, 5]), starts=np.array([0, 2]), order=np.array([1, 0]))
+    >>> plan = BatchPlan(np.array([7, 8, 9, 5]), starts=np.array([0, 2]), order=np.array([1, 0]))
     >>> [batch.tolist() for batch in plan]
     [[9, 5], [7, 8]]
     """
@@ -79,7 +79,7 @@ class Plan(Sequence[np.ndarray]):
         return self.numbers[self.starts[batch] : end]
 
 
-def _cut(source: np.ndarray, target: np.ndarray, budget: int) -> np.ndarray:
+def _cut_batches(source: np.ndarray, target: np.ndarray, budget: int) -> np.ndarray:
     """Where batches start if each takes as many of the sorted rows as the budget allows."""
     starts, start = [], 0
     while start < len(source):
@@ -91,7 +91,7 @@ def _cut(source: np.ndarray, target: np.ndarray, budget: int) -> np.ndarray:
     return np.array(starts, np.int64)
 
 
-def _padded(source: np.ndarray, target: np.ndarray, starts: np.ndarray) -> int:
+def _count_padded(source: np.ndarray, target: np.ndarray, starts: np.ndarray) -> int:
     if not len(starts):
         return 0
     rows = np.diff(np.append(starts, len(source)))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwise.data.batches import Batches, Plan
+from headwise.data.batches import Batches, BatchPlan
 from headwise.data.examples import Examples
 from headwise.text import BOS, EOS, PAD
 
@@ -53,7 +53,7 @@ class TextBatch:
 class Blocks:
     """Documents in blocks, for the training loop. Long ones are cut anew in every epoch.
 
-    >>> blocks = Blocks(Examples.of([([], [5, 6, 7]), ([], [8])]), context=8, seed=1, batch_size=2)
+    >>> blocks = Blocks(Examples.from_rows([([], [5, 6, 7]), ([], [8])]), context=8, seed=1, batch_size=2)
     >>> batch = blocks.batch(np.sort(np.concatenate(blocks.plan(0))))
     >>> batch.ids.tolist(), batch.labels.tolist()
     ([[1, 5, 6, 7], [1, 8, 0, 0]], [[5, 6, 7, 2], [8, 2, 0, 0]])
@@ -84,21 +84,21 @@ class Blocks:
     def plan(self, epoch: int) -> Sequence[np.ndarray]:
         starts = self.starts(epoch)
         plan = self._batches(starts).plan(epoch)
-        return Plan(starts[plan.numbers], plan.starts, plan.order)
+        return BatchPlan(starts[plan.numbers], plan.starts, plan.order)
 
     def starts(self, epoch: int) -> np.ndarray:
         """Where the blocks of an epoch begin: with each document, and every `context` tokens after a random place."""
         begins, ends = self._long()
         random = np.random.default_rng([self.seed, epoch, self.context])
         later = begins + random.integers(1, self.context + 1, len(begins))
-        return np.concatenate([self.bounds[:-1], ranges(later, ends, self.context)])
+        return np.concatenate([self.bounds[:-1], concatenate_ranges(later, ends, self.context)])
 
-    def windows(self, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    def cut_windows(self, stride: int) -> tuple[np.ndarray, np.ndarray]:
         """Overlapping blocks for scoring: where each begins, and its first place that counts. Every token counts
         once, with at least `context - stride` tokens before it where the document has them."""
         begins, ends = self._long()
         seen = self.context - stride
-        later = ranges(begins + stride, ends - seen, stride)
+        later = concatenate_ranges(begins + stride, ends - seen, stride)
         firsts = np.repeat([0, seen], [len(self.bounds) - 1, len(later)])
         return np.concatenate([self.bounds[:-1], later]), firsts
 
@@ -111,7 +111,7 @@ class Blocks:
         rows = opens.cumsum() - 1
         firsts = np.flatnonzero(opens)[rows]  # the block that opens the row of each
         columns = ends - sizes - (ends - sizes)[firsts]
-        inside = ranges(np.zeros_like(sizes), sizes)  # (N,) places within their blocks
+        inside = concatenate_ranges(np.zeros_like(sizes), sizes)  # (N,) places within their blocks
 
         def grid(values: np.ndarray) -> Tensor:
             found = np.full((opens.sum(), (columns + sizes).max()), PAD)
@@ -150,10 +150,10 @@ class Blocks:
         return self.bounds[cut], self.bounds[cut + 1]
 
 
-def ranges(begins: np.ndarray, ends: np.ndarray, step: int = 1) -> np.ndarray:
+def concatenate_ranges(begins: np.ndarray, ends: np.ndarray, step: int = 1) -> np.ndarray:
     """np.arange(begin, end, step) for each begin and end, one after the other.
 
-    >>> ranges(np.array([0, 5, 9]), np.array([6, 5, 12]), 2)
+    >>> concatenate_ranges(np.array([0, 5, 9]), np.array([6, 5, 12]), 2)
     array([ 0,  2,  4,  9, 11])
     """
     sizes = np.maximum(-((begins - ends) // step), 0)

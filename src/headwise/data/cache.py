@@ -17,10 +17,10 @@ from headwise.utils.files import user_cache_folder
 
 log = logging.getLogger(__name__)
 
-Kept = TypeVar("Kept")
+Content = TypeVar("Kept")
 
 
-def cached(folder: Path, build: Callable[[Path], None], open: Callable[[Path], Kept]) -> Kept:
+def load_or_build(folder: Path, build: Callable[[Path], None], open: Callable[[Path], Content]) -> Content:
     """What `open` finds in the folder, built there first if it is missing or damaged."""
     try:
         if folder.exists():
@@ -52,31 +52,31 @@ def _build_aside(folder: Path, build: Callable[[Path], None]) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def cache_root(setting: str) -> Path:
+def resolve_cache_root(setting: str) -> Path:
     """The folder for caches: the setting, or the user's cache folder."""
     if setting:
         return Path(setting).expanduser()
     return user_cache_folder()
 
 
-def digests(folder: Path, *names: str) -> dict[str, str]:
+def hash_files(folder: Path, *names: str) -> dict[str, str]:
     """SHA-256 of each of these files."""
-    return {name: _sha256(folder / name) for name in names}
+    return {name: _hash_file(folder / name) for name in names}
 
 
-def verify(folder: Path, expected: Mapping[str, str]) -> None:
+def verify_files(folder: Path, expected: Mapping[str, str]) -> None:
     """ValueError if any byte of these files has changed."""
     for name, digest in expected.items():
-        if _sha256(folder / name) != digest:
+        if _hash_file(folder / name) != digest:
             raise ValueError(f"{name} has changed")
 
 
-def mapped(path: Path, dtype: str) -> np.ndarray:
+def map_array(path: Path, dtype: str) -> np.ndarray:
     """An array in a file, read as it is needed."""
     # An empty file cannot be mapped; a plain view of the mapped array is quicker to index.
     return np.asarray(np.memmap(path, dtype, mode="r")) if path.stat().st_size else np.empty(0, dtype)
 
 
-def _sha256(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

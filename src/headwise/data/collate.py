@@ -37,7 +37,7 @@ class PairBatch:
 def collate(examples: Examples, numbers: np.ndarray) -> PairBatch:
     """The batch of the examples with these numbers, in this order.
 
-    >>> batch = collate(Examples.of([([4, 5], [6]), ([7], [8, 9])]), np.array([0, 1]))
+    >>> batch = collate(Examples.from_rows([([4, 5], [6]), ([7], [8, 9])]), np.array([0, 1]))
     >>> batch.source.tolist(), batch.target_in.tolist(), batch.target_out.tolist()
     ([[4, 5, 2], [7, 2, 0]], [[1, 6, 0], [1, 8, 9]], [[6, 2, 0], [8, 9, 2]])
     """

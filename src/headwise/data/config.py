@@ -48,7 +48,7 @@ class DataConfig(Config):
     def _files(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) and value else value or ()
 
-    def prefixed(self, source: str) -> str:
+    def add_prefix(self, source: str) -> str:
         """A source as the model reads it, with the prefix that all sources have."""
         return source
 
@@ -97,5 +97,5 @@ class TextDataConfig(DataConfig):
             raise ValueError("valid_fraction and test_fraction leave nothing to train on; make them smaller")
         return self
 
-    def prefixed(self, source: str) -> str:
+    def add_prefix(self, source: str) -> str:
         return self.prefix + source

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.data.blocks import Blocks, ranges
+from headwise.data.blocks import Blocks, concatenate_ranges
 
 
 class DenoisingBlocks(Blocks):
@@ -30,9 +30,9 @@ class DenoisingBlocks(Blocks):
     def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> Any:
         """A batch of the blocks that begin at these places."""
 
-    def tiles(self) -> np.ndarray:
+    def cut_tiles(self) -> np.ndarray:
         """Where blocks begin that have every word once: for scoring."""
-        return self.worded(self.windows(self.context)[0])
+        return self.worded(self.cut_windows(self.context)[0])
 
     def worded(self, starts: np.ndarray) -> np.ndarray:
         """Those of the places where there is more than an end mark."""
@@ -41,7 +41,7 @@ class DenoisingBlocks(Blocks):
     def texts(self, starts: np.ndarray, most: int | np.ndarray) -> list[np.ndarray]:
         """The words from these places on, at most so many of each."""
         sizes = np.minimum(most, self._left(starts))
-        words = self.read(ranges(starts, starts + sizes))[1]
+        words = self.read(concatenate_ranges(starts, starts + sizes))[1]
         return np.split(words, sizes.cumsum()[:-1])
 
     def documents(self, places: np.ndarray) -> np.ndarray:

@@ -74,11 +74,11 @@ class SampledCorpus(GeneratedCorpus):
 
     def parts(self, root: str) -> Mapping[str, Iterable[Pair]]:
         chance = random.Random(self.seed)
-        pairs = distinct(lambda: self.draw(chance))
+        pairs = draw_distinct(lambda: self.draw(chance))
         return {part: list(islice(pairs, getattr(self, part))) for part in ("test", "valid", "train")}
 
 
-def distinct(draw: Callable[[], Pair]) -> Iterator[Pair]:
+def draw_distinct(draw: Callable[[], Pair]) -> Iterator[Pair]:
     """Draws without those whose source was drawn before."""
     seen = set()
     while True:
@@ -88,7 +88,7 @@ def distinct(draw: Callable[[], Pair]) -> Iterator[Pair]:
             yield source, target
 
 
-def configured(made: type[GeneratedCorpus], name: str, settings: str) -> GeneratedCorpus:
+def parse_corpus(made: type[GeneratedCorpus], name: str, settings: str) -> GeneratedCorpus:
     """The maker with the settings that stand behind its name, `key=value` with commas between them."""
     given = dict(setting.strip().partition("=")[::2] for setting in settings.split(",") if setting.strip())
     return validate(made, given, f"data.name: {name}")

@@ -16,13 +16,13 @@ from pydantic import Field
 from headwise.data.generated import SampledCorpus
 from headwise.data.texts import Pair
 
-NESTED = 0.25  # the share of places that hold a list
+NESTED_PROBABILITY = 0.25  # the share of places that hold a list
 
 
-def middle(values: Sequence[int]) -> int:
+def compute_median(values: Sequence[int]) -> int:
     """The median; between two values, their mean rounded down.
 
-    >>> middle([9, 1, 4]), middle([1, 2, 4, 9])
+    >>> compute_median([9, 1, 4]), compute_median([1, 2, 4, 9])
     (4, 3)
     """
     ordered, count = sorted(values), len(values)
@@ -32,7 +32,7 @@ def middle(values: Sequence[int]) -> int:
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
-    "[MED": middle,
+    "[MED": compute_median,
     "[SM": lambda values: sum(values) % 10,
 }
 
@@ -61,7 +61,7 @@ class ListOps(SampledCorpus):
         for _ in range(2 + int((self.arguments - 1) * chance())):
             if len(tokens) >= self.length:  # it will be thrown away
                 return 0
-            if level + 1 < self.depth and chance() <= NESTED:
+            if level + 1 < self.depth and chance() <= NESTED_PROBABILITY:
                 values.append(self._grow(tokens, chance, level + 1))
             else:
                 values.append(int(10 * chance()))

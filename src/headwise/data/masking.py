@@ -31,7 +31,7 @@ class MaskedBatch:
 
     ids: Tensor  # (B, T)
     labels: Tensor  # (B, T) the words to be guessed; PAD elsewhere
-    apart: Tensor | None = None  # (B,) 1 where the second text does not follow the first, else 0
+    next_sentence_labels: Tensor | None = None  # (B,) 1 where the second text does not follow the first, else 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -42,11 +42,11 @@ class MaskedBatch:
         return int((self.ids != PAD).sum())
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MaskedBatch:
-        tensors = (self.ids, self.labels, self.apart)
+        tensors = (self.ids, self.labels, self.next_sentence_labels)
         return MaskedBatch(*(None if x is None else x.to(device, non_blocking=non_blocking) for x in tensors))  # type: ignore[arg-type]
 
 
-class Masking(DenoisingBlocks):
+class MaskedBlocks(DenoisingBlocks):
     """Texts or pairs of at most `context` tokens, the opening mark and the end tokens included. `mask` is the id that
     stands for what is hidden; all words have smaller ones."""
 
@@ -72,7 +72,7 @@ class Masking(DenoisingBlocks):
         else:
             rows = [np.append(text, EOS) for text in self.texts(starts, self.context)]
         ids = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True, padding_value=PAD)
-        shown, labels = hide(ids.numpy(), self.mask, self.share, random)
+        shown, labels = mask_tokens(ids.numpy(), self.mask, self.share, random)
         return MaskedBatch(torch.from_numpy(shown), torch.from_numpy(labels), apart)
 
     def paired(self, starts: np.ndarray, random: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
@@ -100,7 +100,7 @@ class Masking(DenoisingBlocks):
         return self.texts(places, sizes)
 
 
-def hide(ids: np.ndarray, mask: int, share: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def mask_tokens(ids: np.ndarray, mask: int, share: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """The ids as they are shown, and the words that are to be guessed, PAD elsewhere; (B, T) each. Marks stay."""
     words = ids > EOS
     count = np.maximum(np.rint(share * words.sum(1, keepdims=True)), 1)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headwise.data.batches import Plan
-from headwise.data.blocks import Blocks, ranges
+from headwise.data.batches import BatchPlan
+from headwise.data.blocks import Blocks, concatenate_ranges
 
 
-class Packed(Blocks):
+class PackedBlocks(Blocks):
     """Sequence packing: Blocks, several of them in a row: attention does not look from one to another, and positions
     begin anew.
 
@@ -26,7 +26,7 @@ class Packed(Blocks):
 
     def size(self) -> tuple[int, float]:
         sizes = self._sizes(self.starts(0))
-        rows = sum(count for count, _ in shapes(self._counts(sizes)))
+        rows = sum(count for count, _ in pack_lengths(self._counts(sizes)))
         return -(-rows // self.rows), 1 - float(sizes.sum()) / (rows * self.context)
 
     def plan(self, epoch: int) -> Sequence[np.ndarray]:
@@ -37,7 +37,7 @@ class Packed(Blocks):
         counts = self._counts(sizes)
         taken = counts.cumsum() - counts  # where the next block of each size stands
         packed, lengths = [], []
-        for count, shape in shapes(counts):
+        for count, shape in pack_lengths(counts):
             rows = np.empty((count, len(shape)), np.int64)
             for place, size in enumerate(shape):
                 rows[:, place] = starts[taken[size] : taken[size] + count]
@@ -48,21 +48,21 @@ class Packed(Blocks):
         flat, each = np.concatenate(packed), np.concatenate(lengths)
         ends = each.cumsum()
         order = random.permutation(len(each))
-        mixed = flat[ranges((ends - each)[order], ends[order])]
+        mixed = flat[concatenate_ranges((ends - each)[order], ends[order])]
         firsts = (each[order].cumsum() - each[order])[:: self.rows]  # of the batches
-        return Plan(mixed, firsts, np.arange(len(firsts)))
+        return BatchPlan(mixed, firsts, np.arange(len(firsts)))
 
     def _counts(self, sizes: np.ndarray) -> np.ndarray:
         return np.bincount(sizes, minlength=self.context + 1)
 
 
-def shapes(counts: np.ndarray) -> list[tuple[int, tuple[int, ...]]]:
+def pack_lengths(counts: np.ndarray) -> list[tuple[int, tuple[int, ...]]]:
     """How to pack `counts[size]` blocks of each size into rows of the largest: (how many rows, sizes in each of them).
 
     Best fit, longest first, on the counts instead of the blocks (Krell et al. 2021): the time depends on the length of
     a row, not on the corpus.
 
-    >>> shapes(np.array([0, 0, 3, 2, 0, 1]))
+    >>> pack_lengths(np.array([0, 0, 3, 2, 0, 1]))
     [(1, (5,)), (2, (3, 2)), (1, (2,))]
     """
     longest = len(counts) - 1

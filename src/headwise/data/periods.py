@@ -29,18 +29,18 @@ class Periods(GeneratedCorpus):
 
     def parts(self, root: str) -> Mapping[str, Iterable[Pair]]:
         found: dict[str, list[Pair]] = {part: [] for part in PARTS}
-        for number, path in enumerate(addresses(root)):
+        for number, path in enumerate(find_addresses(root)):
             year = int(path.name[:4])
             label = next(name for end, name in PERIODS.items() if year < end)
-            text = plain(path.read_text(encoding="utf-8", errors="replace"))
-            found[HELD_OUT.get(number % 10, "train")] += ((each, label) for each in windows(text, self.length - 1))
+            text = to_ascii(path.read_text(encoding="utf-8", errors="replace"))
+            found[HELD_OUT.get(number % 10, "train")] += ((each, label) for each in cut_windows(text, self.length - 1))
         return found
 
     def sources(self, root: str) -> list[tuple[str, int]]:
-        return [(path.name, path.stat().st_size) for path in addresses(root)]
+        return [(path.name, path.stat().st_size) for path in find_addresses(root)]
 
 
-def addresses(root: str) -> list[Path]:
+def find_addresses(root: str) -> list[Path]:
     """The files, by year."""
     folder = Path(root).expanduser() / "sotu"
     found = sorted(folder.glob("[12][0-9][0-9][0-9]_*.txt"))
@@ -51,20 +51,20 @@ def addresses(root: str) -> list[Path]:
     return found
 
 
-def plain(text: str) -> str:
+def to_ascii(text: str) -> str:
     """ASCII, in which a character is a byte, with single spaces.
 
-    >>> plain("café —  au lait")
+    >>> to_ascii("café —  au lait")
     'cafe au lait'
     """
     letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return re.sub(r"[^!-~]+", " ", letters).strip()
 
 
-def windows(text: str, size: int) -> Iterator[str]:
+def cut_windows(text: str, size: int) -> Iterator[str]:
     """Pieces of exactly `size` characters that neither begin nor end with a space; what is left at the end is dropped.
 
-    >>> list(windows("ab cd efg", 3))
+    >>> list(cut_windows("ab cd efg", 3))
     ['b c', 'd e']
     """
     start = 0

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from headwise.data import examples as ex
-from headwise.data.cache import cache_root, cached
+from headwise.data.cache import load_or_build, resolve_cache_root
 from headwise.data.config import DataConfig, TextDataConfig
 from headwise.data.corpora import Corpus, load_corpus
 from headwise.data.examples import Examples
@@ -26,7 +26,7 @@ from headwise.text.tokenisers import Tokenisers
 log = logging.getLogger(__name__)
 
 Tokenise = Callable[[Iterable[Pair], Tokenisers], Iterable[ex.Row]]
-SECONDS = 10.0  # between lines about long work
+REPORT_SECONDS = 10.0  # between lines about long work
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,20 @@ def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise:
     if isinstance(tokeniser, TokeniserConfig):
         normalise = Normaliser(data.normalise, data.lowercase)
         tokeniser = Tokenisers.train(corpus.sample, tokeniser, normalise)
-    root = cache_root(data.cache)
-    key = _key(corpus, tokeniser, data)
+    root = resolve_cache_root(data.cache)
+    key = _compute_key(corpus, tokeniser, data)
     train, valid = (
-        _examples(part, tokenise(pairs, tokeniser), tokeniser, data.max_length, root / f"{key}-{part}")
+        _load_examples(part, tokenise(pairs, tokeniser), tokeniser, data.max_length, root / f"{key}-{part}")
         for part, pairs in (("train", corpus.train), ("valid", corpus.valid))
     )
     return Prepared(tokeniser, train, valid, corpus.valid, corpus.test)
 
 
-def _examples(part: str, rows: Iterable[ex.Row], tokenisers: Tokenisers, limit: int, folder: Path) -> Examples:
+def _load_examples(part: str, rows: Iterable[ex.Row], tokenisers: Tokenisers, limit: int, folder: Path) -> Examples:
     ids = max(tokenisers.source.ids, tokenisers.target.ids)
-    found = cached(folder, lambda aside: ex.write(aside, _told(rows, part), ids, limit), Examples.open)
+    found = load_or_build(
+        folder, lambda aside: ex.write_examples(aside, _report_progress(rows, part), ids, limit), Examples.load
+    )
     if not len(found):
         raise UserError(
             f"data.max_length: all {found.dropped} pairs of the {part} part are longer than {limit} tokens; "
@@ -77,20 +79,20 @@ def _examples(part: str, rows: Iterable[ex.Row], tokenisers: Tokenisers, limit: 
     return found
 
 
-def _told(rows: Iterable[ex.Row], part: str) -> Iterator[ex.Row]:
+def _report_progress(rows: Iterable[ex.Row], part: str) -> Iterator[ex.Row]:
     """The rows, with a line on stderr now and then."""
     start = last = monotonic()
     tokens = 0
     for source, target in rows:
         yield source, target
         tokens += len(target)
-        if (now := monotonic()) - last >= SECONDS:
+        if (now := monotonic()) - last >= REPORT_SECONDS:
             last = now
             rate = f"{tokens / (now - start):,.0f} a second"
             print(f"tokenising the {part} part: {tokens:,} tokens, {rate}", file=sys.stderr, flush=True)
 
 
-def _key(corpus: Corpus, tokenisers: Tokenisers, data: TextDataConfig) -> str:
+def _compute_key(corpus: Corpus, tokenisers: Tokenisers, data: TextDataConfig) -> str:
     """A digest of all that the examples depend on."""
     files = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in corpus.files]
     settings = data.model_dump(mode="json", exclude={"root", "cache"})

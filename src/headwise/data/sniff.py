@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, cast
 
 from headwise.data.config import TextDataConfig
-from headwise.data.corpora import training_pairs
+from headwise.data.corpora import open_training_pairs
 from headwise.text.config import TOKENISERS, TokeniserConfig
 
 SAMPLE = 20_000  # pairs looked at closely; the others are counted
@@ -40,22 +40,22 @@ class Facts:
 
 def sniff(data: TextDataConfig) -> Facts:
     """Look at the training pairs and recommend a tokeniser."""
-    stream = iter(training_pairs(data))
+    stream = iter(open_training_pairs(data))
     sample = list(islice(stream, SAMPLE))
     rows = len(sample) + sum(1 for _ in stream)
     texts = list(zip(*sample, strict=True))
-    source, target = map(_look, texts)
-    size = _bpe_size(rows * (source.mean_words + target.mean_words))
-    (chosen, why), (other, why_other) = _choose(source, size), _choose(target, size)
+    source, target = map(_describe_side, texts)
+    size = _choose_bpe_size(rows * (source.mean_words + target.mean_words))
+    (chosen, why), (other, why_other) = _choose_tokeniser(source, size), _choose_tokeniser(target, size)
     if chosen != other:
         chosen = {**chosen, "target": other}
-    elif chosen["kind"] == "bpe" and _alike(*texts):
+    elif chosen["kind"] == "bpe" and _share_alphabet(*texts):
         chosen = {**chosen, "shared": True}
         why_other += "; both sides are written in the same letters and share one vocabulary"
     return Facts(rows, source, target, cast(TokeniserConfig, TOKENISERS.parse(chosen)), (why, why_other))
 
 
-def _look(texts: Sequence[str]) -> Side:
+def _describe_side(texts: Sequence[str]) -> Side:
     words = [word for text in texts for word in text.split()]
     distinct = set(words)
     few = len(distinct) <= min(200, len(words) / 10)
@@ -70,7 +70,7 @@ def _look(texts: Sequence[str]) -> Side:
     )
 
 
-def _choose(side: Side, size: int) -> tuple[dict[str, Any], str]:
+def _choose_tokeniser(side: Side, size: int) -> tuple[dict[str, Any], str]:
     """The tokeniser of one side and the reason for it."""
     if side.symbols:
         return {"kind": "words"}, f"{side.distinct_words} different symbols between spaces: one token each"
@@ -85,12 +85,12 @@ def _choose(side: Side, size: int) -> tuple[dict[str, Any], str]:
     )
 
 
-def _bpe_size(words: float) -> int:
+def _choose_bpe_size(words: float) -> int:
     """Some 8,000 pieces for the 0.7 million words of Multi30k, growing with the square root."""
     return min(max(round(math.sqrt(words) / 100) * 1000, 1000), 32_000)
 
 
-def _alike(source: Sequence[str], target: Sequence[str]) -> bool:
+def _share_alphabet(source: Sequence[str], target: Sequence[str]) -> bool:
     """Whether most letters that occur at all occur on both sides."""
     left, right = ({letter for letter in set().union(*side) if letter.isalpha()} for side in (source, target))
     return len(left & right) >= len(left | right) / 2

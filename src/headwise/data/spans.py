@@ -25,7 +25,7 @@ from headwise.data.examples import Examples
 SENTINELS = 100
 
 
-class Spans(DenoisingBlocks):
+class SpanCorruptionBlocks(DenoisingBlocks):
     """Span corruption. Texts whose sources have at most `context` tokens, EOS included; `vocab` counts words and
     sentinels."""
 
@@ -40,7 +40,7 @@ class Spans(DenoisingBlocks):
         tokens_per_batch: int = 0,
         batch_size: int = 0,
     ):
-        super().__init__(examples, whole_length(context, share, span), seed, tokens_per_batch, batch_size)
+        super().__init__(examples, compute_text_length(context, share, span), seed, tokens_per_batch, batch_size)
         self.vocab, self.share, self.span = vocab, share, span
 
     def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> PairBatch:
@@ -49,15 +49,15 @@ class Spans(DenoisingBlocks):
     def pairs(self, starts: np.ndarray, random: np.random.Generator) -> Examples:
         """Sources and targets of the blocks that begin at these places."""
         texts = self.texts(starts, self.context)
-        return Examples.of(
-            corrupt(text, missing(len(text), self.share, self.span, random), self.vocab) for text in texts
+        return Examples.from_rows(
+            corrupt_spans(text, draw_noise_mask(len(text), self.share, self.span, random), self.vocab) for text in texts
         )
 
 
-def counts(length: int, share: float, span: float) -> tuple[int, int]:
+def count_spans(length: int, share: float, span: float) -> tuple[int, int]:
     """How many of so many tokens are missing, and in how many spans: no more than there are sentinels.
 
-    >>> counts(568, 0.15, 3.0)
+    >>> count_spans(568, 0.15, 3.0)
     (85, 28)
     """
     if length < 2:
@@ -66,47 +66,47 @@ def counts(length: int, share: float, span: float) -> tuple[int, int]:
     return absent, min(max(round(absent / span), 1), absent, length - absent, SENTINELS)
 
 
-def lengths(length: int, share: float, span: float) -> tuple[int, int]:
+def compute_lengths(length: int, share: float, span: float) -> tuple[int, int]:
     """How many tokens, EOS included, the source and the target of so many have.
 
-    >>> lengths(568, 0.15, 3.0)
+    >>> compute_lengths(568, 0.15, 3.0)
     (512, 114)
     """
-    absent, parts = counts(length, share, span)
+    absent, parts = count_spans(length, share, span)
     return length - absent + parts + 1, absent + max(parts, 1) + 1
 
 
-def whole_length(context: int, share: float, span: float) -> int:
+def compute_text_length(context: int, share: float, span: float) -> int:
     """The longest text whose source has at most `context` tokens, EOS included.
 
-    >>> whole_length(512, 0.15, 3.0)
+    >>> compute_text_length(512, 0.15, 3.0)
     568
     """
     length = context - 1
-    while lengths(length + 1, share, span)[0] <= context:
+    while compute_lengths(length + 1, share, span)[0] <= context:
         length += 1
     return length
 
 
-def missing(length: int, share: float, span: float, random: np.random.Generator) -> np.ndarray:
+def draw_noise_mask(length: int, share: float, span: float, random: np.random.Generator) -> np.ndarray:
     """Which of so many tokens are missing, (length,) bool: what stays and what does not in turn, in random lengths."""
-    absent, parts = counts(length, share, span)
+    absent, parts = count_spans(length, share, span)
     if not parts:
         return np.zeros(length, bool)
-    sizes = [partition(total, parts, random) for total in (length - absent, absent)]
+    sizes = [draw_partition(total, parts, random) for total in (length - absent, absent)]
     return np.repeat(np.arange(2 * parts) % 2 == 1, np.column_stack(sizes).ravel())
 
 
-def partition(total: int, parts: int, random: np.random.Generator) -> np.ndarray:
+def draw_partition(total: int, parts: int, random: np.random.Generator) -> np.ndarray:
     """`total` as a sum of so many numbers from 1 on, all such sums equally probable."""
     cuts = np.sort(random.choice(total - 1, parts - 1, replace=False)) + 1
     return np.diff(np.concatenate([[0], cuts, [total]]))
 
 
-def corrupt(ids: np.ndarray, absent: np.ndarray, vocab: int) -> tuple[list[int], list[int]]:
+def corrupt_spans(ids: np.ndarray, absent: np.ndarray, vocab: int) -> tuple[list[int], list[int]]:
     """Source and target of a text some of whose tokens are absent.
 
-    >>> corrupt(np.array([4, 5, 6, 7, 8]), np.array([0, 1, 1, 0, 0], bool), vocab=110)
+    >>> corrupt_spans(np.array([4, 5, 6, 7, 8]), np.array([0, 1, 1, 0, 0], bool), vocab=110)
     ([4, 109, 7, 8], [109, 5, 6, 108])
     """
     first = absent & ~np.concatenate([[False], absent[:-1]])
@@ -117,20 +117,20 @@ def corrupt(ids: np.ndarray, absent: np.ndarray, vocab: int) -> tuple[list[int],
     return source[~absent | first].tolist(), [*target.tolist(), *([] if absent[-1:].any() else [final])]
 
 
-def restore(source: Sequence[int], target: Sequence[int], vocab: int) -> list[int]:
+def restore_text(source: Sequence[int], target: Sequence[int], vocab: int) -> list[int]:
     """The text of a source and a target. A sentinel that the target does not have stands for nothing.
 
-    >>> restore([4, 109, 7, 8], [109, 5, 6, 108], vocab=110)
+    >>> restore_text([4, 109, 7, 8], [109, 5, 6, 108], vocab=110)
     [4, 5, 6, 7, 8]
     """
-    found = spans(target, vocab)
+    found = parse_target(target, vocab)
     return [token for given in source for token in found.get(given, [given] if given < vocab - SENTINELS else [])]
 
 
-def spans(target: Sequence[int], vocab: int) -> dict[int, list[int]]:
+def parse_target(target: Sequence[int], vocab: int) -> dict[int, list[int]]:
     """What stands behind each sentinel of a target.
 
-    >>> spans([109, 5, 6, 108], vocab=110)
+    >>> parse_target([109, 5, 6, 108], vocab=110)
     {109: [5, 6], 108: []}
     """
     found: dict[int, list[int]] = {}

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from headwise.data.config import UNPAIRED
 from headwise.data.read import Pair, read_pairs
-from headwise.data.table import Columns
-from headwise.data.texts import Continuation, read_texts
+from headwise.data.readers.base import Columns
+from headwise.data.readers.text import read_texts
+from headwise.data.texts import Continuation
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Span:
+class TextSpan:
     """The characters from `start` to `end` of one text."""
 
     pairs: Iterable[Pair]
@@ -72,7 +73,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Prefixed:
+class PrefixedPairs:
     """The pairs with the same words before every source."""
 
     pairs: Iterable[Pair]
@@ -83,7 +84,7 @@ class Prefixed:
 
 
 @dataclass(frozen=True)
-class Every:
+class Subsample:
     """Each `step`-th of the pairs."""
 
     pairs: Iterable[Pair]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from headwise.data.batches import Plan
+from headwise.data.batches import BatchPlan
 from headwise.data.blocks import Blocks, TextBatch
 
 
-class Streams(Blocks):
+class StreamedBlocks(Blocks):
     """All documents in one ring, read at as many places at once as a batch has rows (Dai et al. 2019, section 3.2).
 
     Row r of a batch goes on where row r of the batch before ended, `context` tokens a batch, across documents: a BOS
@@ -36,7 +36,7 @@ class Streams(Blocks):
         begins = turn + np.arange(rows) * (len(self) // rows)
         places = (begins + width * np.arange(batches)[:, None]) % len(self)  # (batches, B)
         places[1:] = ~places[1:]
-        return Plan(places.ravel(), np.arange(batches) * rows, np.arange(batches))
+        return BatchPlan(places.ravel(), np.arange(batches) * rows, np.arange(batches))
 
     def batch(self, numbers: np.ndarray) -> TextBatch:
         starts = np.maximum(numbers, ~numbers)

@@ -15,21 +15,21 @@ from headwise.text.vocabulary import Words
 CHUNK = 1024  # pairs that are tokenised at a time
 
 
-def words(tokeniser: Tokeniser, text: str) -> list[str]:
+def split_words(tokeniser: Tokeniser, text: str) -> list[str]:
     """What has a tag: the words between spaces."""
     return tokeniser.words(text) if isinstance(tokeniser, Words) else tokeniser.normalise(text).split()
 
 
-def split_words(tokeniser: Tokeniser, texts: Sequence[str]) -> list[list[list[int]]]:
+def encode_words(tokeniser: Tokeniser, texts: Sequence[str]) -> list[list[list[int]]]:
     """The tokens of each word of each text, at least one.
 
     >>> from headwise.text.vocabulary import Characters
-    >>> split_words(Characters("abc"), ["ab c"])
+    >>> encode_words(Characters("abc"), ["ab c"])
     [[[4, 5], [6]]]
     """
     if isinstance(tokeniser, Words):
         return [[[number] for number in ids] for ids in tokeniser.encode_batch(texts)]
-    cut = [words(tokeniser, text) for text in texts]
+    cut = [split_words(tokeniser, text) for text in texts]
     encoded = iter(tokeniser.encode_batch([word for each in cut for word in each]))
     return [[ids or [UNK] for ids in islice(encoded, len(each))] for each in cut]
 
@@ -41,7 +41,7 @@ def tokenise_tagged(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[R
         return
     rest = iter(pairs)
     while chunk := list(islice(rest, CHUNK)):
-        cut = split_words(tokenisers.source, [source for source, _ in chunk])
+        cut = encode_words(tokenisers.source, [source for source, _ in chunk])
         tags = tokenisers.target.encode_batch([target for _, target in chunk])
         for pieces, own in zip(cut, tags, strict=True):
             labels = [[tag] + [PAD] * (len(ids) - 1) for tag, ids in zip(own, pieces, strict=True)]

@@ -47,7 +47,7 @@ def replace_unknown(
         raise UserError(
             "decode.replace_unknown: needs the attention of one model; use a single run and engine 'native'"
         )
-    words = [list(source.cut(source.normalise(text))) for text in texts]
+    words = [list(source.split_units(source.normalise(text))) for text in texts]
     meanings = build_dictionary(config.dictionary, source)
     wanting = [
         (number, rank)
@@ -63,7 +63,7 @@ def replace_unknown(
         for (number, rank), own, aligned in zip(some, ids, places, strict=True):
             seen = [words[number][place] for place in aligned[: len(own)]]
             names = zip(own, target.tokens(own), seen, strict=True)
-            outputs[number][rank] = target.glue.join(
+            outputs[number][rank] = target.separator.join(
                 meanings.get(word, word) if token == UNK else name for token, name, word in names
             )
     return outputs

@@ -24,7 +24,7 @@ from headwise.decode.generator import Generator, Request, Stepper
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser
-from headwise.text.subword import BYTES, Subword
+from headwise.text.subword import CHAR_TO_BYTE, Subword
 from headwise.text.vocabulary import Bytes, Words
 
 LAST_WORD = re.compile(r"[\w'’-]*$")
@@ -156,7 +156,7 @@ def pieces(tokeniser: Tokeniser) -> list[bytes]:
     if isinstance(tokeniser, Bytes):
         found = [bytes([byte]) for byte in range(256)]
     elif isinstance(tokeniser, Subword) or (isinstance(tokeniser, HfTokeniser) and tokeniser.byte_level):
-        found = [bytes(BYTES.get(character, 0) for character in name) for name in named]
+        found = [bytes(CHAR_TO_BYTE.get(character, 0) for character in name) for name in named]
     elif isinstance(tokeniser, HfTokeniser):
         found = [name.replace("▁", " ").encode() for name in named]
     else:

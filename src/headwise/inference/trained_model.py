@@ -13,7 +13,7 @@ from torch import Tensor
 from headwise.blocks.evaluation import get_device
 from headwise.config.base import validate
 from headwise.data.read import Pair
-from headwise.data.word_pieces import words
+from headwise.data.word_pieces import split_words
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.text import decode_continuation
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headwise.inference.completion import Completion
     from headwise.inference.maps import Maps
     from headwise.tasks.mask_filling import FilledMask
-    from headwise.vision.boxes import Found
+    from headwise.vision.boxes import Detections
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class TrainedModel:
     def candidates(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
         """The `nbest` outputs of each text, best first."""
         self.check_task("transduce")
-        texts = [self.experiment.data.prefixed(text) for text in texts]
+        texts = [self.experiment.data.add_prefix(text) for text in texts]
         config, device = self.decoding(**settings), get_device(self.model)
         sides = self.tokenisers.source, self.tokenisers.target
         found = decode(self.model, sides[0].encode_batch(texts), config, device)
@@ -145,7 +145,7 @@ class TrainedModel:
     def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
         """Each word of each text with its tag."""
         found = self.check_task("tag").tags(self.model, texts)
-        own = [words(self.tokenisers.source, text) for text in texts]
+        own = [split_words(self.tokenisers.source, text) for text in texts]
         return [list(zip(*each, strict=True)) for each in zip(own, found, strict=True)]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
@@ -162,11 +162,11 @@ class TrainedModel:
         read = [task.pixels.read(image) for image in images]
         return task.probabilities(self.model, torch.stack(read)) if read else []
 
-    def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Found]:
+    def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Detections]:
         """What is in each image and where, in its own pixels: what has at least the score `above`, the surest first."""
-        from headwise.vision.decode import shown
+        from headwise.vision.decode import load_upright
 
-        return self.check_task("detect").located(self.model, [shown(image) for image in images], above)
+        return self.check_task("detect").located(self.model, [load_upright(image) for image in images], above)
 
     def caption(self, images: Iterable[str | Path | Image], **settings: Any) -> list[str]:
         """A sentence about each image. Settings are those of `[decode]`."""
@@ -183,9 +183,9 @@ class TrainedModel:
 
     def answer(self, questions: Sequence[tuple[str, str]]) -> list[str]:
         """What each question asks for, in the words of the text beside it."""
-        from headwise.text.paired import BETWEEN
+        from headwise.text.paired import SEPARATOR
 
-        return self.check_task("answer").answers(self.model, [BETWEEN.join(pair) for pair in questions])
+        return self.check_task("answer").answers(self.model, [SEPARATOR.join(pair) for pair in questions])
 
     def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable words for each [MASK] of each text, best first; of a denoising run, any number of words."""
@@ -204,7 +204,7 @@ class TrainedModel:
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
-        given = [(self.experiment.data.prefixed(source), target) for source, target in pairs]
+        given = [(self.experiment.data.add_prefix(source), target) for source, target in pairs]
         return self.task.evaluate(self.model, given or self.held_out(), self.decoding(**settings), language)
 
     def held_out(self) -> Any:

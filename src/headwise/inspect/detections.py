@@ -11,8 +11,8 @@ from PIL import Image
 
 from headwise.inspect.files import figure
 from headwise.inspect.panels import Box, canvas, covered
-from headwise.vision.boxes import Found
-from headwise.vision.decode import whole_pixels
+from headwise.vision.boxes import Detections
+from headwise.vision.decode import round_box
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ LONGEST = 8  # times as long as wide, or as wide as long, a panel may be; other 
 def draw(
     path: Path,
     image: Image.Image,
-    found: Found,
+    found: Detections,
     maps: np.ndarray | None = None,
     seen: Box | None = None,
 ) -> Path:
@@ -61,12 +61,12 @@ def plain(axes: Axes, image: Image.Image) -> None:
 
 def draw_attention(axes: Axes, image: Image.Image, weights: np.ndarray, seen: Box) -> None:
     """Weights (h, w) over the part of the image that was given to the model, as `headwise inspect` draws them."""
-    x0, y0, x1, y1 = whole_pixels(seen)
+    x0, y0, x1, y1 = round_box(seen)
     pixels = covered(canvas(image.crop((x0, y0, x1, y1))), weights)
     axes.imshow(pixels, extent=(x0, x1, y1, y0), interpolation="nearest")
 
 
-def box(axes: Axes, found: Found, number: int, colour: str) -> None:
+def box(axes: Axes, found: Detections, number: int, colour: str) -> None:
     """One box with its label and score above it, or inside where there is no room above."""
     from matplotlib.patches import Rectangle
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.blocks.evaluation import eval_mode, get_device
-from headwise.data.corpora import references
+from headwise.data.corpora import collect_references
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY
 from headwise.decode.driver import batches
@@ -73,7 +73,7 @@ def exposure(
     loaded.check_task("transduce")
     if not hasattr(loaded.model, "step"):
         raise UserError("exposure: a deployment engine cannot be given the right tokens; name a run")
-    listed = list(references(pairs or loaded.held_out()).items())[:most]
+    listed = list(collect_references(pairs or loaded.held_out()).items())[:most]
     if not listed:
         raise UserError("exposure: there are no pairs to follow")
     sources = loaded.tokenisers.source.encode_batch([source for source, _ in listed])

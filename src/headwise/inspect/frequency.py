@@ -92,9 +92,9 @@ def by_frequency(task: ClassifyImages, model: Any, images: Images, radii: Sequen
     right = torch.zeros(2 * len(radii) + 1, dtype=torch.int64, device=device)
     with inference_mode(model):
         for part, wanted in zip(batches(images.pixels), batches(labels), strict=True):
-            pixels, wanted = task.pixels.scaled(part.to(device)), wanted.to(device)
+            pixels, wanted = task.pixels.scale(part.to(device)), wanted.to(device)
             seen = [pixels, *(passed(pixels, r) for passed in (low_pass, high_pass) for r in radii)]
-            right += torch.stack([(model(task.pixels.normalised(x)).argmax(-1) == wanted).sum() for x in seen])
+            right += torch.stack([(model(task.pixels.normalise_images(x)).argmax(-1) == wanted).sum() for x in seen])
     whole, *others = (round(100 * count / len(images), 2) for count in right.tolist())
     return ByFrequency(radii, tuple(others[: len(radii)]), tuple(others[len(radii) :]), whole, len(images))
 

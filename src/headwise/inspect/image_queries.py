@@ -54,7 +54,7 @@ def asked(model: Any, scene: Scene) -> Asked:
 def _latents(model: ImageClassifier | TextEncoder, scene: Scene) -> Asked:
     count = len(getattr(model.encoder, "latents", ()))
     names = {number: f"latent {number + 1}" for number in range(min(count, MOST))}
-    return Asked(lambda: model(scene.pixels.normalised(scene.read)), names)
+    return Asked(lambda: model(scene.pixels.normalise_images(scene.read)), names)
 
 
 @asked.register
@@ -65,12 +65,12 @@ def _slots(model: Detector, scene: Scene) -> Asked:
     rows = list(zip(found.slots.tolist(), found.labels, found.scores, shares.tolist(), strict=True))[:sure]
     names = {slot: f"{label} {score:.2f}" for slot, label, score, _ in rows}
     boxes: dict[int, tuple[Box, ...]] = {slot: ((x0, y0, x1, y1),) for slot, _, _, (x0, y0, x1, y1) in rows}
-    return Asked(lambda: model(scene.pixels.normalised(scene.read)), names, boxes)
+    return Asked(lambda: model(scene.pixels.normalise_images(scene.read)), names, boxes)
 
 
 @asked.register
 def _words(model: EncoderDecoder, scene: Scene) -> Asked:
-    pixels, tokeniser = scene.pixels.normalised(scene.read), scene.loaded.tokenisers.target
+    pixels, tokeniser = scene.pixels.normalise_images(scene.read), scene.loaded.tokenisers.target
     found = decode(model, list(pixels), scene.loaded.decoding(), get_device(model), tokeniser)
     written = [*found[0][0].ids, EOS][:MOST]
     read = torch.tensor([[model.start_id, *written[:-1]]], device=get_device(model))

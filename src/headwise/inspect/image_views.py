@@ -56,7 +56,7 @@ def positions(scene: Scene) -> Shown:
 def distance(scene: Scene) -> Shown:
     """How far each head looks: in one image, or in held-out ones."""
     images = scene.others() if scene.source is None else scene.read
-    return distances(scene.model, images, scene.pixels.normalised)
+    return distances(scene.model, images, scene.pixels.normalise_images)
 
 
 def rolled(scene: Scene) -> Shown:

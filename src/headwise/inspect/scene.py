@@ -16,7 +16,7 @@ from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, Grid, of_encoder
 from headwise.inspect.panels import ACROSS, SIDE, Box, Heat, Sheet, Tile, canvas
 from headwise.tasks.classify_images import held_out
-from headwise.vision.decode import shown, whole_pixels, window
+from headwise.vision.decode import compute_crop, load_upright, round_box
 from headwise.vision.pixels import Pixels
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ class Scene:
         """The image as its file has it."""
         if self.source is None:
             raise UserError("there is no image to look at; name a file")
-        return shown(self.source)
+        return load_upright(self.source)
 
     @property
     def window(self) -> Box:
         """What the model is given of it: its middle."""
-        return window(*self.whole.size, self.pixels.height, self.pixels.width)
+        return compute_crop(*self.whole.size, self.pixels.height, self.pixels.width)
 
     @cached_property
     def image(self) -> Image:
-        return self.whole.crop(whole_pixels(self.window))
+        return self.whole.crop(round_box(self.window))
 
     @cached_property
     def read(self) -> Tensor:
@@ -77,7 +77,7 @@ class Scene:
     @cached_property
     def gazes(self) -> list[Gaze]:
         """Every attention of the encoder at the image."""
-        found = of_encoder(self.model, self.pixels.normalised(self.read))
+        found = of_encoder(self.model, self.pixels.normalise_images(self.read))
         if self.at is not None and all(gaze.asks is None for gaze in found):
             raise UserError("--at: here no patches ask, only others that look at them; leave it out")
         return found

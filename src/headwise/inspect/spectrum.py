@@ -77,7 +77,7 @@ def spectrum(loaded: TrainedModel, text: str = "", most: int = 16) -> Spectrum:
 def _held_out(loaded: TrainedModel) -> list[Ids]:
     """What the encoder reads of the held-out pairs."""
     side = 1 if loaded.task.config.unpaired else 0
-    return [pair[side] for pair in Examples.of(tokenise(loaded.held_out(), loaded.tokenisers))]
+    return [pair[side] for pair in Examples.from_rows(tokenise(loaded.held_out(), loaded.tokenisers))]
 
 
 def _pieces(texts: Iterable[Ids], longest: int) -> list[Ids]:

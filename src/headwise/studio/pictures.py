@@ -18,7 +18,7 @@ from headwise.inspect.panels import borders
 from headwise.inspect.scene import Scene
 from headwise.inspect.svg import visible
 from headwise.studio.binary_response import BinaryResponse
-from headwise.vision.decode import decoding, opened, shown
+from headwise.vision.decode import load_upright, open_image, translate_errors
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -98,8 +98,8 @@ def render_page(trained: TrainedModel, content: bytes, title: str) -> str:
 
 def load_scene(trained: TrainedModel, content: bytes) -> Scene:
     """Decode the image and combine it with the model; images that are damaged or too large are refused."""
-    with decoding("image"):
-        image = shown(opened(content))
+    with translate_errors("image"):
+        image = load_upright(open_image(content))
         image.load()
     scene = Scene(trained, image)
     assert scene.pixels  # raises for a run that reads texts

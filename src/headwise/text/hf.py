@@ -17,7 +17,7 @@ from headwise.text.normalise import PLAIN, Normaliser
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-ABSENT = -1  # the row of a mark that the other program does not have
+NO_ROW = -1  # the row of a mark that the other program does not have
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Rows:
     @cached_property
     def order(self) -> tuple[int, ...]:
         """Our ids -> their rows."""
-        specials = [ABSENT if row is None else row for row in (self.pad, self.bos, self.eos, self.unk)]
+        specials = [NO_ROW if row is None else row for row in (self.pad, self.bos, self.eos, self.unk)]
         last = [self.mask] if self.mask is not None and self.mask not in self.owners else []
         rest = (row for row in range(self.vocab) if row not in self.owners and row not in last)
         return (*specials, *rest, *last)
@@ -141,7 +141,7 @@ class HfTokeniser(Tokeniser):
         return cls(data["engine"], Rows(**data["rows"]), normalise, data["masked"])
 
     @property
-    def opens(self) -> bool:
+    def prepends_bos(self) -> bool:
         """Whether its own program puts the start mark before a text."""
         return bool(self.tokenizer.encode("").ids[:1] == [self.rows.bos])
 
@@ -152,4 +152,4 @@ class HfTokeniser(Tokeniser):
 
     def _decoded(self, ids: Sequence[int]) -> str:
         rows = [self.rows.order[number] for number in ids]
-        return str(self.tokenizer.decode([row for row in rows if row != ABSENT], skip_special_tokens=False))
+        return str(self.tokenizer.decode([row for row in rows if row != NO_ROW], skip_special_tokens=False))

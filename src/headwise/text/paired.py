@@ -11,7 +11,7 @@ from headwise.text import EOS
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import Normaliser
 
-BETWEEN = "\t"
+SEPARATOR = "\t"
 
 
 class Paired(Tokeniser):
@@ -35,9 +35,9 @@ class Paired(Tokeniser):
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        parts = [text.split(BETWEEN) for text in texts]
+        parts = [text.split(SEPARATOR) for text in texts]
         encoded = iter(self.inner.encode_batch([part for each in parts for part in each]))
-        return [joined(islice(encoded, len(each))) for each in parts]
+        return [join_with_eos(islice(encoded, len(each))) for each in parts]
 
     @property
     def ids(self) -> int:
@@ -52,7 +52,7 @@ class Paired(Tokeniser):
                 parts[-1].append(number)
         if not parts[-1]:
             parts.pop()  # the mark ended the last text
-        return BETWEEN.join(map(self.inner.decode, parts))
+        return SEPARATOR.join(map(self.inner.decode, parts))
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         return self.inner.tokens(ids)
@@ -62,12 +62,12 @@ class Paired(Tokeniser):
 
     @classmethod
     def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> Paired:
-        from headwise.text.tokenisers import tokeniser_class
+        from headwise.text.tokenisers import get_tokeniser_class
 
-        return cls(tokeniser_class(data["of"]).from_json(data, normalise))
+        return cls(get_tokeniser_class(data["of"]).from_json(data, normalise))
 
 
-def joined(parts: Iterable[list[int]]) -> list[int]:
+def join_with_eos(parts: Iterable[list[int]]) -> list[int]:
     """The ids of texts in a row, an end mark between them."""
     found: list[int] = []
     for number, part in enumerate(parts):

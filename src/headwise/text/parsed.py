@@ -8,7 +8,7 @@ from headwise.errors import UserError
 from headwise.text import SPECIALS
 from headwise.text.vocabulary import Words
 
-BETWEEN = "|"
+HEAD_SEPARATOR = "|"
 
 
 class Parsed(Words):
@@ -26,16 +26,16 @@ class Parsed(Words):
         return 2**31 - 1  # a head may be any word of a text of any length
 
     @staticmethod
-    def cut(text: str) -> Iterable[str]:
-        return [word for word, _ in split(text)]
+    def split_units(text: str) -> Iterable[str]:
+        return [word for word, _ in split_heads(text)]
 
     def encode(self, text: str) -> list[int]:
-        parsed = split(self.normalise(text))
-        words = super().encode(" ".join(f"{word}{BETWEEN}{head}" for word, head in parsed))
+        parsed = split_heads(self.normalise(text))
+        words = super().encode(" ".join(f"{word}{HEAD_SEPARATOR}{head}" for word, head in parsed))
         return [number + self.size * head for number, (_, head) in zip(words, parsed, strict=True)]
 
     def words(self, text: str) -> list[str]:
-        return list(self.cut(self.normalise(text)))
+        return list(self.split_units(self.normalise(text)))
 
     def decode(self, ids: Iterable[int]) -> str:
         return super().decode(number % self.size for number in ids)
@@ -44,12 +44,12 @@ class Parsed(Words):
         return super().tokens(number % self.size for number in ids)
 
 
-def split(text: str) -> list[tuple[str, int]]:
+def split_heads(text: str) -> list[tuple[str, int]]:
     """The words and their heads."""
     found = []
     cells = text.split()
     for cell in cells:
-        word, mark, head = cell.rpartition(BETWEEN)
+        word, mark, head = cell.rpartition(HEAD_SEPARATOR)
         if cell in SPECIALS:
             word, head = cell, "0"
         elif not mark or not head.isdecimal() or int(head) > len(cells):

@@ -61,7 +61,7 @@ class Subword(Tokeniser):
         return cls(Tokenizer.from_str(json.dumps(data["engine"])), normalise)
 
 
-def _learn(model: Any, trainer: Any, texts: Iterable[str], normalise: Normaliser) -> Tokenizer:
+def _train_engine(model: Any, trainer: Any, texts: Iterable[str], normalise: Normaliser) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, pre_tokenizers
 
     engine = Tokenizer(model)
@@ -71,7 +71,7 @@ def _learn(model: Any, trainer: Any, texts: Iterable[str], normalise: Normaliser
     return engine
 
 
-def _alphabet() -> list[str]:
+def _list_alphabet() -> list[str]:
     from tokenizers.pre_tokenizers import ByteLevel
 
     return sorted(ByteLevel.alphabet())
@@ -90,10 +90,10 @@ class Bpe(Subword):
         trainer = trainers.BpeTrainer(
             vocab_size=config.size - SHIFT,
             min_frequency=config.min_count,
-            initial_alphabet=_alphabet(),
+            initial_alphabet=_list_alphabet(),
             show_progress=False,
         )
-        return cls(_learn(models.BPE(), trainer, texts, normalise), normalise)
+        return cls(_train_engine(models.BPE(), trainer, texts, normalise), normalise)
 
 
 class Unigram(Subword):
@@ -107,15 +107,15 @@ class Unigram(Subword):
 
         assert isinstance(config, UnigramConfig)
         trainer = trainers.UnigramTrainer(
-            vocab_size=config.size - SHIFT, initial_alphabet=_alphabet(), show_progress=False
+            vocab_size=config.size - SHIFT, initial_alphabet=_list_alphabet(), show_progress=False
         )
-        engine = _learn(models.Unigram(), trainer, texts, normalise)
+        engine = _train_engine(models.Unigram(), trainer, texts, normalise)
         pieces = json.loads(engine.to_str())["model"]["vocab"]
-        engine.model = models.Unigram(_settled(pieces))
+        engine.model = models.Unigram(_fix_order(pieces))
         return cls(engine, normalise)
 
 
-def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
+def _fix_order(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
     """The same pieces in an order that is equal in every run.
 
     The library orders bytes it has not seen as its hash table pleases, each 0.0001 above the last,
@@ -130,4 +130,4 @@ def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
 # Byte-level vocabularies write bytes as characters (Radford et al. 2019): visible ones as themselves, others from 256.
 _VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = sorted(set(range(256)) - set(_VISIBLE))
-BYTES = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + place): byte for place, byte in enumerate(_OTHERS)}
+CHAR_TO_BYTE = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + place): byte for place, byte in enumerate(_OTHERS)}

@@ -13,7 +13,7 @@ from headwise.errors import UserError, nearest
 from headwise.text.base import Tokeniser
 from headwise.text.config import TokeniserConfig
 from headwise.text.normalise import Normaliser
-from headwise.text.paired import BETWEEN, Paired
+from headwise.text.paired import SEPARATOR, Paired
 from headwise.utils.files import read_json, write
 
 # kind -> "module:Class"; one that reads something else than texts may live in a package above this one
@@ -55,22 +55,22 @@ class Tokenisers:
         """Learn both sides from pairs that can be iterated anew."""
 
         def units(side: str) -> list[str]:
-            return side.split(BETWEEN) if config.pairs else [side]
+            return side.split(SEPARATOR) if config.pairs else [side]
 
         if config.shared:
             every = (text for pair in pairs for side in pair for text in units(side))
-            both = tokeniser_class(config.kind).train(every, config, normalise)
+            both = get_tokeniser_class(config.kind).train(every, config, normalise)
             found = cls(both, both)
         else:
             side = config.target_side
             sources = (text for source, _ in pairs for text in units(source))
             found = cls(
-                tokeniser_class(config.kind).train(sources, config, normalise),
-                tokeniser_class(side.kind).train((target for _, target in pairs), side, normalise),
+                get_tokeniser_class(config.kind).train(sources, config, normalise),
+                get_tokeniser_class(side.kind).train((target for _, target in pairs), side, normalise),
             )
-        return found.paired() if config.pairs else found
+        return found.accept_pairs() if config.pairs else found
 
-    def paired(self) -> Tokenisers:
+    def accept_pairs(self) -> Tokenisers:
         """The same for sources that may be two texts with a tab between them."""
         return self if isinstance(self.source, Paired) else Tokenisers(Paired(self.source), self.target)
 
@@ -99,15 +99,15 @@ class Tokenisers:
                 f"{path}: has format version {data.get('version')}, this Headwise reads {VERSION}; update it"
             )
         try:
-            source = _side(data["source"])
-            return cls(source, _side(data["target"]) if "target" in data else source)
+            source = _load_side(data["source"])
+            return cls(source, _load_side(data["target"]) if "target" in data else source)
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
         except Exception as error:  # the tokenizers library raises bare Exception
             raise UserError(f"{path}: is damaged ({error}); copy it from the run again") from None
 
 
-def tokeniser_class(kind: str) -> type[Tokeniser]:
+def get_tokeniser_class(kind: str) -> type[Tokeniser]:
     """The class of a tokeniser by its kind."""
     if kind not in HOMES:
         raise UserError(f"no tokeniser is called '{kind}'; {nearest(kind, HOMES)}")
@@ -116,5 +116,5 @@ def tokeniser_class(kind: str) -> type[Tokeniser]:
     return cls
 
 
-def _side(data: dict[str, Any]) -> Tokeniser:
-    return tokeniser_class(data["kind"]).from_json(data, Normaliser(**data["normalise"]))
+def _load_side(data: dict[str, Any]) -> Tokeniser:
+    return get_tokeniser_class(data["kind"]).from_json(data, Normaliser(**data["normalise"]))

@@ -17,12 +17,12 @@ from headwise.text.normalise import PLAIN, Normaliser
 class VocabularyTokeniser(Tokeniser):
     """Units cut from the text by a fixed rule; those not in the list become UNK."""
 
-    glue: ClassVar[str]
+    separator: ClassVar[str]
     unknown: ClassVar[str]
 
     @staticmethod
     @abstractmethod
-    def cut(text: str) -> Iterable[str]: ...
+    def split_units(text: str) -> Iterable[str]: ...
 
     def __init__(self, units: Iterable[str], normalise: Normaliser = PLAIN):
         self.normalise = normalise
@@ -34,17 +34,17 @@ class VocabularyTokeniser(Tokeniser):
     @classmethod
     def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> VocabularyTokeniser:
         assert isinstance(config, CharactersConfig | WordsConfig | LabelsConfig)
-        counts = Counter(unit for text in texts for unit in cls.cut(normalise(text)))
+        counts = Counter(unit for text in texts for unit in cls.split_units(normalise(text)))
         often = [(-n, unit) for unit, n in counts.items() if n >= config.min_count and unit not in SPECIALS]
         room = max(config.size - len(SPECIALS), 0) if config.size else len(often)
         return cls([unit for _, unit in sorted(often)[:room]], normalise)
 
     def encode(self, text: str) -> list[int]:
         find = self._id.get
-        return [find(unit, UNK) for unit in self.cut(self.normalise(text))]
+        return [find(unit, UNK) for unit in self.split_units(self.normalise(text))]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self.glue.join(self.unknown if i == UNK else self.vocabulary[i] for i in ids if i > EOS)
+        return self.separator.join(self.unknown if i == UNK else self.vocabulary[i] for i in ids if i > EOS)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         return [self.vocabulary[i] for i in ids]
@@ -66,11 +66,11 @@ class Characters(VocabularyTokeniser):
     """
 
     kind = "characters"
-    glue = ""
+    separator = ""
     unknown = "\ufffd"
 
     @staticmethod
-    def cut(text: str) -> Iterable[str]:
+    def split_units(text: str) -> Iterable[str]:
         return text
 
 
@@ -87,15 +87,15 @@ class Words(VocabularyTokeniser):
     """
 
     kind = "words"
-    glue = " "
+    separator = " "
     unknown = SPECIALS[UNK]
 
     def __init__(self, units: Iterable[str], normalise: Normaliser = PLAIN):
         super().__init__(units, normalise)
-        self.strange = {UNK} | {number for unit, number in self._id.items() if unit.startswith(CLASS)}
+        self.unknown_ids = {UNK} | {number for unit, number in self._id.items() if unit.startswith(CLASS_PREFIX)}
 
     @staticmethod
-    def cut(text: str) -> Iterable[str]:
+    def split_units(text: str) -> Iterable[str]:
         return text.split()
 
     @classmethod
@@ -103,43 +103,43 @@ class Words(VocabularyTokeniser):
         assert isinstance(config, WordsConfig)
         if not config.classes:
             return cast(Words, super().train(texts, config, normalise))
-        counts = Counter(word for text in texts for word in cls.cut(normalise(text)))
+        counts = Counter(word for text in texts for word in cls.split_units(normalise(text)))
         often = [(-n, word) for word, n in counts.items() if n >= config.min_count and word not in SPECIALS]
         room = max(config.size - len(SPECIALS), 0) if config.size else len(often)
         words = [word for _, word in sorted(often)[:room]]
         rare = counts.keys() - set(words)
-        classes = Counter(name for word in (rare or words) for name in word_classes(word))
+        classes = Counter(name for word in (rare or words) for name in classify_word(word))
         # A class of a few words alone tells little.
-        return cls(words + sorted(name for name, n in classes.items() if n >= ENOUGH), normalise)
+        return cls(words + sorted(name for name, n in classes.items() if n >= MIN_CLASS_WORDS), normalise)
 
     def encode(self, text: str) -> list[int]:
-        if len(self.strange) == 1:
+        if len(self.unknown_ids) == 1:
             return super().encode(text)
         return [self._id.get(word) or self._class(word) for word in self.words(text)]
 
     def words(self, text: str) -> list[str]:
         """The text's words, one for each of its ids."""
-        return list(self.cut(self.normalise(text)))
+        return list(self.split_units(self.normalise(text)))
 
     def decode(self, ids: Iterable[int]) -> str:
-        return super().decode(UNK if number in self.strange else number for number in ids)
+        return super().decode(UNK if number in self.unknown_ids else number for number in ids)
 
     def _class(self, word: str) -> int:
-        return next((self._id[name] for name in word_classes(word) if name in self._id), UNK)
+        return next((self._id[name] for name in classify_word(word) if name in self._id), UNK)
 
 
-CLASS, ENOUGH = "<unk:", 5
+CLASS_PREFIX, MIN_CLASS_WORDS = "<unk:", 5
 
 
-def word_classes(word: str) -> list[str]:
+def classify_word(word: str) -> list[str]:
     """The classes of a word, the closest first: capital, digit, hyphen; and its last three, two, one or no letters.
 
-    >>> word_classes("Co-op7")
+    >>> classify_word("Co-op7")
     ['<unk:Cd-:op7>', '<unk:Cd-:p7>', '<unk:Cd-:7>', '<unk:Cd-:>']
     """
     shape = "C" * word[:1].isupper() + "d" * any(letter.isdigit() for letter in word) + "-" * ("-" in word)
     ends = [word[-count:].lower() for count in (3, 2, 1) if len(word) > count]
-    return [f"{CLASS}{shape}:{end}>" for end in (*ends, "")]
+    return [f"{CLASS_PREFIX}{shape}:{end}>" for end in (*ends, "")]
 
 
 class Labels(VocabularyTokeniser):
@@ -150,11 +150,11 @@ class Labels(VocabularyTokeniser):
     """
 
     kind = "labels"
-    glue = " "
+    separator = " "
     unknown = SPECIALS[UNK]
 
     @staticmethod
-    def cut(text: str) -> Iterable[str]:
+    def split_units(text: str) -> Iterable[str]:
         return [" ".join(text.split())]
 
 

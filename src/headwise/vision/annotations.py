@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from headwise.data.lines import read_lines, reading
+from headwise.data.files import open_file, read_lines
 from headwise.errors import UserError
 from headwise.vision.boxes import Boxes
 from headwise.vision.config import ImagesConfig
-from headwise.vision.decode import window
-from headwise.vision.image_index import ImageFiles, ImageIndex, below
+from headwise.vision.decode import compute_crop
+from headwise.vision.image_index import ImageFiles, ImageIndex, resolve_below
 
 
 def read_captions(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """Lines `file TAB caption`; an image may have several."""
-    path, folder = _list(paths)
+    path, folder = _split_paths(paths)
     files, captions = list[Path](), list[str]()
     for number, line in read_lines(path):
         if not line.strip():
@@ -31,7 +31,7 @@ def read_captions(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Im
         name, _, caption = line.partition("\t")
         if not caption.strip() or "\t" in caption:
             raise UserError(f"{path}, line {number}: write the image's file, one tab and its caption")
-        files.append(below(folder, name, f"{path}, line {number}"))
+        files.append(resolve_below(folder, name, f"{path}, line {number}"))
         captions.append(caption.strip())
     if not files:
         raise UserError(f"{path}: no captions in here; write lines of an image's file, a tab and its caption")
@@ -40,21 +40,23 @@ def read_captions(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Im
 
 def read_coco(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """Every image of the list with its boxes, which may be none; they move as the image is resized and cropped."""
-    path, folder = _list(paths)
-    images, notes, categories = _tables(path)
+    path, folder = _split_paths(paths)
+    images, notes, categories = _read_tables(path)
     try:
         images = sorted(images, key=lambda each: str(each["file_name"]))
         sizes = tuple((int(each["width"]), int(each["height"])) for each in images)
-        boxes = _boxes([each["id"] for each in images], notes, {each["id"]: str(each["name"]) for each in categories})
+        boxes = _group_boxes(
+            [each["id"] for each in images], notes, {each["id"]: str(each["name"]) for each in categories}
+        )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{path}: is not as COCO's JSON should be ({error})") from None
     if config.size:
-        boxes = [_fitted(each, *size, *config.size) for each, size in zip(boxes, sizes, strict=True)]
-    files = tuple(below(folder, str(each["file_name"]), str(path)) for each in images)
+        boxes = [_fit_boxes(each, *size, *config.size) for each, size in zip(boxes, sizes, strict=True)]
+    files = tuple(resolve_below(folder, str(each["file_name"]), str(path)) for each in images)
     return {"": ImageIndex(ImageFiles(files, sizes), boxes, [str(file) for file in files])}
 
 
-def _list(paths: tuple[Path, ...]) -> tuple[Path, Path]:
+def _split_paths(paths: tuple[Path, ...]) -> tuple[Path, Path]:
     if len(paths) > 2:
         raise UserError("[data] name one list, and where its images are elsewhere their folder")
     return paths[0], paths[-1] if len(paths) == 2 else paths[0].parent
@@ -67,9 +69,9 @@ FIELDS = {
 }
 
 
-def _tables(path: Path) -> list[list[Mapping[str, Any]]]:
+def _read_tables(path: Path) -> list[list[Mapping[str, Any]]]:
     """The three lists of COCO's JSON, of which each entry has what is needed."""
-    with reading(path) as file:
+    with open_file(path) as file:
         content = file.read()
     try:
         found = json.loads(content)
@@ -85,7 +87,7 @@ def _tables(path: Path) -> list[list[Mapping[str, Any]]]:
     return [found[table] for table in FIELDS]
 
 
-def _boxes(images: list[Any], notes: list[Mapping[str, Any]], labels: Mapping[Any, str]) -> list[Boxes]:
+def _group_boxes(images: list[Any], notes: list[Mapping[str, Any]], labels: Mapping[Any, str]) -> list[Boxes]:
     """COCO's boxes are x, y, width and height; one without an area shows nothing and is left out."""
     found: dict[Any, list[tuple[list[float], str, bool]]] = {image: [] for image in images}
     if not images or len(found) < len(images):
@@ -108,8 +110,8 @@ def _boxes(images: list[Any], notes: list[Mapping[str, Any]], labels: Mapping[An
     ]
 
 
-def _fitted(boxes: Boxes, width: int, height: int, rows: int, columns: int) -> Boxes:
+def _fit_boxes(boxes: Boxes, width: int, height: int, rows: int, columns: int) -> Boxes:
     """The boxes in the image that `decode.fitted` makes: what of them is in its window."""
-    left, top, right, bottom = window(width, height, rows, columns)
-    scaled = boxes.moved(-left, -top).scaled(columns / (right - left), rows / (bottom - top))
-    return scaled.inside(columns, rows)
+    left, top, right, bottom = compute_crop(width, height, rows, columns)
+    scaled = boxes.shift(-left, -top).scale(columns / (right - left), rows / (bottom - top))
+    return scaled.clip(columns, rows)

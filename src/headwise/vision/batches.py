@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwise.data.batches import Plan
+from headwise.data.batches import BatchPlan
 from headwise.vision.images import Images
 
 
@@ -66,7 +66,7 @@ class ImageData:
             numbers = numbers[: -(-count // self.repeats)].repeat(self.repeats)[:count]
         whole = max(count // self.size, 1)
         starts = np.arange(whole) * self.size
-        return Plan(numbers[: whole * self.size], starts, np.arange(whole))
+        return BatchPlan(numbers[: whole * self.size], starts, np.arange(whole))
 
     def batch(self, numbers: np.ndarray) -> ImageBatch:
         pixels = torch.from_numpy(self.images.pixels[numbers])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Array = TypeVar("Array", np.ndarray, "Tensor")
-TINY = 1e-9  # an area that stands for none, so that nothing is divided by it
+MIN_AREA = 1e-9  # an area that stands for none, so that nothing is divided by it
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Boxes:
     which nobody asks how many there are.
 
     >>> boxes = Boxes(np.array([[1, 2, 5, 6]]), ("star",))
-    >>> boxes.flipped(width=8).corners.tolist(), boxes.scaled(2, 1).corners.tolist()
+    >>> boxes.flip(width=8).corners.tolist(), boxes.scale(2, 1).corners.tolist()
     ([[3.0, 2.0, 7.0, 6.0]], [[2.0, 2.0, 10.0, 6.0]])
     """
 
@@ -41,24 +41,24 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def scaled(self, across: float, down: float) -> Boxes:
+    def scale(self, across: float, down: float) -> Boxes:
         """The boxes in an image of another size."""
         return replace(self, corners=self.corners * np.array([across, down, across, down], np.float32))
 
-    def moved(self, right: float, down: float) -> Boxes:
+    def shift(self, right: float, down: float) -> Boxes:
         """The boxes further to the right and further down."""
         return replace(self, corners=self.corners + np.array([right, down, right, down], np.float32))
 
-    def inside(self, width: float, height: float) -> Boxes:
+    def clip(self, width: float, height: float) -> Boxes:
         """What of them is inside an image of this size."""
         cut = self.corners.clip(0, np.array([width, height, width, height], np.float32))
-        return replace(self, corners=cut).chosen(area(cut) > 0)
+        return replace(self, corners=cut).select(area(cut) > 0)
 
-    def flipped(self, width: float) -> Boxes:
+    def flip(self, width: float) -> Boxes:
         """The boxes in the mirror image."""
-        return replace(self, corners=mirrored(self.corners, width))
+        return replace(self, corners=flip_corners(self.corners, width))
 
-    def chosen(self, which: np.ndarray) -> Boxes:
+    def select(self, which: np.ndarray) -> Boxes:
         """Some of them: a bool for each, or their numbers."""
         numbers = np.arange(len(self))[which].tolist()
         labels, crowd = (tuple(side[number] for number in numbers) for side in (self.labels, self.crowd))
@@ -68,7 +68,7 @@ class Boxes:
 def to_centred(corners: Array) -> Array:
     """x0 y0 x1 y1 -> x y width height, (..., 4)."""
     low, high = corners[..., :2], corners[..., 2:]
-    return _joined((low + high) / 2, high - low)
+    return _concatenate((low + high) / 2, high - low)
 
 
 def to_corners(centred: Array) -> Array:
@@ -78,23 +78,23 @@ def to_corners(centred: Array) -> Array:
     [1.0, 2.0, 5.0, 4.0]
     """
     middle, half = centred[..., :2], centred[..., 2:] / 2
-    return _joined(middle - half, middle + half)
+    return _concatenate(middle - half, middle + half)
 
 
-def mirrored(corners: Array, width: float) -> Array:
+def flip_corners(corners: Array, width: float) -> Array:
     """Corners in the mirror image: what was left is right."""
     x0, y0, x1, y1 = (corners[..., side : side + 1] for side in range(4))
-    return _joined(width - x1, y0, width - x0, y1)
+    return _concatenate(width - x1, y0, width - x0, y1)
 
 
 def area(corners: Array) -> Array:
     """(..., 4) -> (...)."""
-    return _area(corners[..., :2], corners[..., 2:])
+    return _box_area(corners[..., :2], corners[..., 2:])
 
 
-def common(a: Array, b: Array) -> Array:
+def intersection(a: Array, b: Array) -> Array:
     """The area that two boxes have in common."""
-    return _area(a[..., :2].clip(min=b[..., :2]), a[..., 2:].clip(max=b[..., 2:]))
+    return _box_area(a[..., :2].clip(min=b[..., :2]), a[..., 2:].clip(max=b[..., 2:]))
 
 
 def iou(a: Array, b: Array) -> Array:
@@ -103,8 +103,8 @@ def iou(a: Array, b: Array) -> Array:
     >>> iou(np.array([0.0, 0, 2, 2]), np.array([[1.0, 0, 3, 2], [5, 5, 6, 6]])).round(3).tolist()
     [0.333, 0.0]
     """
-    both = common(a, b)
-    return both / (area(a) + area(b) - both).clip(min=TINY)
+    both = intersection(a, b)
+    return both / (area(a) + area(b) - both).clip(min=MIN_AREA)
 
 
 def giou(a: Array, b: Array) -> Array:
@@ -114,18 +114,18 @@ def giou(a: Array, b: Array) -> Array:
     >>> giou(np.array([0.0, 0, 1, 1]), np.array([2.0, 0, 3, 1])).round(3).tolist()
     -0.333
     """
-    hull = _area(a[..., :2].clip(max=b[..., :2]), a[..., 2:].clip(min=b[..., 2:])).clip(min=TINY)
-    both = common(a, b)
+    hull = _box_area(a[..., :2].clip(max=b[..., :2]), a[..., 2:].clip(min=b[..., 2:])).clip(min=MIN_AREA)
+    both = intersection(a, b)
     union = area(a) + area(b) - both
-    return both / union.clip(min=TINY) - (hull - union) / hull
+    return both / union.clip(min=MIN_AREA) - (hull - union) / hull
 
 
-def _area(low: Array, high: Array) -> Array:
+def _box_area(low: Array, high: Array) -> Array:
     sides = (high - low).clip(min=0)
     return sides[..., 0] * sides[..., 1]
 
 
-def _joined(*parts: Any) -> Any:
+def _concatenate(*parts: Any) -> Any:
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts, -1)
     import torch
@@ -134,7 +134,7 @@ def _joined(*parts: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Detections:
     """What was detected in one image."""
 
     corners: np.ndarray  # (n, 4): x0 y0 x1 y1
@@ -145,8 +145,10 @@ class Found:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def surer(self, than: float) -> Found:
+    def filter_scores(self, than: float) -> Detections:
         """What has at least this score."""
         which = np.flatnonzero(self.scores >= than)
         labels = tuple(self.labels[number] for number in which)
-        return Found(self.corners[which], labels, self.scores[which], self.slots[which] if len(self.slots) else which)
+        return Detections(
+            self.corners[which], labels, self.scores[which], self.slots[which] if len(self.slots) else which
+        )

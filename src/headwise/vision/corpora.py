@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from headwise.data.cache import cache_root
+from headwise.data.cache import resolve_cache_root
 from headwise.errors import UserError
-from headwise.vision.cache import Decoded, DecodeSettings, decode_all
+from headwise.vision.cache import DecodedImages, DecodeSettings, load_decoded
 from headwise.vision.config import ImagesConfig
 from headwise.vision.formats import FORMATS, UNLABELLED
 from headwise.vision.image_index import ImageIndex
 from headwise.vision.images import ImageCorpus, Images
-from headwise.vision.named_sets import DRAWN, drawn, resolve
+from headwise.vision.named_sets import GENERATED, generate_set, resolve_name
 
 PARTS = ("train", "valid", "test")
 
@@ -26,24 +26,27 @@ def load_images(config: ImagesConfig) -> ImageCorpus:
     What is held out depends on the bytes of the images alone, not on a seed, on names or on the order of files, and
     equal images go together: no held-out image is ever seen in training.
     """
-    if config.name in DRAWN:
-        return drawn(config)
-    config = resolve(config)
-    listed = _listed(config)
-    root, way = cache_root(config.cache), DecodeSettings(config.size, config.channels, skip=config.damaged == "skip")
-    train = decode_all(listed["train"], replace(way, by_print=True), root)
-    spans = _spans(train.prints, config, set(listed))
-    corpus = {part: _images(listed["train"], train, span) for part, span in spans.items()}
+    if config.name in GENERATED:
+        return generate_set(config)
+    config = resolve_name(config)
+    listed = _index_parts(config)
+    root, way = (
+        resolve_cache_root(config.cache),
+        DecodeSettings(config.size, config.channels, skip=config.damaged == "skip"),
+    )
+    train = load_decoded(listed["train"], replace(way, by_print=True), root)
+    spans = _split_train(train.prints, config, set(listed))
+    corpus = {part: _select_images(listed["train"], train, span) for part, span in spans.items()}
     way = replace(way, channels=train.pixels.shape[1])
     for part in listed.keys() - spans.keys():
-        corpus[part] = _images(listed[part], decode_all(listed[part], way, root))
-        _same_size(corpus[part], corpus["train"])
+        corpus[part] = _select_images(listed[part], load_decoded(listed[part], way, root))
+        _check_size(corpus[part], corpus["train"])
     if config.format not in UNLABELLED:
-        _learnable(corpus)
+        _check_labels(corpus)
     return ImageCorpus(**corpus)
 
 
-def _listed(config: ImagesConfig) -> dict[str, ImageIndex]:
+def _index_parts(config: ImagesConfig) -> dict[str, ImageIndex]:
     """What the files of each part hold. Files to train on may hold other parts, too."""
     found = dict[str, ImageIndex]()
     for part in PARTS:
@@ -61,7 +64,7 @@ def _listed(config: ImagesConfig) -> dict[str, ImageIndex]:
     return found
 
 
-def _spans(prints: np.ndarray, config: ImagesConfig, given: set[str]) -> dict[str, slice]:
+def _split_train(prints: np.ndarray, config: ImagesConfig, given: set[str]) -> dict[str, slice]:
     """Which images, in the order of their fingerprints, make the parts that are not given: test, valid, then train."""
     wanted = {
         "test": math.ceil(config.test_fraction * len(prints)),
@@ -78,13 +81,13 @@ def _spans(prints: np.ndarray, config: ImagesConfig, given: set[str]) -> dict[st
     return {**spans, "train": slice(start, start + config.max_images if config.max_images else None)}
 
 
-def _images(listing: ImageIndex, decoded: Decoded, span: slice = slice(None)) -> Images:
+def _select_images(listing: ImageIndex, decoded: DecodedImages, span: slice = slice(None)) -> Images:
     numbers = decoded.numbers[span].tolist()
     targets, names = ([side[number] for number in numbers] for side in (listing.targets, listing.names))
     return Images(decoded.pixels[span], targets, names)
 
 
-def _same_size(images: Images, train: Images) -> None:
+def _check_size(images: Images, train: Images) -> None:
     sizes = [f"{each.pixels.shape[2]} x {each.pixels.shape[3]}" for each in (images, train)]
     if len(set(sizes)) > 1:
         raise UserError(
@@ -93,7 +96,7 @@ def _same_size(images: Images, train: Images) -> None:
         )
 
 
-def _learnable(corpus: dict[str, Images]) -> None:
+def _check_labels(corpus: dict[str, Images]) -> None:
     """Labels can be learnt where there are two or more, and each of them is seen in training."""
     known = set(corpus["train"].targets)
     if len(known) < 2:

@@ -22,36 +22,42 @@ from PIL import Image, ImageOps
 
 from headwise.errors import UserError
 
-Done = TypeVar("Done")
-Shape = tuple[int, int] | tuple[()]  # rows and columns; empty: as it is
+Result = TypeVar("Done")
+ImageSize = tuple[int, int] | tuple[()]  # rows and columns; empty: as it is
 
 # Not all that Pillow reads: some formats run other programs (EPS) or name other files.
-KINDS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-MOST_BYTES = 2**28  # of one file
-LONGEST_SIDE = 2**16 - 1  # pixels, as in JPEG; a decoder works for every row, however short it is
-DEEP = {"I": 1 / 257, "I;16": 1 / 257, "I;16B": 1 / 257, "I;16L": 1 / 257, "F": 255.0}  # more than 8 bits -> 0..255
-GREY = ("1", "L", "LA", "La", *DEEP)
+PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+MAX_BYTES = 2**28  # of one file
+MAX_SIDE = 2**16 - 1  # pixels, as in JPEG; a decoder works for every row, however short it is
+DEPTH_SCALES = {
+    "I": 1 / 257,
+    "I;16": 1 / 257,
+    "I;16B": 1 / 257,
+    "I;16L": 1 / 257,
+    "F": 255.0,
+}  # more than 8 bits -> 0..255
+GREY_MODES = ("1", "L", "LA", "La", *DEPTH_SCALES)
 
 
-class Damaged(UserError):
+class DamagedImage(UserError):
     """An image that cannot be decoded, by name."""
 
 
-class TooLong(ValueError):
+class SideTooLong(ValueError):
     """An image with a side of more than `LONGEST_SIDE` pixels."""
 
 
 @dataclass(frozen=True)
-class Look:
+class ImageHeader:
     """What is known of an image before its pixels are decoded."""
 
     print: int  # 64 bits of its bytes, equal on every machine
     channels: int
 
 
-def decoded(
-    source: str | Path | Image.Image, size: Shape = (), channels: int = 0, shown: tuple[int, int] | None = None
+def decode_image(
+    source: str | Path | Image.Image, size: ImageSize = (), channels: int = 0, shown: tuple[int, int] | None = None
 ) -> np.ndarray:
     """An image as (C, H, W) bytes, turned as its EXIF data say.
 
@@ -59,48 +65,50 @@ def decoded(
     that has them only before it is turned is not turned.
     """
     if isinstance(source, Image.Image):
-        return fitted(ImageOps.exif_transpose(source), size, channels)
-    with decoding(source):
-        image = opened(read(Path(source)))
+        return fit_image(ImageOps.exif_transpose(source), size, channels)
+    with translate_errors(source):
+        image = open_image(read_bytes(Path(source)))
         turned = ImageOps.exif_transpose(image)
         if shown and turned.size != shown:
             turned = image
         if shown and turned.size != shown:
-            raise Damaged(f"{source}: has {_times(turned.size)} pixels, and its list says {_times(shown)}")
-        return fitted(turned, size, channels)
+            raise DamagedImage(
+                f"{source}: has {_format_size(turned.size)} pixels, and its list says {_format_size(shown)}"
+            )
+        return fit_image(turned, size, channels)
 
 
-def look(path: Path) -> Look:
+def read_header(path: Path) -> ImageHeader:
     """Reads the file and the header of its image."""
-    with decoding(path):
-        content = read(path)
-        return Look(fingerprint(content), natural_channels(opened(content)))
+    with translate_errors(path):
+        content = read_bytes(path)
+        return ImageHeader(fingerprint(content), count_channels(open_image(content)))
 
 
-def attempt(work: Callable[..., Done], *given: Any) -> Done | Damaged:
+def try_decoding(work: Callable[..., Result], *given: Any) -> Result | DamagedImage:
     """The result, or what is damaged, as a value that a worker process can send."""
     try:
         return work(*given)
-    except Damaged as damage:
+    except DamagedImage as damage:
         return damage
 
 
-def fitted(image: Image.Image, size: Shape = (), channels: int = 0) -> np.ndarray:
+def fit_image(image: Image.Image, size: ImageSize = (), channels: int = 0) -> np.ndarray:
     """(C, H, W) bytes: transparency over white, the middle of the image as large as it can be, smoothly resized."""
     if 0 in image.size:
-        raise Damaged(f"image: has {_times(image.size)} pixels, so there is nothing to see; give another")
-    plain = in_bytes(image).convert("L" if (channels or natural_channels(image)) == 1 else "RGB")
+        raise DamagedImage(f"image: has {_format_size(image.size)} pixels, so there is nothing to see; give another")
+    plain = to_8_bit(image).convert("L" if (channels or count_channels(image)) == 1 else "RGB")
     rows, columns = size or (plain.height, plain.width)
     if plain.size != (columns, rows):
-        box = window(plain.width, plain.height, rows, columns)
+        box = compute_crop(plain.width, plain.height, rows, columns)
         plain = plain.resize((columns, rows), Image.Resampling.BICUBIC, box)
     return np.atleast_3d(np.asarray(plain)).transpose(2, 0, 1).copy()  # (H, W[, C]) -> (C, H, W)
 
 
-def window(width: int, height: int, rows: int, columns: int) -> tuple[float, float, float, float]:
+def compute_crop(width: int, height: int, rows: int, columns: int) -> tuple[float, float, float, float]:
     """x0 y0 x1 y1 of what is kept of an image: its middle, in the proportions of rows and columns.
 
-    >>> window(200, 100, 10, 10)
+    >>> compute_crop(200, 100, 10, 10)
     (50.0, 0.0, 150.0, 100.0)
     """
     scale = min(width / columns, height / rows)
@@ -108,10 +116,10 @@ def window(width: int, height: int, rows: int, columns: int) -> tuple[float, flo
     return left, top, width - left, height - top
 
 
-def whole_pixels(box: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
+def round_box(box: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
     """The pixels that a part of an image, x0 y0 x1 y1, is drawn with: at least one.
 
-    >>> whole_pixels((0.0, 199.5, 1.0, 200.5))
+    >>> round_box((0.0, 199.5, 1.0, 200.5))
     (0, 200, 1, 201)
     """
     x0, y0, x1, y1 = map(round, box)
@@ -122,10 +130,10 @@ def whole_pixels(box: tuple[float, float, float, float]) -> tuple[int, int, int,
     return x0, y0, x1, y1
 
 
-def in_bytes(image: Image.Image) -> Image.Image:
+def to_8_bit(image: Image.Image) -> Image.Image:
     """The image with 8 bits a channel and nothing to be seen through."""
-    if image.mode in DEEP:
-        values = np.asarray(image, np.float32) * DEEP[image.mode]
+    if image.mode in DEPTH_SCALES:
+        values = np.asarray(image, np.float32) * DEPTH_SCALES[image.mode]
         return Image.fromarray(values.round().clip(0, 255).astype(np.uint8))
     if not image.has_transparency_data:
         return image
@@ -134,8 +142,8 @@ def in_bytes(image: Image.Image) -> Image.Image:
     return white
 
 
-def natural_channels(image: Image.Image) -> int:
-    return 1 if image.mode in GREY else 3
+def count_channels(image: Image.Image) -> int:
+    return 1 if image.mode in GREY_MODES else 3
 
 
 def fingerprint(content: bytes) -> int:
@@ -143,57 +151,59 @@ def fingerprint(content: bytes) -> int:
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
 
 
-def read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """The bytes of a file of at most `MOST_BYTES`."""
     if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for a writer
-        raise Damaged(f"{path}: is not a file")
+        raise DamagedImage(f"{path}: is not a file")
     with open(path, "rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise Damaged(f"{path}: has more than {MOST_BYTES >> 20} MB, which is taken for an attack; make it smaller")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise DamagedImage(f"{path}: has more than {MAX_BYTES >> 20} MB, which is taken for an attack; make it smaller")
     return content
 
 
-def opened(content: bytes) -> Image.Image:
+def open_image(content: bytes) -> Image.Image:
     """An image of which only the header is read."""
-    image = Image.open(BytesIO(content), formats=KINDS)
-    if max(image.size) > LONGEST_SIDE:
-        raise TooLong
+    image = Image.open(BytesIO(content), formats=PILLOW_FORMATS)
+    if max(image.size) > MAX_SIDE:
+        raise SideTooLong
     return image
 
 
 @contextmanager
-def decoding(source: str | Path) -> Iterator[None]:
+def translate_errors(source: str | Path) -> Iterator[None]:
     """Whatever is said against an image, as one sentence."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about metadata
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
             yield
-        except Damaged:
+        except DamagedImage:
             raise
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             limit = f"{Image.MAX_IMAGE_PIXELS:,} pixels"
-            raise Damaged(f"{source}: has more than {limit}, which is taken for an attack; make it smaller") from None
-        except TooLong:
-            limit = f"a side of more than {LONGEST_SIDE:,} pixels"
-            raise Damaged(f"{source}: has {limit}, which is taken for an attack; make it smaller") from None
+            raise DamagedImage(
+                f"{source}: has more than {limit}, which is taken for an attack; make it smaller"
+            ) from None
+        except SideTooLong:
+            limit = f"a side of more than {MAX_SIDE:,} pixels"
+            raise DamagedImage(f"{source}: has {limit}, which is taken for an attack; make it smaller") from None
         except Image.UnidentifiedImageError:
-            raise Damaged(f"{source}: is not an image, or of a kind that is not read; use PNG or JPEG") from None
+            raise DamagedImage(f"{source}: is not an image, or of a kind that is not read; use PNG or JPEG") from None
         except OSError as error:
             reason = error.strerror or f"is it whole? {error}"
-            raise Damaged(f"{source}: cannot be read ({reason})") from None
+            raise DamagedImage(f"{source}: cannot be read ({reason})") from None
         except Exception as error:  # decoders raise nearly anything on bytes that are not what they seem
-            raise Damaged(f"{source}: is damaged ({error})") from None
+            raise DamagedImage(f"{source}: is damaged ({error})") from None
 
 
-def _times(size: tuple[int, int]) -> str:
+def _format_size(size: tuple[int, int]) -> str:
     return f"{size[0]} x {size[1]}"
 
 
-def shown(source: str | Path | Image.Image) -> Image.Image:
+def load_upright(source: str | Path | Image.Image) -> Image.Image:
     """An image as people see it: turned as its EXIF data say."""
     if isinstance(source, Image.Image):
         return ImageOps.exif_transpose(source)
-    with decoding(source):
-        return ImageOps.exif_transpose(opened(read(Path(source))))
+    with translate_errors(source):
+        return ImageOps.exif_transpose(open_image(read_bytes(Path(source))))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headwise.errors import UserError
 from headwise.vision.config import ImagesConfig
-from headwise.vision.decode import ENDINGS
+from headwise.vision.decode import SUFFIXES
 from headwise.vision.image_index import ImageFiles, ImageIndex
 
 PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
@@ -22,40 +22,40 @@ def read_folders(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Ima
     if not root.is_dir():
         raise UserError(f"{root}: there is no such folder; check the path in [data]")
     if not (root / "train").is_dir():
-        return {"": _classes(root)}
+        return {"": _index_classes(root)}
     homes = {part: root / name for part, names in PARTS.items() for name in names if (root / name).is_dir()}
-    return {part: _classes(home) for part, home in homes.items()}
+    return {part: _index_classes(home) for part, home in homes.items()}
 
 
-def _classes(root: Path) -> ImageIndex:
+def _index_classes(root: Path) -> ImageIndex:
     """Sorted by names, whatever the order of the file system; a class is a folder right below the root."""
-    folders = [path for path, is_folder in _inside(root) if is_folder]
-    found = [(folder.name, path) for folder in folders for path in _images(folder)]
+    folders = [path for path, is_folder in _list_folder(root) if is_folder]
+    found = [(folder.name, path) for folder in folders for path in _list_images(folder)]
     if not found:
         raise UserError(f"{root}: no images in here; make a folder for each class and put its images there")
     labels, files = zip(*found, strict=True)
     return ImageIndex(ImageFiles(files), labels, [str(file) for file in files])
 
 
-def _images(folder: Path) -> list[Path]:
-    images = list(_below(folder, ()))
+def _list_images(folder: Path) -> list[Path]:
+    images = list(_walk_images(folder, ()))
     if not images:
-        raise UserError(f"{folder}: the class has no images ({', '.join(ENDINGS)}); add some or remove the folder")
+        raise UserError(f"{folder}: the class has no images ({', '.join(SUFFIXES)}); add some or remove the folder")
     return images
 
 
-def _below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+def _walk_images(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
     real = folder.resolve()
     if real in above:
         raise UserError(f"{folder}: this link leads back to a folder that it is in; remove it")
-    for path, is_folder in _inside(folder):
+    for path, is_folder in _list_folder(folder):
         if is_folder:
-            yield from _below(path, (*above, real))
-        elif path.suffix.lower() in ENDINGS:
+            yield from _walk_images(path, (*above, real))
+        elif path.suffix.lower() in SUFFIXES:
             yield path
 
 
-def _inside(folder: Path) -> list[tuple[Path, bool]]:
+def _list_folder(folder: Path) -> list[tuple[Path, bool]]:
     """What a folder has, by name, and whether that is a folder; hidden files are of other programs."""
     try:
         paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]

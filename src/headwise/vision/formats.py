@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from headwise.data.lines import read_lines
+from headwise.data.files import read_lines
 from headwise.errors import UserError
 from headwise.vision.annotations import read_captions, read_coco
 from headwise.vision.cifar import read_cifar, read_rows
 from headwise.vision.config import ImagesConfig
 from headwise.vision.folders import read_folders
 from headwise.vision.idx import read_idx
-from headwise.vision.image_index import ImageIndex, labelled, stored
+from headwise.vision.image_index import ImageIndex, index_arrays, name_labels
 from headwise.vision.npz import read_npz
 
 # Paths -> the parts in them; one that is called "" is whatever the paths were given for.
@@ -29,7 +29,7 @@ def read_digits(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Imag
     except (ValueError, IndexError):
         raise UserError(f"{paths[0]}: is not scikit-learn's file of digits") from None
     pixels = (values * 255 / 16).round().astype(np.uint8).reshape(-1, 1, 8, 8)  # (N, 64) -> (N, C, H, W)
-    return {"": stored(paths, lambda: pixels, labelled(labels, config.classes, paths[0]))}
+    return {"": index_arrays(paths, lambda: pixels, name_labels(labels, config.classes, paths[0]))}
 
 
 FORMATS: dict[str, Reader] = {

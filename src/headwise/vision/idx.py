@@ -9,44 +9,44 @@ from pathlib import Path
 
 import numpy as np
 
-from headwise.data.lines import reading
+from headwise.data.files import open_file
 from headwise.errors import UserError
 from headwise.vision.config import ImagesConfig
-from headwise.vision.image_index import ImageIndex, labelled, stored
+from headwise.vision.image_index import ImageIndex, index_arrays, name_labels
 
-BYTES = 8  # the code of the only type that is read
-DENSEST = 1100  # nothing is packed tighter by gzip: a file that claims more lies
+UINT8_CODE = 8  # the code of the only type that is read
+MAX_COMPRESSION = 1100  # nothing is packed tighter by gzip: a file that claims more lies
 
 
 def read_idx(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
     """A file of images and one of labels."""
     if len(paths) != 2:
         raise UserError('[data] format = "idx" takes two files, images and labels')
-    images, labels = map(_there, paths)
-    targets = labelled(_array(labels, 1), config.classes, labels)
-    return {"": stored((images, labels), partial(_pixels, images), targets)}
+    images, labels = map(_find_file, paths)
+    targets = name_labels(_read_array(labels, 1), config.classes, labels)
+    return {"": index_arrays((images, labels), partial(_read_pixels, images), targets)}
 
 
-def _there(path: Path) -> Path:
+def _find_file(path: Path) -> Path:
     """The file, packed if it is not there as it is called."""
     packed = path.with_name(f"{path.name}.gz")
     return packed if packed.exists() and not path.exists() else path
 
 
-def _pixels(path: Path) -> np.ndarray:
-    return _array(path, 3)[:, None]  # (N, H, W) -> (N, C, H, W)
+def _read_pixels(path: Path) -> np.ndarray:
+    return _read_array(path, 3)[:, None]  # (N, H, W) -> (N, C, H, W)
 
 
-def _array(path: Path, dimensions: int) -> np.ndarray:
+def _read_array(path: Path, dimensions: int) -> np.ndarray:
     """Big-endian: two zero bytes, the type, the number of dimensions, these as 32 bits each, the values."""
-    with reading(path) as file:
+    with open_file(path) as file:
         head = file.read(4 + 4 * dimensions)
-        if head[:4] != bytes([0, 0, BYTES, dimensions]) or len(head) != 4 + 4 * dimensions:
+        if head[:4] != bytes([0, 0, UINT8_CODE, dimensions]) or len(head) != 4 + 4 * dimensions:
             what = "images (N, H, W)" if dimensions == 3 else "labels"
             raise UserError(f"{path}: is no IDX file of {what} as bytes; the images come first, then the labels")
         shape = struct.unpack(f">{dimensions}I", head[4:])
         size = math.prod(shape)
-        possible = size <= path.stat().st_size * (DENSEST if path.suffix == ".gz" else 1)
+        possible = size <= path.stat().st_size * (MAX_COMPRESSION if path.suffix == ".gz" else 1)
         values = np.frombuffer(file.read(size + 1) if possible else b"", np.uint8)
     if not size or len(values) != size:
         raise UserError(f"{path}: is not whole: its header says {' x '.join(map(str, shape))} bytes; copy it again")

@@ -13,10 +13,19 @@ from PIL import Image
 
 from headwise.errors import UserError
 from headwise.utils.cpu import count_cores
-from headwise.vision.decode import Damaged, Look, Shape, attempt, decoded, fingerprint, fitted, look
-from headwise.vision.workers import shown, spread
+from headwise.vision.decode import (
+    DamagedImage,
+    ImageHeader,
+    ImageSize,
+    decode_image,
+    fingerprint,
+    fit_image,
+    read_header,
+    try_decoding,
+)
+from headwise.vision.workers import run_parallel, show_progress
 
-WORTH = 2**25  # bytes of files, from which on worker processes save more time than they need to start
+PARALLEL_BYTES = 2**25  # bytes of files, from which on worker processes save more time than they need to start
 
 
 class ImageSource(Protocol):
@@ -27,8 +36,10 @@ class ImageSource(Protocol):
     @property
     def key(self) -> str: ...  # which of the images in these files
 
-    def looks(self) -> Iterator[Look | Damaged]: ...
-    def decoded(self, numbers: Sequence[int], size: Shape, channels: int) -> Iterator[np.ndarray | Damaged]: ...
+    def looks(self) -> Iterator[ImageHeader | DamagedImage]: ...
+    def decoded(
+        self, numbers: Sequence[int], size: ImageSize, channels: int
+    ) -> Iterator[np.ndarray | DamagedImage]: ...
 
 
 @dataclass(frozen=True)
@@ -52,21 +63,21 @@ class ImageFiles:
     def key(self) -> str:
         return f"files {self.sizes}"
 
-    def looks(self) -> Iterator[Look | Damaged]:
-        return self._spread(partial(attempt, look), [(path,) for path in self.files], "looking at images")
+    def looks(self) -> Iterator[ImageHeader | DamagedImage]:
+        return self._spread(partial(try_decoding, read_header), [(path,) for path in self.files], "looking at images")
 
-    def decoded(self, numbers: Sequence[int], size: Shape, channels: int) -> Iterator[np.ndarray | Damaged]:
+    def decoded(self, numbers: Sequence[int], size: ImageSize, channels: int) -> Iterator[np.ndarray | DamagedImage]:
         shown = self.sizes or (None,) * len(self.files)
         items = [(self.files[number], size, channels, shown[number]) for number in numbers]
-        return self._spread(partial(attempt, decoded), items, "decoding images")
+        return self._spread(partial(try_decoding, decode_image), items, "decoding images")
 
     def _spread(self, work: Callable[..., Any], items: list[tuple[Any, ...]], what: str) -> Iterator[Any]:
-        results = spread(work, items, self.processes or (count_cores() if self._many else 1))
-        return shown(results, len(items), what) if self._many else results
+        results = run_parallel(work, items, self.processes or (count_cores() if self._many else 1))
+        return show_progress(results, len(items), what) if self._many else results
 
     @cached_property
     def _many(self) -> bool:
-        return sum(state(path)[0] for path in self.files) >= WORTH
+        return sum(stat_file(path)[0] for path in self.files) >= PARALLEL_BYTES
 
 
 @dataclass(frozen=True)
@@ -81,21 +92,21 @@ class StoredImages:
     def array(self) -> np.ndarray:
         return self.load()
 
-    def looks(self) -> Iterator[Look | Damaged]:
-        return (Look(fingerprint(image.tobytes()), len(image)) for image in self.array)
+    def looks(self) -> Iterator[ImageHeader | DamagedImage]:
+        return (ImageHeader(fingerprint(image.tobytes()), len(image)) for image in self.array)
 
-    def decoded(self, numbers: Sequence[int], size: Shape, channels: int) -> Iterator[np.ndarray | Damaged]:
+    def decoded(self, numbers: Sequence[int], size: ImageSize, channels: int) -> Iterator[np.ndarray | DamagedImage]:
         as_they_are = self.array.shape[1:] == (channels, *(size or self.array.shape[2:]))
         for number in numbers:
             image = self.array[number]
-            yield image if as_they_are else fitted(_picture(image), size, channels)
+            yield image if as_they_are else fit_image(_to_pillow(image), size, channels)
 
 
-def _picture(image: np.ndarray) -> Image.Image:
+def _to_pillow(image: np.ndarray) -> Image.Image:
     return Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))  # (C, H, W) -> (H, W[, C])
 
 
-def stored(
+def index_arrays(
     files: tuple[Path, ...], load: Callable[[], np.ndarray], targets: Sequence[Any], key: str = ""
 ) -> ImageIndex:
     """A listing of arrays: images are named by the first file and their number in it."""
@@ -110,7 +121,7 @@ def stored(
     return ImageIndex(StoredImages(files, checked, key or "stored"), targets, names)
 
 
-def labelled(numbers: Sequence[int] | np.ndarray, classes: Sequence[str], where: Path) -> list[str]:
+def name_labels(numbers: Sequence[int] | np.ndarray, classes: Sequence[str], where: Path) -> list[str]:
     """Numbers as labels: the names of the classes, where these are known."""
     found = np.asarray(numbers).tolist()
     if classes and not all(0 <= number < len(classes) for number in found):
@@ -118,7 +129,7 @@ def labelled(numbers: Sequence[int] | np.ndarray, classes: Sequence[str], where:
     return [classes[number] for number in found] if classes else [str(number) for number in found]
 
 
-def state(path: Path) -> tuple[int, int]:
+def stat_file(path: Path) -> tuple[int, int]:
     """Size and time of a file, by which one sees that it has changed; one that cannot be read has neither."""
     try:
         found = path.stat()
@@ -127,7 +138,7 @@ def state(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def below(folder: Path, name: str, where: str) -> Path:
+def resolve_below(folder: Path, name: str, where: str) -> Path:
     """A file that a list names; none outside of its folder."""
     path = Path(name)
     if not path.name or "\0" in name or path.anchor or ".." in path.parts:

@@ -27,7 +27,7 @@ class Pixels(Tokeniser):
 
     >>> import torch
     >>> pixels = Pixels(2, 2, 1, (0.5,), (0.25,))
-    >>> pixels.normalised(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8))[0, 0, 0, 0].item()
+    >>> pixels.normalise_images(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8))[0, 0, 0, 0].item()
     2.0
     """
 
@@ -41,7 +41,7 @@ class Pixels(Tokeniser):
     vocabulary: list[str] = field(default_factory=list, compare=False)  # there are no words
 
     @classmethod
-    def measured(cls, images: np.ndarray) -> Pixels:
+    def from_images(cls, images: np.ndarray) -> Pixels:
         """The shape of these images (N, C, H, W), and the mean and deviation of some of their channels."""
         step = -(-len(images) // SAMPLE)
         some = images[::step].astype(np.float32) / 255
@@ -54,19 +54,19 @@ class Pixels(Tokeniser):
         """An image as (C, H, W) bytes."""
         import torch
 
-        from headwise.vision.decode import decoded
+        from headwise.vision.decode import decode_image
 
-        return torch.from_numpy(decoded(source, (self.height, self.width), self.channels))
+        return torch.from_numpy(decode_image(source, (self.height, self.width), self.channels))
 
-    def scaled(self, images: Tensor) -> Tensor:
+    def scale(self, images: Tensor) -> Tensor:
         """Bytes as numbers from 0 to 1."""
         import torch
 
         return images.to(torch.get_default_dtype()) / 255 if images.dtype == torch.uint8 else images
 
-    def normalised(self, images: Tensor) -> Tensor:
+    def normalise_images(self, images: Tensor) -> Tensor:
         """Bytes, or numbers from 0 to 1, as a model reads them: (B, C, H, W)."""
-        x = self.scaled(images)
+        x = self.scale(images)
         mean, std = (x.new_tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return (x - mean) / std
 

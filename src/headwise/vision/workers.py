@@ -12,21 +12,21 @@ from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
-Done = TypeVar("Done")
+Result = TypeVar("Done")
 
-BLOCK = 4096  # files whose results may wait to be taken
-CHUNK = 16  # files that are sent to a process at a time
+BLOCK_SIZE = 4096  # files whose results may wait to be taken
+CHUNK_SIZE = 16  # files that are sent to a process at a time
 
 
-def spread(work: Callable[..., Done], items: Sequence[tuple[Any, ...]], processes: int) -> Iterator[Done]:
+def run_parallel(work: Callable[..., Result], items: Sequence[tuple[Any, ...]], processes: int) -> Iterator[Result]:
     """`work(*item)` of each item, in order. Processes are spawned: they share nothing with this one."""
     done = 0
     if processes > 1:
         try:
             with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-                for start in range(0, len(items), BLOCK):
-                    columns = zip(*items[start : start + BLOCK], strict=True)
-                    for result in pool.map(work, *columns, chunksize=CHUNK):
+                for start in range(0, len(items), BLOCK_SIZE):
+                    columns = zip(*items[start : start + BLOCK_SIZE], strict=True)
+                    for result in pool.map(work, *columns, chunksize=CHUNK_SIZE):
                         yield result
                         done += 1
         except BrokenProcessPool:  # such as in a script without `if __name__ == "__main__"`
@@ -35,7 +35,7 @@ def spread(work: Callable[..., Done], items: Sequence[tuple[Any, ...]], processe
         yield work(*item)
 
 
-def shown(results: Iterator[Done], total: int, what: str) -> Iterator[Done]:
+def show_progress(results: Iterator[Result], total: int, what: str) -> Iterator[Result]:
     """The results, with a bar where stderr is a terminal."""
     if not sys.stderr.isatty():
         return results

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.text import BOS, EOS, SPECIALS, UNK
 from headwise.text.base import Tokeniser
-from headwise.text.subword import BYTES, Bpe, Subword, Unigram
+from headwise.text.subword import CHAR_TO_BYTE, Bpe, Subword, Unigram
 from headwise.text.vocabulary import Bytes, Characters, Words
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _bytes(tokeniser: Bytes) -> Tokenizer:
     """Pair encoding that knows no pairs."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    letters = {byte + len(SPECIALS): letter for letter, byte in BYTES.items()}
+    letters = {byte + len(SPECIALS): letter for letter, byte in CHAR_TO_BYTE.items()}
     vocabulary = {letters.get(number, name): number for number, name in enumerate(tokeniser.vocabulary)}
     engine = Tokenizer(models.BPE(vocabulary, []))
     engine.normalizer = _normaliser(tokeniser)

@@ -23,7 +23,7 @@ from headwise.interop.hf.architecture import Architecture, Key, some
 from headwise.interop.hf.files import Weights
 from headwise.interop.hf.text import Vocabularies
 from headwise.models.init_weights import list_projection_sizes as projections
-from headwise.text.hf import ABSENT, Rows
+from headwise.text.hf import NO_ROW, Rows
 
 LEAVES = {"table": "weight"}  # ours -> theirs; others are called alike
 PLACES = {"{stage}": r"(?P<stage>\d+)", "{i}": r"(?P<i>\d+)", "{side}": r"(?P<side>encoder|decoder)"}
@@ -201,7 +201,7 @@ def arranged(theirs: Tensor, rows: Rows) -> Tensor:
     """(V, ...) in their order -> in ours; rows of zeros for what is absent."""
     order = torch.tensor(rows.order)
     made = theirs[order.clamp(min=0)]
-    made[order == ABSENT] = 0
+    made[order == NO_ROW] = 0
     return made
 
 

@@ -12,7 +12,7 @@ What needs colour leaves images without three channels as they are.
     (torch.Size([4, 3, 8, 8]), True)
 """
 
-from headwise.vision.augment.base import Augmentation, OnImages
+from headwise.vision.augment.base import Augmentation, ImageAugmentation
 from headwise.vision.augment.colour import ColourJitter, Grey
 from headwise.vision.augment.copies import Copies
 from headwise.vision.augment.crop import Flip, ResizedCrop, Shift
@@ -29,9 +29,9 @@ __all__ = [
     "Erase",
     "Flip",
     "Grey",
+    "ImageAugmentation",
     "Mixing",
     "Mixup",
-    "OnImages",
     "RandAugment",
     "ResizedCrop",
     "Shift",

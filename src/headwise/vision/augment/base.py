@@ -21,39 +21,39 @@ class Augmentation(Protocol):
     def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
-class OnImages(ABC):
+class ImageAugmentation(ABC):
     """Changes images and leaves their labels as they are."""
 
     def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return self.change(images), targets
+        return self.augment_images(images), targets
 
     @abstractmethod
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C, H, W)."""
 
 
-def uniform(images: Tensor, low: float = 0.0, high: float = 1.0, times: int = 0) -> Tensor:
+def draw_uniform(images: Tensor, low: float = 0.0, high: float = 1.0, times: int = 0) -> Tensor:
     """Numbers between two others for each image: (B,), or (B, times)."""
     shape = (len(images), times) if times else (len(images),)
     return low + (high - low) * torch.rand(shape, dtype=images.dtype, device=images.device)
 
 
-def each(values: Tensor) -> Tensor:
+def expand_per_image(values: Tensor) -> Tensor:
     """One number for an image, to be spread over its pixels: (B,) -> (B, 1, 1, 1)."""
     return values[:, None, None, None]
 
 
-def sometimes(images: Tensor, changed: Tensor, probability: float) -> Tensor:
+def apply_randomly(images: Tensor, changed: Tensor, probability: float) -> Tensor:
     """Each image as it was, or with this probability changed."""
-    return torch.where(each(uniform(images) < probability), changed, images)
+    return torch.where(expand_per_image(draw_uniform(images) < probability), changed, images)
 
 
-def rectangles(images: Tensor, area: tuple[float, float], aspect: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
+def draw_boxes(images: Tensor, area: tuple[float, float], aspect: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
     """Heights and widths in pixels of boxes that fit the images: shares of their area, uniform, and a width / height
     that is uniform on a logarithmic scale. (B,) each; the third says for which images one did fit in time."""
     height, width = images.shape[-2:]
-    areas = height * width * uniform(images, *area, times=ATTEMPTS)  # (B, attempts)
-    ratios = uniform(images, math.log(aspect[0]), math.log(aspect[1]), times=ATTEMPTS).exp()
+    areas = height * width * draw_uniform(images, *area, times=ATTEMPTS)  # (B, attempts)
+    ratios = draw_uniform(images, math.log(aspect[0]), math.log(aspect[1]), times=ATTEMPTS).exp()
     tall, wide = (areas / ratios).sqrt(), (areas * ratios).sqrt()
     fits = (tall <= height) & (wide <= width)
     first = fits.int().argmax(1, keepdim=True)  # of several greatest it is the first
@@ -61,7 +61,7 @@ def rectangles(images: Tensor, area: tuple[float, float], aspect: tuple[float, f
     return found[0].squeeze(1), found[1].squeeze(1), found[2].squeeze(1)
 
 
-def inside(images: Tensor, top: Tensor, left: Tensor, bottom: Tensor, right: Tensor) -> Tensor:
+def build_box_mask(images: Tensor, top: Tensor, left: Tensor, bottom: Tensor, right: Tensor) -> Tensor:
     """Which pixels are inside a box for each image, its last row and column excluded: (B,) x 4 -> (B, 1, H, W)."""
     rows = torch.arange(images.shape[-2], device=images.device)
     columns = torch.arange(images.shape[-1], device=images.device)
@@ -70,7 +70,7 @@ def inside(images: Tensor, top: Tensor, left: Tensor, bottom: Tensor, right: Ten
     return (down[:, :, None] & across[:, None, :]).unsqueeze(1)  # (B, H, 1), (B, 1, W) -> (B, 1, H, W)
 
 
-def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+def _check_ascending(pair: tuple[float, float]) -> tuple[float, float]:
     if pair[0] > pair[1]:
         raise ValueError(f"the least comes before the most: [{pair[1]}, {pair[0]}]")
     return pair
@@ -79,9 +79,9 @@ def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
 Probability = Annotated[float, Field(ge=0, le=1)]
 Change = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
-Area = Annotated[tuple[Share, Share], AfterValidator(_ascending)]
+Area = Annotated[tuple[Share, Share], AfterValidator(_check_ascending)]
 Ratio = Annotated[float, Field(gt=0)]
-Aspect = Annotated[tuple[Ratio, Ratio], AfterValidator(_ascending)]  # width / height
+Aspect = Annotated[tuple[Ratio, Ratio], AfterValidator(_check_ascending)]  # width / height
 
 
 class AugmentationConfig(Config):

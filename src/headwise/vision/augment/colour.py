@@ -14,15 +14,15 @@ from headwise.vision.augment.base import (
     Augmentation,
     AugmentationConfig,
     Change,
-    OnImages,
+    ImageAugmentation,
     Probability,
-    sometimes,
-    uniform,
+    apply_randomly,
+    draw_uniform,
 )
 
 
 @dataclass(frozen=True)
-class ColourJitter(OnImages):
+class ColourJitter(ImageAugmentation):
     """Brightness, contrast and saturation times 1 - b .. 1 + b each, the hue moved by up to a share of its circle.
 
     DISCREPANCY: the order of the four is drawn for a batch, not for each image.
@@ -33,28 +33,28 @@ class ColourJitter(OnImages):
     saturation: float = 0.3
     hue: float = 0.0
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         steps = (
-            (tones.brightness, 1.0, self.brightness),
-            (tones.contrast, 1.0, self.contrast),
-            (tones.saturation, 1.0, self.saturation),
-            (tones.hue, 0.0, self.hue),
+            (tones.adjust_brightness, 1.0, self.brightness),
+            (tones.adjust_contrast, 1.0, self.contrast),
+            (tones.adjust_saturation, 1.0, self.saturation),
+            (tones.shift_hue, 0.0, self.hue),
         )
         for number in torch.randperm(len(steps)).tolist():  # drawn on the host, which so need not wait for the device
             change, middle, most = steps[number]
             if most:
-                images = change(images, uniform(images, middle - most, middle + most))
+                images = change(images, draw_uniform(images, middle - most, middle + most))
         return images
 
 
 @dataclass(frozen=True)
-class Grey(OnImages):
+class Grey(ImageAugmentation):
     """Without colour, with a probability."""
 
     probability: float = 0.2
 
-    def change(self, images: Tensor) -> Tensor:
-        return sometimes(images, tones.grey(images).expand_as(images), self.probability)
+    def augment_images(self, images: Tensor) -> Tensor:
+        return apply_randomly(images, tones.to_grey(images).expand_as(images), self.probability)
 
 
 class ColourConfig(AugmentationConfig):

@@ -15,17 +15,17 @@ from headwise.vision.augment.base import (
     Aspect,
     Augmentation,
     AugmentationConfig,
-    OnImages,
+    ImageAugmentation,
     Probability,
-    rectangles,
-    sometimes,
-    uniform,
+    apply_randomly,
+    draw_boxes,
+    draw_uniform,
 )
-from headwise.vision.augment.geometry import Interpolation, maps, warp
+from headwise.vision.augment.geometry import Interpolation, build_maps, warp
 
 
 @dataclass(frozen=True)
-class ResizedCrop(OnImages):
+class ResizedCrop(ImageAugmentation):
     """A box of random area and aspect at a random place, enlarged to the size of the image.
 
     Where none of ten boxes fits, the largest in the middle is taken whose aspect is allowed.
@@ -37,26 +37,26 @@ class ResizedCrop(OnImages):
     aspect: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: Interpolation = "bilinear"
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         height, width = images.shape[-2:]
-        tall, wide, fits = rectangles(images, self.area, self.aspect)
-        right, down = uniform(images, -0.5, 0.5), uniform(images, -0.5, 0.5)
+        tall, wide, fits = draw_boxes(images, self.area, self.aspect)
+        right, down = draw_uniform(images, -0.5, 0.5), draw_uniform(images, -0.5, 0.5)
         low, high = self.aspect
         tall, wide = tall.where(fits, min(height, width / low)), wide.where(fits, min(width, height * high))
         right, down = right.where(fits, 0), down.where(fits, 0)
         none = torch.zeros_like(tall)
-        seen = maps(wide / width, none, right * (width - wide), none, tall / height, down * (height - tall))
+        seen = build_maps(wide / width, none, right * (width - wide), none, tall / height, down * (height - tall))
         return warp(images, seen, self.interpolation, outside="border")
 
 
 @dataclass(frozen=True)
-class Shift(OnImages):
+class Shift(ImageAugmentation):
     """Up to `by` pixels to each side: the image is padded, and one of its own size cut out (He et al. 2015)."""
 
     by: int = 4
     padding: Literal["constant", "reflect", "replicate"] = "constant"
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         count, _, height, width = images.shape
         device = images.device
         padded = F.pad(images, (self.by,) * 4, self.padding)
@@ -68,16 +68,16 @@ class Shift(OnImages):
 
 
 @dataclass(frozen=True)
-class Flip(OnImages):
+class Flip(ImageAugmentation):
     """The mirror image, left for right and top for bottom, each with its own probability."""
 
     horizontal: float = 0.5
     vertical: float = 0.0
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         for dim, probability in ((-1, self.horizontal), (-2, self.vertical)):
             if probability:
-                images = sometimes(images, images.flip(dim), probability)
+                images = apply_randomly(images, images.flip(dim), probability)
         return images
 
 

@@ -14,16 +14,16 @@ from headwise.vision.augment.base import (
     Aspect,
     Augmentation,
     AugmentationConfig,
-    OnImages,
+    ImageAugmentation,
     Probability,
-    inside,
-    rectangles,
-    uniform,
+    build_box_mask,
+    draw_boxes,
+    draw_uniform,
 )
 
 
 @dataclass(frozen=True)
-class Erase(OnImages):
+class Erase(ImageAugmentation):
     """A box at a random place becomes noise, each pixel uniform in 0..1, as in the paper.
 
     DISCREPANCY: timm, and DeiT with it, draws the noise from N(0, 1) after images are normalised.
@@ -33,19 +33,19 @@ class Erase(OnImages):
     area: tuple[float, float] = (0.02, 0.33)
     aspect: tuple[float, float] = (0.3, 1 / 0.3)
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         height, width = images.shape[-2:]
-        tall, wide, fits = rectangles(images, self.area, self.aspect)
+        tall, wide, fits = draw_boxes(images, self.area, self.aspect)
         tall, wide = tall.round(), wide.round()
-        top = (uniform(images) * (height - tall + 1)).floor()
-        left = (uniform(images) * (width - wide + 1)).floor()
-        erased = fits & (uniform(images) < self.probability)
-        box = inside(images, top, left, top + tall, left + wide) & erased[:, None, None, None]
+        top = (draw_uniform(images) * (height - tall + 1)).floor()
+        left = (draw_uniform(images) * (width - wide + 1)).floor()
+        erased = fits & (draw_uniform(images) < self.probability)
+        box = build_box_mask(images, top, left, top + tall, left + wide) & erased[:, None, None, None]
         return torch.where(box, torch.rand_like(images), images)
 
 
 @dataclass(frozen=True)
-class Cutout(OnImages):
+class Cutout(ImageAugmentation):
     """A square of `size` pixels about a pixel drawn uniformly becomes black; what of it is outside does not count.
 
     DISCREPANCY: the authors' images are normalised by then, and the square has their mean.
@@ -53,11 +53,11 @@ class Cutout(OnImages):
 
     size: int = 16
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         height, width = images.shape[-2:]
-        top = (uniform(images) * height).floor() - self.size // 2
-        left = (uniform(images) * width).floor() - self.size // 2
-        return images.masked_fill(inside(images, top, left, top + self.size, left + self.size), 0.0)
+        top = (draw_uniform(images) * height).floor() - self.size // 2
+        left = (draw_uniform(images) * width).floor() - self.size // 2
+        return images.masked_fill(build_box_mask(images, top, left, top + self.size, left + self.size), 0.0)
 
 
 class EraseConfig(AugmentationConfig):

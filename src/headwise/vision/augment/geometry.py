@@ -32,7 +32,7 @@ def warp(
     return seen.clamp(0, 1)  # bicubic weights overshoot at edges
 
 
-def maps(a: Tensor, b: Tensor, right: Tensor, c: Tensor, d: Tensor, down: Tensor) -> Tensor:
+def build_maps(a: Tensor, b: Tensor, right: Tensor, c: Tensor, d: Tensor, down: Tensor) -> Tensor:
     """Six numbers for each image as its map: (B,) x 6 -> (B, 2, 3)."""
     return torch.stack([a, b, right, c, d, down], dim=1).view(-1, 2, 3)
 
@@ -40,22 +40,22 @@ def maps(a: Tensor, b: Tensor, right: Tensor, c: Tensor, d: Tensor, down: Tensor
 def shear_x(images: Tensor, slope: Tensor) -> Tensor:
     """Rows pushed sideways, the further from the middle the more: (B,) pixels a row."""
     one, none = torch.ones_like(slope), torch.zeros_like(slope)
-    return warp(images, maps(one, slope, none, none, one, none))
+    return warp(images, build_maps(one, slope, none, none, one, none))
 
 
 def shear_y(images: Tensor, slope: Tensor) -> Tensor:
     """Columns pushed up and down: (B,) pixels a column."""
     one, none = torch.ones_like(slope), torch.zeros_like(slope)
-    return warp(images, maps(one, none, none, slope, one, none))
+    return warp(images, build_maps(one, none, none, slope, one, none))
 
 
 def rotate(images: Tensor, angle: Tensor) -> Tensor:
     """Turned about the middle, anticlockwise, by (B,) radians."""
     none = torch.zeros_like(angle)
-    return warp(images, maps(angle.cos(), -angle.sin(), none, angle.sin(), angle.cos(), none))
+    return warp(images, build_maps(angle.cos(), -angle.sin(), none, angle.sin(), angle.cos(), none))
 
 
 def translate(images: Tensor, right: Tensor, down: Tensor) -> Tensor:
     """Moved by (B,) pixels to the right and (B,) down."""
     one, none = torch.ones_like(right), torch.zeros_like(right)
-    return warp(images, maps(one, none, -right, none, one, -down))
+    return warp(images, build_maps(one, none, -right, none, one, -down))

@@ -18,7 +18,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.distributions import Beta
 
-from headwise.vision.augment.base import Augmentation, AugmentationConfig, Probability, each, inside, uniform
+from headwise.vision.augment.base import (
+    Augmentation,
+    AugmentationConfig,
+    Probability,
+    build_box_mask,
+    draw_uniform,
+    expand_per_image,
+)
 
 
 class Mixing(ABC):
@@ -35,7 +42,7 @@ class Mixing(ABC):
         """How much of a pixel is the image's own, from 0 to 1: (B, 1, H, W), or (B, 1, 1, 1) where all are alike."""
 
 
-def shares(images: Tensor, alpha: float) -> Tensor:
+def draw_lambda(images: Tensor, alpha: float) -> Tensor:
     """λ ~ Beta(α, α) for each image, (B,)."""
     alphas = images.new_full((len(images),), alpha)
     return Beta(alphas, alphas, validate_args=False).sample()  # checks would make the host wait for the device
@@ -48,7 +55,7 @@ class Mixup(Mixing):
     alpha: float = 0.8
 
     def mask(self, images: Tensor) -> Tensor:
-        return each(shares(images, self.alpha))
+        return expand_per_image(draw_lambda(images, self.alpha))
 
 
 @dataclass(frozen=True)
@@ -59,14 +66,14 @@ class Cutmix(Mixing):
     alpha: float = 1.0
 
     def mask(self, images: Tensor) -> Tensor:
-        side = (1 - shares(images, self.alpha)).sqrt()
+        side = (1 - draw_lambda(images, self.alpha)).sqrt()
         edges = []
         for length in images.shape[-2:]:
             half = (side * length).floor().div(2, rounding_mode="floor")
-            middle = (uniform(images) * length).floor()
+            middle = (draw_uniform(images) * length).floor()
             edges.append((middle - half, middle + half))
         (top, bottom), (left, right) = edges
-        return (~inside(images, top, left, bottom, right)).to(images.dtype)
+        return (~build_box_mask(images, top, left, bottom, right)).to(images.dtype)
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class Switch(Mixing):
     probability: float = 0.5
 
     def mask(self, images: Tensor) -> Tensor:
-        second = each(uniform(images) < self.probability)
+        second = expand_per_image(draw_uniform(images) < self.probability)
         return torch.where(second, self.second.mask(images), self.first.mask(images))
 
 

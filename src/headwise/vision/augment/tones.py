@@ -10,43 +10,43 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headwise.vision.augment.base import each
+from headwise.vision.augment.base import expand_per_image
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
 
 
-def coloured(images: Tensor) -> bool:
+def has_colour(images: Tensor) -> bool:
     """Whether they have red, green and blue."""
     return images.shape[1] == 3
 
 
-def grey(images: Tensor) -> Tensor:
+def to_grey(images: Tensor) -> Tensor:
     """The luma of each pixel, (B, 1, H, W); images without colour are grey already."""
-    if not coloured(images):
+    if not has_colour(images):
         return images
     return (images * images.new_tensor(LUMA).view(3, 1, 1)).sum(1, keepdim=True)
 
 
 def blend(with_: Tensor, images: Tensor, factor: Tensor) -> Tensor:
-    return torch.lerp(with_.expand_as(images), images, each(factor)).clamp(0, 1)
+    return torch.lerp(with_.expand_as(images), images, expand_per_image(factor)).clamp(0, 1)
 
 
-def brightness(images: Tensor, factor: Tensor) -> Tensor:
+def adjust_brightness(images: Tensor, factor: Tensor) -> Tensor:
     """A blend with black."""
-    return (images * each(factor)).clamp(0, 1)
+    return (images * expand_per_image(factor)).clamp(0, 1)
 
 
-def contrast(images: Tensor, factor: Tensor) -> Tensor:
+def adjust_contrast(images: Tensor, factor: Tensor) -> Tensor:
     """A blend with the image's mean grey."""
-    return blend(grey(images).mean((1, 2, 3), keepdim=True), images, factor)
+    return blend(to_grey(images).mean((1, 2, 3), keepdim=True), images, factor)
 
 
-def saturation(images: Tensor, factor: Tensor) -> Tensor:
+def adjust_saturation(images: Tensor, factor: Tensor) -> Tensor:
     """A blend with the grey image."""
-    return blend(grey(images), images, factor) if coloured(images) else images
+    return blend(to_grey(images), images, factor) if has_colour(images) else images
 
 
-def sharpness(images: Tensor, factor: Tensor) -> Tensor:
+def adjust_sharpness(images: Tensor, factor: Tensor) -> Tensor:
     """A blend with the image smoothed by (1 1 1, 1 5 1, 1 1 1) / 13; its outermost pixels stay."""
     if min(images.shape[-2:]) < 3:
         return images
@@ -59,16 +59,16 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     return blend(smooth, images, factor)
 
 
-def hue(images: Tensor, turn: Tensor) -> Tensor:
+def shift_hue(images: Tensor, turn: Tensor) -> Tensor:
     """Colours moved round the circle of hues, 1 being all the way (the hexcone model: Smith 1978)."""
-    if not coloured(images):
+    if not has_colour(images):
         return images
     highest, which = images.max(1)  # (B, H, W)
     spread = highest - images.amin(1)
     red, green, blue = images.unbind(1)
     over = spread.where(spread > 0, 1)  # a grey has no hue; any will do
     sixths = torch.stack([(green - blue) / over, 2 + (blue - red) / over, 4 + (red - green) / over])  # (3, B, H, W)
-    angle = sixths.gather(0, which.unsqueeze(0)) + 6 * each(turn).transpose(0, 1)  # (1, B, H, W)
+    angle = sixths.gather(0, which.unsqueeze(0)) + 6 * expand_per_image(turn).transpose(0, 1)  # (1, B, H, W)
     # channel n has the hue's distance from its own place on the circle: 5, 3 and 1 sixths before red, green and blue
     places = (images.new_tensor([5.0, 3.0, 1.0]).view(3, 1, 1, 1) + angle) % 6
     lacking = torch.minimum(places, 4 - places).clamp(0, 1)
@@ -81,18 +81,18 @@ def invert(images: Tensor) -> Tensor:
 
 def solarise(images: Tensor, threshold: Tensor) -> Tensor:
     """What is as bright as the threshold or brighter is inverted."""
-    return torch.where(images < each(threshold), images, 1 - images)
+    return torch.where(images < expand_per_image(threshold), images, 1 - images)
 
 
 def solarise_add(images: Tensor, amount: Tensor) -> Tensor:
     """The darker half of the tones is made brighter by an amount."""
-    return torch.where(images < 128 / 255, (images + each(amount)).clamp(max=1), images)
+    return torch.where(images < 128 / 255, (images + expand_per_image(amount)).clamp(max=1), images)
 
 
 def posterise(images: Tensor, bits: Tensor) -> Tensor:
     """The upper bits of each level alone; all 8 are the image."""
-    step = 2 ** (8 - each(bits).round())
-    return images - levels(images) % step / 255
+    step = 2 ** (8 - expand_per_image(bits).round())
+    return images - to_levels(images) % step / 255
 
 
 def autocontrast(images: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def autocontrast(images: Tensor) -> Tensor:
 def equalise(images: Tensor) -> Tensor:
     """Levels spread so that each is about as frequent, channel by channel, with Pillow's rounding: level i becomes
     (counts below i + step // 2) // step, where 255 steps are all pixels but those of the brightest level."""
-    flat = levels(images).long().flatten(2)  # (B, C, H, W) -> (B, C, H * W)
+    flat = to_levels(images).long().flatten(2)  # (B, C, H, W) -> (B, C, H * W)
     counts = flat.new_zeros(*flat.shape[:2], 256).scatter_add_(2, flat, torch.ones_like(flat))
     brightest = counts.gather(2, flat.amax(2, keepdim=True))
     step = (flat.shape[2] - brightest) // 255  # (B, C, 1)
@@ -115,6 +115,6 @@ def equalise(images: Tensor) -> Tensor:
     return torch.where(step.unsqueeze(-1) > 0, spread, images)
 
 
-def levels(images: Tensor) -> Tensor:
+def to_levels(images: Tensor) -> Tensor:
     """The nearest of 256 levels, as whole numbers in floats."""
     return (255 * images).round()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwise import UserError
-from headwise.data.table import read_table
+from headwise.data.readers.tsv import read_table
 
 
 def written(folder: Path, text: str) -> Path:
