@@ -28,7 +28,7 @@ def predicted(blocks, epoch):
 def test_documents_lie_between_their_marks(examples):
     paired = Examples.from_rows([([5] * number, target) for number, (_, target) in enumerate(examples)])
     for blocks in (Blocks(examples, 60), Blocks(paired, 60)):  # sources, where there are any, are passed over
-        batch = blocks.batch(blocks.starts(0))
+        batch = blocks.batch(blocks.draw_starts(0))
         for (_, target), ids, labels in zip(examples, batch.ids.tolist(), batch.labels.tolist(), strict=True):
             assert ids[: len(target) + 1] == [BOS, *target] and not any(ids[len(target) + 1 :])
             assert labels[: len(target) + 1] == [*target, EOS] and not any(labels[len(target) + 1 :])
@@ -72,10 +72,10 @@ def test_labels_follow_their_inputs_and_stay_in_their_document(examples):
 
 def test_long_texts_are_cut_anew_in_every_epoch_and_alike_for_a_seed(examples):
     first, again, other = (Blocks(examples, 8, seed, batch_size=3) for seed in (1, 1, 2))
-    starts = [tuple(np.sort(first.starts(epoch))) for epoch in range(6)]
+    starts = [tuple(np.sort(first.draw_starts(epoch))) for epoch in range(6)]
     assert len(set(starts)) > 1
-    assert starts == [tuple(np.sort(again.starts(epoch))) for epoch in range(6)]
-    assert starts != [tuple(np.sort(other.starts(epoch))) for epoch in range(6)]
+    assert starts == [tuple(np.sort(again.draw_starts(epoch))) for epoch in range(6)]
+    assert starts != [tuple(np.sort(other.draw_starts(epoch))) for epoch in range(6)]
 
 
 @pytest.mark.parametrize("stride", [1, 3, 4, 8])

@@ -137,7 +137,7 @@ def test_wrong_names(monkeypatch):
     monkeypatch.delenv("HEADWISE_DATA", raising=False)
     with pytest.raises(UserError, match="no corpus is called 'multi30'; did you mean multi30k"):
         load_corpus(TextDataConfig(name="multi30"))
-    with pytest.raises(UserError, match=r"data.root or of the environment variable HEADWISE_DATA"):
+    with pytest.raises(UserError, match=r"set data.root or the environment variable HEADWISE_DATA"):
         load_corpus(TextDataConfig(name="multi30k"))
     with pytest.raises(UserError, match=r"set data.name or data.train"):
         load_corpus(TextDataConfig())

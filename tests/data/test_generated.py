@@ -96,12 +96,12 @@ def test_a_quicker_process_is_no_mistake(tmp_path):
     """While one maker is at work, another one finishes the very same corpus."""
 
     class Slow(Duplication):
-        def parts(self, root):
-            drawn = super().parts(root)
-            Duplication(length=20, train=9).files("duplication", root, tmp_path)
+        def generate(self, root):
+            drawn = super().generate(root)
+            Duplication(length=20, train=9).build_files("duplication", root, tmp_path)
             return drawn
 
-    files = Slow(length=20, train=9).files("duplication", "", tmp_path)
+    files = Slow(length=20, train=9).build_files("duplication", "", tmp_path)
     assert len(Path(files["train"][0]).read_text().splitlines()) == 9
     assert len(list((tmp_path / "made").iterdir())) == 1, "nothing is left aside"
 

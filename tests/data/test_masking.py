@@ -87,7 +87,7 @@ def test_a_short_text_has_one_hidden_word():
 def test_an_epoch_has_every_word_and_ends_every_row():
     data = MaskedBlocks(examples(50, 3, 0, 21, 1), 10, MASK, seed=1, batch_size=3)
     for epoch in range(3):
-        texts = [row for numbers in data.plan(epoch) for row in rows(data.batch(numbers))]
+        texts = [row for indices in data.plan(epoch) for row in rows(data.batch(indices))]
         assert {word for row in texts for word in row} == {EOS, *range(UNK + 1, UNK + 76)}
         assert all(row[-1] == EOS and EOS not in row[:-1] and 2 <= len(row) <= 9 for row in texts)
         assert all(b == a + 1 for row in texts for a, b in pairwise(row[:-1]))
@@ -96,9 +96,9 @@ def test_an_epoch_has_every_word_and_ends_every_row():
 def test_what_is_hidden_is_a_function_of_seed_epoch_and_batch():
     first, again, other = (MaskedBlocks(examples(300, 200), 20, MASK, seed=seed, batch_size=4) for seed in (1, 1, 2))
     plan = first.plan(2)
-    batches = [first.batch(numbers) for numbers in plan]
-    for numbers, batch in reversed(list(zip(plan, batches, strict=True))):  # whatever was asked for before
-        same = again.batch(numbers)
+    batches = [first.batch(indices) for indices in plan]
+    for indices, batch in reversed(list(zip(plan, batches, strict=True))):  # whatever was asked for before
+        same = again.batch(indices)
         assert torch.equal(same.ids, batch.ids) and torch.equal(same.labels, batch.labels)
     assert not all(np.array_equal(a, b) for a, b in zip(plan, other.plan(2), strict=True))
 
@@ -122,8 +122,8 @@ def test_pairs_are_what_follows_or_from_another_document():
     data = MaskedBlocks(documents, 16, MASK, pairs=True, seed=3, tokens_per_batch=4000)
     far, total = 0, 0
     for epoch in range(20):
-        for numbers in data.plan(epoch):
-            batch = data.batch(numbers)
+        for indices in data.plan(epoch):
+            batch = data.batch(indices)
             for row, apart in zip(rows(batch), batch.next_sentence_labels.tolist(), strict=True):
                 cut = row.index(EOS)
                 first, second = row[:cut], row[cut + 1 : -1]

@@ -33,10 +33,10 @@ def blocks_of(batch):
 def test_an_epoch_has_the_blocks_that_it_would_have_unpacked(examples):
     plain, packed = (kind(examples, 48, seed=3, batch_size=4) for kind in (Blocks, PackedBlocks))
     for epoch in range(2):
-        found = [block for numbers in packed.plan(epoch) for block in blocks_of(packed.batch(numbers))]
+        found = [block for indices in packed.plan(epoch) for block in blocks_of(packed.batch(indices))]
         expected = []
-        for numbers in plain.plan(epoch):
-            batch = plain.batch(numbers)
+        for indices in plain.plan(epoch):
+            batch = plain.batch(indices)
             for ids, labels in zip(batch.ids.tolist(), batch.labels.tolist(), strict=True):
                 expected.append(tuple((a, b) for a, b in zip(ids, labels, strict=True) if b != PAD))
         assert sorted(found) == sorted(expected)
@@ -44,18 +44,18 @@ def test_an_epoch_has_the_blocks_that_it_would_have_unpacked(examples):
 
 def test_rows_are_full_and_batches_keep_their_size(examples):
     packed = PackedBlocks(examples, 48, seed=3, tokens_per_batch=200)
-    batches = [packed.batch(numbers) for numbers in packed.plan(0)]
+    batches = [packed.batch(indices) for indices in packed.plan(0)]
     assert {len(batch) for batch in batches[:-1]} == {4}
     assert max(batch.ids.shape[1] for batch in batches) == 48
     real, cells = (sum(count) for count in zip(*((b.tokens, b.ids.numel()) for b in batches), strict=True))
     assert 1 - real / cells < 0.02
-    assert f"{len(batches)} batches an epoch, " in packed.summary and packed.size()[1] < 0.02
+    assert f"{len(batches)} batches an epoch, " in packed.summary and packed.count_batches()[1] < 0.02
 
 
 def test_order_is_a_function_of_seed_and_epoch(examples):
     def ids(seed, epoch):
         packed = PackedBlocks(examples, 48, seed, batch_size=4)
-        return [packed.batch(numbers).ids.tolist() for numbers in packed.plan(epoch)]
+        return [packed.batch(indices).ids.tolist() for indices in packed.plan(epoch)]
 
     assert ids(1, 2) == ids(1, 2) and ids(1, 2) != ids(1, 3) and ids(1, 2) != ids(2, 2)
 
@@ -63,8 +63,8 @@ def test_order_is_a_function_of_seed_and_epoch(examples):
 def test_short_documents_alone(examples):
     short = Examples.from_rows([([], []), ([], [7]), ([], [])])
     packed = PackedBlocks(short, 8, batch_size=2)
-    [numbers] = packed.plan(0)
-    batch = packed.batch(numbers)
+    [indices] = packed.plan(0)
+    batch = packed.batch(indices)
     assert batch.ids.shape == (1, 4) and (batch.ids == BOS).sum() == 3 and batch.segment.max() == 3
 
 

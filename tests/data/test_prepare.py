@@ -38,8 +38,8 @@ def test_from_files_to_batches_and_back(data):
     prepared = prepare(data, LETTERS)
     assert (len(prepared.train), len(prepared.valid), len(prepared.valid_pairs)) == (95, 5, 5)
     found = set()
-    for numbers in Batches(prepared.train.lengths, seed=1, tokens_per_batch=100).plan(0):
-        batch = collate(prepared.train, numbers)
+    for indices in Batches(prepared.train.lengths, seed=1, tokens_per_batch=100).plan(0):
+        batch = collate(prepared.train, indices)
         assert batch.target_in[:, 0].unique().tolist() == [BOS]
         assert (batch.target_out == EOS).sum(1).unique().tolist() == [1]
         for source, target in zip(batch.source.tolist(), batch.target_out.tolist(), strict=True):

@@ -79,8 +79,8 @@ def test_sources_keep_to_the_context(context):
         Examples.from_rows([([], range(4, 400)), ([], [5]), ([], [])]), context, VOCAB, seed=1, batch_size=7
     )
     found = []
-    for numbers in data.plan(0):
-        batch = data.batch(numbers)
+    for indices in data.plan(0):
+        batch = data.batch(indices)
         assert batch.source.shape[1] <= context and (batch.target_in[:, 0] == BOS).all()
         for source, target in zip(batch.source.tolist(), batch.target_out.tolist(), strict=True):
             source, target = ([token for token in row if token not in (PAD, EOS)] for row in (source, target))

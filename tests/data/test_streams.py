@@ -27,7 +27,7 @@ def test_rows_go_on_where_they_ended_and_begin_anew_with_an_epoch(examples):
     streams = StreamedBlocks(examples, 16, seed=1, batch_size=3)
     truth = ring(examples)
     for epoch in range(3):
-        batches = [streams.batch(numbers) for numbers in streams.plan(epoch)]
+        batches = [streams.batch(indices) for indices in streams.plan(epoch)]
         assert [batch.fresh.tolist() for batch in batches] == [[True] * 3] + [[False] * 3] * (len(batches) - 1)
         assert {tuple(batch.ids.shape) for batch in batches} == {(3, 16)}
         seen = []
@@ -41,7 +41,7 @@ def test_rows_go_on_where_they_ended_and_begin_anew_with_an_epoch(examples):
 def test_order_is_a_function_of_seed_and_epoch(examples):
     def ids(seed, epoch):
         streams = StreamedBlocks(examples, 16, seed, tokens_per_batch=64)
-        return [streams.batch(numbers).ids.tolist() for numbers in streams.plan(epoch)]
+        return [streams.batch(indices).ids.tolist() for indices in streams.plan(epoch)]
 
     assert ids(1, 2) == ids(1, 2) and ids(1, 2) != ids(1, 3) and ids(1, 2) != ids(2, 2)
     assert len(ids(1, 0)[0]) == 4
@@ -50,6 +50,6 @@ def test_order_is_a_function_of_seed_and_epoch(examples):
 @pytest.mark.parametrize(("lengths", "shape"), [((2, 0), (1, 4)), ((30,), (1, 16)), ((60,), (3, 16))])
 def test_a_small_corpus_makes_small_batches(lengths, shape):
     streams = StreamedBlocks(Examples.from_rows([([], [9] * length) for length in lengths]), 16, batch_size=8)
-    [numbers] = streams.plan(0)
-    assert streams.batch(numbers).ids.shape == shape
+    [indices] = streams.plan(0)
+    assert streams.batch(indices).ids.shape == shape
     assert "1 batches an epoch, 0.0 % padding" in streams.summary

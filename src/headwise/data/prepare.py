@@ -1,4 +1,4 @@
-"""From a config to tokenisers and examples: the whole way from files in one call."""
+"""Data preparation: from a config to trained tokenisers and cached examples, in one call."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from headwise.text.tokenisers import Tokenisers
 log = logging.getLogger(__name__)
 
 Tokenise = Callable[[Iterable[Pair], Tokenisers], Iterable[ex.Row]]
-REPORT_SECONDS = 10.0  # between lines about long work
+REPORT_SECONDS = 10.0  # between lines of progress
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that training needs. The pairs are as in the files; tokenisers normalise when they encode."""
+    """Tokenisers and data for training. Pairs are as in the files; tokenisers normalise when they encode."""
 
     tokenisers: Tokenisers
     train: Any  # Examples, or Images
@@ -43,9 +43,9 @@ class Prepared:
 def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise: Tokenise = ex.tokenise) -> Prepared:
     """Read, tokenise and cache a corpus.
 
-    Given a config, tokenisers are learnt from the training pairs, or from a sample of them where texts are many. Given
-    tokenisers (those of a run that is resumed or fine-tuned), these decide, and `data.lowercase` and `data.normalise`
-    say nothing.
+    Given a config, tokenisers are trained on the training pairs, or on a sample of a large corpus. Given tokenisers
+    (those of a run that is resumed or fine-tuned), these are used, and `data.lowercase` and `data.normalise` have no
+    effect.
     """
     assert isinstance(data, TextDataConfig)
     corpus = load_corpus(data)
@@ -61,26 +61,30 @@ def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise:
     return Prepared(tokeniser, train, valid, corpus.valid, corpus.test)
 
 
-def _load_examples(part: str, rows: Iterable[ex.Row], tokenisers: Tokenisers, limit: int, folder: Path) -> Examples:
-    ids = max(tokenisers.source.ids, tokenisers.target.ids)
-    found = load_or_build(
-        folder, lambda aside: ex.write_examples(aside, _report_progress(rows, part), ids, limit), Examples.load
-    )
-    if not len(found):
+def _load_examples(
+    part: str, rows: Iterable[ex.Row], tokenisers: Tokenisers, max_length: int, folder: Path
+) -> Examples:
+    id_limit = max(tokenisers.source.id_limit, tokenisers.target.id_limit)
+
+    def build(temporary: Path) -> None:
+        ex.write_examples(temporary, _report_progress(rows, part), id_limit, max_length)
+
+    examples = load_or_build(folder, build, Examples.load)
+    if not len(examples):
         raise UserError(
-            f"data.max_length: all {found.dropped} pairs of the {part} part are longer than {limit} tokens; "
+            f"data.max_length: all {examples.dropped} pairs of the {part} part are longer than {max_length} tokens; "
             "raise it or choose larger units in [tokeniser]"
         )
-    if found.dropped:
+    if examples.dropped:
         log.warning(
             "%d of %d pairs of the %s part are longer than data.max_length = %d tokens and left out",
-            found.dropped, found.dropped + len(found), part, limit,
+            examples.dropped, examples.dropped + len(examples), part, max_length,
         )  # fmt: skip
-    return found
+    return examples
 
 
 def _report_progress(rows: Iterable[ex.Row], part: str) -> Iterator[ex.Row]:
-    """The rows, with a line on stderr now and then."""
+    """Yield the rows, and print a line on stderr every `REPORT_SECONDS`."""
     start = last = monotonic()
     tokens = 0
     for source, target in rows:

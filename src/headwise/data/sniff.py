@@ -1,4 +1,4 @@
-"""A look at a user's pairs: facts about them, and the tokeniser that suits them."""
+"""Format sniffing: statistics of a user's pairs, and the tokeniser that suits them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from headwise.data.config import TextDataConfig
 from headwise.data.corpora import open_training_pairs
 from headwise.text.config import TOKENISERS, TokeniserConfig
 
-SAMPLE = 20_000  # pairs looked at closely; the others are counted
+SAMPLE = 20_000  # pairs of which the statistics are; the others are only counted
 
 
 @dataclass(frozen=True)
 class Side:
-    """What one side of the pairs looks like; `symbols` are short and few, as phonemes are."""
+    """Statistics of one side of the pairs."""
 
     mean_words: float
     mean_characters: float
     longest: int  # characters
     distinct_words: int
     distinct_characters: int
-    symbols: bool
+    symbols: bool  # its words are symbols, short and few, such as phonemes
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the pairs look like, the tokeniser to take, and a sentence on each side's choice."""
+    """Statistics of the pairs, the recommended tokeniser, and the reason for it on each side."""
 
     rows: int
     source: Side
@@ -39,20 +39,22 @@ class Facts:
 
 
 def sniff(data: TextDataConfig) -> Facts:
-    """Look at the training pairs and recommend a tokeniser."""
-    stream = iter(open_training_pairs(data))
-    sample = list(islice(stream, SAMPLE))
-    rows = len(sample) + sum(1 for _ in stream)
+    """Inspect the training pairs and recommend a tokeniser."""
+    pairs = iter(open_training_pairs(data))
+    sample = list(islice(pairs, SAMPLE))
+    rows = len(sample) + sum(1 for _ in pairs)
     texts = list(zip(*sample, strict=True))
     source, target = map(_describe_side, texts)
     size = _choose_bpe_size(rows * (source.mean_words + target.mean_words))
-    (chosen, why), (other, why_other) = _choose_tokeniser(source, size), _choose_tokeniser(target, size)
-    if chosen != other:
-        chosen = {**chosen, "target": other}
-    elif chosen["kind"] == "bpe" and _share_alphabet(*texts):
-        chosen = {**chosen, "shared": True}
-        why_other += "; both sides are written in the same letters and share one vocabulary"
-    return Facts(rows, source, target, cast(TokeniserConfig, TOKENISERS.parse(chosen)), (why, why_other))
+    config, source_reason = _choose_tokeniser(source, size)
+    target_config, target_reason = _choose_tokeniser(target, size)
+    if config != target_config:
+        config = {**config, "target": target_config}
+    elif config["kind"] == "bpe" and _share_alphabet(*texts):
+        config = {**config, "shared": True}
+        target_reason += "; both sides are written in the same letters and share one vocabulary"
+    tokeniser = cast(TokeniserConfig, TOKENISERS.parse(config))
+    return Facts(rows, source, target, tokeniser, (source_reason, target_reason))
 
 
 def _describe_side(texts: Sequence[str]) -> Side:
@@ -86,11 +88,11 @@ def _choose_tokeniser(side: Side, size: int) -> tuple[dict[str, Any], str]:
 
 
 def _choose_bpe_size(words: float) -> int:
-    """Some 8,000 pieces for the 0.7 million words of Multi30k, growing with the square root."""
+    """About 8,000 tokens for the 0.7 million words of Multi30k, growing with the square root."""
     return min(max(round(math.sqrt(words) / 100) * 1000, 1000), 32_000)
 
 
 def _share_alphabet(source: Sequence[str], target: Sequence[str]) -> bool:
-    """Whether most letters that occur at all occur on both sides."""
+    """Whether at least half of all letters occur on both sides."""
     left, right = ({letter for letter in set().union(*side) if letter.isalpha()} for side in (source, target))
     return len(left & right) >= len(left | right) / 2

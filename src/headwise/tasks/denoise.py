@@ -95,7 +95,7 @@ class Denoise(Task["DenoiseConfig"]):
         starts = data.cut_tiles()
         if not len(starts):
             raise UserError("there is no word in the texts to score; give other texts")
-        return likelihoods(model, PairData(data.pairs(starts, np.random.default_rng(0)), 0, AT_ONCE))
+        return likelihoods(model, PairData(data.build_pairs(starts, np.random.default_rng(0)), 0, AT_ONCE))
 
     def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
         """A word of each text is hidden, and guessed."""

@@ -1,4 +1,4 @@
-"""Words with their places in a dependency tree: `dogs|2 bark|0` says that the second word is the first one's head."""
+"""Words with their heads in a dependency tree: in `dogs|2 bark|0` the second word is the head of the first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD_SEPARATOR = "|"
 
 
 class Parsed(Words):
-    """Ids carry both: word + size * head, so that a text stays one row of numbers.
+    """A word tokeniser for dependency trees. An id encodes word and head: word + size * head.
 
     >>> words = Parsed(["bark", "dogs"])
     >>> words.encode("dogs|2 bark|0"), words.decode([17, 4])
@@ -22,7 +22,7 @@ class Parsed(Words):
     kind = "parsed"
 
     @property
-    def ids(self) -> int:
+    def id_limit(self) -> int:
         return 2**31 - 1  # a head may be any word of a text of any length
 
     @staticmethod
@@ -45,14 +45,14 @@ class Parsed(Words):
 
 
 def split_heads(text: str) -> list[tuple[str, int]]:
-    """The words and their heads."""
-    found = []
+    """Split a text into words and their heads."""
+    pairs = []
     cells = text.split()
     for cell in cells:
-        word, mark, head = cell.rpartition(HEAD_SEPARATOR)
+        word, separator, head = cell.rpartition(HEAD_SEPARATOR)
         if cell in SPECIALS:
             word, head = cell, "0"
-        elif not mark or not head.isdecimal() or int(head) > len(cells):
+        elif not separator or not head.isdecimal() or int(head) > len(cells):
             raise UserError(f"'{cell}': a parsed word is written with its head, as in dogs|2 bark|0")
-        found.append((word, int(head)))
-    return found
+        pairs.append((word, int(head)))
+    return pairs
