@@ -44,7 +44,7 @@ def test_cutmix_gives_a_label_the_share_of_its_pixels_also_where_the_box_was_cli
 
 
 def test_what_cutmix_takes_is_one_box_of_the_images_aspect():
-    holes = 1 - Cutmix().mask(torch.empty(200, 1, 40, 80))  # (B, 1, H, W)
+    holes = 1 - Cutmix().draw_mask(torch.empty(200, 1, 40, 80))  # (B, 1, H, W)
     tall, wide = holes.amax(3).sum((1, 2)), holes.amax(2).sum((1, 2))
     assert_close(holes.sum((1, 2, 3)), tall * wide)
     whole = (holes[:, 0, 0].sum(1) + holes[:, 0, -1].sum(1) + holes[:, 0, :, 0].sum(1) + holes[:, 0, :, -1].sum(1)) == 0
@@ -62,8 +62,8 @@ def test_switching_has_some_of_both():
 @pytest.mark.parametrize("probability", [0.0, 0.2, 0.9, 1.0])
 def test_the_second_way_of_mixing_has_its_probability(probability):
     images = torch.zeros(4000, 1, 2, 2, dtype=torch.float64)
-    first, second = (SimpleNamespace(mask=lambda x, value=value: torch.full_like(x, value)) for value in (0.25, 0.75))
-    masks = Switch(first, second, probability).mask(images)[:, 0, 0, 0]
+    first, second = (SimpleNamespace(draw_mask=lambda x, value=value: torch.full_like(x, value)) for value in (0.25, 0.75))
+    masks = Switch(first, second, probability).draw_mask(images)[:, 0, 0, 0]
     assert (
         abs(float((masks == 0.75).double().mean()) - probability) <= 5 * (probability * (1 - probability) / 4000) ** 0.5
     )

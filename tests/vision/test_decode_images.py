@@ -84,10 +84,10 @@ def test_photographs_are_turned_as_they_say(turned):
 
 
 def test_boxes_decide_whether_an_image_is_turned(turned):
-    assert decode_image(turned, shown=(2, 4)).shape == (1, 4, 2)
-    assert decode_image(turned, shown=(4, 2)).shape == (1, 2, 4)
+    assert decode_image(turned, annotated=(2, 4)).shape == (1, 4, 2)
+    assert decode_image(turned, annotated=(4, 2)).shape == (1, 2, 4)
     with pytest.raises(DamagedImage, match=r"has 4 x 2 pixels, and its list says 3 x 3"):
-        decode_image(turned, shown=(3, 3))
+        decode_image(turned, annotated=(3, 3))
 
 
 def test_broken_remarks_do_not_spoil_an_image(tmp_path):

@@ -218,7 +218,7 @@ def test_a_cache_that_cannot_be_written_is_told(pictures):
 def test_worker_processes_give_the_same_in_the_same_order(pictures):
     files = tuple(sorted((pictures / "pictures").rglob("*.png")))
     files[3].write_text("no image")
-    alone, together = (list(ImageFiles(files, processes=number).decoded(range(20), (3, 3), 1)) for number in (1, 2))
+    alone, together = (list(ImageFiles(files, processes=number).decode(range(20), (3, 3), 1)) for number in (1, 2))
     assert isinstance(together[3], DamagedImage)
     assert [str(each) for each in alone] == [str(each) for each in together]
 
@@ -230,7 +230,7 @@ def test_a_script_without_a_guard_still_gets_its_images(pictures):
         "from pathlib import Path\n"
         "from headwise.vision.image_index import ImageFiles\n"
         "files = ImageFiles(tuple(Path('pictures').rglob('*.png')), processes=2)\n"
-        "print(len(list(files.looks())))\n"
+        "print(len(list(files.read_headers())))\n"
     )
     done = subprocess.run([sys.executable, script], cwd=pictures, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

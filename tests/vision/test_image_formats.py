@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from headwise.errors import UserError
-from headwise.vision import npz
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
+from headwise.vision.readers import npz
 
 RANDOM = np.random.default_rng(3)
 

@@ -79,7 +79,7 @@ def test_operations_are_as_strong_as_their_magnitude_says(image: Tensor, name: s
 
 def test_magnitudes_are_normal_about_the_given_one_with_either_sign() -> None:
     rows = 20_000
-    amounts = RandAugment(magnitude=6.0, noise=0.5).amounts(torch.empty(rows, 1, 1, 1, dtype=torch.float64))
+    amounts = RandAugment(magnitude=6.0, noise=0.5).draw_amounts(torch.empty(rows, 1, 1, 1, dtype=torch.float64))
     sizes = 10 * amounts.abs()
     assert abs(sizes.mean() - 6) < 5 * 0.5 / rows**0.5
     assert abs(sizes.std() / 0.5 - 1) < 5 / (2 * rows) ** 0.5
@@ -88,7 +88,7 @@ def test_magnitudes_are_normal_about_the_given_one_with_either_sign() -> None:
 
 def test_magnitudes_end_at_ten_and_at_nothing() -> None:
     for magnitude, end in ((10.0, 1.0), (0.0, 0.0)):
-        sizes = RandAugment(magnitude=magnitude, noise=1.0).amounts(torch.empty(4000, 1, 1, 1)).abs()
+        sizes = RandAugment(magnitude=magnitude, noise=1.0).draw_amounts(torch.empty(4000, 1, 1, 1)).abs()
         assert sizes.min() >= 0 and sizes.max() <= 1
         assert abs((sizes == end).float().mean() - 0.5) < 0.05  # half of a normal is beyond its mean
 

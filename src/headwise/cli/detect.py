@@ -66,7 +66,7 @@ def detect(
         (found,) = loaded.detect([picture], above)
         _tell(file, found, json_)
         if out:
-            maps = task.attention(loaded.model, task.pixels.read(picture))[found.slots] if attention else None
+            maps = task.attention(loaded.model, task.pixels.read(picture))[found.queries] if attention else None
             say(f"the picture is {draw(out, picture, found, maps, task.seen(picture.size))}")
 
 

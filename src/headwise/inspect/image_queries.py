@@ -62,7 +62,7 @@ def _slots(model: Detector, scene: Scene) -> Asked:
     (found,) = scene.loaded.check_task("detect").found(model, scene.read)
     sure = max(int((found.scores >= SURE).sum()), FEW)
     shares = found.corners / np.array([scene.pixels.width, scene.pixels.height] * 2)
-    rows = list(zip(found.slots.tolist(), found.labels, found.scores, shares.tolist(), strict=True))[:sure]
+    rows = list(zip(found.queries.tolist(), found.labels, found.scores, shares.tolist(), strict=True))[:sure]
     names = {slot: f"{label} {score:.2f}" for slot, label, score, _ in rows}
     boxes: dict[int, tuple[Box, ...]] = {slot: ((x0, y0, x1, y1),) for slot, _, _, (x0, y0, x1, y1) in rows}
     return Asked(lambda: model(scene.pixels.normalise_images(scene.read)), names, boxes)

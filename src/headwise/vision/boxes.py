@@ -1,13 +1,13 @@
-"""Boxes around what is seen, and how well two of them fit.
+"""Bounding boxes and detections, intersection over union (IoU) and generalised IoU.
 
-Boxes are rows of four numbers, `corners` x0 y0 x1 y1 or `centred` x y width height. The functions take arrays of NumPy
-and tensors of torch alike and broadcast: `iou(a, b)` is of pairs, `iou(a[:, None], b)` of each with each.
+Boxes are rows of four numbers, `corners` x0 y0 x1 y1 or `centred` x y width height. The functions take NumPy arrays and
+torch tensors and broadcast: `iou(a, b)` is elementwise, `iou(a[:, None], b)` of all pairs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Array = TypeVar("Array", np.ndarray, "Tensor")
-MIN_AREA = 1e-9  # an area that stands for none, so that nothing is divided by it
+MIN_AREA = 1e-9  # lower bound of an area that is divided by
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """What is to be found in one image: corners (n, 4) in pixels, a label for each, and which of them are crowds, of
-    which nobody asks how many there are.
+    """Ground-truth boxes of one image: corners in pixels, a label for each, and which of them are crowds, whose objects
+    are not counted.
 
     >>> boxes = Boxes(np.array([[1, 2, 5, 6]]), ("star",))
     >>> boxes.flip(width=8).corners.tolist(), boxes.scale(2, 1).corners.tolist()
@@ -30,7 +30,7 @@ class Boxes:
 
     corners: np.ndarray  # (n, 4) float32: x0 y0 x1 y1
     labels: tuple[str, ...]
-    crowd: tuple[bool, ...] = ()  # empty: none of them is
+    crowd: tuple[bool, ...] = ()  # empty: none
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "corners", np.asarray(self.corners, np.float32).reshape(-1, 4))
@@ -42,27 +42,27 @@ class Boxes:
         return len(self.labels)
 
     def scale(self, across: float, down: float) -> Boxes:
-        """The boxes in an image of another size."""
+        """Scale the boxes to an image of another size."""
         return replace(self, corners=self.corners * np.array([across, down, across, down], np.float32))
 
     def shift(self, right: float, down: float) -> Boxes:
-        """The boxes further to the right and further down."""
+        """Move the boxes by pixels to the right and down."""
         return replace(self, corners=self.corners + np.array([right, down, right, down], np.float32))
 
     def clip(self, width: float, height: float) -> Boxes:
-        """What of them is inside an image of this size."""
-        cut = self.corners.clip(0, np.array([width, height, width, height], np.float32))
-        return replace(self, corners=cut).select(area(cut) > 0)
+        """Clip the boxes to an image of this size and drop those outside."""
+        clipped = self.corners.clip(0, np.array([width, height, width, height], np.float32))
+        return replace(self, corners=clipped).select(area(clipped) > 0)
 
     def flip(self, width: float) -> Boxes:
-        """The boxes in the mirror image."""
+        """Flip the boxes horizontally in an image of this width."""
         return replace(self, corners=flip_corners(self.corners, width))
 
-    def select(self, which: np.ndarray) -> Boxes:
-        """Some of them: a bool for each, or their numbers."""
-        numbers = np.arange(len(self))[which].tolist()
-        labels, crowd = (tuple(side[number] for number in numbers) for side in (self.labels, self.crowd))
-        return Boxes(self.corners[numbers], labels, crowd)
+    def select(self, selection: np.ndarray) -> Boxes:
+        """Some of the boxes, by a boolean mask or by indices."""
+        indices = np.arange(len(self))[selection].tolist()
+        labels, crowd = (tuple(values[index] for index in indices) for values in (self.labels, self.crowd))
+        return Boxes(self.corners[indices], labels, crowd)
 
 
 def to_centred(corners: Array) -> Array:
@@ -82,18 +82,18 @@ def to_corners(centred: Array) -> Array:
 
 
 def flip_corners(corners: Array, width: float) -> Array:
-    """Corners in the mirror image: what was left is right."""
+    """Flip corners horizontally in an image of this width."""
     x0, y0, x1, y1 = (corners[..., side : side + 1] for side in range(4))
     return _concatenate(width - x1, y0, width - x0, y1)
 
 
 def area(corners: Array) -> Array:
-    """(..., 4) -> (...)."""
+    """The area of boxes, (..., 4) -> (...)."""
     return _box_area(corners[..., :2], corners[..., 2:])
 
 
 def intersection(a: Array, b: Array) -> Array:
-    """The area that two boxes have in common."""
+    """The area of the intersection of two boxes."""
     return _box_area(a[..., :2].clip(min=b[..., :2]), a[..., 2:].clip(max=b[..., 2:]))
 
 
@@ -103,21 +103,21 @@ def iou(a: Array, b: Array) -> Array:
     >>> iou(np.array([0.0, 0, 2, 2]), np.array([[1.0, 0, 3, 2], [5, 5, 6, 6]])).round(3).tolist()
     [0.333, 0.0]
     """
-    both = intersection(a, b)
-    return both / (area(a) + area(b) - both).clip(min=MIN_AREA)
+    overlap = intersection(a, b)
+    return overlap / (area(a) + area(b) - overlap).clip(min=MIN_AREA)
 
 
 def giou(a: Array, b: Array) -> Array:
-    """Generalised intersection over union (Rezatofighi et al. 2019): less the share of the hull that is in neither box,
-    so that boxes which do not meet have a gradient towards each other.
+    """Generalised intersection over union (Rezatofighi et al. 2019): IoU minus the share of the hull that is in neither
+    box, so that there is a gradient where boxes do not overlap.
 
     >>> giou(np.array([0.0, 0, 1, 1]), np.array([2.0, 0, 3, 1])).round(3).tolist()
     -0.333
     """
     hull = _box_area(a[..., :2].clip(max=b[..., :2]), a[..., 2:].clip(min=b[..., 2:])).clip(min=MIN_AREA)
-    both = intersection(a, b)
-    union = area(a) + area(b) - both
-    return both / union.clip(min=MIN_AREA) - (hull - union) / hull
+    overlap = intersection(a, b)
+    union = area(a) + area(b) - overlap
+    return overlap / union.clip(min=MIN_AREA) - (hull - union) / hull
 
 
 def _box_area(low: Array, high: Array) -> Array:
@@ -125,7 +125,7 @@ def _box_area(low: Array, high: Array) -> Array:
     return sides[..., 0] * sides[..., 1]
 
 
-def _concatenate(*parts: Any) -> Any:
+def _concatenate(*parts: Array) -> Array:
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts, -1)
     import torch
@@ -135,20 +135,19 @@ def _concatenate(*parts: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Detections:
-    """What was detected in one image."""
+    """Detections in one image."""
 
     corners: np.ndarray  # (n, 4): x0 y0 x1 y1
     labels: tuple[str, ...]
     scores: np.ndarray  # (n,)
-    slots: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # (n,) which of a model's slots said it
+    queries: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # (n,) the object query of each
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def filter_scores(self, than: float) -> Detections:
-        """What has at least this score."""
-        which = np.flatnonzero(self.scores >= than)
-        labels = tuple(self.labels[number] for number in which)
-        return Detections(
-            self.corners[which], labels, self.scores[which], self.slots[which] if len(self.slots) else which
-        )
+    def filter_scores(self, threshold: float) -> Detections:
+        """The detections with at least this score."""
+        indices = np.flatnonzero(self.scores >= threshold)
+        labels = tuple(self.labels[index] for index in indices)
+        queries = self.queries[indices] if len(self.queries) else indices
+        return Detections(self.corners[indices], labels, self.scores[indices], queries)

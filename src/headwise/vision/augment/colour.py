@@ -1,4 +1,4 @@
-"""Colours that a camera, or the hour of the day, might have changed."""
+"""Colour jitter and greyscale."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from headwise.vision.augment.base import (
 
 @dataclass(frozen=True)
 class ColourJitter(ImageAugmentation):
-    """Brightness, contrast and saturation times 1 - b .. 1 + b each, the hue moved by up to a share of its circle.
+    """Scale brightness, contrast and saturation by factors in 1 - b .. 1 + b, and shift the hue by up to a share of the
+    circle.
 
     DISCREPANCY: the order of the four is drawn for a batch, not for each image.
     """
@@ -40,16 +41,16 @@ class ColourJitter(ImageAugmentation):
             (tones.adjust_saturation, 1.0, self.saturation),
             (tones.shift_hue, 0.0, self.hue),
         )
-        for number in torch.randperm(len(steps)).tolist():  # drawn on the host, which so need not wait for the device
-            change, middle, most = steps[number]
-            if most:
-                images = change(images, draw_uniform(images, middle - most, middle + most))
+        for number in torch.randperm(len(steps)).tolist():  # drawn on the host: no synchronisation with the device
+            adjust, identity, limit = steps[number]
+            if limit:
+                images = adjust(images, draw_uniform(images, identity - limit, identity + limit))
         return images
 
 
 @dataclass(frozen=True)
 class Grey(ImageAugmentation):
-    """Without colour, with a probability."""
+    """Random greyscale."""
 
     probability: float = 0.2
 
@@ -58,7 +59,7 @@ class Grey(ImageAugmentation):
 
 
 class ColourConfig(AugmentationConfig):
-    """Other brightness, contrast, saturation and hue: the most that each may change."""
+    """Colour jitter: the largest change of brightness, contrast, saturation and hue."""
 
     kind: Literal["colour"] = "colour"
     brightness: Change = 0.3
@@ -71,7 +72,7 @@ class ColourConfig(AugmentationConfig):
 
 
 class GreyConfig(AugmentationConfig):
-    """No colour at all."""
+    """Random greyscale."""
 
     kind: Literal["grey"] = "grey"
     probability: Probability = 0.2

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -16,7 +16,10 @@ from headwise.errors import UserError
 from headwise.vision.config import ImagesConfig
 from headwise.vision.image_index import ImageIndex, index_arrays, name_labels
 
-PART_ARRAYS = {  # the arrays that a part is made of
+if TYPE_CHECKING:
+    from numpy.lib.npyio import NpzFile
+
+PART_ARRAYS = {  # part -> its arrays of images and labels
     "": ("images", "labels"),
     "train": ("x_train", "y_train"),
     "valid": ("x_valid", "y_valid"),
@@ -26,7 +29,7 @@ MAX_BYTES = 2**34  # unpacked
 
 
 def read_npz(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
-    """The parts that are in the archive. Labels are numbers or words; `classes` may name the numbers."""
+    """Index the parts of an archive. Labels are numbers or strings; `classes` may name the numbers."""
     if len(paths) != 1:
         raise UserError('[data] format = "npz" takes one file')
     (path,) = paths
@@ -41,8 +44,8 @@ def read_npz(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIn
 
 
 @contextmanager
-def _open_archive(path: Path) -> Iterator[Any]:
-    """The archive; arrays of Python objects are not read, they could run code."""
+def _open_archive(path: Path) -> Iterator[NpzFile]:
+    """Open an archive; arrays of Python objects are refused, as unpickling them could run code."""
     with open_file(path) as raw:
         try:
             with ZipFile(raw) as archive:
@@ -58,10 +61,10 @@ def _open_archive(path: Path) -> Iterator[Any]:
             raise UserError(f"{path}: is not a whole .npz file of plain arrays ({error})") from None
 
 
-def _read_array(file: Any, key: str) -> np.ndarray:
+def _read_array(file: NpzFile, key: str) -> np.ndarray:
     values = file[key]
-    if not isinstance(values, np.ndarray):  # NumPy gives the bytes of what is no array
-        raise ValueError(f"{key} is none")
+    if not isinstance(values, np.ndarray):  # NumPy returns the bytes of a member that is no array
+        raise ValueError(f"{key} is no array")
     return values
 
 
@@ -75,7 +78,7 @@ def _read_labels(values: np.ndarray, classes: tuple[str, ...], path: Path) -> li
 
 
 def _read_pixels(path: Path, key: str) -> np.ndarray:
-    """(N, C, H, W) bytes of (N, H, W), (N, H, W, C) or (N, C, H, W), bytes or numbers from 0 to 1."""
+    """Convert (N, H, W), (N, H, W, C) or (N, C, H, W), bytes or numbers from 0 to 1, to (N, C, H, W) bytes."""
     with _open_archive(path) as file:
         values = _read_array(file, key)
     if values.ndim == 3:

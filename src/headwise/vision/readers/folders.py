@@ -1,4 +1,4 @@
-"""A folder for each class: `root/cat/x.png`, or `root/train/cat/x.png` with parts beside each other."""
+"""A folder for each class: `root/cat/x.png`, or `root/train/cat/x.png` with a folder for each part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": (
 
 
 def read_folders(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
-    """The images of each part that the folder has, or of all of it where it has no folder `train`."""
+    """Index the parts of a folder, or all of it if it has no folder `train`."""
     if len(paths) != 1:
         raise UserError('[data] format = "folders" takes one folder, with a folder for each class in it')
     (root,) = paths
@@ -23,17 +23,17 @@ def read_folders(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Ima
         raise UserError(f"{root}: there is no such folder; check the path in [data]")
     if not (root / "train").is_dir():
         return {"": _index_classes(root)}
-    homes = {part: root / name for part, names in PARTS.items() for name in names if (root / name).is_dir()}
-    return {part: _index_classes(home) for part, home in homes.items()}
+    folders = {part: root / name for part, names in PARTS.items() for name in names if (root / name).is_dir()}
+    return {part: _index_classes(folder) for part, folder in folders.items()}
 
 
 def _index_classes(root: Path) -> ImageIndex:
-    """Sorted by names, whatever the order of the file system; a class is a folder right below the root."""
+    """Index the class folders directly below the root, sorted by name."""
     folders = [path for path, is_folder in _list_folder(root) if is_folder]
-    found = [(folder.name, path) for folder in folders for path in _list_images(folder)]
-    if not found:
+    images = [(folder.name, path) for folder in folders for path in _list_images(folder)]
+    if not images:
         raise UserError(f"{root}: no images in here; make a folder for each class and put its images there")
-    labels, files = zip(*found, strict=True)
+    labels, files = zip(*images, strict=True)
     return ImageIndex(ImageFiles(files), labels, [str(file) for file in files])
 
 
@@ -44,19 +44,19 @@ def _list_images(folder: Path) -> list[Path]:
     return images
 
 
-def _walk_images(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    real = folder.resolve()
-    if real in above:
+def _walk_images(folder: Path, parents: tuple[Path, ...]) -> Iterator[Path]:
+    resolved = folder.resolve()
+    if resolved in parents:
         raise UserError(f"{folder}: this link leads back to a folder that it is in; remove it")
     for path, is_folder in _list_folder(folder):
         if is_folder:
-            yield from _walk_images(path, (*above, real))
+            yield from _walk_images(path, (*parents, resolved))
         elif path.suffix.lower() in SUFFIXES:
             yield path
 
 
 def _list_folder(folder: Path) -> list[tuple[Path, bool]]:
-    """What a folder has, by name, and whether that is a folder; hidden files are of other programs."""
+    """The entries of a folder, sorted by name, and whether each is a folder; hidden files are skipped."""
     try:
         paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
         return [(path, path.is_dir()) for path in paths]

@@ -17,54 +17,53 @@ from headwise.vision.image_index import ImageIndex, index_arrays, name_labels
 
 SIDE, CHANNELS = 32, 3
 PIXELS = CHANNELS * SIDE * SIDE
-# Bytes of a record before its pixels, the last of which is the label -> the file beside with names of labels.
-LABEL_FILES = {1: "batches.meta.txt", 2: "fine_label_names.txt"}
+# bytes of labels in a record, of which the last is used -> the file of class names beside it
+CLASS_FILES = {1: "batches.meta.txt", 2: "fine_label_names.txt"}
 
 
 def read_cifar(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
-    """Records of a label (CIFAR-100: a coarse and a fine one) and 3 x 32 x 32 bytes."""
-    records = [_map_records(path) for path in paths]
-    if len({each.shape[1] for each in records}) > 1:
+    """Index records of a label (CIFAR-100: a coarse and a fine one) and 3 x 32 x 32 bytes."""
+    files = [_map_records(path) for path in paths]
+    if len({records.shape[1] for records in files}) > 1:
         raise UserError("[data] some of these files are of CIFAR-10, others of CIFAR-100; name those of one set")
-    before = records[0].shape[1] - PIXELS
-    numbers = np.concatenate([each[:, before - 1] for each in records])
-    beside = paths[0].with_name(LABEL_FILES[before])
-    classes = config.classes or (tuple(beside.read_text().split()) if beside.exists() else ())
-    targets = name_labels(numbers, classes, paths[0])
-    return {"": index_arrays(paths, partial(_read_pixels, records), targets)}
+    label_bytes = files[0].shape[1] - PIXELS
+    numbers = np.concatenate([records[:, label_bytes - 1] for records in files])
+    class_file = paths[0].with_name(CLASS_FILES[label_bytes])
+    classes = config.classes or (tuple(class_file.read_text().split()) if class_file.exists() else ())
+    labels = name_labels(numbers, classes, paths[0])
+    return {"": index_arrays(paths, partial(_read_pixels, files), labels)}
 
 
 def _map_records(path: Path) -> np.ndarray:
-    """(N, label bytes + pixels), mapped."""
+    """Memory-map a file: (N, label bytes + pixels)."""
     with open_file(path):
         size = path.stat().st_size
-    fits = [PIXELS + before for before in LABEL_FILES if size and size % (PIXELS + before) == 0]
-    if not fits:
+    sizes = [PIXELS + label_bytes for label_bytes in CLASS_FILES if size and size % (PIXELS + label_bytes) == 0]
+    if not sizes:
         raise UserError(f"{path}: is no binary file of CIFAR, or not whole: it has {size:,} bytes; copy it again")
-    return np.memmap(path, np.uint8, mode="r").reshape(-1, fits[0])  # (bytes,) -> (N, record)
+    return np.memmap(path, np.uint8, mode="r").reshape(-1, sizes[0])  # (bytes,) -> (N, record)
 
 
-def _read_pixels(records: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate([each[:, -PIXELS:] for each in records]).reshape(-1, CHANNELS, SIDE, SIDE)
+def _read_pixels(files: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([records[:, -PIXELS:] for records in files]).reshape(-1, CHANNELS, SIDE, SIDE)
 
 
 def read_rows(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageIndex]:
-    """Image files of which each line is a square image, then a JSON list of the labels of all."""
-    *images, labels = paths
-    if not images or labels.suffix != ".json":
+    """Index image files of which each line is a square image, with a JSON list of the labels of all."""
+    *images, label_file = paths
+    if not images or label_file.suffix != ".json":
         raise UserError('[data] format = "rows" takes files of images, then the .json file of their labels')
-    with open_file(labels) as file:
+    with open_file(label_file) as file:
         content = file.read()
     try:
         numbers = np.array(json.loads(content))
-        whole = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
+        valid = numbers.ndim == 1 and np.issubdtype(numbers.dtype, np.integer)
     except (ValueError, RecursionError):
-        whole = False
-    if not whole:
-        raise UserError(f"{labels}: is not a JSON list of numbers, one for each image")
-    return {
-        "": index_arrays((*images, labels), partial(_read_lines, images), name_labels(numbers, config.classes, labels))
-    }
+        valid = False
+    if not valid:
+        raise UserError(f"{label_file}: is not a JSON list of numbers, one for each image")
+    labels = name_labels(numbers, config.classes, label_file)
+    return {"": index_arrays((*images, label_file), partial(_read_lines, images), labels)}
 
 
 def _read_lines(paths: list[Path]) -> np.ndarray:
