@@ -25,7 +25,7 @@ def predicted(blocks, epoch):
     return np.sort(np.concatenate(labels))
 
 
-def test_documents_lie_between_their_marks(examples):
+def test_documents_start_with_bos_and_end_with_eos(examples):
     paired = Examples.from_rows([([5] * number, target) for number, (_, target) in enumerate(examples)])
     for blocks in (Blocks(examples, 60), Blocks(paired, 60)):  # sources, where there are any, are passed over
         batch = blocks.batch(blocks.draw_starts(0))
@@ -49,7 +49,7 @@ def test_batches_are_those_of_earlier_versions():
         assert digest.hexdigest()[:16] == expected
 
 
-def test_an_epoch_shows_the_beginning_of_each_text_and_no_token_more_than_twice(examples):
+def test_an_epoch_has_the_start_of_each_text_and_no_token_more_than_twice(examples):
     blocks = Blocks(examples, context=8, seed=1, batch_size=3)
     for epoch in range(3):
         found = predicted(blocks, epoch)
@@ -70,7 +70,7 @@ def test_labels_follow_their_inputs_and_stay_in_their_document(examples):
             assert len({homes[token - 10] for pair in pairs for token in pair if token > EOS}) <= 1
 
 
-def test_long_texts_are_cut_anew_in_every_epoch_and_alike_for_a_seed(examples):
+def test_long_texts_are_cut_differently_in_every_epoch_and_equally_for_a_seed(examples):
     first, again, other = (Blocks(examples, 8, seed, batch_size=3) for seed in (1, 1, 2))
     starts = [tuple(np.sort(first.draw_starts(epoch))) for epoch in range(6)]
     assert len(set(starts)) > 1
@@ -79,7 +79,7 @@ def test_long_texts_are_cut_anew_in_every_epoch_and_alike_for_a_seed(examples):
 
 
 @pytest.mark.parametrize("stride", [1, 3, 4, 8])
-def test_windows_count_every_token_once_with_enough_before_it(examples, stride):
+def test_windows_count_every_token_once_with_enough_context(examples, stride):
     blocks = Blocks(examples, context=8)
     starts, firsts = blocks.cut_windows(stride)
     batch = blocks.batch(starts)

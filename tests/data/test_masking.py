@@ -39,7 +39,7 @@ def spoilt():
     return ids, *mask_tokens(ids, MASK, 0.15, random)
 
 
-def test_fifteen_in_a_hundred_words_are_hidden_and_never_a_mark(spoilt):
+def test_fifteen_percent_of_tokens_are_masked_and_no_special_ones(spoilt):
     ids, shown, labels = spoilt
     hidden = labels != PAD
     assert (hidden.sum(1) == round(0.15 * 198)).all()
@@ -47,13 +47,13 @@ def test_fifteen_in_a_hundred_words_are_hidden_and_never_a_mark(spoilt):
     assert (labels[hidden] == ids[hidden]).all() and (shown[~hidden] == ids[~hidden]).all()
 
 
-def test_every_place_is_hidden_as_often(spoilt):
+def test_every_position_is_masked_equally_often(spoilt):
     ids, _, labels = spoilt
     often = (labels != PAD).sum(0)[ids[0] > EOS]
     assert all(within(count, 500, 30 / 198) for count in often)
 
 
-def test_eighty_ten_ten(spoilt):
+def test_masked_tokens_are_80_percent_mask_10_random_10_unchanged(spoilt):
     ids, shown, labels = spoilt
     hidden = labels != PAD
     total, words = hidden.sum(), MASK - UNK - 1
@@ -66,7 +66,7 @@ def test_eighty_ten_ten(spoilt):
     assert within((other < MASK // 2).sum(), len(other), (MASK // 2 - UNK - 1) / words)  # any word, equally often
 
 
-def test_a_random_word_is_any_word_but_never_a_mark_or_the_mask():
+def test_random_tokens_are_no_special_tokens_and_not_the_mask():
     """Of three words, so that a mask among the random ones would show."""
     random, mask = np.random.default_rng(2), UNK + 4
     ids = random.integers(UNK + 1, mask, (200, 200))
@@ -78,13 +78,13 @@ def test_a_random_word_is_any_word_but_never_a_mark_or_the_mask():
         assert within((shown[others] == word).sum(), others.sum(), 0.1 / 3)
 
 
-def test_a_short_text_has_one_hidden_word():
+def test_a_short_text_has_one_masked_token():
     for length in (1, 2, 3):
         _, labels = mask_tokens(np.array([[*range(4, 4 + length), EOS]]), MASK, 0.15, np.random.default_rng(0))
         assert (labels != PAD).sum() == 1
 
 
-def test_an_epoch_has_every_word_and_ends_every_row():
+def test_an_epoch_has_every_token_and_rows_end_with_eos():
     data = MaskedBlocks(examples(50, 3, 0, 21, 1), 10, MASK, seed=1, batch_size=3)
     for epoch in range(3):
         texts = [row for indices in data.plan(epoch) for row in rows(data.batch(indices))]
@@ -93,7 +93,7 @@ def test_an_epoch_has_every_word_and_ends_every_row():
         assert all(b == a + 1 for row in texts for a, b in pairwise(row[:-1]))
 
 
-def test_what_is_hidden_is_a_function_of_seed_epoch_and_batch():
+def test_masks_are_a_function_of_seed_epoch_and_batch():
     first, again, other = (MaskedBlocks(examples(300, 200), 20, MASK, seed=seed, batch_size=4) for seed in (1, 1, 2))
     plan = first.plan(2)
     batches = [first.batch(indices) for indices in plan]
@@ -103,20 +103,20 @@ def test_what_is_hidden_is_a_function_of_seed_epoch_and_batch():
     assert not all(np.array_equal(a, b) for a, b in zip(plan, other.plan(2), strict=True))
 
 
-def test_a_text_is_spoilt_anew_in_every_epoch():
+def test_masks_differ_between_epochs():
     data = MaskedBlocks(examples(17), 20, MASK, seed=1, batch_size=1)
     [[first]], [[second]] = data.plan(0), data.plan(1)
     assert first % len(data) == second % len(data)
     assert len({tuple(data.batch(np.array(data.plan(epoch)[0])).labels[0].tolist()) for epoch in range(20)}) > 10
 
 
-def test_scoring_shows_every_word_once():
+def test_tiles_cover_every_token_once():
     data = MaskedBlocks(examples(50, 3, 0, 16), 10, MASK)
     texts = rows(data.batch(data.cut_tiles()))
     assert sorted(word for row in texts for word in row if word != EOS) == [*range(UNK + 1, UNK + 70)]
 
 
-def test_pairs_are_what_follows_or_from_another_document():
+def test_second_texts_continue_the_first_or_are_from_another_document():
     documents = examples(300, 120, 200, 2)
     homes = np.repeat([0, 1, 2, 3], [300, 120, 200, 2])
     data = MaskedBlocks(documents, 16, MASK, pairs=True, seed=3, tokens_per_batch=4000)
@@ -134,13 +134,13 @@ def test_pairs_are_what_follows_or_from_another_document():
     assert within(far, total, 0.5)
 
 
-def test_lengths_do_not_tell_whether_a_pair_belongs_together():
+def test_lengths_do_not_reveal_the_next_sentence_label():
     data = MaskedBlocks(examples(*[20] * 30), 40, MASK, pairs=True, seed=1, batch_size=30)
     batch = data.batch(data.plan(0)[0])
     assert {len(row) for row in rows(batch)} == {22} and set(batch.next_sentence_labels.tolist()) == {0, 1}
 
 
-def test_a_single_document_is_its_own_stranger_and_a_single_word_has_no_sequel():
+def test_pairs_of_a_single_document_and_of_a_single_token():
     alone = MaskedBlocks(examples(200), 20, MASK, pairs=True, seed=1, batch_size=50)
     assert alone.batch(alone.plan(0)[0]).next_sentence_labels.float().mean() < 1
     words = MaskedBlocks(examples(1, 1, 1), 20, MASK, pairs=True, seed=1, batch_size=3)

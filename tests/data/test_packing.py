@@ -30,7 +30,7 @@ def blocks_of(batch):
             yield tuple(zip(ids[here].tolist(), labels[here].tolist(), strict=True))
 
 
-def test_an_epoch_has_the_blocks_that_it_would_have_unpacked(examples):
+def test_an_epoch_has_the_same_blocks_as_without_packing(examples):
     plain, packed = (kind(examples, 48, seed=3, batch_size=4) for kind in (Blocks, PackedBlocks))
     for epoch in range(2):
         found = [block for indices in packed.plan(epoch) for block in blocks_of(packed.batch(indices))]
@@ -69,7 +69,7 @@ def test_short_documents_alone(examples):
 
 
 @pytest.mark.parametrize("longest", [1, 5, 64])
-def test_shapes_take_every_block_and_fit(longest):
+def test_every_block_is_packed_and_rows_do_not_overflow(longest):
     counts = np.random.default_rng(longest).integers(0, 50, longest + 1)
     counts[0] = 0
     found = np.zeros_like(counts)

@@ -60,7 +60,7 @@ def test_cache_is_reused(data):
     assert cached(data) == before
 
 
-def test_cache_follows_what_it_depends_on(data, tmp_path):
+def test_cache_key_depends_on_files_settings_and_tokenisers(data, tmp_path):
     prepare(data, LETTERS)
     assert len(cached(data)) == 6
     prepare(data.changed(max_length=20), LETTERS)
@@ -110,7 +110,7 @@ def test_unusable_cache_folder(data, tmp_path):
         prepare(data.changed(cache=str(tmp_path / "pairs.tsv")), LETTERS)
 
 
-def test_given_tokenisers_decide(data, tmp_path):
+def test_given_tokenisers_override_the_config(data, tmp_path):
     first = prepare(data, LETTERS)
     first.tokenisers.save(tmp_path / "tokenizer.json")
     other = data.changed(lowercase=False)
@@ -149,7 +149,7 @@ def test_chunks_do_not_change_the_examples(data, monkeypatch, tmp_path):
     assert np.array_equal(whole.bounds, pieces.bounds)
 
 
-def test_number_out_of_range():
+def test_index_out_of_range():
     rows = Examples.from_rows([([4], [5])])
     assert len(list(rows)) == 1
     with pytest.raises(IndexError):
@@ -164,7 +164,7 @@ def test_long_work_reports_on_stderr(data, monkeypatch, capsys):
     assert not capsys.readouterr().err  # it is in the cache
 
 
-def test_ids_that_carry_heads_beside_words_are_kept_whole(tmp_path):
+def test_ids_that_encode_heads_are_not_truncated(tmp_path):
     """Word + size * head: of a usual vocabulary and a long sentence more than 16 bits."""
     words = [f"w{number}|60" for number in range(2000)]
     lines = [" ".join(words[start : start + 80]) + "\tX\n" for start in range(0, 1920, 60)]

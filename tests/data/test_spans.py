@@ -42,7 +42,7 @@ def test_the_example_of_the_paper():
 
 @given(st.lists(st.tuples(st.integers(4, 999), st.booleans()), max_size=80))
 @settings(max_examples=150, deadline=None)
-def test_source_and_target_give_the_text_back(tokens):
+def test_source_and_target_restore_the_text(tokens):
     """Whatever is missing."""
     ids = np.array([token for token, _ in tokens], np.int64)
     absent = np.array([gone for _, gone in tokens], bool)
@@ -53,7 +53,7 @@ def test_source_and_target_give_the_text_back(tokens):
 
 @given(st.integers(0, 700), st.floats(0.01, 0.99), st.floats(1, 20), st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
-def test_as_much_is_missing_as_was_asked_for(length, share, span, seed):
+def test_the_share_and_mean_length_of_removed_spans(length, share, span, seed):
     absent, spans = count_spans(length, share, span)
     gone = draw_noise_mask(length, share, span, np.random.default_rng(seed))
     assert len(gone) == length and gone.sum() == absent
@@ -74,7 +74,7 @@ def test_every_partition_is_equally_probable():
 
 
 @pytest.mark.parametrize("context", [4, 5, 17, 128])
-def test_sources_keep_to_the_context(context):
+def test_sources_fit_the_context(context):
     data = SpanCorruptionBlocks(
         Examples.from_rows([([], range(4, 400)), ([], [5]), ([], [])]), context, VOCAB, seed=1, batch_size=7
     )
@@ -88,7 +88,7 @@ def test_sources_keep_to_the_context(context):
     assert set(found) == set(range(4, 400))
 
 
-def test_spans_are_drawn_anew_in_every_epoch_and_alike_for_a_seed():
+def test_spans_differ_between_epochs_and_are_equal_for_a_seed():
     first, again = (
         SpanCorruptionBlocks(Examples.from_rows([([], range(4, 60))]), 64, VOCAB, seed=1, batch_size=1)
         for _ in range(2)

@@ -23,7 +23,7 @@ def ring(examples):
     return [pair for _, t in examples for pair in zip([BOS, *t.tolist()], [*t.tolist(), EOS], strict=True)]
 
 
-def test_rows_go_on_where_they_ended_and_begin_anew_with_an_epoch(examples):
+def test_rows_continue_between_batches_and_restart_with_an_epoch(examples):
     streams = StreamedBlocks(examples, 16, seed=1, batch_size=3)
     truth = ring(examples)
     for epoch in range(3):

@@ -51,7 +51,7 @@ def read(path, format):
     return [text for _, text in join_pieces(("", text) for text in read_texts((path,), format))]
 
 
-def test_pieces_of_a_file_make_up_its_text(put, small):
+def test_pieces_of_a_file_join_to_its_text(put, small):
     path = put(a_txt=b"\xef\xbb\xbf" + PROSE.encode()) / "a.txt"
     found = list(read_texts((path,), "text"))
     assert [type(piece) for piece in found] == [str] + [Continuation] * (len(found) - 1) and len(found) > 10
@@ -59,7 +59,7 @@ def test_pieces_of_a_file_make_up_its_text(put, small):
     assert "".join(split_pieces(PROSE, 20)) == PROSE
 
 
-def test_documents_stand_between_blank_lines(put, small):
+def test_documents_are_separated_by_blank_lines(put, small):
     path = put(a_txt_gz=PROSE + " \n \t\n" + "word " * 100) / "a.txt.gz"
     long = ("word " * 100).strip()
     assert read(path, "documents") == [part.strip() for part in LINES.split("\n\n") if part.strip()] + [long]
@@ -67,7 +67,7 @@ def test_documents_stand_between_blank_lines(put, small):
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "bytes", "bpe", "unigram"])
-def test_pieces_give_the_tokens_of_the_whole(kind, small):
+def test_pieces_give_the_tokens_of_the_whole_text(kind, small):
     config = TOKENISERS.parse({"kind": kind, "shared": True, **({"size": 400} if kind in ("bpe", "unigram") else {})})
     tokenisers = Tokenisers.train([("", PROSE)], config, PLAIN)
     several = Examples.from_rows(tokenise([("", "first"), ("", PROSE), ("", "last")], tokenisers))
@@ -76,7 +76,7 @@ def test_pieces_give_the_tokens_of_the_whole(kind, small):
     ]
 
 
-def test_long_targets_are_streamed_into_the_cache_or_left_out(tmp_path, small):
+def test_long_targets_are_streamed_into_the_cache_or_dropped(tmp_path, small):
     tokenisers = Tokenisers.train([("", PROSE)], TOKENISERS.parse("bytes"), PLAIN)
     for limit, lengths in ((10, [2, 3]), (10**6, [2, len(PROSE.encode()), 3])):
         folder = tmp_path / str(limit)
@@ -111,7 +111,7 @@ def test_texts_of_several_files_are_held_out_whole(put, small):
     assert {text for part in parts for _, text in part} == {text for _, text in read_pairs((root,), "text")}
 
 
-def test_one_long_text_gives_a_bounded_end_to_validate_on(put, small, monkeypatch):
+def test_the_validation_part_of_one_long_text_is_bounded(put, small, monkeypatch):
     path = put(a_txt=PROSE) / "a.txt"
     data = TextDataConfig(train=str(path), format="text", valid_fraction=0.2, test_fraction=0.1)
     parts = load_corpus(data)
@@ -122,7 +122,7 @@ def test_one_long_text_gives_a_bounded_end_to_validate_on(put, small, monkeypatc
     assert len(parts.valid[0][1]) == 100 and parts.test[0][1] == LINES[int(len(LINES) * 0.9) :]
 
 
-def test_tokenisers_learn_from_a_sample_spread_over_all_files(put, monkeypatch):
+def test_tokenisers_are_trained_on_a_sample_of_all_files(put, monkeypatch):
     root = put(**{f"{letter}_txt": f"{letter}\n" * 100 for letter in "abcdefghij"})
     corpus = load_corpus(TextDataConfig(root=str(root), train=".", valid="a.txt", format="lines"))
     assert corpus.sample is corpus.train
@@ -131,7 +131,7 @@ def test_tokenisers_learn_from_a_sample_spread_over_all_files(put, monkeypatch):
     assert len(sample) == 200 and {sample.count(letter) for letter in "abcdefghij"} == {20}
 
 
-def test_many_lines_are_held_out_as_few_are(put, monkeypatch):
+def test_the_split_does_not_depend_on_the_sort_block(put, monkeypatch):
     root = put(a_txt="".join(f"line {i}\n" for i in range(500)))
     data = TextDataConfig(root=str(root), train="a.txt", format="lines", valid_size=10)
     few = load_corpus(data.changed(test_fraction=0.001)).valid

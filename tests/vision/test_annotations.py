@@ -84,12 +84,12 @@ def test_boxes_move_as_images_are_cropped_and_resized(coco):
         ({"images": [{**each, "width": 10, "height": 20} for each in COCO["images"]]}, "its list says 10 x 20"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_list_of_boxes_is_said(coco, changes, sentence):
+def test_errors_in_a_coco_file_are_named(coco, changes, sentence):
     with pytest.raises(UserError, match=sentence):
         with_list(coco, **changes)
 
 
-def test_json_that_is_none_is_named(coco):
+def test_invalid_json_is_an_error(coco):
     for content in ("{", "[]", "[" * 100_000):
         (coco / "list.json").write_text(content)
         with pytest.raises(UserError, match=r"list.json: "):
@@ -116,7 +116,7 @@ def test_captions_of_one_image_are_never_in_two_parts(coco):
         ("0.png\ta\n9.png\tb\n", r"9.png: cannot be read \(No such file"),
     ],
 )
-def test_what_is_wrong_with_captions_is_said(coco, content, sentence):
+def test_errors_in_captions_are_named(coco, content, sentence):
     (coco / "list.tsv").write_text(content)
     with pytest.raises(UserError, match=sentence):
         load(coco, format="captions", train=("list.tsv", "pictures"))

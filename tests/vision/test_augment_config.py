@@ -38,7 +38,7 @@ def test_every_kind_keeps_shape_dtype_range_and_the_mass_of_labels(kind, channel
 
 
 @pytest.mark.parametrize("kind", sorted(set(AUGMENTATIONS.names) - {"copies"}))
-def test_images_of_one_batch_have_draws_of_their_own(kind):
+def test_images_of_one_batch_have_independent_draws(kind):
     settings = {"grey": {"probability": 0.5}, "erase": {"probability": 0.9}}.get(kind, {})
     augment = AUGMENTATIONS.parse({"kind": kind, **settings}).build()
     image = batch(count=1, height=24, width=24)[0].expand(32, 3, 24, 24)
@@ -54,7 +54,7 @@ def test_an_operation_of_no_magnitude_changes_nothing(name):
     assert_close(augment(images, targets)[0], images, atol=1e-12, rtol=0)
 
 
-def test_operations_are_drawn_alike_and_each_is_that_of_its_image():
+def test_operations_are_drawn_uniformly_and_applied_to_their_images():
     assert len(PAPER_OPERATIONS) == 14
     names = ["identity", "invert", "translate-x"]
     augment = AUGMENTATIONS.parse(
@@ -88,7 +88,7 @@ def test_stronger_augmentation_changes_images_more():
         ({"kind": "erase", "probabilty": 1}, "augment.0.probabilty: unknown key; did you mean probability?"),
     ],
 )
-def test_mistakes_are_named(settings, sentence):
+def test_errors_name_the_setting(settings, sentence):
     with pytest.raises(UserError) as error:
         validate(Augmenting, {"augment": [settings]})
     assert str(error.value) == sentence

@@ -49,14 +49,14 @@ FACTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # what was drawn, fr
 
 
 @pytest.mark.parametrize("name", FACTORS)
-def test_jitter_changes_as_much_in_both_directions(name: str) -> None:
+def test_jitter_is_uniform_in_both_directions(name: str) -> None:
     """Factors of U(1 - b, 1 + b), the hue by U(-h, h) of its circle, as in torchvision's ColorJitter."""
     settings = dict.fromkeys(FACTORS, 0.0) | {name: 0.3}
     old = pictures()
     check_uniform(FACTORS[name](old, ColourJitter(**settings).augment_images(old)), 0.7, 1.3)
 
 
-def test_jitter_of_everything_has_every_order() -> None:
+def test_jitter_applies_its_steps_in_every_order() -> None:
     """Contrast and saturation do not commute with a bright image that is cut at white."""
     old = (1.6 * pictures()[:2]).clamp(max=1)
     seen = {tuple(ColourJitter(0.3, 0.3, 0.3, 0.1).augment_images(old)[0].flatten().tolist()) for _ in range(20)}
@@ -64,7 +64,7 @@ def test_jitter_of_everything_has_every_order() -> None:
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.2, 0.7, 1.0])
-def test_so_many_images_lose_their_colour(probability: float) -> None:
+def test_images_become_grey_with_the_probability(probability: float) -> None:
     old = pictures()
     new = Grey(probability).augment_images(old)
     lost = (new == new[:, :1]).all((1, 2, 3))
@@ -73,7 +73,7 @@ def test_so_many_images_lose_their_colour(probability: float) -> None:
     assert torch.equal(new[~lost], old[~lost])
 
 
-def test_crops_are_boxes_of_the_area_aspect_and_place_that_were_drawn() -> None:
+def test_crops_have_the_distribution_of_area_aspect_and_position() -> None:
     """Tones that grow along both sides tell the corners of what is seen (Szegedy et al. 2015)."""
     side = 64
     across, down = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="xy")
@@ -107,6 +107,6 @@ def test_settings_are_those_of_the_papers(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(set(AUGMENTATIONS.names) - {"mix"}))  # which is made of two others
-def test_augmentations_begin_with_the_defaults_of_their_settings(kind: str) -> None:
+def test_augmentations_and_their_configs_have_the_same_defaults(kind: str) -> None:
     augmentation = AUGMENTATIONS.parse(kind).build()
     assert augmentation == type(augmentation)()

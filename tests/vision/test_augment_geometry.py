@@ -24,7 +24,7 @@ AMOUNT = torch.tensor([-0.3, 0.0, 0.25], dtype=torch.float64)
 CENTRE = torch.tensor([[6.5, 4.5]], dtype=torch.float64).expand(3, 2)
 
 
-def test_rotation_is_kornias():
+def test_rotation_equals_kornias():
     images = torch.rand(3, 1, 10, 14, dtype=torch.float64)
     scale = torch.ones(3, 2, dtype=torch.float64)
     expected = theirs(images, kornia.geometry.get_rotation_matrix2d(CENTRE, AMOUNT.rad2deg(), scale))
@@ -32,7 +32,7 @@ def test_rotation_is_kornias():
 
 
 @pytest.mark.parametrize(("change", "row", "column"), [(geometry.shear_x, 0, 1), (geometry.shear_y, 1, 0)])
-def test_shearing_is_kornias(images, change, row, column):
+def test_shearing_equals_kornias(images, change, row, column):
     matrices = torch.eye(2, 3, dtype=torch.float64).repeat(3, 1, 1)
     matrices[:, row, column] = -AMOUNT
     matrices[:, row, 2] = AMOUNT * CENTRE[0, column]
@@ -72,7 +72,7 @@ def test_boxes_have_uniform_areas_and_log_uniform_aspects_within_their_bounds():
     assert abs(ratios.mean()) < 0.02 and ratios.abs().max() < 1.2041
 
 
-def test_where_no_box_fits_a_crop_takes_the_middle():
+def test_if_no_box_fits_the_crop_is_centred():
     wide = torch.rand(2, 1, 4, 100)
     seen = ResizedCrop(area=(0.9, 1.0), aspect=(0.75, 4 / 3)).augment_images(wide)
     torch.manual_seed(7)
@@ -92,7 +92,7 @@ def test_shifts_are_windows_of_the_padded_image():
     assert same.any(0).float().mean() > 0.6  # of 25 places, 40 images are at most
 
 
-def test_each_image_is_mirrored_by_its_own_draw():
+def test_each_image_is_flipped_by_its_own_draw():
     torch.manual_seed(4)
     images = torch.rand(400, 1, 3, 4)
     seen = Flip(horizontal=0.25, vertical=0.5).augment_images(images)

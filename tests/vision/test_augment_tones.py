@@ -41,7 +41,7 @@ PILLOW = {
 
 
 @pytest.mark.parametrize("name", PILLOW)
-def test_enhancements_are_those_of_pillow_with_a_factor_for_each_image(images, name):
+def test_enhancements_equal_pillows_with_a_factor_for_each_image(images, name):
     ours, theirs = PILLOW[name]
     expected = through_pillow(images, lambda image, number: theirs(image).enhance(FACTORS[number]))
     assert_close(ours(images), expected, atol=1.6 * LEVEL, rtol=0)  # Pillow rounds to levels, twice
@@ -61,7 +61,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_tables_of_levels_are_those_of_pillow_exactly(images, name):
+def test_operations_on_levels_equal_pillows_exactly(images, name):
     ours, theirs = TABLES[name]
     assert_close(ours(images), through_pillow(images, theirs), atol=1e-9, rtol=0)
 
@@ -81,19 +81,19 @@ def test_autocontrast_spreads_each_channel_over_all_tones(images):
     assert_close(tones.autocontrast(flat), expected, atol=1.1 * LEVEL, rtol=0)
 
 
-def test_hue_and_grey_are_those_of_kornia(images):
+def test_hue_and_grey_equal_kornias(images):
     turn = torch.tensor([-0.5, -0.2, 0.1, 0.4], dtype=torch.float64)
     expected = kornia.enhance.adjust_hue(images, 2 * torch.pi * turn)
     assert_close(tones.shift_hue(images, turn), expected, atol=1e-6, rtol=0)
     assert_close(tones.to_grey(images), kornia.color.rgb_to_grayscale(images), atol=1e-9, rtol=0)
 
 
-def test_a_whole_turn_of_hues_leaves_an_image_and_a_third_moves_the_channels(images):
+def test_a_full_turn_of_hue_is_the_identity_and_a_third_permutes_channels(images):
     assert_close(tones.shift_hue(images, torch.ones(4).double()), images)
     assert_close(tones.shift_hue(images, torch.full((4,), 1 / 3).double()), images.roll(1, dims=1))
 
 
 @pytest.mark.parametrize("change", [tones.shift_hue, tones.adjust_saturation])
-def test_what_needs_colour_leaves_grey_images_alone(images, change):
+def test_operations_on_colour_leave_grey_images_unchanged(images, change):
     grey = images[:, :1]
     assert change(grey, torch.full((4,), 0.3)) is grey

@@ -13,7 +13,7 @@ def some(count: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("measure", [iou, giou, intersection])
-def test_arrays_and_tensors_agree_for_each_with_each(measure) -> None:
+def test_arrays_and_tensors_agree_for_all_pairs(measure) -> None:
     a, b = some(4, 0), some(3, 2)
     ours = measure(a[:, None], b)
     theirs = measure(torch.from_numpy(a)[:, None], torch.from_numpy(b))
@@ -38,28 +38,28 @@ def test_boxes_without_area_have_no_overlap_and_no_nan() -> None:
     assert torch.isfinite(giou(point, point))
 
 
-def test_giou_pulls_boxes_that_do_not_meet_towards_each_other() -> None:
+def test_giou_has_a_gradient_between_disjoint_boxes() -> None:
     moving = torch.tensor([0.0, 0, 1, 1], requires_grad=True)
     giou(moving, torch.tensor([3.0, 0, 4, 1])).backward()
     assert moving.grad is not None
     assert moving.grad[2] > 0
 
 
-def test_forms_are_inverse_and_a_mirror_twice_is_none() -> None:
+def test_conversions_are_inverse_and_two_flips_are_the_identity() -> None:
     for boxes in (some(5, 4), torch.from_numpy(some(5, 4))):
         assert np.allclose(to_corners(to_centred(boxes)), boxes)
         assert np.allclose(flip_corners(flip_corners(boxes, 9.0), 9.0), boxes)
         assert np.allclose(area(flip_corners(boxes, 9.0)), area(boxes))
 
 
-def test_what_leaves_the_image_is_cut_or_gone() -> None:
+def test_boxes_are_clipped_to_the_image_or_dropped() -> None:
     boxes = Boxes(np.array([[0, 0, 4, 4], [6, 6, 12, 9], [20, 0, 30, 5]]), ("a", "b", "c"), (False, True, False))
     kept = boxes.shift(1, 0).clip(10, 8)
     assert kept.corners.tolist() == [[1, 0, 5, 4], [7, 6, 10, 8]]
     assert (kept.labels, kept.crowd) == (("a", "b"), (False, True))
 
 
-def test_no_box_is_a_box_list_too() -> None:
+def test_an_image_may_have_no_boxes() -> None:
     none = Boxes(np.zeros((0, 4)), ())
     assert none.corners.shape == (0, 4)
     assert len(none.flip(8).clip(4, 4)) == 0

@@ -61,7 +61,7 @@ def test_every_mode_becomes_bytes_of_one_or_three_channels(tmp_path, name, image
     assert decode_image(path, channels=1).shape == (1, 2, 2)
 
 
-def test_of_an_animation_the_first_frame_is_read(tmp_path):
+def test_the_first_frame_of_an_animation_is_decoded(tmp_path):
     frames = [Image.new("L", (2, 2), grey) for grey in (10, 200)]
     assert first(saved(tmp_path / "x.gif", frames[0], save_all=True, append_images=frames[1:]), channels=1) == [10]
 
@@ -76,21 +76,21 @@ def turned(tmp_path):
     return saved(tmp_path / "turned.png", image, exif=exif)
 
 
-def test_photographs_are_turned_as_they_say(turned):
+def test_exif_orientation_is_applied(turned):
     pixels = decode_image(turned)[0]
     assert pixels.shape == (4, 2)
     assert (pixels[:2] == 255).all() and (pixels[2:] == 0).all()
     assert (decode_image(Image.open(turned)) == pixels).all()
 
 
-def test_boxes_decide_whether_an_image_is_turned(turned):
+def test_annotated_sizes_decide_whether_exif_orientation_is_applied(turned):
     assert decode_image(turned, annotated=(2, 4)).shape == (1, 4, 2)
     assert decode_image(turned, annotated=(4, 2)).shape == (1, 2, 4)
     with pytest.raises(DamagedImage, match=r"has 4 x 2 pixels, and its list says 3 x 3"):
         decode_image(turned, annotated=(3, 3))
 
 
-def test_broken_remarks_do_not_spoil_an_image(tmp_path):
+def test_broken_metadata_is_ignored(tmp_path):
     path = saved(tmp_path / "x.jpg", Image.new("RGB", (8, 8), (9, 9, 9)), exif=b"Exif\0\0MM\0*\0\0\xff\xff")
     assert decode_image(path).shape == (3, 8, 8)
 
@@ -112,7 +112,7 @@ def test_resizing_does_not_alias():
 
 
 @pytest.mark.parametrize(("width", "height", "rows", "columns"), [(7, 5, 3, 3), (5, 7, 2, 9), (333, 1000, 224, 224)])
-def test_the_window_is_inside_and_in_proportion(width, height, rows, columns):
+def test_crops_are_inside_the_image_and_in_proportion(width, height, rows, columns):
     left, top, right, bottom = compute_crop(width, height, rows, columns)
     assert 0 <= left < right <= width and 0 <= top < bottom <= height
     assert (right - left) / (bottom - top) == pytest.approx(columns / rows)
@@ -130,7 +130,7 @@ def bomb(side):
 
 
 @pytest.mark.parametrize("side", [10_000, 50_000])  # Pillow warns of the first, and refuses the second
-def test_bombs_are_refused_by_name(tmp_path, side):
+def test_decompression_bombs_are_refused(tmp_path, side):
     path = tmp_path / "bomb.png"
     path.write_bytes(bomb(side))
     with pytest.raises(UserError, match=r"bomb.png: has more than 89,478,485 pixels"):
@@ -146,7 +146,7 @@ def test_a_file_may_not_have_too_many_bytes(tmp_path, monkeypatch):
         decode_image(path)
 
 
-def test_no_cut_of_a_file_passes_for_the_whole(tmp_path):
+def test_truncated_files_are_damaged(tmp_path):
     random = np.random.default_rng(1).integers(0, 256, (8, 8, 3), np.uint8)
     for name in ("x.png", "x.jpg", "x.webp"):
         whole = saved(tmp_path / name, Image.fromarray(random)).read_bytes()
@@ -157,7 +157,7 @@ def test_no_cut_of_a_file_passes_for_the_whole(tmp_path):
                 decode_image(cut)
 
 
-def test_flipped_bits_never_end_in_another_error(tmp_path):
+def test_flipped_bits_raise_no_other_error(tmp_path):
     random = np.random.default_rng(2)
     picture = Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8))
     for name in ("x.png", "x.jpg", "x.gif", "x.tif", "x.bmp"):
@@ -171,7 +171,7 @@ def test_flipped_bits_never_end_in_another_error(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["text.png", "folder", "pipe.png", "missing.png"])
-def test_what_is_no_image_is_named(tmp_path, name):
+def test_errors_name_files_that_are_no_images(tmp_path, name):
     (tmp_path / "text.png").write_text("no image")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe.png")

@@ -50,7 +50,7 @@ def test_every_image_is_in_one_part_with_its_label(pictures):
         assert [name.rpartition("/")[2] for name in part.names] == [f"{shade:02}.png" for shade in shades(part)]
 
 
-def test_parts_depend_on_the_images_alone(pictures, tmp_path):
+def test_the_split_depends_on_the_images_only(pictures, tmp_path):
     """Not on names, on times, on where they are, nor on the size they are brought to."""
     before = load(pictures)
     for number, path in enumerate(sorted((pictures / "pictures").rglob("*.png"), reverse=True)):
@@ -61,7 +61,7 @@ def test_parts_depend_on_the_images_alone(pictures, tmp_path):
     assert shades(before.train) == shades(after.train) and shades(before.valid) == shades(after.valid)
 
 
-def test_fewer_images_to_train_on_leave_the_other_parts_alone(pictures):
+def test_max_images_does_not_change_the_other_parts(pictures):
     whole, some = load(pictures), load(pictures, max_images=5)
     assert shades(some.train) == shades(whole.train)[:5]
     assert shades(some.valid) == shades(whole.valid)
@@ -76,7 +76,7 @@ def test_copies_of_an_image_are_never_in_two_parts(pictures):
     assert sum(map(len, parts)) == len(set.union(*parts)) == 20
 
 
-def test_parts_in_folders_of_their_own(pictures):
+def test_parts_may_be_folders(pictures):
     os.rename(pictures / "pictures", pictures / "train")
     for number in range(6):
         draw(pictures / "pictures" / "test" / ("cat", "dog")[number % 2] / "deep" / f"{number}.jpeg", grey=100 + number)
@@ -108,7 +108,7 @@ def test_images_are_decoded_once_and_mapped(pictures):
 
 
 @pytest.mark.parametrize("name", ["pixels.bin", "numbers.bin", "prints.bin"])
-def test_a_damaged_cache_is_noticed_and_built_again(pictures, caplog, name):
+def test_a_damaged_cache_is_rebuilt(pictures, caplog, name):
     before = shades(load(pictures).train)
     path = next((pictures / "cache").rglob(name))
     content = bytearray(path.read_bytes())
@@ -134,7 +134,7 @@ def test_damaged_images_are_refused_or_named_and_skipped(pictures, caplog):
         assert sorted(shades(corpus.train) + shades(corpus.valid)) == list(range(1, 20))
 
 
-def test_nothing_but_damage_is_refused(tmp_path):
+def test_only_damaged_images_are_an_error(tmp_path):
     for name in ("cat", "dog"):
         (tmp_path / "pictures" / name).mkdir(parents=True)
         (tmp_path / "pictures" / name / "x.png").write_text("no image")
@@ -199,7 +199,7 @@ def missing(root):
         (missing, "pictures: there is no such folder"),
     ],
 )
-def test_every_fault_of_a_folder_is_one_sentence(pictures, fault, sentence):
+def test_errors_in_a_folder_are_named(pictures, fault, sentence):
     fault(pictures)
     with pytest.raises(UserError, match=sentence) as told:
         load(pictures)
@@ -209,7 +209,7 @@ def test_every_fault_of_a_folder_is_one_sentence(pictures, fault, sentence):
     ]  # nothing half-written
 
 
-def test_a_cache_that_cannot_be_written_is_told(pictures):
+def test_a_cache_that_cannot_be_written_is_an_error(pictures):
     (pictures / "file").write_text("")
     with pytest.raises(UserError, match="the cache cannot be written"):
         load(pictures, cache=str(pictures / "file"))
@@ -223,7 +223,7 @@ def test_worker_processes_give_the_same_in_the_same_order(pictures):
     assert [str(each) for each in alone] == [str(each) for each in together]
 
 
-def test_a_script_without_a_guard_still_gets_its_images(pictures):
+def test_a_script_without_a_main_guard_still_decodes(pictures):
     """Spawned processes run the script again, and fail; the work is then done in one process."""
     script = pictures / "script.py"
     script.write_text(
@@ -237,7 +237,7 @@ def test_a_script_without_a_guard_still_gets_its_images(pictures):
     assert done.stdout == "20\n"
 
 
-def test_decoding_many_files_shows_a_bar_on_a_terminal(pictures, monkeypatch, capsys):
+def test_decoding_many_files_shows_a_progress_bar_on_a_terminal(pictures, monkeypatch, capsys):
     monkeypatch.setattr(image_index, "PARALLEL_BYTES", 0)
     monkeypatch.setattr(image_index, "count_cores", lambda: 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -245,7 +245,7 @@ def test_decoding_many_files_shows_a_bar_on_a_terminal(pictures, monkeypatch, ca
     assert "decoding images" in capsys.readouterr().err
 
 
-def test_digits_are_there_without_any_file(tmp_path):
+def test_digits_need_no_files(tmp_path):
     corpus = load_images(ImagesConfig(name="digits", cache=str(tmp_path)))
     parts = (corpus.train, corpus.valid, corpus.test)
     assert [len(part) for part in parts] == [1347, 90, 360]
@@ -253,7 +253,7 @@ def test_digits_are_there_without_any_file(tmp_path):
     assert {label for part in parts for label in part.targets} == set("0123456789")
 
 
-def test_digits_need_no_import_of_their_package(tmp_path):
+def test_digits_do_not_import_scikit_learn(tmp_path):
     script = (
         "import sys; from headwise.vision.config import ImagesConfig; from headwise.vision.corpora import load_images\n"
         "load_images(ImagesConfig(name='digits', cache=sys.argv[1])); assert 'sklearn' not in sys.modules"
@@ -269,7 +269,7 @@ def test_digits_need_no_import_of_their_package(tmp_path):
         ("fashion", "did you mean fashion-mnist"),
     ],
 )
-def test_a_set_that_is_not_there_says_how_to_get_it(tmp_path, monkeypatch, name, sentence):
+def test_a_missing_data_set_says_how_to_get_it(tmp_path, monkeypatch, name, sentence):
     monkeypatch.delenv("HEADWISE_DATA", raising=False)
     with pytest.raises(UserError, match=sentence):
         load_images(ImagesConfig(name=name, root=str(tmp_path)))

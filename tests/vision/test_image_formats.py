@@ -48,7 +48,7 @@ def mnist(tmp_path):
     return tmp_path, pixels, labels
 
 
-def test_idx_files_packed_or_not(mnist):
+def test_idx_files_plain_or_gzip(mnist):
     root, pixels, labels = mnist
     corpus = load(root, format="idx", train=("images", "labels"))  # packed, as it is not there unpacked
     assert pairs(corpus) == expected(pixels, [str(label) for label in labels])
@@ -78,13 +78,13 @@ def test_images_of_an_array_are_resized_and_coloured(mnist):
     ],
     ids=lambda value: "" if isinstance(value, bytes) else None,  # gzip writes the time into its bytes
 )
-def test_what_is_wrong_with_idx_files_is_said(mnist, file, content, sentence):
+def test_errors_in_idx_files_are_named(mnist, file, content, sentence):
     (mnist[0] / file).write_bytes(content)
     with pytest.raises(UserError, match=sentence):
         load(mnist[0], format="idx", train=("images", "labels"))
 
 
-def test_labels_without_a_name_are_refused(mnist):
+def test_labels_without_a_class_name_are_refused(mnist):
     with pytest.raises(UserError, match="from 0 to 2, and 2 classes"):
         load(mnist[0], format="idx", train=("images", "labels"), classes=("a", "b"))
 
@@ -119,7 +119,7 @@ def test_images_that_are_lines_of_a_png(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["grey", "channels last", "channels first", "numbers", "wide"])
-def test_npz_takes_every_shape_of_array(tmp_path, kind):
+def test_npz_accepts_every_layout_of_arrays(tmp_path, kind):
     pixels = noise(10, 1 if kind == "grey" else 3, 6, 5)
     arrays = {
         "grey": pixels[:, 0],
@@ -154,7 +154,7 @@ class Canary:
         return os.mkdir, ("canary",)
 
 
-def test_npz_runs_nothing_and_unpacks_no_bombs(tmp_path, monkeypatch):
+def test_npz_files_run_no_code_and_are_limited_in_size(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / "x.npz", images=np.array([Canary()], object), labels=np.zeros(1, int))
     with pytest.raises(UserError, match=r"x.npz: is not a whole .npz file of plain arrays"):
@@ -177,13 +177,13 @@ def test_npz_runs_nothing_and_unpacks_no_bombs(tmp_path, monkeypatch):
         ({"images": np.zeros((4, 9, 9)), "labels": np.arange(5)}, "4 images and 5 labels"),
     ],
 )
-def test_what_is_wrong_with_arrays_is_said(tmp_path, arrays, sentence):
+def test_errors_in_arrays_are_named(tmp_path, arrays, sentence):
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(UserError, match=sentence):
         load(tmp_path, format="npz", train="x.npz")
 
 
-def test_a_cut_npz_is_named(tmp_path):
+def test_a_truncated_npz_is_an_error(tmp_path):
     np.savez(tmp_path / "x.npz", images=noise(9, 4, 4), labels=np.arange(9))
     whole = (tmp_path / "x.npz").read_bytes()
     for end in range(0, len(whole), 97):

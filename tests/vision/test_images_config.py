@@ -29,7 +29,7 @@ def test_a_size_is_one_side_or_rows_and_columns():
         ({"train": "x", "valid_fraction": 0.6, "test_fraction": 0.5}, "leave nothing to train on"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(fields, sentence):
+def test_errors_name_the_setting(fields, sentence):
     with pytest.raises(UserError) as told:
         validate(ImagesConfig, fields, "x.toml")
     assert sentence in str(told.value)

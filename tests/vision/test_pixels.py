@@ -6,7 +6,7 @@ import torch
 from headwise.vision.pixels import Pixels
 
 
-def test_measured_pixels_have_mean_zero_and_deviation_one() -> None:
+def test_normalised_images_have_mean_zero_and_standard_deviation_one() -> None:
     random = np.random.default_rng(0)
     images = np.stack([random.integers(0, 100, (60, 8, 9)), random.integers(150, 256, (60, 8, 9))], 1).astype(np.uint8)
     pixels = Pixels.from_images(images)
@@ -18,7 +18,7 @@ def test_measured_pixels_have_mean_zero_and_deviation_one() -> None:
     torch.testing.assert_close(seen.std((0, 2, 3)), torch.ones(2).double(), atol=2e-3, rtol=0)
 
 
-def test_images_of_one_tone_are_not_divided_by_nothing() -> None:
+def test_constant_images_are_not_divided_by_zero() -> None:
     images = np.full((3, 1, 4, 4), 51, np.uint8)
     pixels = Pixels.from_images(images)
     assert pixels.mean == (0.2,) and pixels.std == (0.01,)

@@ -71,13 +71,13 @@ ROUNDED = ("autocontrast", "colour", "contrast", "brightness", "sharpness")  # P
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operations_are_as_strong_as_their_magnitude_says(image: Tensor, name: str) -> None:
+def test_operations_have_the_strength_of_their_magnitude(image: Tensor, name: str) -> None:
     found = OPERATIONS[name](image.expand(len(MAGNITUDES), *image.shape), image.new_tensor(MAGNITUDES))
     expected = torch.stack([EXPECTED[name](image, m) for m in MAGNITUDES])
     torch.testing.assert_close(found, expected, atol=1.6 * LEVEL if name in ROUNDED else 1e-6, rtol=0)
 
 
-def test_magnitudes_are_normal_about_the_given_one_with_either_sign() -> None:
+def test_magnitudes_are_normal_with_a_random_sign() -> None:
     rows = 20_000
     amounts = RandAugment(magnitude=6.0, noise=0.5).draw_amounts(torch.empty(rows, 1, 1, 1, dtype=torch.float64))
     sizes = 10 * amounts.abs()
@@ -86,7 +86,7 @@ def test_magnitudes_are_normal_about_the_given_one_with_either_sign() -> None:
     assert abs((amounts > 0).double().mean() - 0.5) < 5 * 0.5 / rows**0.5
 
 
-def test_magnitudes_end_at_ten_and_at_nothing() -> None:
+def test_magnitudes_are_clipped_to_0_and_10() -> None:
     for magnitude, end in ((10.0, 1.0), (0.0, 0.0)):
         sizes = RandAugment(magnitude=magnitude, noise=1.0).draw_amounts(torch.empty(4000, 1, 1, 1)).abs()
         assert sizes.min() >= 0 and sizes.max() <= 1
@@ -94,7 +94,7 @@ def test_magnitudes_end_at_ten_and_at_nothing() -> None:
 
 
 @pytest.mark.parametrize(("count", "probability"), [(1, 1.0), (2, 1.0), (3, 0.5)])
-def test_each_image_has_so_many_operations_each_with_its_probability(count: int, probability: float) -> None:
+def test_each_image_has_count_operations_each_with_its_probability(count: int, probability: float) -> None:
     """Black plus 110 levels each time, up to the brighter half, counts how often it was applied, 0, 1 or 2 times."""
     rows = 8000
     rand = RandAugment(count, magnitude=10.0, noise=0.0, probability=probability, operations=("solarise-add",))
@@ -104,7 +104,7 @@ def test_each_image_has_so_many_operations_each_with_its_probability(count: int,
         assert abs(float((applied == times).float().mean()) - expected) <= 5 * 0.5 / rows**0.5
 
 
-def test_defaults_are_deits() -> None:
+def test_defaults_equal_deits() -> None:
     """rand-m9-mstd0.5: two operations of magnitude 9, noise 0.5 (Touvron et al. 2021, table 9)."""
     rand = AUGMENTATIONS.parse("rand").build()
     assert (rand.count, rand.magnitude, rand.noise, rand.probability, rand.operations) == (

@@ -23,14 +23,14 @@ def same(found: Images, expected: Images) -> None:
 
 
 @pytest.mark.parametrize("name", ["scenes", "scene-captions"])
-def test_what_is_kept_is_what_was_drawn(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_scenes_equal_drawn_ones(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = draw_scenes(name, 3, 16, seed=2, start=4)
     same(load_scenes(tmp_path, name, 3, 16, 2, 4), expected)
     monkeypatch.setattr(scene_sets, "draw_scenes", lambda *arguments: pytest.fail("it was drawn again"))
     same(load_scenes(tmp_path, name, 3, 16, 2, 4), expected)
 
 
-def test_what_decides_a_drawing_decides_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_key_has_all_inputs_of_a_drawing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = [("scenes", 2, 16, 1, 0), ("scene-captions", 2, 16, 1, 0), ("scenes", 1, 16, 1, 0)]
     settings += [("scenes", 2, 8, 1, 0), ("scenes", 2, 16, 2, 0), ("scenes", 2, 16, 1, 1)]
     for each in settings:
@@ -41,7 +41,7 @@ def test_what_decides_a_drawing_decides_where_it_is_kept(tmp_path: Path, monkeyp
     assert len(list(tmp_path.iterdir())) == len(settings) + 1
 
 
-def test_what_was_damaged_is_drawn_again(tmp_path: Path) -> None:
+def test_a_damaged_cache_is_drawn_again(tmp_path: Path) -> None:
     load_scenes(tmp_path, "scenes", 2, 16, 1, 0)
     for name in scene_sets.FILES:
         (file,) = tmp_path.glob(f"*/{name}")
@@ -49,7 +49,7 @@ def test_what_was_damaged_is_drawn_again(tmp_path: Path) -> None:
         same(load_scenes(tmp_path, "scenes", 2, 16, 1, 0), draw_scenes("scenes", 2, 16))
 
 
-def test_held_out_scenes_stay_when_there_are_more_to_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_out_scenes_stay_when_train_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for part, count in (("TEST", 3), ("VALID", 2)):
         monkeypatch.setattr(scene_sets, part, count)
     few, more = (
@@ -60,7 +60,7 @@ def test_held_out_scenes_stay_when_there_are_more_to_train_on(tmp_path: Path, mo
     assert len(few.train) == 2 and more.train.names == [f"scenes 1.{number}" for number in (5, 6, 7, 8)]
 
 
-def test_another_drawing_has_another_version() -> None:
+def test_another_drawing_needs_another_version() -> None:
     """Where this fails, scenes are drawn otherwise than those that are kept: raise VERSION, and this with it."""
     assert VERSION == 1
     assert draw_captioned(32, 1, 0)[1] == "a purple cross below an orange circle"

@@ -44,11 +44,11 @@ def test_a_circle_has_the_box_of_its_radius() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_shape_alone_is_all_visible(shape: str) -> None:
+def test_a_single_shape_is_fully_visible(shape: str) -> None:
     assert measure_visible([SceneShape(shape, "red", 0.5, 0.5, 0.3, 0.2)], 64) == [pytest.approx(1, abs=0.05)]
 
 
-def test_later_shapes_cover_earlier_ones_and_boxes_are_of_what_is_left() -> None:
+def test_later_shapes_occlude_earlier_ones_and_boxes_are_of_the_visible_part() -> None:
     under, over = SceneShape("square", "red", 0.4, 0.5, 0.2), SceneShape("square", "blue", 0.5, 0.5, 0.2)
     owners = np.asarray(paint_shapes([under, over], 64))
     whole, left = (compute_extent(np.asarray(paint_shapes(things, 64)) == 1) for things in ([under], [under, over]))
@@ -58,7 +58,7 @@ def test_later_shapes_cover_earlier_ones_and_boxes_are_of_what_is_left() -> None
     assert measure_visible([under, over], 64)[0] == pytest.approx(0.1 / (0.2 * 2**0.5), abs=0.03)
 
 
-def test_boxes_lie_in_the_image_and_everything_told_can_be_seen() -> None:
+def test_boxes_are_inside_the_image_and_every_shape_is_visible() -> None:
     images = draw_scenes("scenes", 40, 32, seed=1)
     counts = [len(boxes) for boxes in images.targets]
     assert set(counts) >= {1, 2, 3}
@@ -75,7 +75,7 @@ def test_colours_are_those_of_the_shapes_and_edges_are_smooth() -> None:
     assert (np.abs(row - row[16]) > 20).any()
 
 
-def test_captions_say_what_is_there() -> None:
+def test_captions_describe_the_scene() -> None:
     for number in range(60):
         _, caption = draw_captioned(32, 1, number)
         assert CAPTION.fullmatch(caption), caption
@@ -84,7 +84,7 @@ def test_captions_say_what_is_there() -> None:
     assert words == {"above", "below", "left", "right"}
 
 
-def test_relations_are_seen_from_the_smaller_one_and_never_in_doubt() -> None:
+def test_relations_are_relative_to_the_smaller_shape_and_unambiguous() -> None:
     large, small = SceneShape("circle", "red", 0.5, 0.2, 0.2), SceneShape("star", "blue", 0.55, 0.8, 0.1)
     assert describe_relation(large, small) == "above"
     assert describe_relation(small, large) == "below"

@@ -16,12 +16,12 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_columns_are_called_by_name_and_the_last_is_the_label(tmp_path: Path) -> None:
+def test_columns_are_selected_by_name_and_the_last_is_the_label(tmp_path: Path) -> None:
     path = written(tmp_path, 'id\tone\ttwo\tlabel\n7\ta b\t"c"\tyes\n\n8\td\te\tno\n')
     assert list(read_table(path, ("one", "two", "label"))) == [(2, 'a b\t"c"', "yes"), (4, "d\te", "no")]
 
 
-def test_without_names_columns_are_counted(tmp_path: Path) -> None:
+def test_columns_are_selected_by_number(tmp_path: Path) -> None:
     path = written(tmp_path, "gj04\t1\t\tOur friends won't buy this.\ngj04\t0\t*\tThey drank the pub.\n")
     assert [row[1:] for row in read_table(path, (4, 2))] == [
         ("Our friends won't buy this.", "1"),
@@ -38,6 +38,6 @@ def test_without_names_columns_are_counted(tmp_path: Path) -> None:
         ("a\tb\n", ("one", 2), "call all columns by their names, or count all"),
     ],
 )
-def test_mistakes_are_told_with_their_line(tmp_path: Path, text: str, columns: tuple, message: str) -> None:
+def test_errors_name_the_line(tmp_path: Path, text: str, columns: tuple, message: str) -> None:
     with pytest.raises(UserError, match=message):
         list(read_table(written(tmp_path, text), columns))
