@@ -19,7 +19,7 @@ def examples():
     return Examples.from_rows([([], [next(tokens) for _ in range(length)]) for length in LENGTHS])
 
 
-def predicted(blocks, epoch):
+def collect_labels(blocks, epoch):
     """Every label of an epoch, in no order."""
     labels = [blocks.batch(starts).labels.flatten() for starts in blocks.plan(epoch)]
     return np.sort(np.concatenate(labels))
@@ -52,10 +52,10 @@ def test_batches_are_those_of_earlier_versions():
 def test_an_epoch_has_the_start_of_each_text_and_no_token_more_than_twice(examples):
     blocks = Blocks(examples, context=8, seed=1, batch_size=3)
     for epoch in range(3):
-        found = predicted(blocks, epoch)
-        values, counts = np.unique(found[found != PAD], return_counts=True)
+        labels = collect_labels(blocks, epoch)
+        values, counts = np.unique(labels[labels != PAD], return_counts=True)
         assert set(values) == {EOS, *range(10, 10 + sum(LENGTHS))}
-        assert counts[values > EOS].max() <= 2  # a first block overlaps the one after the random place
+        assert counts[values > EOS].max() <= 2  # a first block overlaps the one after the random offset
 
 
 def test_labels_follow_their_inputs_and_stay_in_their_document(examples):
@@ -85,8 +85,8 @@ def test_windows_count_every_token_once_with_enough_context(examples, stride):
     batch = blocks.batch(starts)
     counts = np.arange(batch.labels.shape[1]) >= firsts[:, None]
     labels = batch.labels.numpy()
-    found = labels[counts & (labels != PAD)]
-    assert sorted(found) == sorted([*range(10, 10 + sum(LENGTHS)), *[EOS] * len(LENGTHS)])
+    counted = labels[counts & (labels != PAD)]
+    assert sorted(counted) == sorted([*range(10, 10 + sum(LENGTHS)), *[EOS] * len(LENGTHS)])
     later = firsts > 0
     assert (firsts[later] == 8 - stride).all() if stride < 8 else not later.any()
 

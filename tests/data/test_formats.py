@@ -102,8 +102,8 @@ def test_bad_archives(tmp_path):
         pack(path, members)
         with pytest.raises(UserError, match=complaint):
             read(path, "labelled-zip")
-    whole = pack(path, {"rt.pos": "good and long enough to be packed\n" * 99}).read_bytes()
-    for broken in (b"no archive", whole[:-30], whole[:40] + b"\xff\xff\xff" + whole[43:]):
+    intact = pack(path, {"rt.pos": "good and long enough to be packed\n" * 99}).read_bytes()
+    for broken in (b"no archive", intact[:-30], intact[:40] + b"\xff\xff\xff" + intact[43:]):
         path.write_bytes(broken)
         with pytest.raises(UserError, match="not a whole, open zip archive"):
             read(path, "labelled-zip")
@@ -189,7 +189,7 @@ def test_geonames_pairs_latin_with_russian_names(folder):
 def test_installed_corpora(name, least, pair):
     corpus = load_corpus(TextDataConfig(name=name))
     parts = [list(corpus.train), corpus.valid, corpus.test]
-    pairs = [each for part in parts for each in part]
+    pairs = [pair for part in parts for pair in part]
     assert len(pairs) == len(set(pairs)) > least
     assert pair[1] in collect_references(pairs)[pair[0]]
     assert 0.04 < len(corpus.test) / len(pairs) < 0.06

@@ -1,4 +1,4 @@
-"""Hidden words: as many as there should be, never marks, what they become, and pairs of texts."""
+"""Masked language modelling: which tokens are masked, by what they are replaced, and pairs of texts."""
 
 from itertools import pairwise
 
@@ -20,62 +20,62 @@ def examples(*lengths):
 
 
 def within(count, total, share, sigmas=4.5):
-    """Whether a binomial count is not further from its mean than chance could bring it (1 in 150,000)."""
+    """Whether a binomial count is within `sigmas` of its mean; by chance it is not once in 150,000."""
     return abs(count - share * total) < sigmas * (total * share * (1 - share)) ** 0.5
 
 
 def rows(batch):
-    """The texts as they were, without padding."""
-    whole = torch.where(batch.labels != PAD, batch.labels, batch.ids)
-    return [row[row != PAD].tolist() for row in whole]
+    """The texts before masking, without padding."""
+    original = torch.where(batch.labels != PAD, batch.labels, batch.ids)
+    return [row[row != PAD].tolist() for row in original]
 
 
 @pytest.fixture(scope="module")
-def spoilt():
-    """Random words between marks; what is shown and what is to be guessed."""
+def masked_batch():
+    """Random tokens between special ones, their masked ids and labels."""
     random = np.random.default_rng(1)
     ids = random.integers(UNK, MASK, (500, 203))
     ids[:, 0], ids[:, 100], ids[:, 200], ids[:, 201:] = BOS, EOS, EOS, PAD
     return ids, *mask_tokens(ids, MASK, 0.15, random)
 
 
-def test_fifteen_percent_of_tokens_are_masked_and_no_special_ones(spoilt):
-    ids, shown, labels = spoilt
-    hidden = labels != PAD
-    assert (hidden.sum(1) == round(0.15 * 198)).all()
-    assert (ids[hidden] > EOS).all() and (shown[ids <= EOS] == ids[ids <= EOS]).all()
-    assert (labels[hidden] == ids[hidden]).all() and (shown[~hidden] == ids[~hidden]).all()
+def test_fifteen_percent_of_tokens_are_masked_and_no_special_ones(masked_batch):
+    ids, masked, labels = masked_batch
+    predicted = labels != PAD
+    assert (predicted.sum(1) == round(0.15 * 198)).all()
+    assert (ids[predicted] > EOS).all() and (masked[ids <= EOS] == ids[ids <= EOS]).all()
+    assert (labels[predicted] == ids[predicted]).all() and (masked[~predicted] == ids[~predicted]).all()
 
 
-def test_every_position_is_masked_equally_often(spoilt):
-    ids, _, labels = spoilt
-    often = (labels != PAD).sum(0)[ids[0] > EOS]
-    assert all(within(count, 500, 30 / 198) for count in often)
+def test_every_position_is_masked_equally_often(masked_batch):
+    ids, _, labels = masked_batch
+    counts = (labels != PAD).sum(0)[ids[0] > EOS]
+    assert all(within(count, 500, 30 / 198) for count in counts)
 
 
-def test_masked_tokens_are_80_percent_mask_10_random_10_unchanged(spoilt):
-    ids, shown, labels = spoilt
-    hidden = labels != PAD
-    total, words = hidden.sum(), MASK - UNK - 1
-    masked, kept = (shown[hidden] == MASK).sum(), (shown[hidden] == ids[hidden]).sum()
-    assert within(masked, total, 0.8)
-    assert within(kept, total, 0.1 + 0.1 / words)  # a random word may be the right one
-    other = shown[hidden & (shown != MASK) & (shown != ids)]
+def test_masked_tokens_are_80_percent_mask_10_random_10_unchanged(masked_batch):
+    ids, masked, labels = masked_batch
+    predicted = labels != PAD
+    total, words = predicted.sum(), MASK - UNK - 1
+    masks, unchanged = (masked[predicted] == MASK).sum(), (masked[predicted] == ids[predicted]).sum()
+    assert within(masks, total, 0.8)
+    assert within(unchanged, total, 0.1 + 0.1 / words)  # a random token may be the original one
+    other = masked[predicted & (masked != MASK) & (masked != ids)]
     assert within(len(other), total, 0.1 - 0.1 / words)
     assert other.min() > UNK and other.max() < MASK
-    assert within((other < MASK // 2).sum(), len(other), (MASK // 2 - UNK - 1) / words)  # any word, equally often
+    assert within((other < MASK // 2).sum(), len(other), (MASK // 2 - UNK - 1) / words)  # uniform
 
 
 def test_random_tokens_are_no_special_tokens_and_not_the_mask():
-    """Of three words, so that a mask among the random ones would show."""
+    """With three tokens, so that a mask among the random ones would show."""
     random, mask = np.random.default_rng(2), UNK + 4
     ids = random.integers(UNK + 1, mask, (200, 200))
-    shown, labels = mask_tokens(ids, mask, 0.5, random)
-    hidden = labels != PAD
-    assert within((shown[hidden] == mask).sum(), hidden.sum(), 0.8)
+    masked, labels = mask_tokens(ids, mask, 0.5, random)
+    predicted = labels != PAD
+    assert within((masked[predicted] == mask).sum(), predicted.sum(), 0.8)
     for word in range(UNK + 1, mask):
-        others = hidden & (ids != word)
-        assert within((shown[others] == word).sum(), others.sum(), 0.1 / 3)
+        others = predicted & (ids != word)
+        assert within((masked[others] == word).sum(), others.sum(), 0.1 / 3)
 
 
 def test_a_short_text_has_one_masked_token():
@@ -97,7 +97,7 @@ def test_masks_are_a_function_of_seed_epoch_and_batch():
     first, again, other = (MaskedBlocks(examples(300, 200), 20, MASK, seed=seed, batch_size=4) for seed in (1, 1, 2))
     plan = first.plan(2)
     batches = [first.batch(indices) for indices in plan]
-    for indices, batch in reversed(list(zip(plan, batches, strict=True))):  # whatever was asked for before
+    for indices, batch in reversed(list(zip(plan, batches, strict=True))):  # in any order
         same = again.batch(indices)
         assert torch.equal(same.ids, batch.ids) and torch.equal(same.labels, batch.labels)
     assert not all(np.array_equal(a, b) for a, b in zip(plan, other.plan(2), strict=True))
@@ -120,18 +120,18 @@ def test_second_texts_continue_the_first_or_are_from_another_document():
     documents = examples(300, 120, 200, 2)
     homes = np.repeat([0, 1, 2, 3], [300, 120, 200, 2])
     data = MaskedBlocks(documents, 16, MASK, pairs=True, seed=3, tokens_per_batch=4000)
-    far, total = 0, 0
+    random_pairs, total = 0, 0
     for epoch in range(20):
         for indices in data.plan(epoch):
             batch = data.batch(indices)
-            for row, apart in zip(rows(batch), batch.next_sentence_labels.tolist(), strict=True):
+            for row, label in zip(rows(batch), batch.next_sentence_labels.tolist(), strict=True):
                 cut = row.index(EOS)
                 first, second = row[:cut], row[cut + 1 : -1]
                 assert first and second and row[-1] == EOS and len(row) <= 15
-                near, other = (homes[side[0] - UNK - 1] for side in (first, second))
-                assert (near != other) if apart else (second[0] == first[-1] + 1)
-                far, total = far + apart, total + 1
-    assert within(far, total, 0.5)
+                first_home, second_home = (homes[side[0] - UNK - 1] for side in (first, second))
+                assert (first_home != second_home) if label else (second[0] == first[-1] + 1)
+                random_pairs, total = random_pairs + label, total + 1
+    assert within(random_pairs, total, 0.5)
 
 
 def test_lengths_do_not_reveal_the_next_sentence_label():
@@ -140,7 +140,7 @@ def test_lengths_do_not_reveal_the_next_sentence_label():
     assert {len(row) for row in rows(batch)} == {22} and set(batch.next_sentence_labels.tolist()) == {0, 1}
 
 
-def test_pairs_of_a_single_document_and_of_a_single_token():
+def test_a_single_document_gives_both_labels_and_a_single_token_has_no_continuation():
     alone = MaskedBlocks(examples(200), 20, MASK, pairs=True, seed=1, batch_size=50)
     assert alone.batch(alone.plan(0)[0]).next_sentence_labels.float().mean() < 1
     words = MaskedBlocks(examples(1, 1, 1), 20, MASK, pairs=True, seed=1, batch_size=3)

@@ -20,7 +20,7 @@ def examples():
     return Examples.from_rows([([], range(begin, end)) for begin, end in pairwise(ends)])
 
 
-def blocks_of(batch):
+def split_blocks(batch):
     """The blocks of a packed batch, as rows of (id, label)."""
     for ids, labels, segment, pos in zip(batch.ids, batch.labels, batch.segment, batch.pos, strict=True):
         assert ((segment == 0) == (labels == PAD)).all() and (np.diff(segment[segment > 0]) >= 0).all()
@@ -33,13 +33,13 @@ def blocks_of(batch):
 def test_an_epoch_has_the_same_blocks_as_without_packing(examples):
     plain, packed = (kind(examples, 48, seed=3, batch_size=4) for kind in (Blocks, PackedBlocks))
     for epoch in range(2):
-        found = [block for indices in packed.plan(epoch) for block in blocks_of(packed.batch(indices))]
+        blocks = [block for indices in packed.plan(epoch) for block in split_blocks(packed.batch(indices))]
         expected = []
         for indices in plain.plan(epoch):
             batch = plain.batch(indices)
             for ids, labels in zip(batch.ids.tolist(), batch.labels.tolist(), strict=True):
                 expected.append(tuple((a, b) for a, b in zip(ids, labels, strict=True) if b != PAD))
-        assert sorted(found) == sorted(expected)
+        assert sorted(blocks) == sorted(expected)
 
 
 def test_rows_are_full_and_batches_keep_their_size(examples):
@@ -72,8 +72,8 @@ def test_short_documents_alone(examples):
 def test_every_block_is_packed_and_rows_do_not_overflow(longest):
     counts = np.random.default_rng(longest).integers(0, 50, longest + 1)
     counts[0] = 0
-    found = np.zeros_like(counts)
+    packed = np.zeros_like(counts)
     for number, shape in pack_lengths(counts):
         assert number > 0 and 0 < sum(shape) <= longest
-        np.add.at(found, list(shape), number)
-    assert found.tolist() == counts.tolist()
+        np.add.at(packed, list(shape), number)
+    assert packed.tolist() == counts.tolist()

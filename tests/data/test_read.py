@@ -74,8 +74,8 @@ def test_bad_files(write, tmp_path):
         list(read_pairs((tmp_path / "none.tsv",)))
     with pytest.raises(UserError, match="cannot be read"):
         list(read_pairs((tmp_path,)))
-    whole = gzip.compress(b"a\tb\n" * 1000)
-    for broken in (b"a\tb\n", whole[:-5], whole[:12] + b"\xff\xff\xff" + whole[15:]):
+    intact = gzip.compress(b"a\tb\n" * 1000)
+    for broken in (b"a\tb\n", intact[:-5], intact[:12] + b"\xff\xff\xff" + intact[15:]):
         path = tmp_path / "broken.tsv.gz"
         path.write_bytes(broken)
         with pytest.raises(UserError, match="not a whole gzip file"):

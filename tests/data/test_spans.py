@@ -33,8 +33,8 @@ def test_the_example_of_the_paper():
     words = ["Thank", "you", "for", "inviting", "me", "to", "your", "party", "last", "week", "."]
     x, y, z = VOCAB - 1, VOCAB - 2, VOCAB - 3
     ids = np.arange(4, 4 + len(words))
-    absent = np.isin(words, ["for", "inviting", "last"])
-    source, target = corrupt_spans(ids, absent, VOCAB)
+    removed = np.isin(words, ["for", "inviting", "last"])
+    source, target = corrupt_spans(ids, removed, VOCAB)
     names = dict(zip(ids.tolist(), words, strict=True)) | {x: "<X>", y: "<Y>", z: "<Z>"}
     assert " ".join(map(names.get, source)) == "Thank you <X> me to your party <Y> week ."
     assert " ".join(map(names.get, target)) == "<X> for inviting <Y> last <Z>"
@@ -45,23 +45,23 @@ def test_the_example_of_the_paper():
 def test_source_and_target_restore_the_text(tokens):
     """Whatever is missing."""
     ids = np.array([token for token, _ in tokens], np.int64)
-    absent = np.array([gone for _, gone in tokens], bool)
-    source, target = corrupt_spans(ids, absent, VOCAB)
+    removed = np.array([noise for _, noise in tokens], bool)
+    source, target = corrupt_spans(ids, removed, VOCAB)
     assert restore_text(source, target, VOCAB) == ids.tolist()
-    assert not set(ids[absent]) - set(target) and len(source) + len(target) <= 2 * len(ids) + 2
+    assert not set(ids[removed]) - set(target) and len(source) + len(target) <= 2 * len(ids) + 2
 
 
 @given(st.integers(0, 700), st.floats(0.01, 0.99), st.floats(1, 20), st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
-def test_the_share_and_mean_length_of_removed_spans(length, share, span, seed):
-    absent, spans = count_spans(length, share, span)
-    gone = draw_noise_mask(length, share, span, np.random.default_rng(seed))
-    assert len(gone) == length and gone.sum() == absent
-    begins = gone & ~np.concatenate([[False], gone[:-1]]) if length else gone
+def test_removed_spans_have_the_share_and_the_mean_length(length, share, span, seed):
+    removed, spans = count_spans(length, share, span)
+    noise = draw_noise_mask(length, share, span, np.random.default_rng(seed))
+    assert len(noise) == length and noise.sum() == removed
+    begins = noise & ~np.concatenate([[False], noise[:-1]]) if length else noise
     assert begins.sum() == spans <= SENTINELS
     if length > 1:
-        assert not gone[0] and gone[-1]
-        source, target = corrupt_spans(np.arange(4, 4 + length), gone, 2000)
+        assert not noise[0] and noise[-1]
+        source, target = corrupt_spans(np.arange(4, 4 + length), noise, 2000)
         assert (len(source) + 1, len(target) + 1) == compute_lengths(length, share, span)
         assert target.count(1999) == 1 and sum(token >= 1900 for token in source) == spans
 
@@ -78,14 +78,14 @@ def test_sources_fit_the_context(context):
     data = SpanCorruptionBlocks(
         Examples.from_rows([([], range(4, 400)), ([], [5]), ([], [])]), context, VOCAB, seed=1, batch_size=7
     )
-    found = []
+    restored = []
     for indices in data.plan(0):
         batch = data.batch(indices)
         assert batch.source.shape[1] <= context and (batch.target_in[:, 0] == BOS).all()
         for source, target in zip(batch.source.tolist(), batch.target_out.tolist(), strict=True):
             source, target = ([token for token in row if token not in (PAD, EOS)] for row in (source, target))
-            found += restore_text(source, target, VOCAB)
-    assert set(found) == set(range(4, 400))
+            restored += restore_text(source, target, VOCAB)
+    assert set(restored) == set(range(4, 400))
 
 
 def test_spans_differ_between_epochs_and_are_equal_for_a_seed():

@@ -1,4 +1,4 @@
-"""Streams: each row goes on where it ended, and every epoch reads the whole ring but a last bit."""
+"""Streams: rows continue from batch to batch, and every epoch reads the ring except for less than a batch."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Texts from files of any size: nothing lost at the seams, and one sentence for what cannot be read."""
+"""Texts of any size: pieces join to the text, and errors name the file."""
 
 import gzip
 import json
@@ -27,7 +27,7 @@ LINES = PROSE.replace("\r\n", "\n")
 
 @pytest.fixture
 def put(tmp_path):
-    """Write files and give back their folder."""
+    """Write files and return their folder."""
 
     def put(**files):
         for name, content in files.items():
@@ -42,7 +42,7 @@ def put(tmp_path):
 
 @pytest.fixture(params=[16, 37, 200])
 def small(request, monkeypatch):
-    """Long texts are short ones here."""
+    """Make pieces so small that short texts have several."""
     monkeypatch.setattr(text_reader, "PIECE_SIZE", request.param)
     monkeypatch.setattr(examples, "CHUNK_CHARACTERS", request.param)
 
@@ -53,9 +53,9 @@ def read(path, format):
 
 def test_pieces_of_a_file_join_to_its_text(put, small):
     path = put(a_txt=b"\xef\xbb\xbf" + PROSE.encode()) / "a.txt"
-    found = list(read_texts((path,), "text"))
-    assert [type(piece) for piece in found] == [str] + [Continuation] * (len(found) - 1) and len(found) > 10
-    assert "".join(found) == LINES
+    pieces = list(read_texts((path,), "text"))
+    assert [type(piece) for piece in pieces] == [str] + [Continuation] * (len(pieces) - 1) and len(pieces) > 10
+    assert "".join(pieces) == LINES
     assert "".join(split_pieces(PROSE, 20)) == PROSE
 
 
@@ -82,9 +82,9 @@ def test_long_targets_are_streamed_into_the_cache_or_dropped(tmp_path, small):
         folder = tmp_path / str(limit)
         folder.mkdir()
         examples.write_examples(folder, tokenise([("", "ab"), ("", PROSE), ("", "abc")], tokenisers), 260, limit)
-        found = Examples.load(folder)
-        assert found.lengths[:, 1].tolist() == lengths and found.dropped == 3 - len(lengths)
-        assert found[len(found) - 1][1].tolist() == tokenisers.target.encode("abc")
+        loaded = Examples.load(folder)
+        assert loaded.lengths[:, 1].tolist() == lengths and loaded.dropped == 3 - len(lengths)
+        assert loaded[len(loaded) - 1][1].tolist() == tokenisers.target.encode("abc")
 
 
 def test_folders_patterns_and_lists_of_files(put):
@@ -137,8 +137,8 @@ def test_the_split_does_not_depend_on_the_sort_block(put, monkeypatch):
     few = load_corpus(data.changed(test_fraction=0.001)).valid
     assert len(few) == 10
     monkeypatch.setattr(corpora, "SORT_BLOCK", 7)
-    found = {text for _, text in load_corpus(data).valid}
-    assert len(found) == 10 and len(found & {text for _, text in few}) == 9  # the lowest one is in the test part
+    valid = {text for _, text in load_corpus(data).valid}
+    assert len(valid) == 10 and len(valid & {text for _, text in few}) == 9  # the lowest one is in the test part
 
 
 @pytest.mark.parametrize(
@@ -172,5 +172,5 @@ def test_texts_are_mapped_not_copied(put):
     folder = root / "cache"
     folder.mkdir()
     examples.write_examples(folder, tokenise([("", "some text")], tokenisers), 260, 99)
-    found = Examples.load(folder).tokens
-    assert found.dtype == np.uint16 and isinstance(found.base, np.memmap)
+    tokens = Examples.load(folder).tokens
+    assert tokens.dtype == np.uint16 and isinstance(tokens.base, np.memmap)

@@ -1,4 +1,4 @@
-"""Tones and colours against Pillow and kornia, which we did not write."""
+"""Colour operations equal those of Pillow and kornia."""
 
 import kornia
 import numpy as np
@@ -25,8 +25,8 @@ def as_pillow(image):
     return Image.fromarray((255 * image.permute(1, 2, 0)).round().byte().numpy())
 
 
-def through_pillow(images, change):
-    """Each image by itself through a function of Pillow, and a factor of its own."""
+def apply_pillow(images, change):
+    """Apply a function of Pillow to each image, with its own factor."""
     done = [torch.from_numpy(np.array(change(as_pillow(image), number))) for number, image in enumerate(images)]
     return torch.stack(done).permute(0, 3, 1, 2).double() / 255
 
@@ -42,8 +42,8 @@ PILLOW = {
 
 @pytest.mark.parametrize("name", PILLOW)
 def test_enhancements_equal_pillows_with_a_factor_for_each_image(images, name):
-    ours, theirs = PILLOW[name]
-    expected = through_pillow(images, lambda image, number: theirs(image).enhance(FACTORS[number]))
+    ours, reference = PILLOW[name]
+    expected = apply_pillow(images, lambda image, number: reference(image).enhance(FACTORS[number]))
     assert_close(ours(images), expected, atol=1.6 * LEVEL, rtol=0)  # Pillow rounds to levels, twice
 
 
@@ -62,8 +62,8 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_operations_on_levels_equal_pillows_exactly(images, name):
-    ours, theirs = TABLES[name]
-    assert_close(ours(images), through_pillow(images, theirs), atol=1e-9, rtol=0)
+    ours, reference = TABLES[name]
+    assert_close(ours(images), apply_pillow(images, reference), atol=1e-9, rtol=0)
 
 
 def test_equalise_is_exact_where_few_pixels_make_coarse_steps_and_where_there_is_one_tone():
@@ -71,13 +71,13 @@ def test_equalise_is_exact_where_few_pixels_make_coarse_steps_and_where_there_is
     noise = torch.randint(256, (3, 3, 16, 17)) / 255
     noise[1] = 0.4
     noise[2, 0] = (noise[2, 0] > 0.5).float()
-    assert_close(tones.equalise(noise), through_pillow(noise, TABLES["equalise"][1]).float(), atol=1e-6, rtol=0)
+    assert_close(tones.equalise(noise), apply_pillow(noise, TABLES["equalise"][1]).float(), atol=1e-6, rtol=0)
 
 
 def test_autocontrast_spreads_each_channel_over_all_tones(images):
     flat = images.clone()
     flat[0, 1] = 0.25  # one tone has no contrast to raise
-    expected = through_pillow(flat, lambda image, number: ImageOps.autocontrast(image))
+    expected = apply_pillow(flat, lambda image, number: ImageOps.autocontrast(image))
     assert_close(tones.autocontrast(flat), expected, atol=1.1 * LEVEL, rtol=0)
 
 

@@ -1,4 +1,4 @@
-"""Boxes: forms, overlaps against closed forms, and that NumPy and torch agree."""
+"""Boxes: conversions, IoU in closed form, and equal results with NumPy and torch."""
 
 import numpy as np
 import pytest
@@ -16,9 +16,9 @@ def some(count: int, seed: int) -> np.ndarray:
 def test_arrays_and_tensors_agree_for_all_pairs(measure) -> None:
     a, b = some(4, 0), some(3, 2)
     ours = measure(a[:, None], b)
-    theirs = measure(torch.from_numpy(a)[:, None], torch.from_numpy(b))
+    tensors = measure(torch.from_numpy(a)[:, None], torch.from_numpy(b))
     assert ours.shape == (4, 3)
-    assert np.allclose(ours, theirs.numpy(), atol=1e-12)
+    assert np.allclose(ours, tensors.numpy(), atol=1e-12)
     assert np.allclose(np.diag(measure(a[:3, None], b)), measure(a[:3], b))
 
 
@@ -54,9 +54,9 @@ def test_conversions_are_inverse_and_two_flips_are_the_identity() -> None:
 
 def test_boxes_are_clipped_to_the_image_or_dropped() -> None:
     boxes = Boxes(np.array([[0, 0, 4, 4], [6, 6, 12, 9], [20, 0, 30, 5]]), ("a", "b", "c"), (False, True, False))
-    kept = boxes.shift(1, 0).clip(10, 8)
-    assert kept.corners.tolist() == [[1, 0, 5, 4], [7, 6, 10, 8]]
-    assert (kept.labels, kept.crowd) == (("a", "b"), (False, True))
+    clipped = boxes.shift(1, 0).clip(10, 8)
+    assert clipped.corners.tolist() == [[1, 0, 5, 4], [7, 6, 10, 8]]
+    assert (clipped.labels, clipped.crowd) == (("a", "b"), (False, True))
 
 
 def test_an_image_may_have_no_boxes() -> None:

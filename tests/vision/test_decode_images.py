@@ -1,4 +1,4 @@
-"""Decoding one image file: modes, turning, size, and what is refused."""
+"""Image decoding: modes, EXIF orientation, size, and errors."""
 
 import os
 import struct
@@ -43,7 +43,7 @@ def palette(**options):
         ("black and white.png", Image.new("1", (2, 2), 1), [255]),
         ("colour.png", Image.new("RGB", (2, 2), (1, 2, 3)), [1, 2, 3]),
         ("palette.png", palette(), RED),
-        ("seen through.png", palette(transparency=1), [255, 255, 255]),
+        ("transparent.png", palette(transparency=1), [255, 255, 255]),
         ("alpha.png", Image.new("RGBA", (2, 2), (*RED, 128)), HALF_RED_OVER_WHITE),
         ("grey alpha.png", Image.new("LA", (2, 2), (0, 0)), [255]),
         ("16 bits.png", deep(0x8080), [0x80]),
@@ -149,10 +149,10 @@ def test_a_file_may_not_have_too_many_bytes(tmp_path, monkeypatch):
 def test_truncated_files_are_damaged(tmp_path):
     random = np.random.default_rng(1).integers(0, 256, (8, 8, 3), np.uint8)
     for name in ("x.png", "x.jpg", "x.webp"):
-        whole = saved(tmp_path / name, Image.fromarray(random)).read_bytes()
+        content = saved(tmp_path / name, Image.fromarray(random)).read_bytes()
         cut = tmp_path / f"cut-{name}"
-        for end in range(0, len(whole) - 16, 13):
-            cut.write_bytes(whole[:end])
+        for end in range(0, len(content) - 16, 13):
+            cut.write_bytes(content[:end])
             with pytest.raises(DamagedImage, match=f"cut-{name}: "):
                 decode_image(cut)
 
@@ -161,10 +161,10 @@ def test_flipped_bits_raise_no_other_error(tmp_path):
     random = np.random.default_rng(2)
     picture = Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8))
     for name in ("x.png", "x.jpg", "x.gif", "x.tif", "x.bmp"):
-        whole = bytearray(saved(tmp_path / name, picture).read_bytes())
-        for place in random.integers(0, min(len(whole), 400), 25):
-            flipped = whole.copy()
-            flipped[place] ^= 1 << int(random.integers(8))
+        content = bytearray(saved(tmp_path / name, picture).read_bytes())
+        for position in random.integers(0, min(len(content), 400), 25):
+            flipped = content.copy()
+            flipped[position] ^= 1 << int(random.integers(8))
             (tmp_path / name).write_bytes(flipped)
             result = decode.try_decoding(decode_image, tmp_path / name, (8, 8), 3)
             assert isinstance(result, DamagedImage) or result.shape == (3, 8, 8)

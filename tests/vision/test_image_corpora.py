@@ -1,4 +1,4 @@
-"""From folders to parts: what is held out, what is kept in the cache, and what is refused."""
+"""Image data sets from folders: splits, the cache, and errors."""
 
 import logging
 import os
@@ -19,8 +19,8 @@ from headwise.vision.image_index import ImageFiles
 
 
 def load(root, **settings):
-    given = {"train": "pictures", "root": str(root), "cache": str(root / "cache"), "valid_fraction": 0.2, **settings}
-    return load_images(ImagesConfig(**given))
+    fields = {"train": "pictures", "root": str(root), "cache": str(root / "cache"), "valid_fraction": 0.2, **settings}
+    return load_images(ImagesConfig(**fields))
 
 
 def draw(path, grey, size=(4, 4), **options):
@@ -30,7 +30,7 @@ def draw(path, grey, size=(4, 4), **options):
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Ten grey images of each class, every one of its own shade."""
+    """Ten greyscale images of each class, all of different shades."""
     for number in range(20):
         draw(tmp_path / "pictures" / ("cat", "dog")[number % 2] / f"{number:02}.png", grey=number)
     return tmp_path
@@ -62,9 +62,9 @@ def test_the_split_depends_on_the_images_only(pictures, tmp_path):
 
 
 def test_max_images_does_not_change_the_other_parts(pictures):
-    whole, some = load(pictures), load(pictures, max_images=5)
-    assert shades(some.train) == shades(whole.train)[:5]
-    assert shades(some.valid) == shades(whole.valid)
+    full, limited = load(pictures), load(pictures, max_images=5)
+    assert shades(limited.train) == shades(full.train)[:5]
+    assert shades(limited.valid) == shades(full.valid)
 
 
 def test_copies_of_an_image_are_never_in_two_parts(pictures):
@@ -120,13 +120,13 @@ def test_a_damaged_cache_is_rebuilt(pictures, caplog, name):
 
 
 def test_damaged_images_are_refused_or_named_and_skipped(pictures, caplog):
-    whole = pictures / "pictures" / "cat" / "00.png"
-    whole.write_bytes(whole.read_bytes()[:45])  # its header is sound
+    damaged = pictures / "pictures" / "cat" / "00.png"
+    damaged.write_bytes(damaged.read_bytes()[:45])  # its header is intact
     (pictures / "pictures" / "dog" / "text.png").write_text("no image")
     (pictures / "pictures" / "dog" / "gone.png").symlink_to("nowhere")
     with pytest.raises(UserError, match=r'(text|gone).png: .*; data.damaged = "skip" leaves out'):
         load(pictures)
-    for _ in range(2):  # what comes from the cache is told as well
+    for _ in range(2):  # the warning is repeated when they come from the cache
         caplog.clear()
         corpus = load(pictures, damaged="skip")
         assert "3 damaged images are left out" in caplog.text
@@ -201,9 +201,9 @@ def missing(root):
 )
 def test_errors_in_a_folder_are_named(pictures, fault, sentence):
     fault(pictures)
-    with pytest.raises(UserError, match=sentence) as told:
+    with pytest.raises(UserError, match=sentence) as caught:
         load(pictures)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     assert not [
         path for path in (pictures / "cache").glob("*") if not path.name.endswith("-images")
     ]  # nothing half-written
@@ -220,7 +220,7 @@ def test_worker_processes_give_the_same_in_the_same_order(pictures):
     files[3].write_text("no image")
     alone, together = (list(ImageFiles(files, processes=number).decode(range(20), (3, 3), 1)) for number in (1, 2))
     assert isinstance(together[3], DamagedImage)
-    assert [str(each) for each in alone] == [str(each) for each in together]
+    assert [str(result) for result in alone] == [str(result) for result in together]
 
 
 def test_a_script_without_a_main_guard_still_decodes(pictures):

@@ -1,4 +1,4 @@
-"""Reading sets of images: each format gives the pixels and targets that were written, or says what is wrong."""
+"""Image formats: pixels and targets are read as they were written, and errors name the file."""
 
 import gzip
 import json
@@ -185,9 +185,9 @@ def test_errors_in_arrays_are_named(tmp_path, arrays, sentence):
 
 def test_a_truncated_npz_is_an_error(tmp_path):
     np.savez(tmp_path / "x.npz", images=noise(9, 4, 4), labels=np.arange(9))
-    whole = (tmp_path / "x.npz").read_bytes()
-    for end in range(0, len(whole), 97):
-        (tmp_path / "x.npz").write_bytes(whole[:end])
+    content = (tmp_path / "x.npz").read_bytes()
+    for end in range(0, len(content), 97):
+        (tmp_path / "x.npz").write_bytes(content[:end])
         with pytest.raises(UserError, match=r"x.npz"):
             load(tmp_path, format="npz", train="x.npz")
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:  # a header that claims terabytes

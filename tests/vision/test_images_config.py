@@ -1,4 +1,4 @@
-"""`[data]` of images: what may be written, and what is said against the rest."""
+"""The config of image data: short forms and errors."""
 
 import subprocess
 import sys
@@ -30,9 +30,9 @@ def test_a_size_is_one_side_or_rows_and_columns():
     ],
 )
 def test_errors_name_the_setting(fields, sentence):
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         validate(ImagesConfig, fields, "x.toml")
-    assert sentence in str(told.value)
+    assert sentence in str(caught.value)
 
 
 def test_images_are_read_without_torch():

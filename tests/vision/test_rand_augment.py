@@ -35,8 +35,8 @@ def warp(image: Tensor, matrix: list[list[float]]) -> Tensor:
     """kornia's affine map of pixels from the middle, old to new."""
     to_middle = torch.tensor([[1, 0, -(WIDTH - 1) / 2], [0, 1, -(HEIGHT - 1) / 2], [0, 0, 1]], dtype=torch.float64)
     about = torch.cat([torch.tensor(matrix, dtype=torch.float64), torch.tensor([[0.0, 0.0, 1.0]]).double()])
-    whole = torch.linalg.inv(to_middle) @ about @ to_middle
-    return kornia.geometry.warp_affine(image[None], whole[None, :2], (HEIGHT, WIDTH), align_corners=False)[0]
+    combined = torch.linalg.inv(to_middle) @ about @ to_middle
+    return kornia.geometry.warp_affine(image[None], combined[None, :2], (HEIGHT, WIDTH), align_corners=False)[0]
 
 
 def rotated(image: Tensor, m: float) -> Tensor:
@@ -72,9 +72,9 @@ ROUNDED = ("autocontrast", "colour", "contrast", "brightness", "sharpness")  # P
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_have_the_strength_of_their_magnitude(image: Tensor, name: str) -> None:
-    found = OPERATIONS[name](image.expand(len(MAGNITUDES), *image.shape), image.new_tensor(MAGNITUDES))
+    augmented = OPERATIONS[name](image.expand(len(MAGNITUDES), *image.shape), image.new_tensor(MAGNITUDES))
     expected = torch.stack([EXPECTED[name](image, m) for m in MAGNITUDES])
-    torch.testing.assert_close(found, expected, atol=1.6 * LEVEL if name in ROUNDED else 1e-6, rtol=0)
+    torch.testing.assert_close(augmented, expected, atol=1.6 * LEVEL if name in ROUNDED else 1e-6, rtol=0)
 
 
 def test_magnitudes_are_normal_with_a_random_sign() -> None:

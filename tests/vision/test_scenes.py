@@ -1,4 +1,4 @@
-"""Scenes: a function of seed and number, with boxes and captions that are true of what is drawn."""
+"""Generated scenes: a function of seed and number, with correct boxes and captions."""
 
 import re
 
@@ -51,10 +51,10 @@ def test_a_single_shape_is_fully_visible(shape: str) -> None:
 def test_later_shapes_occlude_earlier_ones_and_boxes_are_of_the_visible_part() -> None:
     under, over = SceneShape("square", "red", 0.4, 0.5, 0.2), SceneShape("square", "blue", 0.5, 0.5, 0.2)
     owners = np.asarray(paint_shapes([under, over], 64))
-    whole, left = (compute_extent(np.asarray(paint_shapes(things, 64)) == 1) for things in ([under], [under, over]))
+    full, visible = (compute_extent(np.asarray(paint_shapes(shapes, 64)) == 1) for shapes in ([under], [under, over]))
     assert compute_extent(owners == 2) == compute_extent(np.asarray(paint_shapes([over], 64)) == 1)
-    assert left[:2] == whole[:2]
-    assert left[2] < whole[2]
+    assert visible[:2] == full[:2]
+    assert visible[2] < full[2]
     assert measure_visible([under, over], 64)[0] == pytest.approx(0.1 / (0.2 * 2**0.5), abs=0.03)
 
 

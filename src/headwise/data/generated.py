@@ -38,7 +38,7 @@ class GeneratedCorpus(Config):
     def build_files(self, name: str, root: str, cache: Path) -> dict[str, tuple[str, ...]]:
         """The files of each part, generated at the first call. Other processes see all of them or none."""
         inputs = json.dumps([VERSION, self.model_dump(mode="json"), self.list_sources(root)], sort_keys=True)
-        folder = cache.absolute() / "made" / f"{name}-{sha256(inputs.encode()).hexdigest()[:16]}"
+        folder = cache.absolute() / "generated" / f"{name}-{sha256(inputs.encode()).hexdigest()[:16]}"
         if not folder.exists():
             with writing(folder):
                 self._write_parts(folder, root)

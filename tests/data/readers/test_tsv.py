@@ -1,4 +1,4 @@
-"""Tables with named columns."""
+"""TSV with columns selected by name or number."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from headwise import UserError
 from headwise.data.readers.tsv import read_table
 
 
-def written(folder: Path, text: str) -> Path:
+def write_table(folder: Path, text: str) -> Path:
     path = folder / "t.tsv"
     path.write_text(text)
     return path
 
 
 def test_columns_are_selected_by_name_and_the_last_is_the_label(tmp_path: Path) -> None:
-    path = written(tmp_path, 'id\tone\ttwo\tlabel\n7\ta b\t"c"\tyes\n\n8\td\te\tno\n')
+    path = write_table(tmp_path, 'id\tone\ttwo\tlabel\n7\ta b\t"c"\tyes\n\n8\td\te\tno\n')
     assert list(read_table(path, ("one", "two", "label"))) == [(2, 'a b\t"c"', "yes"), (4, "d\te", "no")]
 
 
 def test_columns_are_selected_by_number(tmp_path: Path) -> None:
-    path = written(tmp_path, "gj04\t1\t\tOur friends won't buy this.\ngj04\t0\t*\tThey drank the pub.\n")
+    path = write_table(tmp_path, "gj04\t1\t\tOur friends won't buy this.\ngj04\t0\t*\tThey drank the pub.\n")
     assert [row[1:] for row in read_table(path, (4, 2))] == [
         ("Our friends won't buy this.", "1"),
         ("They drank the pub.", "0"),
@@ -40,4 +40,4 @@ def test_columns_are_selected_by_number(tmp_path: Path) -> None:
 )
 def test_errors_name_the_line(tmp_path: Path, text: str, columns: tuple, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        list(read_table(written(tmp_path, text), columns))
+        list(read_table(write_table(tmp_path, text), columns))
