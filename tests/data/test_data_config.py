@@ -1,7 +1,11 @@
+from typing import get_args
+
 import pytest
 
 from headwise.config.base import Config, slot, validate
-from headwise.data.config import TextDataConfig
+from headwise.data.config import UNPAIRED, Format, TextDataConfig
+from headwise.data.readers.tables import READERS
+from headwise.data.readers.text import SPLITTERS
 from headwise.errors import UserError
 from headwise.text.config import TOKENISERS, CharactersConfig
 
@@ -21,6 +25,10 @@ def test_a_config_round_trips_through_json():
 def test_a_file_or_kind_may_be_a_string():
     assert TextDataConfig(train="pairs.tsv") == TextDataConfig(train=("pairs.tsv",))
     assert validate(Experiment, {"tokeniser": "bpe"}).tokeniser.target_side.kind == "bpe"
+
+
+def test_every_format_has_one_reader():
+    assert sorted(get_args(Format)) == sorted([*READERS, *SPLITTERS]) and set(SPLITTERS) == set(UNPAIRED)
 
 
 @pytest.mark.parametrize(

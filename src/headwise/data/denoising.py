@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from headwise.data.blocks import Blocks, concatenate_ranges
 
+Batch = TypeVar("Batch")
 
-class DenoisingBlocks(Blocks):
+
+class DenoisingBlocks(Blocks, Generic[Batch]):
     """Blocks without special tokens, corrupted anew in every epoch.
 
     An index encodes an epoch and a position of the corpus: epoch * len(self) + position. The noise of a batch is a
@@ -23,11 +25,11 @@ class DenoisingBlocks(Blocks):
     def plan(self, epoch: int) -> list[np.ndarray]:
         return [epoch * len(self) + starts for starts in super().plan(epoch)]
 
-    def batch(self, indices: np.ndarray) -> Any:
+    def batch(self, indices: np.ndarray) -> Batch:  # type: ignore[override]
         return self.corrupt(indices % len(self), np.random.default_rng([self.seed, *indices.tolist()]))
 
     @abstractmethod
-    def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> Any:
+    def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> Batch:
         """Corrupt the blocks that start at these positions and pad them into a batch."""
 
     def cut_tiles(self) -> np.ndarray:

@@ -47,7 +47,7 @@ class MaskedBatch:
         return MaskedBatch(**{name: tensor.to(device, non_blocking=non_blocking) for name, tensor in tensors.items()})
 
 
-class MaskedBlocks(DenoisingBlocks):
+class MaskedBlocks(DenoisingBlocks[MaskedBatch]):
     """Masked texts or pairs of at most `context` tokens, the class token and EOS included. `mask` is the id of the mask
     token; the ids of all other tokens are smaller."""
 

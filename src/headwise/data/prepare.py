@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Generic, TypeVar
 
 from headwise.data import examples as ex
 from headwise.data.cache import load_or_build, resolve_cache_root
@@ -25,22 +25,26 @@ from headwise.text.tokenisers import Tokenisers
 
 log = logging.getLogger(__name__)
 
+Data = TypeVar("Data")  # Examples, or Images
+Pairs = TypeVar("Pairs")  # list[Pair], or Images
 Tokenise = Callable[[Iterable[Pair], Tokenisers], Iterable[ex.Row]]
 REPORT_SECONDS = 10.0  # between lines of progress
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Prepared(Generic[Data, Pairs]):
     """Tokenisers and data for training. Pairs are as in the files; tokenisers normalise when they encode."""
 
     tokenisers: Tokenisers
-    train: Any  # Examples, or Images
-    valid: Any
-    valid_pairs: Any  # pairs, or Images
-    test_pairs: Any
+    train: Data
+    valid: Data
+    valid_pairs: Pairs
+    test_pairs: Pairs
 
 
-def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise: Tokenise = ex.tokenise) -> Prepared:
+def prepare(
+    data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise: Tokenise = ex.tokenise
+) -> Prepared[Examples, list[Pair]]:
     """Read, tokenise and cache a corpus.
 
     Given a config, tokenisers are trained on the training pairs, or on a sample of a large corpus. Given tokenisers

@@ -25,7 +25,7 @@ from headwise.data.examples import Examples
 SENTINELS = 100
 
 
-class SpanCorruptionBlocks(DenoisingBlocks):
+class SpanCorruptionBlocks(DenoisingBlocks[PairBatch]):
     """Span corruption of texts whose sources have at most `context` tokens, EOS included; `vocab` counts tokens and
     sentinels."""
 

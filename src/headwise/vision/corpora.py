@@ -81,7 +81,7 @@ def _split_train(fingerprints: np.ndarray, config: ImagesConfig, present: set[st
 
 def _select_images(index: ImageIndex, decoded: DecodedImages, span: slice = slice(None)) -> Images:
     numbers = decoded.indices[span].tolist()
-    targets, names = ([values[number] for number in numbers] for values in (index.targets, index.names))
+    targets, names = [index.targets[number] for number in numbers], [index.names[number] for number in numbers]
     return Images(decoded.pixels[span], targets, names)
 
 

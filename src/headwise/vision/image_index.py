@@ -13,6 +13,7 @@ from PIL import Image
 
 from headwise.errors import UserError
 from headwise.utils.cpu import count_cores
+from headwise.vision.boxes import Boxes
 from headwise.vision.decode import (
     DamagedImage,
     ImageHeader,
@@ -47,7 +48,7 @@ class ImageIndex:
     """Encoded images with their targets (labels, captions or boxes) and names for messages."""
 
     source: ImageSource
-    targets: Sequence[Any]
+    targets: Sequence[str] | Sequence[Boxes]
     names: Sequence[str]
 
 
@@ -107,7 +108,7 @@ def _to_pillow(image: np.ndarray) -> Image.Image:
 
 
 def index_arrays(
-    files: tuple[Path, ...], load: Callable[[], np.ndarray], targets: Sequence[Any], key: str = ""
+    files: tuple[Path, ...], load: Callable[[], np.ndarray], targets: Sequence[str], key: str = ""
 ) -> ImageIndex:
     """Index images in arrays; they are named by the first file and their index."""
 

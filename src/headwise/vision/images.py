@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 
+Target = TypeVar("Target")  # a label or caption, str, or Boxes
+
 
 @dataclass(frozen=True)
-class Images:
+class Images(Generic[Target]):
     """Pixels with `targets` (labels, captions or boxes) and `names`, which tell where each image is from.
 
     >>> images = Images(np.zeros((2, 1, 8, 8), np.uint8), ["cat", "dog"], ["a.png", "b.png"])
@@ -19,22 +21,22 @@ class Images:
     """
 
     pixels: np.ndarray  # (N, C, H, W) bytes
-    targets: Sequence[Any]
+    targets: Sequence[Target]
     names: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, Any]:
+    def __getitem__(self, index: int) -> tuple[np.ndarray, Target]:
         return self.pixels[index], self.targets[index]
 
-    def __iter__(self) -> Iterator[tuple[np.ndarray, Any]]:
+    def __iter__(self) -> Iterator[tuple[np.ndarray, Target]]:
         return (self[index] for index in range(len(self)))
 
-    def take(self, indices: Sequence[int] | np.ndarray) -> Images:
+    def take(self, indices: Sequence[int] | np.ndarray) -> Images[Target]:
         """The images with these indices, in this order."""
         selected = [int(index) for index in indices]
-        targets, names = ([values[index] for index in selected] for values in (self.targets, self.names))
+        targets, names = [self.targets[index] for index in selected], [self.names[index] for index in selected]
         return Images(self.pixels[np.asarray(selected, np.int64)], targets, names)
 
 

@@ -83,7 +83,7 @@ class SceneShape:
         return abs(twice) / 2 * (self.radius * side) ** 2
 
 
-def draw_scenes(name: str, count: int, size: int, seed: int = 1, start: int = 0) -> Images:
+def draw_scenes(name: str, count: int, size: int, seed: int = 1, start: int = 0) -> Images[Boxes | str]:
     """Draw the scenes with `count` numbers from `start`."""
     numbers = range(start, start + count)
     scenes = (SCENE_KINDS[name](size, seed, number) for number in numbers)
