@@ -62,9 +62,9 @@ def test_conllu_gives_words_and_the_tags_of_a_column(folder, column, tags):
     [
         (SENTENCE + "5\tnow\tADV\n", "a.conllu, line 8: not CoNLL-U"),
         (SENTENCE + "5\tnow\t\tADV\tRB\t_\t3\tadvmod\t_\t_\n", "line 8: not CoNLL-U"),
-        (SENTENCE + SENTENCE, "line 10: word 1 stands where word 5 should"),
-        ("# only a comment\n\n", "no pairs in there"),
-        ("", "no pairs in there"),
+        (SENTENCE + SENTENCE, "line 10: word 1 is where word 5 is expected"),
+        ("# only a comment\n\n", "has no pairs"),
+        ("", "has no pairs"),
     ],
 )
 def test_broken_conllu(folder, content, complaint):
@@ -94,9 +94,9 @@ def test_labels_are_suffixes_in_an_archive(tmp_path):
 def test_bad_archives(tmp_path):
     path = tmp_path / "rt.zip"
     for members, complaint in (
-        ({}, "rt.zip: no files named by labels"),
-        ({"README.txt": "about"}, "rt.zip: no files named by labels"),
-        ({"rt.pos": "", "rt.neg": "\n"}, "rt.zip: no pairs in there"),
+        ({}, "rt.zip: has no files named by labels"),
+        ({"README.txt": "about"}, "rt.zip: has no files named by labels"),
+        ({"rt.pos": "", "rt.neg": "\n"}, "rt.zip: has no pairs"),
         ({"rt.pos": b"good\ncaf\xe9\n"}, r"rt.zip, rt.pos, line 2: not UTF-8 \(byte 4\)"),
     ):
         pack(path, members)
@@ -105,7 +105,7 @@ def test_bad_archives(tmp_path):
     intact = pack(path, {"rt.pos": "good and long enough to be packed\n" * 99}).read_bytes()
     for broken in (b"no archive", intact[:-30], intact[:40] + b"\xff\xff\xff" + intact[43:]):
         path.write_bytes(broken)
-        with pytest.raises(UserError, match="not a whole, open zip archive"):
+        with pytest.raises(UserError, match="not a complete zip archive without a password"):
             read(path, "labelled-zip")
     with pytest.raises(UserError, match="there is no such file"):
         read(tmp_path / "none.zip", "labelled-zip")
@@ -151,7 +151,7 @@ def test_text_with_given_parts(folder):
 
 @pytest.mark.parametrize("format", ["lines", "documents", "text"])
 def test_no_text(folder, format):
-    with pytest.raises(UserError, match=r"a.txt: no text in there"):
+    with pytest.raises(UserError, match=r"a.txt: has no text"):
         read(folder({"a.txt": "\n \n"}) / "a.txt", format)
 
 

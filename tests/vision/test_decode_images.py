@@ -86,7 +86,7 @@ def test_exif_orientation_is_applied(turned):
 def test_annotated_sizes_decide_whether_exif_orientation_is_applied(turned):
     assert decode_image(turned, annotated=(2, 4)).shape == (1, 4, 2)
     assert decode_image(turned, annotated=(4, 2)).shape == (1, 2, 4)
-    with pytest.raises(DamagedImage, match=r"has 4 x 2 pixels, and its list says 3 x 3"):
+    with pytest.raises(DamagedImage, match=r"has 4 x 2 pixels, and its annotation says 3 x 3"):
         decode_image(turned, annotated=(3, 3))
 
 

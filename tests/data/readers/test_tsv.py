@@ -33,9 +33,9 @@ def test_columns_are_selected_by_number(tmp_path: Path) -> None:
     ("text", "columns", "message"),
     [
         ("one\tlabel\na\tb\n", ("two", "label"), "line 1: there is no column 'two'"),
-        ("one\tlabel\na\n", ("one", "label"), "line 2: has 1 columns; column 2 is asked for"),
+        ("one\tlabel\na\n", ("one", "label"), "line 2: has 1 columns, and column 2 is read"),
         ("one\tlabel\n\tb\n", ("one", "label"), "line 2: a text is empty"),
-        ("a\tb\n", ("one", 2), "call all columns by their names, or count all"),
+        ("a\tb\n", ("one", 2), "name all columns, or number all"),
     ],
 )
 def test_errors_name_the_line(tmp_path: Path, text: str, columns: tuple, message: str) -> None:

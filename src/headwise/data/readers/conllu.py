@@ -42,7 +42,7 @@ def _read_sentences(path: Path, column: str, with_heads: bool) -> Iterator[Recor
                 continue
             if fields[_ID] != str(len(words) + 1):
                 raise UserError(
-                    f"{path}, line {number}: word {fields[_ID]} stands where word {len(words) + 1} should; "
+                    f"{path}, line {number}: word {fields[_ID]} is where word {len(words) + 1} is expected; "
                     "number the words of a sentence from 1 and end it with an empty line"
                 )
             words.append("_".join(fields[_FORM].split()) + (f"|{fields[_HEAD]}" if with_heads else ""))

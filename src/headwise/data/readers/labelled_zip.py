@@ -27,6 +27,6 @@ def read_labelled_zip(path: Path, options: ReadOptions) -> Iterator[Record]:
                         lines = decode_lines(file, f"{path}, {name}")
                         yield from ((number, line, label) for number, line in lines if line.strip())
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):  # the last: a password
-            raise UserError(f"{path}: is not a whole, open zip archive; copy it again") from None
+            raise UserError(f"{path}: is not a complete zip archive without a password; copy it again") from None
     if not labels:
-        raise UserError(f"{path}: no files named by labels in there, such as reviews.pos and reviews.neg")
+        raise UserError(f"{path}: has no files named by labels; name them such as reviews.pos and reviews.neg")

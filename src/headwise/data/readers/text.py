@@ -34,7 +34,7 @@ def read_texts(files: tuple[Path, ...], format: str) -> Iterator[str]:
             yield piece
     if empty:
         others = f" and {len(files) - 1} other files" if len(files) > 1 else ""
-        raise UserError(f"{files[0]}{others}: no text in there; check that it is the right file")
+        raise UserError(f"{files[0]}{others}: has no text; check that it is the right file")
 
 
 def _read_pieces(path: Path, format: str) -> Iterator[str]:

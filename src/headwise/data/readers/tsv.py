@@ -32,7 +32,7 @@ def read_table(path: Path, columns: Columns) -> Iterator[Record]:
     lines = read_lines(path)
     if names := [column for column in columns if isinstance(column, str)]:
         if len(names) < len(columns):
-            raise UserError("data.columns: call all columns by their names, or count all of them")
+            raise UserError("data.columns: name all columns, or number all of them")
         _, line = next(lines, (1, ""))
         header = line.split("\t")
         indices = [_find_column(path, header, name) for name in names]
@@ -43,7 +43,8 @@ def read_table(path: Path, columns: Columns) -> Iterator[Record]:
             continue
         cells = line.split("\t")
         if len(cells) <= max(indices):
-            raise UserError(f"{path}, line {number}: has {len(cells)} columns; column {max(indices) + 1} is asked for")
+            counts = f"has {len(cells)} columns, and column {max(indices) + 1} is read"
+            raise UserError(f"{path}, line {number}: {counts}; correct the line or data.columns")
         *texts, label = (cells[index].strip() for index in indices)
         if not all(texts):
             raise UserError(f"{path}, line {number}: a text is empty; fill it in or remove the line")

@@ -28,7 +28,7 @@ def expressed(tokeniser: Tokeniser) -> dict[str, Any] | None:
         Bpe: _subword, Unigram: _subword, Bytes: _bytes, Characters: _characters, Words: _words,
     }  # fmt: skip
     make = makers.get(type(tokeniser))
-    if make is None or len(getattr(tokeniser, "strange", ())) > 1:
+    if make is None or len(getattr(tokeniser, "unknown_ids", ())) > 1:
         return None
     engine = make(tokeniser)
     engine.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])

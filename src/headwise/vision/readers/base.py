@@ -16,5 +16,5 @@ Reader = Callable[[tuple[Path, ...], ImagesConfig], dict[str, ImageIndex]]
 def split_paths(paths: tuple[Path, ...]) -> tuple[Path, Path]:
     """A list of images and the folder that its names start from: the second path, or else the folder of the list."""
     if len(paths) > 2:
-        raise UserError("[data] name one list, and where its images are elsewhere their folder")
+        raise UserError("[data] takes one list of images, and their folder if it is elsewhere")
     return paths[0], paths[-1] if len(paths) == 2 else paths[0].parent

@@ -24,5 +24,5 @@ def read_captions(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, Im
         files.append(resolve_below(folder, name, f"{path}, line {number}"))
         captions.append(caption.strip())
     if not files:
-        raise UserError(f"{path}: no captions in here; write lines of an image's file, a tab and its caption")
+        raise UserError(f"{path}: has no captions; write lines of an image's file, a tab and its caption")
     return {"": ImageIndex(ImageFiles(tuple(files)), captions, [str(file) for file in files])}

@@ -40,7 +40,7 @@ def _map_records(path: Path) -> np.ndarray:
         size = path.stat().st_size
     sizes = [PIXELS + label_bytes for label_bytes in CLASS_FILES if size and size % (PIXELS + label_bytes) == 0]
     if not sizes:
-        raise UserError(f"{path}: is no binary file of CIFAR, or not whole: it has {size:,} bytes; copy it again")
+        raise UserError(f"{path}: is no complete binary file of CIFAR: it has {size:,} bytes; copy it again")
     return np.memmap(path, np.uint8, mode="r").reshape(-1, sizes[0])  # (bytes,) -> (N, record)
 
 

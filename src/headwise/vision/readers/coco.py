@@ -36,7 +36,7 @@ def read_coco(paths: tuple[Path, ...], config: ImagesConfig) -> dict[str, ImageI
         labels = {category["id"]: str(category["name"]) for category in categories}
         boxes = _group_boxes([image["id"] for image in images], annotations, labels)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise UserError(f"{path}: is not as COCO's JSON should be ({error})") from None
+        raise UserError(f"{path}: is not in COCO's format ({error})") from None
     if config.size:
         boxes = [_fit_boxes(own, *size, *config.size) for own, size in zip(boxes, sizes, strict=True)]
     files = tuple(resolve_below(folder, str(image["file_name"]), str(path)) for image in images)

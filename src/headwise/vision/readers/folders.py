@@ -32,7 +32,7 @@ def _index_classes(root: Path) -> ImageIndex:
     folders = [path for path, is_folder in _list_folder(root) if is_folder]
     images = [(folder.name, path) for folder in folders for path in _list_images(folder)]
     if not images:
-        raise UserError(f"{root}: no images in here; make a folder for each class and put its images there")
+        raise UserError(f"{root}: has no images; make a folder for each class and put its images there")
     labels, files = zip(*images, strict=True)
     return ImageIndex(ImageFiles(files), labels, [str(file) for file in files])
 

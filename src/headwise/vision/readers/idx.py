@@ -49,5 +49,5 @@ def _read_array(path: Path, dimensions: int) -> np.ndarray:
         possible = size <= path.stat().st_size * (MAX_COMPRESSION if path.suffix == ".gz" else 1)
         values = np.frombuffer(file.read(size + 1) if possible else b"", np.uint8)
     if not size or len(values) != size:
-        raise UserError(f"{path}: is not whole: its header says {' x '.join(map(str, shape))} bytes; copy it again")
+        raise UserError(f"{path}: is not complete: its header says {' x '.join(map(str, shape))} bytes; copy it again")
     return values.reshape(shape)

@@ -51,14 +51,14 @@ def _open_archive(path: Path) -> Iterator[NpzFile]:
             with ZipFile(raw) as archive:
                 size = sum(member.file_size for member in archive.infolist())
             if size > MAX_BYTES:
-                raise UserError(f"{path}: unpacks to {size >> 30} GB, which is taken for an attack; make it smaller")
+                raise UserError(f"{path}: unpacks to {size >> 30} GB, as a decompression bomb does; make it smaller")
             raw.seek(0)
             with np.load(raw, allow_pickle=False) as file:
                 yield file
         except UserError:
             raise
         except (BadZipFile, ValueError, MemoryError, NotImplementedError, RuntimeError) as error:
-            raise UserError(f"{path}: is not a whole .npz file of plain arrays ({error})") from None
+            raise UserError(f"{path}: is not a complete .npz file of plain arrays ({error})") from None
 
 
 def _read_array(file: NpzFile, key: str) -> np.ndarray:
@@ -74,7 +74,7 @@ def _read_labels(values: np.ndarray, classes: tuple[str, ...], path: Path) -> li
         return name_labels(flat, classes, path)
     if flat.dtype.kind == "U":
         return flat.tolist()
-    raise UserError(f"{path}: labels are whole numbers or words, not {flat.dtype}")
+    raise UserError(f"{path}: labels are integers or strings, not {flat.dtype}")
 
 
 def _read_pixels(path: Path, key: str) -> np.ndarray:
