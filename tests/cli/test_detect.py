@@ -10,7 +10,7 @@ from PIL import Image
 from headwise.config.base import validate
 from headwise.experiment.config import Experiment
 from headwise.experiment.run import train_experiment
-from headwise.vision.scenes import scenes
+from headwise.vision.scenes import draw_scenes
 
 EXPERIMENT = {
     "name": "boxes",
@@ -22,7 +22,7 @@ EXPERIMENT = {
 
 def write_coco(folder: Path, count: int = 12) -> Path:
     """Scenes as files with a list of their boxes."""
-    images = scenes("scenes", count, 32)
+    images = draw_scenes("scenes", count, 32)
     names = sorted({label for boxes in images.targets for label in boxes.labels})
     notes = [
         {"image_id": n, "category_id": names.index(label), "bbox": [x0, y0, x1 - x0, y1 - y0]}

@@ -27,7 +27,7 @@ from headwise.text.config import WordsConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
-from headwise.vision.scenes import scenes
+from headwise.vision.scenes import draw_scenes
 
 LEARNING = [
     (name, task)
@@ -69,10 +69,10 @@ OUTPUTS: dict[str, Callable[[Any], Any]] = {
 
 
 def make_images(task: str) -> Corpus:
-    drawn = scenes("scene-captions" if task == "caption" else "scenes", 16, 16, seed=1)
+    drawn = draw_scenes("scene-captions" if task == "caption" else "draw_scenes", 16, 16, seed=1)
     if task == "classify-images":
         drawn = Images(drawn.pixels, ["odd" if number % 2 else "even" for number in range(16)], drawn.names)
-    return Tokenisers(Pixels.measured(drawn.pixels), OUTPUTS[task](drawn.targets)), drawn
+    return Tokenisers(Pixels.from_images(drawn.pixels), OUTPUTS[task](drawn.targets)), drawn
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_the_loss_of_an_image_is_the_mean_of_its_heads(
     """torch's cross-entropy with its own label_smoothing, of each head; the likelihood is that of all heads
     together."""
     learnt, model, batches = prepare_loss(name, "classify-images", corpus_of, label_smoothing=0.2)
-    pixels, labels = learnt.pixels.normalised(batches[0].images), batches[0].targets
+    pixels, labels = learnt.pixels.normalise_images(batches[0].images), batches[0].targets
     loss, heads = learnt.loss(model.eval(), batches[0], learnt.init_state(model)), model.head_logits(pixels)
     assert len(heads) == (1 if name == "vit" else 2)
     each = [F.cross_entropy(logits, labels, label_smoothing=0.2, reduction="sum") for logits in heads]

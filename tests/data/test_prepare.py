@@ -28,24 +28,24 @@ def data(tmp_path):
     return TextDataConfig(root=str(tmp_path), train="pairs.tsv", cache=str(tmp_path / "cache"), lowercase=True)
 
 
-def cached(data):
+def list_cache(data):
     """The files of the cache and when they were written."""
-    found = sorted(path for path in Path(data.cache).rglob("*") if path.is_file())
-    return {path: path.stat().st_mtime_ns for path in found}
+    files = sorted(path for path in Path(data.cache).rglob("*") if path.is_file())
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 def test_from_files_to_batches_and_back(data):
     prepared = prepare(data, LETTERS)
     assert (len(prepared.train), len(prepared.valid), len(prepared.valid_pairs)) == (95, 5, 5)
-    found = set()
-    for numbers in Batches(prepared.train.lengths, seed=1, tokens_per_batch=100).plan(0):
-        batch = collate(prepared.train, numbers)
+    pairs = set()
+    for indices in Batches(prepared.train.lengths, seed=1, tokens_per_batch=100).plan(0):
+        batch = collate(prepared.train, indices)
         assert batch.target_in[:, 0].unique().tolist() == [BOS]
         assert (batch.target_out == EOS).sum(1).unique().tolist() == [1]
         for source, target in zip(batch.source.tolist(), batch.target_out.tolist(), strict=True):
-            found.add((prepared.tokenisers.source.decode(source), prepared.tokenisers.target.decode(target)))
-    assert ("word5", "b a b") in found
-    assert len(found) == 95
+            pairs.add((prepared.tokenisers.source.decode(source), prepared.tokenisers.target.decode(target)))
+    assert ("word5", "b a b") in pairs
+    assert len(pairs) == 95
 
 
 def test_pairs_stay_as_in_the_file(data):
@@ -54,23 +54,23 @@ def test_pairs_stay_as_in_the_file(data):
 
 def test_cache_is_reused(data):
     prepare(data, LETTERS)
-    before = cached(data)
+    before = list_cache(data)
     assert len(before) == 6
     prepare(data, LETTERS)
-    assert cached(data) == before
+    assert list_cache(data) == before
 
 
-def test_cache_follows_what_it_depends_on(data, tmp_path):
+def test_cache_key_depends_on_files_settings_and_tokenisers(data, tmp_path):
     prepare(data, LETTERS)
-    assert len(cached(data)) == 6
+    assert len(list_cache(data)) == 6
     prepare(data.changed(max_length=20), LETTERS)
     prepare(data, TOKENISERS.parse("bytes"))
-    assert len(cached(data)) == 18
+    assert len(list_cache(data)) == 18
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(pairs.read_text().replace("Word7\t", "Ward7\t"))
     os.utime(pairs, ns=(1, 1))
     prepare(data, LETTERS)
-    assert len(cached(data)) == 24
+    assert len(list_cache(data)) == 24
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "meta"])
@@ -78,7 +78,7 @@ def test_damaged_cache_is_noticed_and_rebuilt(data, damage, caplog):
     good = prepare(data, LETTERS).train
     tokens = np.array(good.tokens)
     del good
-    path = next(path for path in cached(data) if "train" in str(path) and path.name == "tokens.bin")
+    path = next(path for path in list_cache(data) if "train" in str(path) and path.name == "tokens.bin")
     content = bytearray(path.read_bytes())
     if damage == "flip":
         content[17] ^= 1
@@ -101,7 +101,7 @@ def test_failed_build_leaves_nothing(data):
             prepare(data, LETTERS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert cached(data) == {}
+    assert list_cache(data) == {}
     assert list(Path(data.cache).iterdir()) == []
 
 
@@ -110,7 +110,7 @@ def test_unusable_cache_folder(data, tmp_path):
         prepare(data.changed(cache=str(tmp_path / "pairs.tsv")), LETTERS)
 
 
-def test_given_tokenisers_decide(data, tmp_path):
+def test_given_tokenisers_override_the_config(data, tmp_path):
     first = prepare(data, LETTERS)
     first.tokenisers.save(tmp_path / "tokenizer.json")
     other = data.changed(lowercase=False)
@@ -135,36 +135,36 @@ def test_large_vocabularies_get_wide_tokens(tmp_path):
     rows = [([70_000, 4], [5])]
     for folder, vocab, dtype in ((tmp_path / "a", 70_001, "int32"), (tmp_path / "b", 300, "uint16")):
         folder.mkdir()
-        examples.write(folder, rows if vocab > 300 else [([299], [5])], vocab, 10)
-        assert Examples.open(folder).tokens.dtype == dtype
-    source, target = Examples.open(tmp_path / "a")[0]
+        examples.write_examples(folder, rows if vocab > 300 else [([299], [5])], vocab, 10)
+        assert Examples.load(folder).tokens.dtype == dtype
+    source, target = Examples.load(tmp_path / "a")[0]
     assert (source.tolist(), target.tolist()) == ([70_000, 4], [5])
 
 
 def test_chunks_do_not_change_the_examples(data, monkeypatch, tmp_path):
-    whole = prepare(data, LETTERS).train
-    monkeypatch.setattr(examples, "CHUNK", 7)
-    pieces = prepare(data.changed(cache=str(tmp_path / "other")), LETTERS).train
-    assert np.array_equal(whole.tokens, pieces.tokens)
-    assert np.array_equal(whole.bounds, pieces.bounds)
+    at_once = prepare(data, LETTERS).train
+    monkeypatch.setattr(examples, "CHUNK_PAIRS", 7)
+    chunked = prepare(data.changed(cache=str(tmp_path / "other")), LETTERS).train
+    assert np.array_equal(at_once.tokens, chunked.tokens)
+    assert np.array_equal(at_once.bounds, chunked.bounds)
 
 
-def test_number_out_of_range():
-    rows = Examples.of([([4], [5])])
+def test_index_out_of_range():
+    rows = Examples.from_rows([([4], [5])])
     assert len(list(rows)) == 1
     with pytest.raises(IndexError):
         rows[1]
 
 
 def test_long_work_reports_on_stderr(data, monkeypatch, capsys):
-    monkeypatch.setattr(preparing, "SECONDS", 0.0)
+    monkeypatch.setattr(preparing, "REPORT_SECONDS", 0.0)
     prepare(data, LETTERS)
     assert "tokenising the train part: " in capsys.readouterr().err
     prepare(data, LETTERS)
     assert not capsys.readouterr().err  # it is in the cache
 
 
-def test_ids_that_carry_heads_beside_words_are_kept_whole(tmp_path):
+def test_ids_that_encode_heads_are_not_truncated(tmp_path):
     """Word + size * head: of a usual vocabulary and a long sentence more than 16 bits."""
     words = [f"w{number}|60" for number in range(2000)]
     lines = [" ".join(words[start : start + 80]) + "\tX\n" for start in range(0, 1920, 60)]

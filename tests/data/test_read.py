@@ -42,8 +42,8 @@ def test_dictionary(write):
         ("a\tb\n\nc\td\n\tx\n", "line 4: the source is empty"),
         ("a\tb\nno tab here\n", "line 2: no tab"),
         (b"a\tb\nc\td\ncaf\xe9\tx\n", r"line 3: not UTF-8 \(byte 4\)"),
-        ("", "no pairs in there"),
-        ("\n\n", "no pairs in there"),
+        ("", "has no pairs"),
+        ("\n\n", "has no pairs"),
     ],
 )
 def test_bad_tsv(write, content, complaint):
@@ -61,7 +61,7 @@ def test_bad_tsv(write, content, complaint):
         ("a\n \n", "x\ny\n", r"a.en, line 2: the source is empty"),
         ("a\nb\n", b"x\n\xff\n", r"a.de, line 2: not UTF-8"),
         ("a\nb\n", "x\n\n", r"a.de, line 2: the target is empty"),
-        ("", "", r"a.en and .*a.de: no pairs"),
+        ("", "", r"a.en and .*a.de: has no pairs"),
     ],
 )
 def test_bad_alignment(write, left, right, complaint):
@@ -74,9 +74,9 @@ def test_bad_files(write, tmp_path):
         list(read_pairs((tmp_path / "none.tsv",)))
     with pytest.raises(UserError, match="cannot be read"):
         list(read_pairs((tmp_path,)))
-    whole = gzip.compress(b"a\tb\n" * 1000)
-    for broken in (b"a\tb\n", whole[:-5], whole[:12] + b"\xff\xff\xff" + whole[15:]):
+    intact = gzip.compress(b"a\tb\n" * 1000)
+    for broken in (b"a\tb\n", intact[:-5], intact[:12] + b"\xff\xff\xff" + intact[15:]):
         path = tmp_path / "broken.tsv.gz"
         path.write_bytes(broken)
-        with pytest.raises(UserError, match="not a whole gzip file"):
+        with pytest.raises(UserError, match="not a complete gzip file"):
             list(read_pairs((path,)))

@@ -9,13 +9,13 @@ RUSSIAN = "Мужчина в синей рубашке стоит на лест�
 
 
 @pytest.fixture
-def look(tmp_path):
-    def look(source, target, count=300):
+def sniff_pairs(tmp_path):
+    def sniff_pairs(source, target, count=300):
         path = tmp_path / "pairs.tsv"
         path.write_text("".join(f"{source(i)}\t{target(i)}\n" for i in range(count)))
         return sniff(TextDataConfig(train=str(path)))
 
-    return look
+    return sniff_pairs
 
 
 def test_dictionary():
@@ -28,22 +28,22 @@ def test_dictionary():
     assert "39 different symbols" in facts.reasons[1]
 
 
-def test_sentences_in_one_alphabet_share_pieces(look):
-    facts = look(ENGLISH.format, GERMAN.format)
+def test_sentences_in_one_alphabet_share_pieces(sniff_pairs):
+    facts = sniff_pairs(ENGLISH.format, GERMAN.format)
     assert (facts.tokeniser.kind, facts.tokeniser.size, facts.tokeniser.shared) == ("bpe", 1000, True)
     assert "same letters" in facts.reasons[1]
 
 
-def test_sentences_in_two_alphabets_do_not(look):
-    facts = look(ENGLISH.format, RUSSIAN.format)
+def test_sentences_in_two_alphabets_do_not(sniff_pairs):
+    facts = sniff_pairs(ENGLISH.format, RUSSIAN.format)
     assert (facts.tokeniser.kind, facts.tokeniser.shared) == ("bpe", False)
 
 
-def test_short_phrases_are_characters(look):
-    facts = look(lambda i: f"{i % 28 + 1} March {1900 + i}", lambda i: f"{1900 + i}-03-{i % 28 + 1:02}")
+def test_short_phrases_are_characters(sniff_pairs):
+    facts = sniff_pairs(lambda i: f"{i % 28 + 1} March {1900 + i}", lambda i: f"{1900 + i}-03-{i % 28 + 1:02}")
     assert (facts.tokeniser.kind, facts.tokeniser.target_side.kind) == ("characters", "characters")
 
 
-def test_sentences_to_symbols(look):
-    facts = look(ENGLISH.format, lambda i: " ".join(["DET", "NOUN", "VERB", "ADP"][: i % 3 + 2]))
+def test_sentences_to_symbols(sniff_pairs):
+    facts = sniff_pairs(ENGLISH.format, lambda i: " ".join(["DET", "NOUN", "VERB", "ADP"][: i % 3 + 2]))
     assert (facts.tokeniser.kind, facts.tokeniser.target_side.kind) == ("bpe", "words")

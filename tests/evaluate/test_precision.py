@@ -8,7 +8,7 @@ import pytest
 
 from headwise.errors import UserError
 from headwise.evaluate.precision import precisions
-from headwise.vision.boxes import Boxes, Found
+from headwise.vision.boxes import Boxes, Detections
 
 LABELS = ("circle", "square", "star")
 NAMES = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large")
@@ -19,7 +19,7 @@ def random_boxes(random: np.random.Generator, count: int) -> np.ndarray:
     return np.concatenate([low, low + random.integers(4, 160, (count, 2))], 1) / 1.0
 
 
-def random_case(seed: int, images: int = 12) -> tuple[list[Found], list[Boxes]]:
+def random_case(seed: int, images: int = 12) -> tuple[list[Detections], list[Boxes]]:
     """Boxes, some of them crowds; detections near some of them, with wrong labels, twins and false alarms."""
     random = np.random.default_rng(seed)
     found, truths = [], []
@@ -32,11 +32,11 @@ def random_case(seed: int, images: int = 12) -> tuple[list[Found], list[Boxes]]:
         near[:, 2:] = np.maximum(near[:, 2:], near[:, :2] + 1)
         ours = np.concatenate([near, random_boxes(random, 4)])
         given = tuple(np.where(random.random(len(ours)) < 0.8, [*np.repeat(labels, 2), *LABELS, "star"], "circle"))
-        found.append(Found(ours, given, random.integers(0, 30, len(ours)) / 30))  # ties are frequent
+        found.append(Detections(ours, given, random.integers(0, 30, len(ours)) / 30))  # ties are frequent
     return found, truths
 
 
-def coco(found: list[Found], truths: list[Boxes], most: int = 100) -> dict[str, float]:
+def coco(found: list[Detections], truths: list[Boxes], most: int = 100) -> dict[str, float]:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
@@ -87,21 +87,21 @@ def test_equals_coco(seed: int, most: int) -> None:
 
 def test_what_is_found_exactly_is_worth_all_and_a_false_alarm_before_it_half() -> None:
     truth = [Boxes(np.array([[0, 0, 10, 10]]), ("circle",))]
-    right = Found(np.array([[0, 0, 10, 10], [20, 20, 30, 30]]), ("circle", "circle"), np.array([0.9, 0.1]))
-    alarm = Found(right.corners, right.labels, np.array([0.1, 0.9]))
+    right = Detections(np.array([[0, 0, 10, 10], [20, 20, 30, 30]]), ("circle", "circle"), np.array([0.9, 0.1]))
+    alarm = Detections(right.corners, right.labels, np.array([0.1, 0.9]))
     assert [score.value for score in precisions([right], truth)] == pytest.approx([100, 100, 100, 100])
     assert precisions([alarm], truth)[0].value == pytest.approx(50)
 
 
 def test_two_detections_of_one_box_are_one_hit_and_one_miss() -> None:
     truth = [Boxes(np.array([[0, 0, 10, 10], [20, 0, 30, 10]]), ("star", "star"))]
-    twice = Found(np.array([[0, 0, 10, 10], [0, 0, 10, 10]]), ("star", "star"), np.array([0.9, 0.8]))
+    twice = Detections(np.array([[0, 0, 10, 10], [0, 0, 10, 10]]), ("star", "star"), np.array([0.9, 0.8]))
     # half of the boxes are found before the miss: precision 1 at shares 0 to .5, none beyond
     assert precisions([twice], truth)[0].value == pytest.approx(100 * 51 / 101)
 
 
 def test_nothing_found_is_zero_and_an_empty_image_is_no_harm() -> None:
-    nothing = Found(np.zeros((0, 4)), (), np.zeros(0))
+    nothing = Detections(np.zeros((0, 4)), (), np.zeros(0))
     truths = [Boxes(np.array([[0, 0, 10, 10]]), ("star",)), Boxes(np.zeros((0, 4)), ())]
     assert precisions([nothing, nothing], truths)[0].value == 0
     with pytest.raises(UserError, match="empty"):
@@ -114,6 +114,6 @@ def test_intervals_are_over_images() -> None:
     assert whole.low < whole.value < whole.high
     again = precisions(found * 2, truths * 2)[0]
     assert again.value == pytest.approx(whole.value, abs=3)
-    same = Found(np.array([[0, 0, 10, 10]]), ("star",), np.array([0.5]))
+    same = Detections(np.array([[0, 0, 10, 10]]), ("star",), np.array([0.5]))
     alike = precisions([same] * 5, [Boxes(same.corners, same.labels)] * 5, resamples=20)[0]
     assert (alike.low, alike.high) == (100, 100)

@@ -8,7 +8,7 @@ from PIL import Image
 
 from headwise.inspect.detections import draw_attention, draw_detections, draw_image
 from headwise.inspect.panels import overlay_weights, resize_for_tile
-from headwise.vision.boxes import Found
+from headwise.vision.boxes import Detections
 
 WEIGHTS = np.array([[0.0, 0.1], [0.2, 0.7]])
 
@@ -25,7 +25,9 @@ def test_attention_is_drawn_over_the_crop_that_the_model_reads() -> None:
 
 
 def test_each_box_has_a_panel(tmp_path: Path) -> None:
-    detections = Found(np.array([[2, 2, 10, 9], [4, 1, 15, 15]]), ("star", "$star"), np.array([0.9, 0.6]), np.arange(2))
+    detections = Detections(
+        np.array([[2, 2, 10, 9], [4, 1, 15, 15]]), ("star", "$star"), np.array([0.9, 0.6]), np.arange(2)
+    )
     path = draw_detections(
         tmp_path / "boxes.svg", Image.new("RGB", (16, 16), "red"), detections, np.stack([WEIGHTS, WEIGHTS.T])
     )

@@ -44,7 +44,7 @@ def runs(tmp_path_factory: Any) -> dict[str, Path]:
 
 def measured(path: Path, times: int = 4) -> tuple[TrainedModel, Any]:
     loaded = headwise.load(path)
-    examples = Examples.of(tokenise([("", TEXT)], loaded.tokenisers))
+    examples = Examples.from_rows(tokenise([("", TEXT)], loaded.tokenisers))
     return loaded, extrapolate(loaded, examples, times)
 
 

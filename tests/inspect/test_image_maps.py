@@ -135,9 +135,9 @@ def test_mean_distances_of_uniform_and_identity_attention() -> None:
 def test_distances_are_means_over_images(build_image_run) -> None:
     loaded = build_image_run("vit-tiny")
     images = torch.randint(0, 256, (9, 1, 16, 16), dtype=torch.uint8)  # more than one batch
-    normalised = loaded.tokenisers.source.normalised
-    distances = measure_distances(loaded.model, images, normalised)
-    single = [measure_distances(loaded.model, images[[number]], normalised).layers[0] for number in range(9)]
+    normalise_images = loaded.tokenisers.source.normalise_images
+    distances = measure_distances(loaded.model, images, normalise_images)
+    single = [measure_distances(loaded.model, images[[number]], normalise_images).layers[0] for number in range(9)]
     assert distances.layers[0] == pytest.approx(sum(single) / 9, abs=1e-5)
     assert distances.images == 9 and len(distances.layers) == 2 and distances.layers[0].shape == (4,)
     assert len(distances.table().splitlines()) == 3 and distances.even[0] == pytest.approx(

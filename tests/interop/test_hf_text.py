@@ -73,7 +73,7 @@ def test_a_run_keeps_the_tokeniser(pair: tuple[Tokenizer, HfTokeniser], tmp_path
 
 
 def test_whether_texts_begin_with_bos_is_read_from_the_file(engines: Engines) -> None:
-    actual = {name: HfTokeniser(engine, Rows(400, **ROWS[name])).opens for name, engine in engines.items()}
+    actual = {name: HfTokeniser(engine, Rows(400, **ROWS[name])).prepends_bos for name, engine in engines.items()}
     assert actual == {"gpt2": False, "llama": True, "bert": False}
 
 

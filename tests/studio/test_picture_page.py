@@ -56,7 +56,7 @@ def test_an_image_is_classified_and_patches_are_queries(page, studio, runs, pict
     )  # drawn anew, under a pointer that rests
     with torch.no_grad():
         pixels = loaded.tokenisers.source
-        attention = record_encoder_attention(loaded.model, pixels.normalised(pixels.read(picture)[None]))[1]
+        attention = record_encoder_attention(loaded.model, pixels.normalise_images(pixels.read(picture)[None]))[1]
     page.mouse.move(box["x"] + 1, box["y"] + 1)
     weight = attention.heat_map((3, 1))[0, 2, 0, 0]
     expect(note).to_contain_text(f"the patch in row 4, column 2 attends to row 1, column 1 with weight {weight:.4f}")

@@ -15,17 +15,17 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train.config import TrainConfig
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
-from headwise.vision.scenes import scenes
+from headwise.vision.scenes import draw_scenes
 
 
 @pytest.fixture(scope="module")
 def images() -> Images:
-    return scenes("scene-captions", 6, 16, seed=1)
+    return draw_scenes("scene-captions", 6, 16, seed=1)
 
 
 @pytest.fixture(scope="module")
 def task(images: Images) -> Caption:
-    return Caption(CaptionConfig(), Tokenisers(Pixels.measured(images.pixels), words(images.targets, WordsConfig())))
+    return Caption(CaptionConfig(), Tokenisers(Pixels.from_images(images.pixels), words(images.targets, WordsConfig())))
 
 
 @pytest.fixture(scope="module")

@@ -30,13 +30,13 @@ def test_sentinels_are_the_last_rows_of_one_table(denoise):
 
 def test_validation_misses_the_same_spans_every_time(denoise):
     model = denoise.build(T5)
-    examples = Examples.of([([], LETTERS.encode(text)) for text in ("abc def " * 20, "fab", "", "d")])
+    examples = Examples.from_rows([([], LETTERS.encode(text)) for text in ("abc def " * 20, "fab", "", "d")])
     first, again = (denoise.validate(model, examples, []) for _ in range(2))
     assert first == again
     [perplexity] = denoise.evaluate(model, [("", "abc def " * 20)]).scores
     assert perplexity.name == "perplexity" and perplexity.low <= perplexity.value <= perplexity.high
     with pytest.raises(UserError, match="no word in the texts"):
-        denoise.validate(model, Examples.of([([], [])]), [])
+        denoise.validate(model, Examples.from_rows([([], [])]), [])
 
 
 def test_missing_spans_are_learnt(learn, tmp_path):

@@ -17,17 +17,17 @@ from headwise.train.config import TrainConfig
 from headwise.vision.boxes import Boxes, to_centred
 from headwise.vision.images import Images
 from headwise.vision.pixels import Pixels
-from headwise.vision.scenes import scenes
+from headwise.vision.scenes import draw_scenes
 
 
 @pytest.fixture(scope="module")
 def images() -> Images:
-    return scenes("scenes", 8, 32, seed=1)
+    return draw_scenes("scenes", 8, 32, seed=1)
 
 
 @pytest.fixture(scope="module")
 def task(images: Images) -> Detect:
-    return Detect(DetectConfig(), Tokenisers(Pixels.measured(images.pixels), classes(images.targets)))
+    return Detect(DetectConfig(), Tokenisers(Pixels.from_images(images.pixels), classes(images.targets)))
 
 
 class Oracle(torch.nn.Module):
@@ -90,7 +90,7 @@ def test_a_mirror_has_its_boxes_mirrored() -> None:
     assert kept is objects
     turned, moved = flipped(images, objects, 1.0)
     assert torch.equal(turned, images.flip(-1))
-    truth = Objects.of([each.flipped(16) for each in boxes], {"a": 0}, 8, 16)
+    truth = Objects.of([each.flip(16) for each in boxes], {"a": 0}, 8, 16)
     assert torch.allclose(moved.boxes, truth.boxes)
     torch.manual_seed(0)
     some, _ = flipped(images, objects, 0.5)

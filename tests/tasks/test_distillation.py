@@ -95,7 +95,7 @@ def test_the_teacher_is_asked_in_its_own_scale_size_and_order(place: Path) -> No
     task = loaded.task
     teacher = Teacher(headwise.load(place / "runs" / "cnn").model, task.pixels, task.classes, classes, 1)
     images = torch.rand(3, 1, 8, 8)
-    expected = loaded.model(loaded.tokenisers.source.normalised(images)).flip(1)
+    expected = loaded.model(loaded.tokenisers.source.normalise_images(images)).flip(1)
     torch.testing.assert_close(teacher(images), expected)
     assert torch.equal(teacher(images), teacher(images)) and not teacher(images.requires_grad_()).requires_grad
     larger = F.interpolate(images, (16, 16), mode="nearest")

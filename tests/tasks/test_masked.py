@@ -43,7 +43,7 @@ def test_any_encoder_can_be_asked_for_its_loss_and_its_guesses(model):
     masked = task(MaskedConfig(context=16).for_model(model))
     built = masked.build(model)
     assert built.mask_id == LETTERS.size
-    data = Examples.of([([], LETTERS.encode(text)) for text in ("abc def", "hag cab " * 5, "", "b")])
+    data = Examples.from_rows([([], LETTERS.encode(text)) for text in ("abc def", "hag cab " * 5, "", "b")])
     batches = masked.data(data, 1, resolved_train())
     loss = masked.loss(built, batches.batch(batches.plan(0)[0]), masked.init_state(built))
     assert torch.isfinite(loss.total) and loss.count > 0
@@ -60,9 +60,9 @@ def resolved_train():
 def test_batches_of_other_sizes_do_not_change_the_likelihood_of_the_same_guesses():
     masked = task()
     model = masked.build(TransformerConfig(**TINY, encoder={"depth": 1})).eval()
-    found = masked.guesses(model, Examples.of([([], LETTERS.encode("abc def gab"))]))
-    data = masked._masking(Examples.of([([], LETTERS.encode("abc def gab"))]), seed=0)
-    batch = data.batch(data.tiles())
+    found = masked.guesses(model, Examples.from_rows([([], LETTERS.encode("abc def gab"))]))
+    data = masked._masking(Examples.from_rows([([], LETTERS.encode("abc def gab"))]), seed=0)
+    batch = data.batch(data.cut_tiles())
     with torch.inference_mode():
         loss = model(batch.ids, labels=batch.labels)
     assert float(loss.nll) == pytest.approx(float(found.nll.sum()), rel=1e-5) and int(loss.count) == found.counts.sum()
@@ -135,4 +135,4 @@ def test_a_text_without_a_mask_is_refused():
     with pytest.raises(UserError, match=r"there is no \[MASK\] in 'abc'"):
         task().fill(model, ["a[MASK]", "abc"])
     with pytest.raises(UserError, match="no word to hide"):
-        task().guesses(model, Examples.of([([], np.array([], int))]))
+        task().guesses(model, Examples.from_rows([([], np.array([], int))]))

@@ -131,7 +131,7 @@ def test_only_layers_can_be_narrower() -> None:
 def test_the_hidden_words_of_a_batch_are_put_back() -> None:
     task, _ = made(mask_rate=0.4)
     rows = [[random.Random(n).randrange(4, WORDS.size) for _ in range(10)] for n in range(8)]
-    data = task.data(Examples.of([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
+    data = task.data(Examples.from_rows([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
     ids, hidden = original(data.batch(data.plan(0)[0]))
     told = sorted(tuple(row[row > EOS].tolist()) for row in ids)
     assert told == sorted(map(tuple, rows)) and hidden.sum() == 8 * 4

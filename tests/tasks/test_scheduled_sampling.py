@@ -33,7 +33,7 @@ class Successor(nn.Module):
 def batch():
     random = np.random.default_rng(0)
     pairs = [([4], random.integers(4, VOCAB - 1, n).tolist()) for n in (60, 30, 60) * 40]
-    return collate(Examples.of(pairs), np.arange(len(pairs)))
+    return collate(Examples.from_rows(pairs), np.arange(len(pairs)))
 
 
 @pytest.mark.parametrize("draw", [False, True])
@@ -92,7 +92,7 @@ def test_teacher_forcing_is_the_default_and_takes_no_second_pass(batch):
 @pytest.mark.parametrize("kind", ["transformer-tiny", "bahdanau-tiny"])
 def test_training_tells_the_task_how_far_it_is_and_resumes_to_the_same_bits(tmp_path, kind):
     random = np.random.default_rng(0)
-    examples = Examples.of([(row, row[::-1]) for row in random.integers(4, VOCAB, (64, 5)).tolist()])
+    examples = Examples.from_rows([(row, row[::-1]) for row in random.integers(4, VOCAB, (64, 5)).tolist()])
     seen = {}
 
     def learnt(name, *stops):

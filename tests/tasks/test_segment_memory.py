@@ -38,7 +38,7 @@ def built(task: LanguageModelTask) -> Any:
 
 
 def examples(task: LanguageModelTask, *texts: str) -> Examples:
-    return Examples.of([([], task.tokenisers.target.encode(text)) for text in texts])
+    return Examples.from_rows([([], task.tokenisers.target.encode(text)) for text in texts])
 
 
 def test_batches_of_a_stream_go_on_from_one_another() -> None:

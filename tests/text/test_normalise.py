@@ -20,7 +20,7 @@ def test_result_has_the_form_and_can_be_encoded(form, text):
 
 @settings(deadline=None)
 @given(text=ANY_TEXT)
-def test_twice_is_once(text):
+def test_normalisation_is_idempotent(text):
     normalise = Normaliser("NFKC", lower=True)
     assert normalise(normalise(text)) == normalise(text)
 

@@ -17,7 +17,7 @@ BYTES = Bytes.train((), BytesConfig(), Normaliser())
 
 
 @given(TEXT, TEXT)
-def test_a_pair_is_its_texts_with_an_end_between_them(first: str, second: str) -> None:
+def test_a_pair_is_encoded_as_its_texts_with_eos_between_them(first: str, second: str) -> None:
     pair = Paired(BYTES)
     ids = pair.encode(f"{first}\t{second}")
     assert ids == [*BYTES.encode(first), EOS, *BYTES.encode(second)]
@@ -25,8 +25,8 @@ def test_a_pair_is_its_texts_with_an_end_between_them(first: str, second: str) -
     assert pair.encode(first) == BYTES.encode(first)
 
 
-def test_it_survives_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    sides = Tokenisers(BYTES, BYTES).paired()
+def test_a_tokeniser_of_pairs_is_saved_and_loaded(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    sides = Tokenisers(BYTES, BYTES).accept_pairs()
     sides.save(tmp_path / "tokenizer.json")
     again = Tokenisers.load(tmp_path / "tokenizer.json")
-    assert again.source.encode("a\tb") == sides.source.encode("a\tb") and again.paired() is again
+    assert again.source.encode("a\tb") == sides.source.encode("a\tb") and again.accept_pairs() is again

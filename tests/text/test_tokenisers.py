@@ -35,26 +35,26 @@ def lossless(request):
 
 @settings(max_examples=60, deadline=None)
 @given(text=TEXT)
-def test_any_text_comes_back(lossless, text):
+def test_lossless_tokenisers_restore_any_text(lossless, text):
     assert lossless.decode(lossless.encode(text)) == text
 
 
 @settings(deadline=None)
 @given(text=st.text(st.sampled_from("abc é北"), max_size=30))
-def test_known_characters_come_back(text):
+def test_known_characters_are_restored(text):
     letters = Characters("abc é北")
     assert letters.decode(letters.encode(text)) == text
 
 
 @settings(deadline=None)
 @given(words=st.lists(st.sampled_from(["K", "AE", "T"])))
-def test_known_words_come_back(words):
+def test_known_words_are_restored(words):
     tokeniser = Words(["AE", "K", "T"])
     assert tokeniser.decode(tokeniser.encode(" ".join(words))) == " ".join(words)
 
 
 @pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
-def test_odd_text_never_raises_and_never_makes_control_ids(tokeniser, text):
+def test_any_text_can_be_encoded_and_gives_no_special_ids(tokeniser, text):
     ids = tokeniser.encode(text)
     assert all(UNK <= i < tokeniser.size for i in ids)
     assert tokeniser.encode_batch([text, "a"]) == [ids, tokeniser.encode("a")]
@@ -87,11 +87,11 @@ def test_unknown_units():
 
 
 @pytest.mark.parametrize("kind", sorted(set(TOKENISERS.names) - {"parsed"}))  # that one needs trees
-def test_learning_is_repeatable(kind):
+def test_training_is_deterministic(kind):
     assert learn(kind).to_json() == learn(kind).to_json()
 
 
-def test_frequent_first_and_limits():
+def test_vocabularies_are_sorted_by_frequency_and_limited():
     pairs = [("b b b a a c", "x")]
     words = Tokenisers.train(pairs, TOKENISERS.parse({"kind": "words", "min_count": 2}), PLAIN).source
     assert words.vocabulary[4:] == ["b", "a"]
@@ -103,7 +103,7 @@ def test_subword_size_is_the_whole_vocabulary():
     assert learn({"kind": "bpe", "size": 280}).source.size == 280
 
 
-def test_a_word_is_the_same_piece_at_the_start_and_inside():
+def test_a_word_has_the_same_tokens_at_the_start_and_inside():
     bpe = learn({"kind": "bpe", "size": 300}).source
     assert bpe.encode("the the") == 2 * bpe.encode("the")
 
@@ -122,7 +122,7 @@ def test_sides():
     "config",
     ["characters", {"kind": "bytes", "target": "words"}, {"kind": "bpe", "size": 300, "shared": True}, "unigram"],
 )
-def test_file_keeps_everything(tmp_path, config):
+def test_a_file_restores_the_tokenisers(tmp_path, config):
     before = learn(config, Normaliser("NFKC", lower=True))
     before.save(tmp_path / "tokenizer.json")
     after = Tokenisers.load(tmp_path / "tokenizer.json")

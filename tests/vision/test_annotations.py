@@ -1,4 +1,4 @@
-"""Lists of image files: boxes as COCO writes them, captions as TSV."""
+"""Annotations: boxes in COCO's JSON, captions as TSV."""
 
 import json
 
@@ -16,7 +16,7 @@ def load(root, **settings):
 
 
 def targets(corpus):
-    """What is to be learnt of each image, by the file's name."""
+    """The target of each image, by the file's name."""
     return {
         name.rpartition("/")[2]: target
         for part in (corpus.train, corpus.valid)
@@ -51,20 +51,20 @@ def with_list(root, **changes):
 
 
 def test_boxes_are_corners_with_names_and_images_without_any_stay(coco):
-    found = targets(with_list(coco))
-    assert found["0.png"].corners.tolist() == [[6, 2, 10, 8], [0, 0, 2, 2]]
-    assert found["0.png"].labels == ("cat", "person") and found["0.png"].crowd == (False, True)
-    assert found["1.png"].corners.tolist() == [[2, 1, 8, 4]]  # the other one has no area
-    assert len(found["2.png"]) == len(found["3.png"]) == 0
+    boxes = targets(with_list(coco))
+    assert boxes["0.png"].corners.tolist() == [[6, 2, 10, 8], [0, 0, 2, 2]]
+    assert boxes["0.png"].labels == ("cat", "person") and boxes["0.png"].crowd == (False, True)
+    assert boxes["1.png"].corners.tolist() == [[2, 1, 8, 4]]  # the other one has no area
+    assert len(boxes["2.png"]) == len(boxes["3.png"]) == 0
 
 
 def test_boxes_move_as_images_are_cropped_and_resized(coco):
     """The middle 10 x 10 of 20 x 10 pixels, in half the size."""
     (coco / "list.json").write_text(json.dumps(COCO))
-    found = targets(load(coco, format="coco", train=("list.json", "pictures"), size=5))
-    assert found["0.png"].corners.tolist() == [[0.5, 1, 2.5, 4]]
-    assert found["0.png"].labels == ("cat",)  # the person was on the left
-    assert found["1.png"].corners.tolist() == [[0, 0.5, 1.5, 2]]
+    boxes = targets(load(coco, format="coco", train=("list.json", "pictures"), size=5))
+    assert boxes["0.png"].corners.tolist() == [[0.5, 1, 2.5, 4]]
+    assert boxes["0.png"].labels == ("cat",)  # the person was on the left
+    assert boxes["1.png"].corners.tolist() == [[0, 0.5, 1.5, 2]]
 
 
 @pytest.mark.parametrize(
@@ -76,20 +76,20 @@ def test_boxes_move_as_images_are_cropped_and_resized(coco):
         ({"images": COCO["images"][:1] * 2, "annotations": []}, "same id"),
         ({"images": [{**COCO["images"][0], "file_name": "../x.png"}], "annotations": []}, "not a file below"),
         ({"images": [{**COCO["images"][0], "file_name": "/x.png"}], "annotations": []}, "not a file below"),
-        ({"images": [{**COCO["images"][0], "width": "x"}]}, "not as COCO's JSON should be"),
+        ({"images": [{**COCO["images"][0], "width": "x"}]}, "not in COCO's format"),
         ({"annotations": [{"image_id": 99, "category_id": 3, "bbox": [0, 0, 1, 1]}]}, r"annotations\[0\]"),
         ({"annotations": [{"image_id": 7, "category_id": 9, "bbox": [0, 0, 1, 1]}]}, r"annotations\[0\]"),
-        ({"annotations": [{"image_id": 7, "category_id": 3, "bbox": [0, 0, 1]}]}, "not as COCO's JSON should be"),
+        ({"annotations": [{"image_id": 7, "category_id": 3, "bbox": [0, 0, 1]}]}, "not in COCO's format"),
         ({"annotations": [{"image_id": 7, "category_id": 3, "bbox": [0, 0, 1, float("inf")]}]}, r"annotations\[0\]"),
-        ({"images": [{**each, "width": 10, "height": 20} for each in COCO["images"]]}, "its list says 10 x 20"),
+        ({"images": [{**image, "width": 10, "height": 20} for image in COCO["images"]]}, "its annotation says 10 x 20"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_list_of_boxes_is_said(coco, changes, sentence):
+def test_errors_in_a_coco_file_are_named(coco, changes, sentence):
     with pytest.raises(UserError, match=sentence):
         with_list(coco, **changes)
 
 
-def test_json_that_is_none_is_named(coco):
+def test_invalid_json_is_an_error(coco):
     for content in ("{", "[]", "[" * 100_000):
         (coco / "list.json").write_text(content)
         with pytest.raises(UserError, match=r"list.json: "):
@@ -116,7 +116,7 @@ def test_captions_of_one_image_are_never_in_two_parts(coco):
         ("0.png\ta\n9.png\tb\n", r"9.png: cannot be read \(No such file"),
     ],
 )
-def test_what_is_wrong_with_captions_is_said(coco, content, sentence):
+def test_errors_in_captions_are_named(coco, content, sentence):
     (coco / "list.tsv").write_text(content)
     with pytest.raises(UserError, match=sentence):
         load(coco, format="captions", train=("list.tsv", "pictures"))

@@ -38,7 +38,7 @@ def hue(images: Tensor) -> Tensor:
     return kornia.color.rgb_to_hsv(images)[:, 0, 0, 0] / (2 * torch.pi)  # of the first pixel, as a share of the circle
 
 
-FACTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # what was drawn, from the images before and after
+FACTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # the drawn factor, from the images before and after
     "brightness": lambda old, new: (new / old)[:, 0, 0, 0],
     "contrast": lambda old, new: (
         (new - grey(old).mean((2, 3), keepdim=True)) / (old - grey(old).mean((2, 3), keepdim=True))
@@ -49,38 +49,38 @@ FACTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # what was drawn, fr
 
 
 @pytest.mark.parametrize("name", FACTORS)
-def test_jitter_changes_as_much_in_both_directions(name: str) -> None:
+def test_jitter_is_uniform_in_both_directions(name: str) -> None:
     """Factors of U(1 - b, 1 + b), the hue by U(-h, h) of its circle, as in torchvision's ColorJitter."""
     settings = dict.fromkeys(FACTORS, 0.0) | {name: 0.3}
     old = pictures()
-    check_uniform(FACTORS[name](old, ColourJitter(**settings).change(old)), 0.7, 1.3)
+    check_uniform(FACTORS[name](old, ColourJitter(**settings).augment_images(old)), 0.7, 1.3)
 
 
-def test_jitter_of_everything_has_every_order() -> None:
+def test_jitter_applies_its_steps_in_every_order() -> None:
     """Contrast and saturation do not commute with a bright image that is cut at white."""
     old = (1.6 * pictures()[:2]).clamp(max=1)
-    seen = {tuple(ColourJitter(0.3, 0.3, 0.3, 0.1).change(old)[0].flatten().tolist()) for _ in range(20)}
-    assert len(seen) == 20
+    results = {tuple(ColourJitter(0.3, 0.3, 0.3, 0.1).augment_images(old)[0].flatten().tolist()) for _ in range(20)}
+    assert len(results) == 20
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.2, 0.7, 1.0])
-def test_so_many_images_lose_their_colour(probability: float) -> None:
+def test_images_become_grey_with_the_probability(probability: float) -> None:
     old = pictures()
-    new = Grey(probability).change(old)
+    new = Grey(probability).augment_images(old)
     lost = (new == new[:, :1]).all((1, 2, 3))
     assert abs(float(lost.double().mean()) - probability) <= 5 * (probability * (1 - probability) / ROWS) ** 0.5
     torch.testing.assert_close(new[lost], grey(old).expand_as(old)[lost], atol=1e-6, rtol=0)
     assert torch.equal(new[~lost], old[~lost])
 
 
-def test_crops_are_boxes_of_the_area_aspect_and_place_that_were_drawn() -> None:
-    """Tones that grow along both sides tell the corners of what is seen (Szegedy et al. 2015)."""
+def test_crops_have_the_distribution_of_area_aspect_and_position() -> None:
+    """Values that grow along both axes give the corners of the crop (Szegedy et al. 2015)."""
     side = 64
     across, down = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="xy")
     ramp = (torch.stack([across, down]).double() + 0.5) / side  # (2, H, W)
     crop = ResizedCrop(area=(0.1, 0.5), aspect=(3 / 4, 4 / 3))
-    seen = crop.change(ramp.expand(1000, 2, side, side))
-    first, last = seen[:, :, 8, 8], seen[:, :, 55, 55]  # (B, 2): x and y inside the box, away from its edges
+    cropped = crop.augment_images(ramp.expand(1000, 2, side, side))
+    first, last = cropped[:, :, 8, 8], cropped[:, :, 55, 55]  # (B, 2): x and y inside the box, away from its edges
     sizes = (last - first) * side / 47  # shares of the sides
     check_uniform(sizes.prod(1), 0.1, 0.5)
     check_uniform((sizes[:, 0] / sizes[:, 1]).log(), float(torch.tensor(3 / 4).log()), float(torch.tensor(4 / 3).log()))
@@ -106,7 +106,7 @@ def test_settings_are_those_of_the_papers(kind: str) -> None:
         assert getattr(config, name) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("kind", sorted(set(AUGMENTATIONS.names) - {"mix"}))  # which is made of two others
-def test_augmentations_begin_with_the_defaults_of_their_settings(kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(set(AUGMENTATIONS.names) - {"mix"}))  # which combines two others
+def test_augmentations_and_their_configs_have_the_same_defaults(kind: str) -> None:
     augmentation = AUGMENTATIONS.parse(kind).build()
     assert augmentation == type(augmentation)()

@@ -1,4 +1,4 @@
-"""Tones and colours against Pillow and kornia, which we did not write."""
+"""Colour operations equal those of Pillow and kornia."""
 
 import kornia
 import numpy as np
@@ -25,25 +25,25 @@ def as_pillow(image):
     return Image.fromarray((255 * image.permute(1, 2, 0)).round().byte().numpy())
 
 
-def through_pillow(images, change):
-    """Each image by itself through a function of Pillow, and a factor of its own."""
+def apply_pillow(images, change):
+    """Apply a function of Pillow to each image, with its own factor."""
     done = [torch.from_numpy(np.array(change(as_pillow(image), number))) for number, image in enumerate(images)]
     return torch.stack(done).permute(0, 3, 1, 2).double() / 255
 
 
 FACTORS = [0.1, 0.7, 1.0, 1.9]
 PILLOW = {
-    "brightness": (lambda x: tones.brightness(x, x.new_tensor(FACTORS)), ImageEnhance.Brightness),
-    "contrast": (lambda x: tones.contrast(x, x.new_tensor(FACTORS)), ImageEnhance.Contrast),
-    "saturation": (lambda x: tones.saturation(x, x.new_tensor(FACTORS)), ImageEnhance.Color),
-    "sharpness": (lambda x: tones.sharpness(x, x.new_tensor(FACTORS)), ImageEnhance.Sharpness),
+    "brightness": (lambda x: tones.adjust_brightness(x, x.new_tensor(FACTORS)), ImageEnhance.Brightness),
+    "contrast": (lambda x: tones.adjust_contrast(x, x.new_tensor(FACTORS)), ImageEnhance.Contrast),
+    "saturation": (lambda x: tones.adjust_saturation(x, x.new_tensor(FACTORS)), ImageEnhance.Color),
+    "sharpness": (lambda x: tones.adjust_sharpness(x, x.new_tensor(FACTORS)), ImageEnhance.Sharpness),
 }
 
 
 @pytest.mark.parametrize("name", PILLOW)
-def test_enhancements_are_those_of_pillow_with_a_factor_for_each_image(images, name):
-    ours, theirs = PILLOW[name]
-    expected = through_pillow(images, lambda image, number: theirs(image).enhance(FACTORS[number]))
+def test_enhancements_equal_pillows_with_a_factor_for_each_image(images, name):
+    ours, reference = PILLOW[name]
+    expected = apply_pillow(images, lambda image, number: reference(image).enhance(FACTORS[number]))
     assert_close(ours(images), expected, atol=1.6 * LEVEL, rtol=0)  # Pillow rounds to levels, twice
 
 
@@ -61,9 +61,9 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_tables_of_levels_are_those_of_pillow_exactly(images, name):
-    ours, theirs = TABLES[name]
-    assert_close(ours(images), through_pillow(images, theirs), atol=1e-9, rtol=0)
+def test_operations_on_levels_equal_pillows_exactly(images, name):
+    ours, reference = TABLES[name]
+    assert_close(ours(images), apply_pillow(images, reference), atol=1e-9, rtol=0)
 
 
 def test_equalise_is_exact_where_few_pixels_make_coarse_steps_and_where_there_is_one_tone():
@@ -71,29 +71,29 @@ def test_equalise_is_exact_where_few_pixels_make_coarse_steps_and_where_there_is
     noise = torch.randint(256, (3, 3, 16, 17)) / 255
     noise[1] = 0.4
     noise[2, 0] = (noise[2, 0] > 0.5).float()
-    assert_close(tones.equalise(noise), through_pillow(noise, TABLES["equalise"][1]).float(), atol=1e-6, rtol=0)
+    assert_close(tones.equalise(noise), apply_pillow(noise, TABLES["equalise"][1]).float(), atol=1e-6, rtol=0)
 
 
 def test_autocontrast_spreads_each_channel_over_all_tones(images):
     flat = images.clone()
     flat[0, 1] = 0.25  # one tone has no contrast to raise
-    expected = through_pillow(flat, lambda image, number: ImageOps.autocontrast(image))
+    expected = apply_pillow(flat, lambda image, number: ImageOps.autocontrast(image))
     assert_close(tones.autocontrast(flat), expected, atol=1.1 * LEVEL, rtol=0)
 
 
-def test_hue_and_grey_are_those_of_kornia(images):
+def test_hue_and_grey_equal_kornias(images):
     turn = torch.tensor([-0.5, -0.2, 0.1, 0.4], dtype=torch.float64)
     expected = kornia.enhance.adjust_hue(images, 2 * torch.pi * turn)
-    assert_close(tones.hue(images, turn), expected, atol=1e-6, rtol=0)
-    assert_close(tones.grey(images), kornia.color.rgb_to_grayscale(images), atol=1e-9, rtol=0)
+    assert_close(tones.shift_hue(images, turn), expected, atol=1e-6, rtol=0)
+    assert_close(tones.to_grey(images), kornia.color.rgb_to_grayscale(images), atol=1e-9, rtol=0)
 
 
-def test_a_whole_turn_of_hues_leaves_an_image_and_a_third_moves_the_channels(images):
-    assert_close(tones.hue(images, torch.ones(4).double()), images)
-    assert_close(tones.hue(images, torch.full((4,), 1 / 3).double()), images.roll(1, dims=1))
+def test_a_full_turn_of_hue_is_the_identity_and_a_third_permutes_channels(images):
+    assert_close(tones.shift_hue(images, torch.ones(4).double()), images)
+    assert_close(tones.shift_hue(images, torch.full((4,), 1 / 3).double()), images.roll(1, dims=1))
 
 
-@pytest.mark.parametrize("change", [tones.hue, tones.saturation])
-def test_what_needs_colour_leaves_grey_images_alone(images, change):
+@pytest.mark.parametrize("change", [tones.shift_hue, tones.adjust_saturation])
+def test_operations_on_colour_leave_grey_images_unchanged(images, change):
     grey = images[:, :1]
     assert change(grey, torch.full((4,), 0.3)) is grey

@@ -1,4 +1,4 @@
-"""From folders to parts: what is held out, what is kept in the cache, and what is refused."""
+"""Image data sets from folders: splits, the cache, and errors."""
 
 import logging
 import os
@@ -14,13 +14,13 @@ from headwise.errors import UserError
 from headwise.vision import image_index
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
-from headwise.vision.decode import Damaged
+from headwise.vision.decode import DamagedImage
 from headwise.vision.image_index import ImageFiles
 
 
 def load(root, **settings):
-    given = {"train": "pictures", "root": str(root), "cache": str(root / "cache"), "valid_fraction": 0.2, **settings}
-    return load_images(ImagesConfig(**given))
+    fields = {"train": "pictures", "root": str(root), "cache": str(root / "cache"), "valid_fraction": 0.2, **settings}
+    return load_images(ImagesConfig(**fields))
 
 
 def draw(path, grey, size=(4, 4), **options):
@@ -30,7 +30,7 @@ def draw(path, grey, size=(4, 4), **options):
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Ten grey images of each class, every one of its own shade."""
+    """Ten greyscale images of each class, all of different shades."""
     for number in range(20):
         draw(tmp_path / "pictures" / ("cat", "dog")[number % 2] / f"{number:02}.png", grey=number)
     return tmp_path
@@ -50,7 +50,7 @@ def test_every_image_is_in_one_part_with_its_label(pictures):
         assert [name.rpartition("/")[2] for name in part.names] == [f"{shade:02}.png" for shade in shades(part)]
 
 
-def test_parts_depend_on_the_images_alone(pictures, tmp_path):
+def test_the_split_depends_on_the_images_only(pictures, tmp_path):
     """Not on names, on times, on where they are, nor on the size they are brought to."""
     before = load(pictures)
     for number, path in enumerate(sorted((pictures / "pictures").rglob("*.png"), reverse=True)):
@@ -61,10 +61,10 @@ def test_parts_depend_on_the_images_alone(pictures, tmp_path):
     assert shades(before.train) == shades(after.train) and shades(before.valid) == shades(after.valid)
 
 
-def test_fewer_images_to_train_on_leave_the_other_parts_alone(pictures):
-    whole, some = load(pictures), load(pictures, max_images=5)
-    assert shades(some.train) == shades(whole.train)[:5]
-    assert shades(some.valid) == shades(whole.valid)
+def test_max_images_does_not_change_the_other_parts(pictures):
+    full, limited = load(pictures), load(pictures, max_images=5)
+    assert shades(limited.train) == shades(full.train)[:5]
+    assert shades(limited.valid) == shades(full.valid)
 
 
 def test_copies_of_an_image_are_never_in_two_parts(pictures):
@@ -76,7 +76,7 @@ def test_copies_of_an_image_are_never_in_two_parts(pictures):
     assert sum(map(len, parts)) == len(set.union(*parts)) == 20
 
 
-def test_parts_in_folders_of_their_own(pictures):
+def test_parts_may_be_folders(pictures):
     os.rename(pictures / "pictures", pictures / "train")
     for number in range(6):
         draw(pictures / "pictures" / "test" / ("cat", "dog")[number % 2] / "deep" / f"{number}.jpeg", grey=100 + number)
@@ -108,7 +108,7 @@ def test_images_are_decoded_once_and_mapped(pictures):
 
 
 @pytest.mark.parametrize("name", ["pixels.bin", "numbers.bin", "prints.bin"])
-def test_a_damaged_cache_is_noticed_and_built_again(pictures, caplog, name):
+def test_a_damaged_cache_is_rebuilt(pictures, caplog, name):
     before = shades(load(pictures).train)
     path = next((pictures / "cache").rglob(name))
     content = bytearray(path.read_bytes())
@@ -120,13 +120,13 @@ def test_a_damaged_cache_is_noticed_and_built_again(pictures, caplog, name):
 
 
 def test_damaged_images_are_refused_or_named_and_skipped(pictures, caplog):
-    whole = pictures / "pictures" / "cat" / "00.png"
-    whole.write_bytes(whole.read_bytes()[:45])  # its header is sound
+    damaged = pictures / "pictures" / "cat" / "00.png"
+    damaged.write_bytes(damaged.read_bytes()[:45])  # its header is intact
     (pictures / "pictures" / "dog" / "text.png").write_text("no image")
     (pictures / "pictures" / "dog" / "gone.png").symlink_to("nowhere")
     with pytest.raises(UserError, match=r'(text|gone).png: .*; data.damaged = "skip" leaves out'):
         load(pictures)
-    for _ in range(2):  # what comes from the cache is told as well
+    for _ in range(2):  # the warning is repeated when they come from the cache
         caplog.clear()
         corpus = load(pictures, damaged="skip")
         assert "3 damaged images are left out" in caplog.text
@@ -134,7 +134,7 @@ def test_damaged_images_are_refused_or_named_and_skipped(pictures, caplog):
         assert sorted(shades(corpus.train) + shades(corpus.valid)) == list(range(1, 20))
 
 
-def test_nothing_but_damage_is_refused(tmp_path):
+def test_only_damaged_images_are_an_error(tmp_path):
     for name in ("cat", "dog"):
         (tmp_path / "pictures" / name).mkdir(parents=True)
         (tmp_path / "pictures" / name / "x.png").write_text("no image")
@@ -190,7 +190,7 @@ def missing(root):
     [
         (loop, "loop: this link leads back to a folder that it is in"),
         (empty_class, "empty: the class has no images"),
-        (no_classes, "pictures: no images in here; make a folder for each class"),
+        (no_classes, "pictures: has no images; make a folder for each class"),
         (one_class, "all images to train on are of the class 'cat'"),
         (another_size, "7 x 9 pixels, but .* 4 x 4; set data.size|4 x 4 pixels, but .* 7 x 9; set data.size"),
         (only_held_out, "is of the class 'bird', of which there is no image to train on"),
@@ -199,17 +199,17 @@ def missing(root):
         (missing, "pictures: there is no such folder"),
     ],
 )
-def test_every_fault_of_a_folder_is_one_sentence(pictures, fault, sentence):
+def test_errors_in_a_folder_are_named(pictures, fault, sentence):
     fault(pictures)
-    with pytest.raises(UserError, match=sentence) as told:
+    with pytest.raises(UserError, match=sentence) as caught:
         load(pictures)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     assert not [
         path for path in (pictures / "cache").glob("*") if not path.name.endswith("-images")
     ]  # nothing half-written
 
 
-def test_a_cache_that_cannot_be_written_is_told(pictures):
+def test_a_cache_that_cannot_be_written_is_an_error(pictures):
     (pictures / "file").write_text("")
     with pytest.raises(UserError, match="the cache cannot be written"):
         load(pictures, cache=str(pictures / "file"))
@@ -218,34 +218,34 @@ def test_a_cache_that_cannot_be_written_is_told(pictures):
 def test_worker_processes_give_the_same_in_the_same_order(pictures):
     files = tuple(sorted((pictures / "pictures").rglob("*.png")))
     files[3].write_text("no image")
-    alone, together = (list(ImageFiles(files, processes=number).decoded(range(20), (3, 3), 1)) for number in (1, 2))
-    assert isinstance(together[3], Damaged)
-    assert [str(each) for each in alone] == [str(each) for each in together]
+    alone, together = (list(ImageFiles(files, processes=number).decode(range(20), (3, 3), 1)) for number in (1, 2))
+    assert isinstance(together[3], DamagedImage)
+    assert [str(result) for result in alone] == [str(result) for result in together]
 
 
-def test_a_script_without_a_guard_still_gets_its_images(pictures):
+def test_a_script_without_a_main_guard_still_decodes(pictures):
     """Spawned processes run the script again, and fail; the work is then done in one process."""
     script = pictures / "script.py"
     script.write_text(
         "from pathlib import Path\n"
         "from headwise.vision.image_index import ImageFiles\n"
         "files = ImageFiles(tuple(Path('pictures').rglob('*.png')), processes=2)\n"
-        "print(len(list(files.looks())))\n"
+        "print(len(list(files.read_headers())))\n"
     )
     done = subprocess.run([sys.executable, script], cwd=pictures, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "20\n"
 
 
-def test_decoding_many_files_shows_a_bar_on_a_terminal(pictures, monkeypatch, capsys):
-    monkeypatch.setattr(image_index, "WORTH", 0)
+def test_decoding_many_files_shows_a_progress_bar_on_a_terminal(pictures, monkeypatch, capsys):
+    monkeypatch.setattr(image_index, "PARALLEL_BYTES", 0)
     monkeypatch.setattr(image_index, "count_cores", lambda: 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     load(pictures)
     assert "decoding images" in capsys.readouterr().err
 
 
-def test_digits_are_there_without_any_file(tmp_path):
+def test_digits_need_no_files(tmp_path):
     corpus = load_images(ImagesConfig(name="digits", cache=str(tmp_path)))
     parts = (corpus.train, corpus.valid, corpus.test)
     assert [len(part) for part in parts] == [1347, 90, 360]
@@ -253,7 +253,7 @@ def test_digits_are_there_without_any_file(tmp_path):
     assert {label for part in parts for label in part.targets} == set("0123456789")
 
 
-def test_digits_need_no_import_of_their_package(tmp_path):
+def test_digits_do_not_import_scikit_learn(tmp_path):
     script = (
         "import sys; from headwise.vision.config import ImagesConfig; from headwise.vision.corpora import load_images\n"
         "load_images(ImagesConfig(name='digits', cache=sys.argv[1])); assert 'sklearn' not in sys.modules"
@@ -269,7 +269,7 @@ def test_digits_need_no_import_of_their_package(tmp_path):
         ("fashion", "did you mean fashion-mnist"),
     ],
 )
-def test_a_set_that_is_not_there_says_how_to_get_it(tmp_path, monkeypatch, name, sentence):
+def test_a_missing_data_set_says_how_to_get_it(tmp_path, monkeypatch, name, sentence):
     monkeypatch.delenv("HEADWISE_DATA", raising=False)
     with pytest.raises(UserError, match=sentence):
         load_images(ImagesConfig(name=name, root=str(tmp_path)))

@@ -1,4 +1,4 @@
-"""Reading sets of images: each format gives the pixels and targets that were written, or says what is wrong."""
+"""Image formats: pixels and targets are read as they were written, and errors name the file."""
 
 import gzip
 import json
@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from headwise.errors import UserError
-from headwise.vision import npz
 from headwise.vision.config import ImagesConfig
 from headwise.vision.corpora import load_images
+from headwise.vision.readers import npz
 
 RANDOM = np.random.default_rng(3)
 
@@ -48,7 +48,7 @@ def mnist(tmp_path):
     return tmp_path, pixels, labels
 
 
-def test_idx_files_packed_or_not(mnist):
+def test_idx_files_plain_or_gzip(mnist):
     root, pixels, labels = mnist
     corpus = load(root, format="idx", train=("images", "labels"))  # packed, as it is not there unpacked
     assert pairs(corpus) == expected(pixels, [str(label) for label in labels])
@@ -66,9 +66,9 @@ def test_images_of_an_array_are_resized_and_coloured(mnist):
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [
-        ("images.gz", gzip.compress(idx(noise(20, 5, 4))[:-1]), "not whole"),
-        ("images.gz", gzip.compress(idx(noise(20, 5, 4)) + b"more"), "not whole"),
-        ("images.gz", gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">III", 2**31, 2**10, 2**10)), "not whole"),
+        ("images.gz", gzip.compress(idx(noise(20, 5, 4))[:-1]), "not complete"),
+        ("images.gz", gzip.compress(idx(noise(20, 5, 4)) + b"more"), "not complete"),
+        ("images.gz", gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">III", 2**31, 2**10, 2**10)), "not complete"),
         ("images.gz", gzip.compress(idx(noise(20, 5, 4)))[:40], "gzip"),
         ("images.gz", gzip.compress(idx(noise(19, 5, 4))), "19 images and 20 labels"),
         ("images.gz", gzip.compress(idx(noise(20, 20))), "no IDX file of images"),
@@ -78,13 +78,13 @@ def test_images_of_an_array_are_resized_and_coloured(mnist):
     ],
     ids=lambda value: "" if isinstance(value, bytes) else None,  # gzip writes the time into its bytes
 )
-def test_what_is_wrong_with_idx_files_is_said(mnist, file, content, sentence):
+def test_errors_in_idx_files_are_named(mnist, file, content, sentence):
     (mnist[0] / file).write_bytes(content)
     with pytest.raises(UserError, match=sentence):
         load(mnist[0], format="idx", train=("images", "labels"))
 
 
-def test_labels_without_a_name_are_refused(mnist):
+def test_labels_without_a_class_name_are_refused(mnist):
     with pytest.raises(UserError, match="from 0 to 2, and 2 classes"):
         load(mnist[0], format="idx", train=("images", "labels"), classes=("a", "b"))
 
@@ -101,7 +101,7 @@ def test_cifar_records(tmp_path, before, beside):
     named = load(tmp_path, format="cifar", train=("a.bin", "b.bin"))
     assert pairs(named) == expected(pixels, [("cat", "dog")[label] for label in labels])
     records[0, :-5].tofile(tmp_path / "a.bin")
-    with pytest.raises(UserError, match=r"a.bin: is no binary file of CIFAR, or not whole"):
+    with pytest.raises(UserError, match=r"a.bin: is no complete binary file of CIFAR"):
         load(tmp_path, format="cifar", train=("a.bin", "b.bin"))
 
 
@@ -119,7 +119,7 @@ def test_images_that_are_lines_of_a_png(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["grey", "channels last", "channels first", "numbers", "wide"])
-def test_npz_takes_every_shape_of_array(tmp_path, kind):
+def test_npz_accepts_every_layout_of_arrays(tmp_path, kind):
     pixels = noise(10, 1 if kind == "grey" else 3, 6, 5)
     arrays = {
         "grey": pixels[:, 0],
@@ -154,15 +154,15 @@ class Canary:
         return os.mkdir, ("canary",)
 
 
-def test_npz_runs_nothing_and_unpacks_no_bombs(tmp_path, monkeypatch):
+def test_npz_files_run_no_code_and_are_limited_in_size(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / "x.npz", images=np.array([Canary()], object), labels=np.zeros(1, int))
-    with pytest.raises(UserError, match=r"x.npz: is not a whole .npz file of plain arrays"):
+    with pytest.raises(UserError, match=r"x.npz: is not a complete .npz file of plain arrays"):
         load(tmp_path, format="npz", train="x.npz")
     assert not (tmp_path / "canary").exists()
     np.savez_compressed(tmp_path / "x.npz", images=np.zeros((4, 99, 99), np.uint8), labels=np.arange(4))
-    monkeypatch.setattr(npz, "MOST_BYTES", 1000)
-    with pytest.raises(UserError, match="attack"):
+    monkeypatch.setattr(npz, "MAX_BYTES", 1000)
+    with pytest.raises(UserError, match="decompression bomb"):
         load(tmp_path, format="npz", train="x.npz")
 
 
@@ -173,21 +173,21 @@ def test_npz_runs_nothing_and_unpacks_no_bombs(tmp_path, monkeypatch):
         ({"images": np.zeros((4, 9)), "labels": np.arange(4)}, r"images has the shape \(4, 9\)"),
         ({"images": np.full((4, 9, 9), 300.0), "labels": np.arange(4)}, "values from 300 to 300"),
         ({"images": np.full((4, 9, 9), np.nan), "labels": np.arange(4)}, "values from nan"),
-        ({"images": np.zeros((4, 9, 9)), "labels": np.zeros(4)}, "labels are whole numbers or words"),
+        ({"images": np.zeros((4, 9, 9)), "labels": np.zeros(4)}, "labels are integers or strings"),
         ({"images": np.zeros((4, 9, 9)), "labels": np.arange(5)}, "4 images and 5 labels"),
     ],
 )
-def test_what_is_wrong_with_arrays_is_said(tmp_path, arrays, sentence):
+def test_errors_in_arrays_are_named(tmp_path, arrays, sentence):
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(UserError, match=sentence):
         load(tmp_path, format="npz", train="x.npz")
 
 
-def test_a_cut_npz_is_named(tmp_path):
+def test_a_truncated_npz_is_an_error(tmp_path):
     np.savez(tmp_path / "x.npz", images=noise(9, 4, 4), labels=np.arange(9))
-    whole = (tmp_path / "x.npz").read_bytes()
-    for end in range(0, len(whole), 97):
-        (tmp_path / "x.npz").write_bytes(whole[:end])
+    content = (tmp_path / "x.npz").read_bytes()
+    for end in range(0, len(content), 97):
+        (tmp_path / "x.npz").write_bytes(content[:end])
         with pytest.raises(UserError, match=r"x.npz"):
             load(tmp_path, format="npz", train="x.npz")
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:  # a header that claims terabytes

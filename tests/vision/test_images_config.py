@@ -1,13 +1,15 @@
-"""`[data]` of images: what may be written, and what is said against the rest."""
+"""The config of image data: short forms and errors."""
 
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 from headwise.config.base import validate
 from headwise.errors import UserError
-from headwise.vision.config import ImagesConfig
+from headwise.vision.config import Format, ImagesConfig
+from headwise.vision.readers.tables import READERS, UNLABELLED
 
 
 def test_a_size_is_one_side_or_rows_and_columns():
@@ -29,10 +31,14 @@ def test_a_size_is_one_side_or_rows_and_columns():
         ({"train": "x", "valid_fraction": 0.6, "test_fraction": 0.5}, "leave nothing to train on"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(fields, sentence):
-    with pytest.raises(UserError) as told:
+def test_errors_name_the_setting(fields, sentence):
+    with pytest.raises(UserError) as caught:
         validate(ImagesConfig, fields, "x.toml")
-    assert sentence in str(told.value)
+    assert sentence in str(caught.value)
+
+
+def test_every_format_has_one_reader():
+    assert sorted(get_args(Format)) == sorted(READERS) and set(UNLABELLED) < set(READERS)
 
 
 def test_images_are_read_without_torch():

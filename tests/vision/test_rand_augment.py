@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from headwise.vision.augment import RandAugment
-from headwise.vision.augment.rand import OPERATIONS, PAPER
+from headwise.vision.augment.rand import OPERATIONS, PAPER_OPERATIONS
 from headwise.vision.augment.tables import AUGMENTATIONS
 
 HEIGHT, WIDTH = 20, 28
@@ -35,8 +35,8 @@ def warp(image: Tensor, matrix: list[list[float]]) -> Tensor:
     """kornia's affine map of pixels from the middle, old to new."""
     to_middle = torch.tensor([[1, 0, -(WIDTH - 1) / 2], [0, 1, -(HEIGHT - 1) / 2], [0, 0, 1]], dtype=torch.float64)
     about = torch.cat([torch.tensor(matrix, dtype=torch.float64), torch.tensor([[0.0, 0.0, 1.0]]).double()])
-    whole = torch.linalg.inv(to_middle) @ about @ to_middle
-    return kornia.geometry.warp_affine(image[None], whole[None, :2], (HEIGHT, WIDTH), align_corners=False)[0]
+    combined = torch.linalg.inv(to_middle) @ about @ to_middle
+    return kornia.geometry.warp_affine(image[None], combined[None, :2], (HEIGHT, WIDTH), align_corners=False)[0]
 
 
 def rotated(image: Tensor, m: float) -> Tensor:
@@ -71,40 +71,46 @@ ROUNDED = ("autocontrast", "colour", "contrast", "brightness", "sharpness")  # P
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_operations_are_as_strong_as_their_magnitude_says(image: Tensor, name: str) -> None:
-    found = OPERATIONS[name](image.expand(len(MAGNITUDES), *image.shape), image.new_tensor(MAGNITUDES))
+def test_operations_have_the_strength_of_their_magnitude(image: Tensor, name: str) -> None:
+    augmented = OPERATIONS[name](image.expand(len(MAGNITUDES), *image.shape), image.new_tensor(MAGNITUDES))
     expected = torch.stack([EXPECTED[name](image, m) for m in MAGNITUDES])
-    torch.testing.assert_close(found, expected, atol=1.6 * LEVEL if name in ROUNDED else 1e-6, rtol=0)
+    torch.testing.assert_close(augmented, expected, atol=1.6 * LEVEL if name in ROUNDED else 1e-6, rtol=0)
 
 
-def test_magnitudes_are_normal_about_the_given_one_with_either_sign() -> None:
+def test_magnitudes_are_normal_with_a_random_sign() -> None:
     rows = 20_000
-    amounts = RandAugment(magnitude=6.0, noise=0.5).amounts(torch.empty(rows, 1, 1, 1, dtype=torch.float64))
+    amounts = RandAugment(magnitude=6.0, noise=0.5).draw_amounts(torch.empty(rows, 1, 1, 1, dtype=torch.float64))
     sizes = 10 * amounts.abs()
     assert abs(sizes.mean() - 6) < 5 * 0.5 / rows**0.5
     assert abs(sizes.std() / 0.5 - 1) < 5 / (2 * rows) ** 0.5
     assert abs((amounts > 0).double().mean() - 0.5) < 5 * 0.5 / rows**0.5
 
 
-def test_magnitudes_end_at_ten_and_at_nothing() -> None:
+def test_magnitudes_are_clipped_to_0_and_10() -> None:
     for magnitude, end in ((10.0, 1.0), (0.0, 0.0)):
-        sizes = RandAugment(magnitude=magnitude, noise=1.0).amounts(torch.empty(4000, 1, 1, 1)).abs()
+        sizes = RandAugment(magnitude=magnitude, noise=1.0).draw_amounts(torch.empty(4000, 1, 1, 1)).abs()
         assert sizes.min() >= 0 and sizes.max() <= 1
         assert abs((sizes == end).float().mean() - 0.5) < 0.05  # half of a normal is beyond its mean
 
 
 @pytest.mark.parametrize(("count", "probability"), [(1, 1.0), (2, 1.0), (3, 0.5)])
-def test_each_image_has_so_many_operations_each_with_its_probability(count: int, probability: float) -> None:
+def test_each_image_has_count_operations_each_with_its_probability(count: int, probability: float) -> None:
     """Black plus 110 levels each time, up to the brighter half, counts how often it was applied, 0, 1 or 2 times."""
     rows = 8000
     rand = RandAugment(count, magnitude=10.0, noise=0.0, probability=probability, operations=("solarise-add",))
-    applied = (rand.change(torch.zeros(rows, 1, 2, 2))[:, 0, 0, 0] / (110 / 255)).round()
+    applied = (rand.augment_images(torch.zeros(rows, 1, 2, 2))[:, 0, 0, 0] / (110 / 255)).round()
     chances = stats.binom(count, probability)
     for times, expected in ((0, chances.pmf(0)), (1, chances.pmf(1)), (2, chances.sf(1))):
         assert abs(float((applied == times).float().mean()) - expected) <= 5 * 0.5 / rows**0.5
 
 
-def test_defaults_are_deits() -> None:
+def test_defaults_equal_deits() -> None:
     """rand-m9-mstd0.5: two operations of magnitude 9, noise 0.5 (Touvron et al. 2021, table 9)."""
     rand = AUGMENTATIONS.parse("rand").build()
-    assert (rand.count, rand.magnitude, rand.noise, rand.probability, rand.operations) == (2, 9.0, 0.5, 1.0, PAPER)
+    assert (rand.count, rand.magnitude, rand.noise, rand.probability, rand.operations) == (
+        2,
+        9.0,
+        0.5,
+        1.0,
+        PAPER_OPERATIONS,
+    )

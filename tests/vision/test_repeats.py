@@ -22,9 +22,7 @@ def image_data(repeats: int, count: int, size: int) -> ImageData:
 
 
 @pytest.mark.parametrize(("repeats", "count", "size"), CASES)
-def test_an_epoch_has_each_of_its_images_so_many_times_and_its_usual_length(
-    repeats: int, count: int, size: int
-) -> None:
+def test_an_epoch_has_copies_of_each_of_its_images_and_its_usual_length(repeats: int, count: int, size: int) -> None:
     data = image_data(repeats, count, size)
     batches = [data.plan(0)[number] for number in range(len(data.plan(0)))]
     assert [len(batch) for batch in batches] == [size] * (count // size)
@@ -35,10 +33,10 @@ def test_an_epoch_has_each_of_its_images_so_many_times_and_its_usual_length(
         assert all(set(Counter(batch.tolist()).values()) == {repeats} for batch in batches)
 
 
-def test_epochs_have_different_shares_of_the_images() -> None:
+def test_epochs_have_different_images() -> None:
     data = image_data(3, 60, 12)
-    seen = [frozenset(np.concatenate(list(data.plan(epoch))).tolist()) for epoch in range(30)]
-    assert len(set(seen)) == 30 and frozenset().union(*seen) == frozenset(range(60))
+    epochs = [frozenset(np.concatenate(list(data.plan(epoch))).tolist()) for epoch in range(30)]
+    assert len(set(epochs)) == 30 and frozenset().union(*epochs) == frozenset(range(60))
 
 
 @pytest.mark.parametrize("repeats", [1, 3])

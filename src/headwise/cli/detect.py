@@ -12,7 +12,7 @@ from headwise.cli.common import Checkpoint, Device, Json, Threads, With, opened,
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
-    from headwise.vision.boxes import Found
+    from headwise.vision.boxes import Detections
 
 SHARE = validators.Number(gte=0, lte=1)
 
@@ -59,18 +59,18 @@ def detect(
     loaded = opened(run, checkpoint, device, threads, with_)
     task = loaded.check_task("detect")
     from headwise.inspect.detections import draw_detections
-    from headwise.vision.decode import shown
+    from headwise.vision.decode import load_upright
 
     for file in images:
-        picture = shown(file)
+        picture = load_upright(file)
         (found,) = loaded.detect([picture], above)
         _tell(file, found, json_)
         if out:
-            maps = task.attention(loaded.model, task.pixels.read(picture))[found.slots] if attention else None
+            maps = task.attention(loaded.model, task.pixels.read(picture))[found.queries] if attention else None
             say(f"the picture is {draw_detections(out, picture, found, maps, task.seen(picture.size))}")
 
 
-def _tell(file: Path, found: Found, as_json: bool) -> None:
+def _tell(file: Path, found: Detections, as_json: bool) -> None:
     rows = list(zip(found.labels, found.scores.tolist(), found.corners.tolist(), strict=True))
     if as_json:
         told = [{"label": label, "score": score, "box": corners} for label, score, corners in rows]

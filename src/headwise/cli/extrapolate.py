@@ -56,7 +56,7 @@ def extrapolate(
         from headwise.data.examples import Examples, tokenise
         from headwise.inspect.extrapolate import extrapolate as measure
 
-        examples = Examples.of(tokenise(loaded.held_out(), loaded.tokenisers))
+        examples = Examples.from_rows(tokenise(loaded.held_out(), loaded.tokenisers))
         found[run.name] = measure(loaded, examples, times)
     if json_:
         print(json.dumps({name: [span.to_json() for span in spans] for name, spans in found.items()}, indent=1))

@@ -1,1 +1,1 @@
-"""From files and named corpora to examples and padded batches."""
+"""Text data: files and named corpora -> tokenised examples -> padded batches."""

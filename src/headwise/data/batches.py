@@ -1,4 +1,4 @@
-"""Which examples go together, and in which order: a pure function of (seed, epoch)."""
+"""Length-bucketed batches: which examples share a batch, and in which order, as a function of (seed, epoch)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 class Batches:
     """Batches of similar lengths, of at most `tokens_per_batch` padded tokens or of `batch_size` rows.
 
-    A batch of r rows costs r * (longest source + longest target), EOS included; a pair that is
-    larger alone gets a batch of its own. Examples are sorted by length with random ties, cut, and
-    the batches shuffled. As ties alone are random, the cuts are the same in every epoch.
+    A batch of r rows costs r * (longest source + longest target), EOS included; a pair that exceeds the budget alone is
+    a batch of its own. Examples are sorted by length with random ties and cut into batches, which are shuffled. As only
+    ties are random, the cuts are the same in every epoch.
 
     >>> batches = Batches(np.array([[3, 3], [9, 9], [3, 3], [8, 9]]), seed=1, batch_size=2)
-    >>> sorted(sorted(map(int, numbers)) for numbers in batches.plan(epoch=0))
+    >>> sorted(sorted(map(int, indices)) for indices in batches.plan(epoch=0))
     [[0, 2], [1, 3]]
     """
 
@@ -25,44 +25,44 @@ class Batches:
             raise ValueError("give either tokens_per_batch or batch_size")
         self.seed = seed
         source, target = lengths.astype(np.int64).T + 1  # with EOS
-        # Like a snake: up and down the target lengths in turn, so that neighbours are always similar.
-        turn = np.where(source % 2, target, -target)
-        self._rank = source * 2 * (target.max(initial=0) + 1) + turn
-        order = np.argsort(self._rank, kind="stable")
+        # Target lengths ascend and descend in turn, so that neighbours are similar where the source length changes.
+        signed_target = np.where(source % 2, target, -target)
+        self._sort_keys = source * 2 * (target.max(initial=0) + 1) + signed_target
+        order = np.argsort(self._sort_keys, kind="stable")
         source, target = source[order], target[order]
         if batch_size:
             self._starts = np.arange(0, len(order), batch_size)
         else:
-            self._starts = _cut(source, target, tokens_per_batch)
-        self._real = int(source.sum() + target.sum())
-        self._padded = _padded(source, target, self._starts)
+            self._starts = _cut_batches(source, target, tokens_per_batch)
+        self._real_tokens = int(source.sum() + target.sum())
+        self._padded_tokens = _count_padded(source, target, self._starts)
 
     def __len__(self) -> int:
         return len(self._starts)
 
     @property
     def padding(self) -> float:
-        """The share of padding among all the tokens of an epoch."""
-        return 1 - self._real / self._padded if self._padded else 0.0
+        """The share of padding among the tokens of an epoch."""
+        return 1 - self._real_tokens / self._padded_tokens if self._padded_tokens else 0.0
 
-    def plan(self, epoch: int) -> Plan:
-        """The example numbers of each batch of an epoch, in order."""
+    def plan(self, epoch: int) -> BatchPlan:
+        """Order the batches of an epoch: the indices of the examples in each."""
         random = np.random.default_rng([self.seed, epoch])
-        mixed = random.permutation(len(self._rank))
-        numbers = mixed[np.argsort(self._rank[mixed], kind="stable")]
-        return Plan(numbers, self._starts, random.permutation(len(self._starts)))
+        shuffled = random.permutation(len(self._sort_keys))
+        indices = shuffled[np.argsort(self._sort_keys[shuffled], kind="stable")]
+        return BatchPlan(indices, self._starts, random.permutation(len(self._starts)))
 
 
-class Plan(Sequence[np.ndarray]):
-    """Batches in order, cut out of one array when they are asked for: many of them would fill the memory.
+class BatchPlan(Sequence[np.ndarray]):
+    """The batches of an epoch in order, as slices of one array of indices: a list of many arrays would fill the memory.
 
-    >>> plan = Plan(np.array([7, 8, 9, 5]), starts=np.array([0, 2]), order=np.array([1, 0]))
+    >>> plan = BatchPlan(np.array([7, 8, 9, 5]), starts=np.array([0, 2]), order=np.array([1, 0]))
     >>> [batch.tolist() for batch in plan]
     [[9, 5], [7, 8]]
     """
 
-    def __init__(self, numbers: np.ndarray, starts: np.ndarray, order: np.ndarray):
-        self.numbers, self.starts, self.order = numbers, starts, order
+    def __init__(self, indices: np.ndarray, starts: np.ndarray, order: np.ndarray):
+        self.indices, self.starts, self.order = indices, starts, order
 
     def __len__(self) -> int:
         return len(self.order)
@@ -75,11 +75,11 @@ class Plan(Sequence[np.ndarray]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         batch = self.order[index]
-        end = self.starts[batch + 1] if batch + 1 < len(self.starts) else len(self.numbers)
-        return self.numbers[self.starts[batch] : end]
+        end = self.starts[batch + 1] if batch + 1 < len(self.starts) else len(self.indices)
+        return self.indices[self.starts[batch] : end]
 
 
-def _cut(source: np.ndarray, target: np.ndarray, budget: int) -> np.ndarray:
+def _cut_batches(source: np.ndarray, target: np.ndarray, budget: int) -> np.ndarray:
     """Where batches start if each takes as many of the sorted rows as the budget allows."""
     starts, start = [], 0
     while start < len(source):
@@ -91,7 +91,8 @@ def _cut(source: np.ndarray, target: np.ndarray, budget: int) -> np.ndarray:
     return np.array(starts, np.int64)
 
 
-def _padded(source: np.ndarray, target: np.ndarray, starts: np.ndarray) -> int:
+def _count_padded(source: np.ndarray, target: np.ndarray, starts: np.ndarray) -> int:
+    """Tokens of all batches, padding included."""
     if not len(starts):
         return 0
     rows = np.diff(np.append(starts, len(source)))

@@ -1,4 +1,4 @@
-"""Examples to padded tensors."""
+"""Collation: tokenised pairs -> padded tensors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class PairBatch:
     source: Tensor  # (B, S)  tokens EOS
     target_in: Tensor  # (B, T)  BOS tokens
     target_out: Tensor  # (B, T)  tokens EOS
-    ids: Tensor  # (B,)  numbers of the examples
+    ids: Tensor  # (B,)  indices of the examples
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def tokens(self) -> int:
-        """How many target tokens are learnt; waits for the device, so ask before `to`."""
+        """The number of target tokens; synchronises with the device, so read it before `to`."""
         return int((self.target_out != PAD).sum())
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PairBatch:
@@ -34,30 +34,30 @@ class PairBatch:
         return PairBatch(*(tensor.to(device, non_blocking=non_blocking) for tensor in fields))
 
 
-def collate(examples: Examples, numbers: np.ndarray) -> PairBatch:
-    """The batch of the examples with these numbers, in this order.
+def collate(examples: Examples, indices: np.ndarray) -> PairBatch:
+    """Pad the examples with these indices into a batch, in this order.
 
-    >>> batch = collate(Examples.of([([4, 5], [6]), ([7], [8, 9])]), np.array([0, 1]))
+    >>> batch = collate(Examples.from_rows([([4, 5], [6]), ([7], [8, 9])]), np.array([0, 1]))
     >>> batch.source.tolist(), batch.target_in.tolist(), batch.target_out.tolist()
     ([[4, 5, 2], [7, 2, 0]], [[1, 6, 0], [1, 8, 9]], [[6, 2, 0], [8, 9, 2]])
     """
-    source, source_lengths = _rows(examples, 2 * numbers)
-    target, target_lengths = _rows(examples, 2 * numbers + 1)
-    start = np.full((len(numbers), 1), BOS)
+    source, source_lengths = _pad_rows(examples, 2 * indices)
+    target, target_lengths = _pad_rows(examples, 2 * indices + 1)
+    start = np.full((len(indices), 1), BOS)
     target_in = np.concatenate([start, target[:, :-1]], axis=1)  # (B, 1) + (B, T - 1) -> (B, T)
-    every = np.arange(len(numbers))
-    source[every, source_lengths] = EOS
-    target[every, target_lengths] = EOS
-    arrays = (source, target_in, target, numbers.astype(np.int64))
+    rows = np.arange(len(indices))
+    source[rows, source_lengths] = EOS
+    target[rows, target_lengths] = EOS
+    arrays = (source, target_in, target, indices.astype(np.int64))
     return PairBatch(*map(torch.from_numpy, arrays))
 
 
-def _rows(examples: Examples, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens padded to one place more than the longest, which leaves room for EOS; and the lengths."""
-    starts = examples.bounds[pieces]
-    lengths = examples.bounds[pieces + 1] - starts
-    places = np.arange(lengths.max(initial=0) + 1)
-    real = places < lengths[:, None]  # (B, 1) and (L,) -> (B, L)
+def _pad_rows(examples: Examples, sides: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens padded to one position more than the longest, which leaves room for EOS; and the lengths."""
+    starts = examples.bounds[sides]
+    lengths = examples.bounds[sides + 1] - starts
+    positions = np.arange(lengths.max(initial=0) + 1)
+    real = positions < lengths[:, None]  # (B, 1) and (L,) -> (B, L)
     rows = np.full(real.shape, PAD, np.int64)
-    rows[real] = examples.tokens[(starts[:, None] + places)[real]]
+    rows[real] = examples.tokens[(starts[:, None] + positions)[real]]
     return rows, lengths

@@ -1,4 +1,4 @@
-"""What to learn from (`[data]`): what all kinds of data share, and pairs of texts.
+"""Data configs (`[data]`): the settings of all kinds of data, and those of pairs of texts.
 
 >>> DATA.parse({"train": "pairs.tsv"}).train
 ('pairs.tsv',)
@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,7 +18,7 @@ Format = Literal[
 ]
 Column = Literal["upos", "xpos", "deprel"]
 
-UNPAIRED = ("lines", "documents", "text")  # formats that have a target side alone: the source is empty
+UNPAIRED = ("lines", "documents", "text")  # formats without a source side: texts, read as pairs with an empty source
 
 
 DATA = Table(
@@ -30,26 +30,26 @@ DATA = Table(
 
 
 class DataConfig(Config):
-    """The `[data]` table of an experiment: a set by `name`, or files. Where `valid` is not given, it is held out of
-    `train`."""
+    """The `[data]` table of an experiment: a data set by `name`, or files. Without `valid`, a part of `train` is
+    held out for validation."""
 
     kind: str
     name: str = ""
     train: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
-    root: str = ""  # where names and relative files are looked for
-    cache: str = ""  # where tokenised texts or decoded images are kept; empty: the user's cache folder
+    root: str = ""  # the folder that names and relative paths start from
+    cache: str = ""  # the folder of tokenised texts and decoded images; empty: the user's cache folder
     valid_fraction: float = Field(0.05, gt=0, lt=1)
     test_fraction: float = Field(0.0, ge=0, lt=1)
 
     @field_validator("train", "valid", "test", mode="before")
     @classmethod
-    def _files(cls, value: Any) -> Any:
+    def _wrap_file(cls, value: object) -> object:
         return (value,) if isinstance(value, str) and value else value or ()
 
-    def prefixed(self, source: str) -> str:
-        """A source as the model reads it, with the prefix that all sources have."""
+    def add_prefix(self, source: str) -> str:
+        """A source with the prefix of all sources, as the model reads it."""
         return source
 
 
@@ -62,26 +62,26 @@ else:
 class TextDataConfig(DataConfig):
     """Pairs of texts: a corpus by `name`, or files.
 
-    Each of `train`, `valid` and `test` is one file that holds both sides or two files aligned line
-    by line, plain or gzip. Where `valid` is not given, it is held out of `train`. Plain text (`lines`,
-    `documents`, `text`) makes pairs with an empty source, from any number of files, folders and patterns
-    such as `books/*.txt`; it need not fit in memory.
+    Each of `train`, `valid` and `test` is one file with both sides or two files aligned line by line, plain or gzip.
+    Without `valid`, a part of `train` is held out for validation. Plain text (`lines`, `documents`, `text`) gives pairs
+    with an empty source, from any number of files, folders and patterns such as `books/*.txt`; it need not fit in
+    memory.
     """
 
     kind: Literal["texts"] = "texts"
-    format: Format = "tsv"  # how one file holds both sides
-    column: Column = "upos"  # which column of a CoNLL-U file has the tags
-    columns: tuple[str | int, ...] = ()  # of a TSV: one text or two and what is to be told, by name or counted from 1
+    format: Format = "tsv"  # of a file: see `headwise.data.readers`
+    column: Column = "upos"  # of the tags in a CoNLL-U file
+    columns: tuple[str | int, ...] = ()  # of a TSV: one text or two, then the label; by name or by number from 1
     one_to_one: bool = False  # the targets are tags, one for each word of the source; the tagging task sets it
-    reverse: bool = False  # learn the second side -> the first
+    reverse: bool = False  # swap source and target
     prefix: str = ""  # put before every source, such as "summarize: "
-    valid_size: int = Field(2000, gt=0)  # a held-out validation part has at most about this many pairs
-    max_length: int = Field(512, gt=0)  # tokens; pairs with a longer side are left out of training
+    valid_size: int = Field(2000, gt=0)  # pairs of a held-out validation part, at most about
+    max_length: int = Field(512, gt=0)  # tokens; pairs with a longer side are dropped
     lowercase: bool = False
     normalise: Form = ""
 
     @model_validator(mode="after")
-    def _consistent(self) -> TextDataConfig:
+    def _check_consistency(self) -> TextDataConfig:
         if self.name and (self.train or self.valid or self.test):
             raise ValueError("give either the `name` of a corpus or files, not both")
         for part in ("train", "valid", "test"):
@@ -97,5 +97,5 @@ class TextDataConfig(DataConfig):
             raise ValueError("valid_fraction and test_fraction leave nothing to train on; make them smaller")
         return self
 
-    def prefixed(self, source: str) -> str:
+    def add_prefix(self, source: str) -> str:
         return self.prefix + source

@@ -1,57 +1,59 @@
-"""Blocks of text for models that learn from texts which were spoilt: what is drawn is a function of its name."""
+"""Blocks for denoising objectives (masked language models, span corruption): the noise is a function of the seed."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from headwise.data.blocks import Blocks, ranges
+from headwise.data.blocks import Blocks, concatenate_ranges
+
+Batch = TypeVar("Batch")
 
 
-class DenoisingBlocks(Blocks):
-    """Blocks without special tokens, spoilt anew in every epoch.
+class DenoisingBlocks(Blocks, Generic[Batch]):
+    """Blocks without special tokens, corrupted anew in every epoch.
 
-    A number names an epoch and a place: epoch * places + place. What is drawn for a batch is a function of the seed and
-    of its numbers, so there is no state to save.
+    An index encodes an epoch and a position of the corpus: epoch * len(self) + position. The noise of a batch is a
+    function of the seed and of its indices, so there is no state to save.
     """
 
-    def starts(self, epoch: int) -> np.ndarray:
-        return self.worded(super().starts(epoch))
+    def draw_starts(self, epoch: int) -> np.ndarray:
+        return self.drop_empty(super().draw_starts(epoch))
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         return [epoch * len(self) + starts for starts in super().plan(epoch)]
 
-    def batch(self, numbers: np.ndarray) -> Any:
-        return self.corrupt(numbers % len(self), np.random.default_rng([self.seed, *numbers.tolist()]))
+    def batch(self, indices: np.ndarray) -> Batch:  # type: ignore[override]
+        return self.corrupt(indices % len(self), np.random.default_rng([self.seed, *indices.tolist()]))
 
     @abstractmethod
-    def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> Any:
-        """A batch of the blocks that begin at these places."""
+    def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> Batch:
+        """Corrupt the blocks that start at these positions and pad them into a batch."""
 
-    def tiles(self) -> np.ndarray:
-        """Where blocks begin that have every word once: for scoring."""
-        return self.worded(self.windows(self.context)[0])
+    def cut_tiles(self) -> np.ndarray:
+        """Where blocks start that cover every token once: for scoring."""
+        return self.drop_empty(self.cut_windows(self.context)[0])
 
-    def worded(self, starts: np.ndarray) -> np.ndarray:
-        """Those of the places where there is more than an end mark."""
-        return starts[self._sizes(starts) > 0]
+    def drop_empty(self, starts: np.ndarray) -> np.ndarray:
+        """The starts of blocks that have a token beside EOS."""
+        return starts[self._measure_blocks(starts) > 0]
 
-    def texts(self, starts: np.ndarray, most: int | np.ndarray) -> list[np.ndarray]:
-        """The words from these places on, at most so many of each."""
-        sizes = np.minimum(most, self._left(starts))
-        words = self.read(ranges(starts, starts + sizes))[1]
-        return np.split(words, sizes.cumsum()[:-1])
+    def read_texts(self, starts: np.ndarray, limit: int | np.ndarray) -> list[np.ndarray]:
+        """The tokens from these positions on, at most `limit` of each document."""
+        sizes = np.minimum(limit, self._count_remaining(starts))
+        tokens = self.read_tokens(concatenate_ranges(starts, starts + sizes))[1]
+        return np.split(tokens, sizes.cumsum()[:-1])
 
-    def documents(self, places: np.ndarray) -> np.ndarray:
-        """The numbers of the documents that have these places."""
-        return np.searchsorted(self.bounds, places, side="right") - 1
+    def find_documents(self, positions: np.ndarray) -> np.ndarray:
+        """The indices of the documents at these positions."""
+        return np.searchsorted(self.bounds, positions, side="right") - 1
 
-    def _left(self, starts: np.ndarray) -> np.ndarray:
-        """How many words there are from these places to the ends of their documents."""
-        return self.bounds[self.documents(starts) + 1] - 1 - starts
+    def _count_remaining(self, starts: np.ndarray) -> np.ndarray:
+        """The number of tokens from these positions to the ends of their documents, without EOS."""
+        return self.bounds[self.find_documents(starts) + 1] - 1 - starts
 
-    def _sizes(self, starts: np.ndarray) -> np.ndarray:
-        """How many words the blocks that begin there have."""
-        return np.minimum(self.context, self._left(starts))
+    def _measure_blocks(self, starts: np.ndarray) -> np.ndarray:
+        """The number of tokens in the blocks that start at these positions, without EOS."""
+        return np.minimum(self.context, self._count_remaining(starts))

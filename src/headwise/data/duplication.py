@@ -1,4 +1,4 @@
-"""The duplication task 0w0w (Kitaev et al. 2020, section 5): say again what was said, symbol by symbol."""
+"""The duplication task 0w0w (Kitaev et al. 2020, section 5): copy a random sequence of symbols."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headwise.data.texts import Pair
 
 
 class Duplication(SampledCorpus):
-    """w -> w, with w drawn from `symbols` symbols. A language model that reads both as one text (`task.prefix_lm`) has
-    `length` tokens before it and learns the second w alone.
+    """w -> w, with w drawn from `symbols` symbols. For a prefix language model (`task.prefix_lm`) both are one text of
+    `length` tokens, with a loss on the second w only.
 
-    DISCREPANCY: the paper writes 0 before each w. Here the special tokens between source and target do that: w EOS BOS
-    w.
+    DISCREPANCY: the paper writes 0 before each w. Here the special tokens between source and target serve for it: w EOS
+    BOS w.
     """
 
-    length: int = Field(256, ge=8)  # in all, special tokens included
+    length: int = Field(256, ge=8)  # of both together, special tokens included
     symbols: int = Field(127, ge=2)
 
     @model_validator(mode="after")
-    def _enough(self) -> Duplication:
+    def _check_distinct(self) -> Duplication:
         if self.symbols**self.half < 10 * (self.train + self.valid + self.test):
             raise ValueError(
                 f"there are too few different texts of {self.half} from {self.symbols} symbols; "
@@ -35,6 +35,6 @@ class Duplication(SampledCorpus):
         """Symbols of one w."""
         return (self.length - 2) // 2
 
-    def draw(self, chance: Random) -> Pair:
-        word = " ".join(str(1 + int(self.symbols * chance.random())) for _ in range(self.half))
+    def draw_pair(self, generator: Random) -> Pair:
+        word = " ".join(str(1 + int(self.symbols * generator.random())) for _ in range(self.half))
         return word, word

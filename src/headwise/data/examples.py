@@ -1,7 +1,7 @@
-"""Tokenised pairs as two flat arrays, in memory or mapped from the cache.
+"""Tokenised pairs as two flat arrays, in memory or memory-mapped from the cache.
 
-The tokens of all pairs lie in one array: source 0, target 0, source 1, target 1, ...; `bounds` holds
-where each piece begins, and the end.
+One array has the tokens of all pairs: source 0, target 0, source 1, target 1, ...; `bounds` has the start of each side,
+and the end.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from headwise.data.cache import digests, mapped, verify
-from headwise.data.texts import Continuation, Pair, pieces
+from headwise.data.cache import hash_files, map_array, verify_files
+from headwise.data.texts import Continuation, Pair, split_pieces
 from headwise.text.tokenisers import Tokenisers
 
-Row = tuple[Sequence[int] | None, Sequence[int]]  # without a source it goes on with the target of the row before
-CHUNK = 10_000  # pairs tokenised at a time: enough for the library's threads, little memory
-CHARACTERS = 2**18  # of long texts
-VERSION = 1
+Row = tuple[Sequence[int] | None, Sequence[int]]  # source and target; None: it continues the target of the row before
+CHUNK_PAIRS = 10_000  # pairs tokenised at a time: enough for the library's threads, little memory
+CHUNK_CHARACTERS = 2**18  # characters tokenised at a time, of long texts
+VERSION = 1  # of the cache; another number tokenises everything anew
 
 
 class Examples:
-    """Pairs of token arrays without BOS and EOS; `dropped` pairs were too long.
+    """Pairs of token arrays without BOS and EOS; `dropped` counts pairs that were too long.
 
-    >>> Examples.of([([4, 5], [6]), ([7], [8, 9])]).lengths
+    >>> Examples.from_rows([([4, 5], [6]), ([7], [8, 9])]).lengths
     array([[2, 1],
            [1, 2]], dtype=int32)
     """
@@ -40,82 +40,83 @@ class Examples:
     def __len__(self) -> int:
         return len(self.bounds) // 2
 
-    def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        start, middle, end = self.bounds[2 * number : 2 * number + 3]
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        start, middle, end = self.bounds[2 * index : 2 * index + 3]
         return self.tokens[start:middle], self.tokens[middle:end]
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return (self[number] for number in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     @cached_property
     def lengths(self) -> np.ndarray:
         return np.diff(self.bounds).reshape(-1, 2).astype(np.int32)  # (2n,) -> (n, 2)
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Examples:
+    def from_rows(cls, rows: Iterable[Row]) -> Examples:
         """Examples in memory."""
-        pieces = [side for source, targets in _by_pair(rows) for side in (source, [*chain.from_iterable(targets)])]
-        tokens = np.fromiter(chain.from_iterable(pieces), np.int32)
-        return cls(tokens, np.array([0, *accumulate(map(len, pieces))], np.int64))
+        pairs = ((source, [*chain.from_iterable(targets)]) for source, targets in _group_by_pair(rows))
+        sides = list(chain.from_iterable(pairs))
+        tokens = np.fromiter(chain.from_iterable(sides), np.int32)
+        return cls(tokens, np.array([0, *accumulate(map(len, sides))], np.int64))
 
     @classmethod
-    def open(cls, folder: Path) -> Examples:
-        """Map what `write` has written; ValueError if any byte of it has changed."""
+    def load(cls, folder: Path) -> Examples:
+        """Memory-map what `write_examples` wrote; raise ValueError if any byte of it has changed."""
         meta = json.loads((folder / "meta.json").read_text())
-        verify(folder, meta["sha256"])
-        tokens = mapped(folder / "tokens.bin", meta["dtype"])
-        return cls(tokens, mapped(folder / "bounds.bin", "int64"), meta["dropped"])
+        verify_files(folder, meta["sha256"])
+        tokens = map_array(folder / "tokens.bin", meta["dtype"])
+        return cls(tokens, map_array(folder / "bounds.bin", "int64"), meta["dropped"])
 
 
 def tokenise(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:
-    """Token ids of each pair, a chunk of texts at a time. A long target makes several rows."""
+    """Encode pairs, a chunk of texts at a time. A long target becomes several rows."""
     encode = tokenisers.target.encode
-    for chunk in _chunks(pairs):
+    for chunk in _chunk_pairs(pairs):
         leads = [target.lead if isinstance(target, Continuation) else "" for _, target in chunk]
-        skip = {lead: len(encode(lead)) if lead else 0 for lead in set(leads)}
+        lead_sizes = {lead: len(encode(lead)) if lead else 0 for lead in set(leads)}
         sources = tokenisers.source.encode_batch([source for source, _ in chunk])
         targets = tokenisers.target.encode_batch([lead + text for lead, (_, text) in zip(leads, chunk, strict=True)])
         for lead, source, target in zip(leads, sources, targets, strict=True):
-            yield None if lead else source, target[skip[lead] :]
+            yield None if lead else source, target[lead_sizes[lead] :]
 
 
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """As many pairs and pieces of them as are tokenised at a time."""
+def _chunk_pairs(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Group pairs, or pieces of them, that are tokenised at a time."""
     chunk, size = list[Pair](), 0
     for source, target in pairs:
-        for piece in pieces(target, CHARACTERS):
+        for piece in split_pieces(target, CHUNK_CHARACTERS):
             chunk.append((source, piece))
             size += len(source) + len(piece)
-            if size >= CHARACTERS or len(chunk) == CHUNK:
+            if size >= CHUNK_CHARACTERS or len(chunk) == CHUNK_PAIRS:
                 yield chunk
                 chunk, size = [], 0
     if chunk:
         yield chunk
 
 
-def _by_pair(rows: Iterable[Row]) -> Iterator[tuple[Sequence[int], Iterator[Sequence[int]]]]:
+def _group_by_pair(rows: Iterable[Row]) -> Iterator[tuple[Sequence[int], Iterator[Sequence[int]]]]:
     """Each source, and its target in one or more pieces."""
     number = 0
 
-    def pair(row: Row) -> int:
+    def count_pairs(row: Row) -> int:
         nonlocal number
         number += row[0] is not None
         return number
 
-    for _, group in groupby(rows, pair):
+    for _, group in groupby(rows, count_pairs):
         source, target = next(group)
         yield source or (), chain([target], (more for _, more in group))  # noqa: B031  (the rest of one iterator)
 
 
-def write(folder: Path, rows: Iterable[Row], ids: int, max_length: int) -> None:
-    """Stream rows of numbers below `ids` into a folder, leaving out those with a side longer than `max_length`."""
-    dtype, code = ("uint16", "H") if ids <= 2**16 else ("int32", "i")
+def write_examples(folder: Path, rows: Iterable[Row], id_limit: int, max_length: int) -> None:
+    """Stream rows of ids below `id_limit` into a folder, dropping those with a side longer than `max_length`."""
+    dtype, code = ("uint16", "H") if id_limit <= 2**16 else ("int32", "i")
     end, dropped = 0, 0
     with open(folder / "tokens.bin", "wb") as tokens, open(folder / "bounds.bin", "wb") as bounds:
         array("q", [0]).tofile(bounds)
-        for source, targets in _by_pair(rows):
+        for source, targets in _group_by_pair(rows):
             begin, middle = end, end + len(source)
             end = middle
             array(code, source).tofile(tokens)
@@ -129,5 +130,5 @@ def write(folder: Path, rows: Iterable[Row], ids: int, max_length: int) -> None:
                 continue
             array("q", [middle, end]).tofile(bounds)
     meta: dict[str, Any] = {"dtype": dtype, "dropped": dropped}
-    meta["sha256"] = digests(folder, "tokens.bin", "bounds.bin")
+    meta["sha256"] = hash_files(folder, "tokens.bin", "bounds.bin")
     (folder / "meta.json").write_text(json.dumps(meta))

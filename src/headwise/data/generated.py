@@ -1,6 +1,6 @@
-"""Corpora that are made: drawn from a seed, or cut from texts, once, and kept in the cache as ordinary files.
+"""Generated corpora: sampled with a seed or cut from texts, once, and cached as TSV files.
 
-Settings stand behind the name, as in `data.name = "listops:length=1024,train=50000"`.
+Settings follow the name, as in `data.name = "listops:length=1024,train=50000"`.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from headwise.config.base import Config, validate
 from headwise.data.texts import Pair
 from headwise.utils.files import writing
 
-VERSION = 1  # of what the makers make; another number makes everything anew
+VERSION = 1  # of all generators; another number generates everything anew
 PARTS = ("train", "valid", "test")
 
 
 class GeneratedCorpus(Config):
-    """The settings of a corpus that is made, and its maker."""
+    """A generator of a corpus, with its settings."""
 
     @abstractmethod
-    def parts(self, root: str) -> Mapping[str, Iterable[Pair]]:
-        """The pairs of `PARTS`, the same on every machine; `root` is where the user's data are."""
+    def generate(self, root: str) -> Mapping[str, Iterable[Pair]]:
+        """Generate the pairs of each of `PARTS`, the same on every machine; `root` is the user's data folder."""
 
-    def sources(self, root: str) -> list[tuple[str, int]]:
-        """Name and size of the files that it is cut from; one that is drawn has none."""
+    def list_sources(self, root: str) -> list[tuple[str, int]]:
+        """Name and size of the files that the corpus is cut from; none if it is sampled."""
         return []
 
-    def files(self, name: str, root: str, cache: Path) -> dict[str, tuple[str, ...]]:
-        """The files of each part, made at the first call. Other processes see all of them or none."""
-        told = json.dumps([VERSION, self.model_dump(mode="json"), self.sources(root)], sort_keys=True)
-        folder = cache.absolute() / "made" / f"{name}-{sha256(told.encode()).hexdigest()[:16]}"
+    def build_files(self, name: str, root: str, cache: Path) -> dict[str, tuple[str, ...]]:
+        """The files of each part, generated at the first call. Other processes see all of them or none."""
+        inputs = json.dumps([VERSION, self.model_dump(mode="json"), self.list_sources(root)], sort_keys=True)
+        folder = cache.absolute() / "generated" / f"{name}-{sha256(inputs.encode()).hexdigest()[:16]}"
         if not folder.exists():
             with writing(folder):
-                self._make(folder, root)
+                self._write_parts(folder, root)
         return {part: (str(folder / f"{part}.tsv"),) for part in PARTS}
 
-    def _make(self, folder: Path, root: str) -> None:
+    def _write_parts(self, folder: Path, root: str) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".tmp-{folder.name}-", dir=folder.parent) as aside:
-            new = Path(aside, "new")
+        with TemporaryDirectory(prefix=f".tmp-{folder.name}-", dir=folder.parent) as temporary:
+            new = Path(temporary, "new")
             new.mkdir()
-            for part, pairs in self.parts(root).items():
+            for part, pairs in self.generate(root).items():
                 with (new / f"{part}.tsv").open("w", encoding="utf-8") as file:
                     file.writelines(f"{source}\t{target}\n" for source, target in pairs)
             try:
                 new.rename(folder)
             except OSError:
-                if not folder.exists():  # otherwise another process was quicker and made the same
+                if not folder.exists():  # otherwise another process has written the same in the meantime
                     raise
 
 
 class SampledCorpus(GeneratedCorpus):
-    """Pairs drawn at random, no source twice. Those held out are drawn first, so that they stay the same when there are
-    more to train on."""
+    """Random pairs with distinct sources. Held-out pairs are drawn first, so that they stay the same when `train`
+    grows."""
 
     train: int = Field(20_000, ge=1)
     valid: int = Field(500, ge=1)
@@ -69,17 +69,17 @@ class SampledCorpus(GeneratedCorpus):
     seed: int = Field(1, ge=0)
 
     @abstractmethod
-    def draw(self, chance: random.Random) -> Pair:
-        """One pair."""
+    def draw_pair(self, generator: random.Random) -> Pair:
+        """Draw one pair."""
 
-    def parts(self, root: str) -> Mapping[str, Iterable[Pair]]:
-        chance = random.Random(self.seed)
-        pairs = distinct(lambda: self.draw(chance))
+    def generate(self, root: str) -> Mapping[str, Iterable[Pair]]:
+        generator = random.Random(self.seed)
+        pairs = draw_distinct(lambda: self.draw_pair(generator))
         return {part: list(islice(pairs, getattr(self, part))) for part in ("test", "valid", "train")}
 
 
-def distinct(draw: Callable[[], Pair]) -> Iterator[Pair]:
-    """Draws without those whose source was drawn before."""
+def draw_distinct(draw: Callable[[], Pair]) -> Iterator[Pair]:
+    """Draw pairs and skip those whose source was drawn before."""
     seen = set()
     while True:
         source, target = draw()
@@ -88,7 +88,7 @@ def distinct(draw: Callable[[], Pair]) -> Iterator[Pair]:
             yield source, target
 
 
-def configured(made: type[GeneratedCorpus], name: str, settings: str) -> GeneratedCorpus:
-    """The maker with the settings that stand behind its name, `key=value` with commas between them."""
-    given = dict(setting.strip().partition("=")[::2] for setting in settings.split(",") if setting.strip())
-    return validate(made, given, f"data.name: {name}")
+def parse_corpus(corpus: type[GeneratedCorpus], name: str, settings: str) -> GeneratedCorpus:
+    """Build a generator from the settings after its name: `key=value`, separated by commas."""
+    fields = dict(setting.strip().partition("=")[::2] for setting in settings.split(",") if setting.strip())
+    return validate(corpus, fields, f"data.name: {name}")

@@ -1,9 +1,10 @@
-"""Texts with hidden words, to be guessed from what stands on both sides of them (Devlin et al. 2019, section 3.1).
+"""Masked language modelling and next sentence prediction (Devlin et al. 2019, section 3.1).
 
-Of n words round(share * n), at least one, are to be guessed. Of these 80 % become the mask, 10 % a random word, and
-10 % stay. In pairs, half of the second texts are those that follow, the others are taken from another document.
+Of n tokens round(share * n), at least one, are to be predicted: 80 % of them become the mask token, 10 % a random
+token, and 10 % stay. In half of the pairs the second text is the continuation, in the others it is from another
+document.
 
-DISCREPANCY: BERT hides its words once and for all, here they are drawn anew in every epoch (as in Liu et al. 2019). It
+DISCREPANCY: BERT masks its corpus once, here masks are drawn for every epoch (dynamic masking: Liu et al. 2019). It
 cuts pairs between sentences; here a text is cut between any two tokens.
 
 Letters: B rows, T positions.
@@ -22,33 +23,33 @@ from headwise.data.denoising import DenoisingBlocks
 from headwise.data.examples import Examples
 from headwise.text import EOS, PAD, UNK
 
-MASKED, REPLACED = 0.8, 0.1  # of the words to be guessed; the others are shown as they are
+MASKED, REPLACED = 0.8, 0.1  # shares of the tokens to be predicted; the others stay
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """A padded batch of texts, each with EOS behind it, or of pairs of them."""
+    """A padded batch of texts that end with EOS, or of pairs of them."""
 
     ids: Tensor  # (B, T)
-    labels: Tensor  # (B, T) the words to be guessed; PAD elsewhere
-    apart: Tensor | None = None  # (B,) 1 where the second text does not follow the first, else 0
+    labels: Tensor  # (B, T) the tokens to be predicted; PAD elsewhere
+    next_sentence_labels: Tensor | None = None  # (B,) 0 where the second text follows the first, else 1
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def tokens(self) -> int:
-        """How many tokens are read; waits for the device, so ask before `to`."""
+        """The number of input tokens; synchronises with the device, so read it before `to`."""
         return int((self.ids != PAD).sum())
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MaskedBatch:
-        tensors = (self.ids, self.labels, self.apart)
-        return MaskedBatch(*(None if x is None else x.to(device, non_blocking=non_blocking) for x in tensors))  # type: ignore[arg-type]
+        tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
+        return MaskedBatch(**{name: tensor.to(device, non_blocking=non_blocking) for name, tensor in tensors.items()})
 
 
-class Masking(DenoisingBlocks):
-    """Texts or pairs of at most `context` tokens, the opening mark and the end tokens included. `mask` is the id that
-    stands for what is hidden; all words have smaller ones."""
+class MaskedBlocks(DenoisingBlocks[MaskedBatch]):
+    """Masked texts or pairs of at most `context` tokens, the class token and EOS included. `mask` is the id of the mask
+    token; the ids of all other tokens are smaller."""
 
     def __init__(
         self,
@@ -65,48 +66,51 @@ class Masking(DenoisingBlocks):
         self.mask, self.share, self.pairs = mask, share, pairs
 
     def corrupt(self, starts: np.ndarray, random: np.random.Generator) -> MaskedBatch:
-        apart = None
+        next_sentence_labels = None
         if self.pairs:
-            rows, far = self.paired(starts, random)
-            apart = torch.from_numpy(far.astype(np.int64))
+            rows, is_random = self.build_pairs(starts, random)
+            next_sentence_labels = torch.from_numpy(is_random.astype(np.int64))
         else:
-            rows = [np.append(text, EOS) for text in self.texts(starts, self.context)]
+            rows = [np.append(text, EOS) for text in self.read_texts(starts, self.context)]
         ids = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True, padding_value=PAD)
-        shown, labels = hide(ids.numpy(), self.mask, self.share, random)
-        return MaskedBatch(torch.from_numpy(shown), torch.from_numpy(labels), apart)
+        masked, labels = mask_tokens(ids.numpy(), self.mask, self.share, random)
+        return MaskedBatch(torch.from_numpy(masked), torch.from_numpy(labels), next_sentence_labels)
 
-    def paired(self, starts: np.ndarray, random: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
-        """`A EOS B EOS` from each block, and where B is not what follows A."""
-        texts, sizes = self.texts(starts, self.context), self._sizes(starts)
+    def build_pairs(self, starts: np.ndarray, random: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
+        """`A EOS B EOS` from each block, and whether B is a random text instead of the continuation of A."""
+        texts, sizes = self.read_texts(starts, self.context), self._measure_blocks(starts)
         cuts = random.integers(1, np.maximum(sizes, 2))
-        far = (random.random(len(starts)) < 0.5) | (cuts == sizes)  # nothing follows a single word
-        # As long as what follows would be, so that lengths do not tell.
-        others = self.elsewhere(starts, np.maximum(sizes - cuts, 1), random)
+        is_random = (random.random(len(starts)) < 0.5) | (cuts == sizes)  # a single token has no continuation
+        # As long as the continuation, so that the length does not reveal the label.
+        others = self.sample_other_texts(starts, np.maximum(sizes - cuts, 1), random)
         rows = [
-            np.concatenate([text[:cut], [EOS], other if strange else text[cut:], [EOS]])
-            for text, cut, other, strange in zip(texts, cuts, others, far, strict=True)
+            np.concatenate([text[:cut], [EOS], other if replace else text[cut:], [EOS]])
+            for text, cut, other, replace in zip(texts, cuts, others, is_random, strict=True)
         ]
-        return rows, far
+        return rows, is_random
 
-    def elsewhere(self, starts: np.ndarray, sizes: np.ndarray, random: np.random.Generator) -> list[np.ndarray]:
-        """So many words from anywhere in other documents; where there is but one, from anywhere in it."""
-        home = self.documents(starts)
-        begins, ends = self.bounds[home], self.bounds[home + 1]
-        barred = np.where(ends - begins < len(self), ends - begins, 0)
-        places = random.integers(0, len(self) - barred)
-        places += np.where(places >= begins, barred, 0)
-        # Back from the end of a document, where words would be missing.
-        places = np.maximum(places - np.maximum(sizes - self._left(places), 0), self.bounds[self.documents(places)])
-        return self.texts(places, sizes)
+    def sample_other_texts(
+        self, starts: np.ndarray, sizes: np.ndarray, random: np.random.Generator
+    ) -> list[np.ndarray]:
+        """Texts of these sizes from random positions of other documents; of the same one if there is no other."""
+        documents = self.find_documents(starts)
+        begins, ends = self.bounds[documents], self.bounds[documents + 1]
+        excluded = np.where(ends - begins < len(self), ends - begins, 0)
+        positions = random.integers(0, len(self) - excluded)
+        positions += np.where(positions >= begins, excluded, 0)
+        # Near the end of a document, start earlier, so that there are enough tokens.
+        lacking = np.maximum(sizes - self._count_remaining(positions), 0)
+        positions = np.maximum(positions - lacking, self.bounds[self.find_documents(positions)])
+        return self.read_texts(positions, sizes)
 
 
-def hide(ids: np.ndarray, mask: int, share: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The ids as they are shown, and the words that are to be guessed, PAD elsewhere; (B, T) each. Marks stay."""
-    words = ids > EOS
-    count = np.maximum(np.rint(share * words.sum(1, keepdims=True)), 1)
-    ranks = np.where(words, random.random(ids.shape), 1.0).argsort(1).argsort(1)
-    chosen = words & (ranks < count)
-    fate = random.random(ids.shape)
-    strange = random.integers(UNK + 1, mask, ids.shape)
-    spoilt = np.where(fate < MASKED, mask, np.where(fate < MASKED + REPLACED, strange, ids))
-    return np.where(chosen, spoilt, ids), np.where(chosen, ids, PAD)
+def mask_tokens(ids: np.ndarray, mask: int, share: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Masked ids, and labels that are PAD where nothing is predicted; (B, T) each. Special tokens are not masked."""
+    maskable = ids > EOS
+    count = np.maximum(np.rint(share * maskable.sum(1, keepdims=True)), 1)
+    ranks = np.where(maskable, random.random(ids.shape), 1.0).argsort(1).argsort(1)
+    predicted = maskable & (ranks < count)
+    draws = random.random(ids.shape)
+    random_ids = random.integers(UNK + 1, mask, ids.shape)
+    corrupted = np.where(draws < MASKED, mask, np.where(draws < MASKED + REPLACED, random_ids, ids))
+    return np.where(predicted, corrupted, ids), np.where(predicted, ids, PAD)

@@ -1,4 +1,4 @@
-"""From a config to tokenisers and examples: the whole way from files in one call."""
+"""Data preparation: from a config to trained tokenisers and cached examples, in one call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Generic, TypeVar
 
 from headwise.data import examples as ex
-from headwise.data.cache import cache_root, cached
+from headwise.data.cache import load_or_build, resolve_cache_root
 from headwise.data.config import DataConfig, TextDataConfig
 from headwise.data.corpora import Corpus, load_corpus
 from headwise.data.examples import Examples
@@ -25,72 +25,82 @@ from headwise.text.tokenisers import Tokenisers
 
 log = logging.getLogger(__name__)
 
+Data = TypeVar("Data")  # Examples, or Images
+Pairs = TypeVar("Pairs")  # list[Pair], or Images
 Tokenise = Callable[[Iterable[Pair], Tokenisers], Iterable[ex.Row]]
-SECONDS = 10.0  # between lines about long work
+REPORT_SECONDS = 10.0  # between lines of progress
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """All that training needs. The pairs are as in the files; tokenisers normalise when they encode."""
+class Prepared(Generic[Data, Pairs]):
+    """Tokenisers and data for training. Pairs are as in the files; tokenisers normalise when they encode."""
 
     tokenisers: Tokenisers
-    train: Any  # Examples, or Images
-    valid: Any
-    valid_pairs: Any  # pairs, or Images
-    test_pairs: Any
+    train: Data
+    valid: Data
+    valid_pairs: Pairs
+    test_pairs: Pairs
 
 
-def prepare(data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise: Tokenise = ex.tokenise) -> Prepared:
+def prepare(
+    data: DataConfig, tokeniser: TokeniserConfig | Tokenisers, tokenise: Tokenise = ex.tokenise
+) -> Prepared[Examples, list[Pair]]:
     """Read, tokenise and cache a corpus.
 
-    Given a config, tokenisers are learnt from the training pairs, or from a sample of them where texts are many. Given
-    tokenisers (those of a run that is resumed or fine-tuned), these decide, and `data.lowercase` and `data.normalise`
-    say nothing.
+    Given a config, tokenisers are trained on the training pairs, or on a sample of a large corpus. Given tokenisers
+    (those of a run that is resumed or fine-tuned), these are used, and `data.lowercase` and `data.normalise` have no
+    effect.
     """
     assert isinstance(data, TextDataConfig)
     corpus = load_corpus(data)
     if isinstance(tokeniser, TokeniserConfig):
         normalise = Normaliser(data.normalise, data.lowercase)
         tokeniser = Tokenisers.train(corpus.sample, tokeniser, normalise)
-    root = cache_root(data.cache)
-    key = _key(corpus, tokeniser, data)
+    root = resolve_cache_root(data.cache)
+    key = _compute_key(corpus, tokeniser, data)
     train, valid = (
-        _examples(part, tokenise(pairs, tokeniser), tokeniser, data.max_length, root / f"{key}-{part}")
+        _load_examples(part, tokenise(pairs, tokeniser), tokeniser, data.max_length, root / f"{key}-{part}")
         for part, pairs in (("train", corpus.train), ("valid", corpus.valid))
     )
     return Prepared(tokeniser, train, valid, corpus.valid, corpus.test)
 
 
-def _examples(part: str, rows: Iterable[ex.Row], tokenisers: Tokenisers, limit: int, folder: Path) -> Examples:
-    ids = max(tokenisers.source.ids, tokenisers.target.ids)
-    found = cached(folder, lambda aside: ex.write(aside, _told(rows, part), ids, limit), Examples.open)
-    if not len(found):
+def _load_examples(
+    part: str, rows: Iterable[ex.Row], tokenisers: Tokenisers, max_length: int, folder: Path
+) -> Examples:
+    id_limit = max(tokenisers.source.id_limit, tokenisers.target.id_limit)
+
+    def build(temporary: Path) -> None:
+        ex.write_examples(temporary, _report_progress(rows, part), id_limit, max_length)
+
+    examples = load_or_build(folder, build, Examples.load)
+    if not len(examples):
         raise UserError(
-            f"data.max_length: all {found.dropped} pairs of the {part} part are longer than {limit} tokens; "
+            f"data.max_length: all {examples.dropped} pairs of the {part} part are longer than {max_length} tokens; "
             "raise it or choose larger units in [tokeniser]"
         )
-    if found.dropped:
+    if examples.dropped:
         log.warning(
             "%d of %d pairs of the %s part are longer than data.max_length = %d tokens and left out",
-            found.dropped, found.dropped + len(found), part, limit,
+            examples.dropped, examples.dropped + len(examples), part, max_length,
         )  # fmt: skip
-    return found
+    return examples
 
 
-def _told(rows: Iterable[ex.Row], part: str) -> Iterator[ex.Row]:
-    """The rows, with a line on stderr now and then."""
+def _report_progress(rows: Iterable[ex.Row], part: str) -> Iterator[ex.Row]:
+    """Yield the rows, and print a line on stderr every `REPORT_SECONDS`."""
     start = last = monotonic()
     tokens = 0
     for source, target in rows:
         yield source, target
         tokens += len(target)
-        if (now := monotonic()) - last >= SECONDS:
+        if (now := monotonic()) - last >= REPORT_SECONDS:
             last = now
             rate = f"{tokens / (now - start):,.0f} a second"
             print(f"tokenising the {part} part: {tokens:,} tokens, {rate}", file=sys.stderr, flush=True)
 
 
-def _key(corpus: Corpus, tokenisers: Tokenisers, data: TextDataConfig) -> str:
+def _compute_key(corpus: Corpus, tokenisers: Tokenisers, data: TextDataConfig) -> str:
     """A digest of all that the examples depend on."""
     files = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in corpus.files]
     settings = data.model_dump(mode="json", exclude={"root", "cache"})

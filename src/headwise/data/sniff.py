@@ -1,4 +1,4 @@
-"""A look at a user's pairs: facts about them, and the tokeniser that suits them."""
+"""Format sniffing: statistics of a user's pairs, and the tokeniser that suits them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from itertools import islice
 from typing import Any, cast
 
 from headwise.data.config import TextDataConfig
-from headwise.data.corpora import training_pairs
+from headwise.data.corpora import open_training_pairs
 from headwise.text.config import TOKENISERS, TokeniserConfig
 
-SAMPLE = 20_000  # pairs looked at closely; the others are counted
+SAMPLE = 20_000  # pairs of which the statistics are; the others are only counted
 
 
 @dataclass(frozen=True)
 class Side:
-    """What one side of the pairs looks like; `symbols` are short and few, as phonemes are."""
+    """Statistics of one side of the pairs."""
 
     mean_words: float
     mean_characters: float
     longest: int  # characters
     distinct_words: int
     distinct_characters: int
-    symbols: bool
+    symbols: bool  # its words are symbols, short and few, such as phonemes
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the pairs look like, the tokeniser to take, and a sentence on each side's choice."""
+    """Statistics of the pairs, the recommended tokeniser, and the reason for it on each side."""
 
     rows: int
     source: Side
@@ -39,23 +39,25 @@ class Facts:
 
 
 def sniff(data: TextDataConfig) -> Facts:
-    """Look at the training pairs and recommend a tokeniser."""
-    stream = iter(training_pairs(data))
-    sample = list(islice(stream, SAMPLE))
-    rows = len(sample) + sum(1 for _ in stream)
+    """Inspect the training pairs and recommend a tokeniser."""
+    pairs = iter(open_training_pairs(data))
+    sample = list(islice(pairs, SAMPLE))
+    rows = len(sample) + sum(1 for _ in pairs)
     texts = list(zip(*sample, strict=True))
-    source, target = map(_look, texts)
-    size = _bpe_size(rows * (source.mean_words + target.mean_words))
-    (chosen, why), (other, why_other) = _choose(source, size), _choose(target, size)
-    if chosen != other:
-        chosen = {**chosen, "target": other}
-    elif chosen["kind"] == "bpe" and _alike(*texts):
-        chosen = {**chosen, "shared": True}
-        why_other += "; both sides are written in the same letters and share one vocabulary"
-    return Facts(rows, source, target, cast(TokeniserConfig, TOKENISERS.parse(chosen)), (why, why_other))
+    source, target = map(_describe_side, texts)
+    size = _choose_bpe_size(rows * (source.mean_words + target.mean_words))
+    config, source_reason = _choose_tokeniser(source, size)
+    target_config, target_reason = _choose_tokeniser(target, size)
+    if config != target_config:
+        config = {**config, "target": target_config}
+    elif config["kind"] == "bpe" and _share_alphabet(*texts):
+        config = {**config, "shared": True}
+        target_reason += "; both sides are written in the same letters and share one vocabulary"
+    tokeniser = cast(TokeniserConfig, TOKENISERS.parse(config))
+    return Facts(rows, source, target, tokeniser, (source_reason, target_reason))
 
 
-def _look(texts: Sequence[str]) -> Side:
+def _describe_side(texts: Sequence[str]) -> Side:
     words = [word for text in texts for word in text.split()]
     distinct = set(words)
     few = len(distinct) <= min(200, len(words) / 10)
@@ -70,7 +72,7 @@ def _look(texts: Sequence[str]) -> Side:
     )
 
 
-def _choose(side: Side, size: int) -> tuple[dict[str, Any], str]:
+def _choose_tokeniser(side: Side, size: int) -> tuple[dict[str, Any], str]:
     """The tokeniser of one side and the reason for it."""
     if side.symbols:
         return {"kind": "words"}, f"{side.distinct_words} different symbols between spaces: one token each"
@@ -85,12 +87,12 @@ def _choose(side: Side, size: int) -> tuple[dict[str, Any], str]:
     )
 
 
-def _bpe_size(words: float) -> int:
-    """Some 8,000 pieces for the 0.7 million words of Multi30k, growing with the square root."""
+def _choose_bpe_size(words: float) -> int:
+    """About 8,000 tokens for the 0.7 million words of Multi30k, growing with the square root."""
     return min(max(round(math.sqrt(words) / 100) * 1000, 1000), 32_000)
 
 
-def _alike(source: Sequence[str], target: Sequence[str]) -> bool:
-    """Whether most letters that occur at all occur on both sides."""
+def _share_alphabet(source: Sequence[str], target: Sequence[str]) -> bool:
+    """Whether at least half of all letters occur on both sides."""
     left, right = ({letter for letter in set().union(*side) if letter.isalpha()} for side in (source, target))
     return len(left & right) >= len(left | right) / 2

@@ -1,4 +1,4 @@
-"""Pairs that can be iterated again and again without being held, and parts of them."""
+"""Re-iterable pairs that are not held in memory, and views of them: splits, spans, samples."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 
 from headwise.data.config import UNPAIRED
 from headwise.data.read import Pair, read_pairs
-from headwise.data.table import Columns
-from headwise.data.texts import Continuation, read_texts
+from headwise.data.readers.base import Columns
+from headwise.data.readers.text import read_texts
+from headwise.data.texts import Continuation
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of texts, read from the files anew at each iteration: they need not fit in memory."""
+    """Pairs of texts, read from the files at each iteration: they need not fit in memory."""
 
     files: tuple[Path, ...]
     format: str = "tsv"
@@ -37,23 +38,23 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Split:
-    """The pairs whose sources (or targets that stand alone) have fingerprints within a range."""
+    """The pairs whose sources (or targets, if there are no sources) have fingerprints within a range."""
 
     pairs: Iterable[Pair]
-    prints: range
+    fingerprints: range
 
     def __iter__(self) -> Iterator[Pair]:
-        inside = False
+        selected = False
         for source, target in self.pairs:
-            if not isinstance(target, Continuation):  # the pieces of a text go together
-                inside = fingerprint(source or target) in self.prints
-            if inside:
+            if not isinstance(target, Continuation):  # the pieces of a text stay together
+                selected = fingerprint(source or target) in self.fingerprints
+            if selected:
                 yield source, target
 
 
 @dataclass(frozen=True)
-class Span:
-    """The characters from `start` to `end` of one text."""
+class TextSpan:
+    """The characters from `start` to `end` of a single text."""
 
     pairs: Iterable[Pair]
     start: int
@@ -61,19 +62,19 @@ class Span:
 
     def __iter__(self) -> Iterator[Pair]:
         kind: type[str] = str
-        at = 0
+        position = 0
         for _, piece in self.pairs:
-            if at >= self.end:
+            if position >= self.end:
                 return
-            if here := piece[max(self.start - at, 0) : self.end - at]:
-                yield "", kind(here)
+            if part := piece[max(self.start - position, 0) : self.end - position]:
+                yield "", kind(part)
                 kind = Continuation
-            at += len(piece)
+            position += len(piece)
 
 
 @dataclass(frozen=True)
-class Prefixed:
-    """The pairs with the same words before every source."""
+class PrefixedPairs:
+    """The pairs with a prefix before every source."""
 
     pairs: Iterable[Pair]
     prefix: str
@@ -83,8 +84,8 @@ class Prefixed:
 
 
 @dataclass(frozen=True)
-class Every:
-    """Each `step`-th of the pairs."""
+class Subsample:
+    """Every `step`-th pair."""
 
     pairs: Iterable[Pair]
     step: int
@@ -94,5 +95,5 @@ class Every:
 
 
 def fingerprint(source: str) -> int:
-    """64 bits of a source text, letter case aside, equal on every machine."""
+    """A 64-bit hash of a text, ignoring letter case, the same on every machine."""
     return int.from_bytes(blake2b(source.casefold().encode(), digest_size=8).digest(), "little")

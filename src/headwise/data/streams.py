@@ -1,4 +1,4 @@
-"""Texts as they are, from batch to batch: for models that remember what they read before."""
+"""Contiguous batches for models that carry state: each row continues that of the batch before."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from headwise.data.batches import Plan
+from headwise.data.batches import BatchPlan
 from headwise.data.blocks import Blocks, TextBatch
 
 
-class Streams(Blocks):
-    """All documents in one ring, read at as many places at once as a batch has rows (Dai et al. 2019, section 3.2).
+class StreamedBlocks(Blocks):
+    """All documents concatenated into a ring, read from one offset for each row (Dai et al. 2019, section 3.2).
 
-    Row r of a batch goes on where row r of the batch before ended, `context` tokens a batch, across documents: a BOS
-    says where the next one begins. The places where the rows begin turn with every epoch, and `TextBatch.fresh` is true
-    in its first batch. Fewer tokens than a batch has stay unread in an epoch. Nothing is padded.
+    Row r of a batch continues row r of the batch before, `context` tokens a batch, across documents: BOS marks the
+    start of the next one. The offsets of the rows are drawn for each epoch, and `TextBatch.fresh` is true in its first
+    batch. The last tokens of an epoch, fewer than a batch, are not read. There is no padding.
     """
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Batches of an epoch, rows and tokens of a batch; a small corpus makes it smaller."""
+        """Batches of an epoch, rows and tokens of a batch; a small corpus reduces the last two."""
         width = min(self.context, len(self))
         rows = min(self.batch_size or max(self.tokens_per_batch // width, 1), len(self) // width)
         return len(self) // (rows * width), rows, width
 
-    def size(self) -> tuple[int, float]:
+    def count_batches(self) -> tuple[int, float]:
         return self.shape[0], 0.0
 
     def plan(self, epoch: int) -> Sequence[np.ndarray]:
-        """Where each row begins, as ~place if it goes on."""
+        """Where each row starts, as ~position if it continues the batch before."""
         batches, rows, width = self.shape
-        turn = np.random.default_rng([self.seed, epoch]).integers(len(self))
-        begins = turn + np.arange(rows) * (len(self) // rows)
-        places = (begins + width * np.arange(batches)[:, None]) % len(self)  # (batches, B)
-        places[1:] = ~places[1:]
-        return Plan(places.ravel(), np.arange(batches) * rows, np.arange(batches))
+        offset = np.random.default_rng([self.seed, epoch]).integers(len(self))
+        begins = offset + np.arange(rows) * (len(self) // rows)
+        starts = (begins + width * np.arange(batches)[:, None]) % len(self)  # (batches, B)
+        starts[1:] = ~starts[1:]
+        return BatchPlan(starts.ravel(), np.arange(batches) * rows, np.arange(batches))
 
-    def batch(self, numbers: np.ndarray) -> TextBatch:
-        starts = np.maximum(numbers, ~numbers)
-        places = (starts[:, None] + np.arange(self.shape[2])) % len(self)  # (B, 1) and (T,) -> (B, T)
-        ids, labels = (torch.from_numpy(side.reshape(places.shape)) for side in self.read(places.ravel()))
-        return TextBatch(ids, labels, fresh=torch.from_numpy(numbers >= 0))
+    def batch(self, indices: np.ndarray) -> TextBatch:
+        starts = np.maximum(indices, ~indices)
+        positions = (starts[:, None] + np.arange(self.shape[2])) % len(self)  # (B, 1) and (T,) -> (B, T)
+        ids, labels = (torch.from_numpy(side.reshape(positions.shape)) for side in self.read_tokens(positions.ravel()))
+        return TextBatch(ids, labels, fresh=torch.from_numpy(indices >= 0))

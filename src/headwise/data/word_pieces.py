@@ -12,37 +12,38 @@ from headwise.text.base import Tokeniser
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Words
 
-CHUNK = 1024  # pairs that are tokenised at a time
+CHUNK_PAIRS = 1024  # pairs tokenised at a time
 
 
-def words(tokeniser: Tokeniser, text: str) -> list[str]:
-    """What has a tag: the words between spaces."""
+def split_words(tokeniser: Tokeniser, text: str) -> list[str]:
+    """The words between spaces, which have a tag each."""
     return tokeniser.words(text) if isinstance(tokeniser, Words) else tokeniser.normalise(text).split()
 
 
-def split_words(tokeniser: Tokeniser, texts: Sequence[str]) -> list[list[list[int]]]:
-    """The tokens of each word of each text, at least one.
+def encode_words(tokeniser: Tokeniser, texts: Sequence[str]) -> list[list[list[int]]]:
+    """The ids of each word of each text, at least one.
 
     >>> from headwise.text.vocabulary import Characters
-    >>> split_words(Characters("abc"), ["ab c"])
+    >>> encode_words(Characters("abc"), ["ab c"])
     [[[4, 5], [6]]]
     """
     if isinstance(tokeniser, Words):
         return [[[number] for number in ids] for ids in tokeniser.encode_batch(texts)]
-    cut = [words(tokeniser, text) for text in texts]
-    encoded = iter(tokeniser.encode_batch([word for each in cut for word in each]))
-    return [[ids or [UNK] for ids in islice(encoded, len(each))] for each in cut]
+    words = [split_words(tokeniser, text) for text in texts]
+    encoded = iter(tokeniser.encode_batch([word for text_words in words for word in text_words]))
+    return [[ids or [UNK] for ids in islice(encoded, len(text_words))] for text_words in words]
 
 
 def tokenise_tagged(pairs: Iterable[Pair], tokenisers: Tokenisers) -> Iterator[Row]:
-    """Tokens of the words, and as many labels: a word's tag, then PAD, which is not learnt."""
+    """Encode words and tags to equal lengths: the label of a word's first token is its tag, of the others PAD, which
+    has no loss."""
     if isinstance(tokenisers.source, Words):
         yield from tokenise(pairs, tokenisers)
         return
-    rest = iter(pairs)
-    while chunk := list(islice(rest, CHUNK)):
-        cut = split_words(tokenisers.source, [source for source, _ in chunk])
+    remaining = iter(pairs)
+    while chunk := list(islice(remaining, CHUNK_PAIRS)):
+        words = encode_words(tokenisers.source, [source for source, _ in chunk])
         tags = tokenisers.target.encode_batch([target for _, target in chunk])
-        for pieces, own in zip(cut, tags, strict=True):
-            labels = [[tag] + [PAD] * (len(ids) - 1) for tag, ids in zip(own, pieces, strict=True)]
-            yield [number for ids in pieces for number in ids], [number for ids in labels for number in ids]
+        for text_words, text_tags in zip(words, tags, strict=True):
+            labels = [[tag] + [PAD] * (len(ids) - 1) for tag, ids in zip(text_tags, text_words, strict=True)]
+            yield [number for ids in text_words for number in ids], [number for ids in labels for number in ids]

@@ -46,7 +46,7 @@ def replace_unknown(
         raise UserError(
             "decode.replace_unknown: needs the attention of one model; use a single run and engine 'native'"
         )
-    words = [list(source.cut(source.normalise(text))) for text in texts]
+    words = [list(source.split_units(source.normalise(text))) for text in texts]
     translations = build_dictionary(config.dictionary, source)
     with_unknown = [
         (index, rank)
@@ -62,7 +62,7 @@ def replace_unknown(
         for (index, rank), ids, alignment in zip(pairs, targets, alignments, strict=True):
             aligned_words = [words[index][position] for position in alignment[: len(ids)]]
             tokens = zip(ids, target.tokens(ids), aligned_words, strict=True)
-            outputs[index][rank] = target.glue.join(
+            outputs[index][rank] = target.separator.join(
                 translations.get(word, word) if token == UNK else name for token, name, word in tokens
             )
     return outputs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headwise.data.read import read_lines
+from headwise.data.files import read_lines
 from headwise.errors import UserError, nearest
 from headwise.utils.files import write
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from headwise.evaluate.bootstrap import Floats, check_paired, interval
 from headwise.evaluate.score import Score
-from headwise.vision.boxes import Boxes, Found, area, common, iou
+from headwise.vision.boxes import Boxes, Detections, area, intersection, iou
 
 BARS = np.linspace(0.5, 0.95, 10)
 SHARES = np.linspace(0, 1, 101)  # of found boxes, at which precision is read
@@ -62,7 +62,7 @@ class Line:
 
 
 def precisions(
-    found: Sequence[Found],
+    found: Sequence[Detections],
     truths: Sequence[Boxes],
     resamples: int = 0,
     names: Sequence[str] = tuple(SCORES),
@@ -97,18 +97,20 @@ def _score(name: str, lines: Sequence[Line], bars: slice, images: int, resamples
     return Score(name, value, low, high, f"{boxes} boxes in {images} images", unit="%")
 
 
-def _lines(found: Sequence[Found], truths: Sequence[Boxes], sizes: tuple[float, float], most: int) -> list[Line]:
+def _lines(found: Sequence[Detections], truths: Sequence[Boxes], sizes: tuple[float, float], most: int) -> list[Line]:
     """One for each label that there are boxes of."""
     names = sorted({label for boxes in truths for label in boxes.labels})
     return [_line(label, found, truths, sizes, most) for label in names]
 
 
-def _line(label: str, found: Sequence[Found], truths: Sequence[Boxes], sizes: tuple[float, float], most: int) -> Line:
+def _line(
+    label: str, found: Sequence[Detections], truths: Sequence[Boxes], sizes: tuple[float, float], most: int
+) -> Line:
     images, scores, verdicts, counts = [], [], [], []
     for number, (ours, boxes) in enumerate(zip(found, truths, strict=True)):
         chosen = np.array([each == label for each in ours.labels], bool)
         order = np.argsort(-ours.scores[chosen], kind="stable")[:most]
-        own = boxes.chosen(np.array([each == label for each in boxes.labels], bool))
+        own = boxes.select(np.array([each == label for each in boxes.labels], bool))
         counting = ~np.array(own.crowd, bool) & _between(own.corners, sizes)
         verdicts.append(_matched(ours.corners[chosen][order], own, counting, sizes))
         scores.append(ours.scores[chosen][order])
@@ -122,11 +124,11 @@ def _line(label: str, found: Sequence[Found], truths: Sequence[Boxes], sizes: tu
 def _matched(corners: np.ndarray, boxes: Boxes, counting: np.ndarray, sizes: tuple[float, float]) -> np.ndarray:
     """Which detections of one image, the surest first, are right and which wrong at each bar: (2, K, d)."""
     order = np.argsort(~counting, kind="stable")  # a box that counts is preferred to any that does not
-    boxes, counting = boxes.chosen(order), counting[order]
+    boxes, counting = boxes.select(order), counting[order]
     crowd = np.array(boxes.crowd, bool)
     mine, theirs = corners.astype(np.float64)[:, None], boxes.corners.astype(np.float64)
     # a detection fits a crowd as far as it is inside it
-    fits = np.where(crowd, common(mine, theirs) / np.maximum(area(mine), 1e-9), iou(mine, theirs))  # (d, G)
+    fits = np.where(crowd, intersection(mine, theirs) / np.maximum(area(mine), 1e-9), iou(mine, theirs))  # (d, G)
     bars = np.minimum(BARS, 1 - 1e-10)[:, None]
     taken = np.zeros((len(BARS), len(boxes)), bool)
     verdicts = np.zeros((2, len(BARS), len(corners)), bool)

@@ -73,7 +73,7 @@ def ready(imported: ImportedModel, source: Path) -> TrainedModel:
         )
     task: dict[str, Any] = {"kind": imported.task, **imported.task_settings}
     writes = imported.tokenisers.target
-    decode = DecodeConfig(marked=writes.opens if isinstance(writes, HfTokeniser) else True)
+    decode = DecodeConfig(marked=writes.prepends_bos if isinstance(writes, HfTokeniser) else True)
     if imported.task == "language-model":
         task["context"] = min(imported.context, CONTEXT)
         decode = decode.changed(context=imported.context)

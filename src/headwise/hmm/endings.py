@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headwise.data.corpora import fingerprint
+from headwise.data.splits import fingerprint
 
 MAX_RARE_COUNT = 10  # more frequent words are not like unknown ones
 PRIOR_STRENGTH = 3.0  # weight of the shorter key, in words

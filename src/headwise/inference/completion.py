@@ -24,7 +24,7 @@ from headwise.decode.generator import Generator, Request, Stepper
 from headwise.text import UNK
 from headwise.text.base import Tokeniser
 from headwise.text.hf import HfTokeniser
-from headwise.text.subword import BYTES, Subword
+from headwise.text.subword import CHAR_TO_BYTE, Subword
 from headwise.text.vocabulary import Bytes, Words
 
 LAST_WORD = re.compile(r"[\w'’-]*$")
@@ -158,7 +158,7 @@ def token_bytes(tokeniser: Tokeniser) -> list[bytes]:
     if isinstance(tokeniser, Bytes):
         table = [bytes([byte]) for byte in range(256)]
     elif isinstance(tokeniser, Subword) or (isinstance(tokeniser, HfTokeniser) and tokeniser.byte_level):
-        table = [bytes(BYTES.get(character, 0) for character in name) for name in names]
+        table = [bytes(CHAR_TO_BYTE.get(character, 0) for character in name) for name in names]
     elif isinstance(tokeniser, HfTokeniser):
         table = [name.replace("▁", " ").encode() for name in names]
     else:

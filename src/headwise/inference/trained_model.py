@@ -13,7 +13,7 @@ from torch import Tensor
 from headwise.blocks.evaluation import get_device
 from headwise.config.base import validate
 from headwise.data.read import Pair
-from headwise.data.word_pieces import words
+from headwise.data.word_pieces import split_words
 from headwise.decode.config import DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.text import decode_continuation
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headwise.inference.completion import Completion
     from headwise.inference.maps import Maps
     from headwise.tasks.mask_filling import FilledMask
-    from headwise.vision.boxes import Found
+    from headwise.vision.boxes import Detections
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class TrainedModel:
     def translate_nbest(self, texts: Iterable[str], **settings: Any) -> list[list[Translation]]:
         """The `nbest` outputs of each text, best first."""
         self.check_task("transduce")
-        texts = [self.experiment.data.prefixed(text) for text in texts]
+        texts = [self.experiment.data.add_prefix(text) for text in texts]
         config, device = self.build_decode_config(**settings), get_device(self.model)
         sides = self.tokenisers.source, self.tokenisers.target
         hypotheses = decode(self.model, sides[0].encode_batch(texts), config, device)
@@ -148,7 +148,7 @@ class TrainedModel:
     def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
         """Each word of each text with its tag."""
         tags = self.check_task("tag").tags(self.model, texts)
-        sentences = [words(self.tokenisers.source, text) for text in texts]
+        sentences = [split_words(self.tokenisers.source, text) for text in texts]
         return [list(zip(*pair, strict=True)) for pair in zip(sentences, tags, strict=True)]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
@@ -165,11 +165,11 @@ class TrainedModel:
         pixels = [task.pixels.read(image) for image in images]
         return task.probabilities(self.model, torch.stack(pixels)) if pixels else []
 
-    def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Found]:
+    def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Detections]:
         """The objects of each image with boxes in its pixels: those with a score of at least `above`, best first."""
-        from headwise.vision.decode import shown
+        from headwise.vision.decode import load_upright
 
-        return self.check_task("detect").located(self.model, [shown(image) for image in images], above)
+        return self.check_task("detect").located(self.model, [load_upright(image) for image in images], above)
 
     def caption(self, images: Iterable[str | Path | Image], **settings: Any) -> list[str]:
         """A caption of each image. Settings are those of `[decode]`."""
@@ -186,9 +186,9 @@ class TrainedModel:
 
     def answer(self, questions: Sequence[tuple[str, str]]) -> list[str]:
         """Extractive question answering: the answer to each (question, text) pair, a span of the text."""
-        from headwise.text.paired import BETWEEN
+        from headwise.text.paired import SEPARATOR
 
-        return self.check_task("answer").answers(self.model, [BETWEEN.join(pair) for pair in questions])
+        return self.check_task("answer").answers(self.model, [SEPARATOR.join(pair) for pair in questions])
 
     def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable words for each [MASK] of each text, best first; a denoising run fills in several words."""
@@ -207,7 +207,7 @@ class TrainedModel:
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or else on the test split of the experiment (or on its validation split)."""
-        examples = [(self.experiment.data.prefixed(source), target) for source, target in pairs]
+        examples = [(self.experiment.data.add_prefix(source), target) for source, target in pairs]
         return self.task.evaluate(
             self.model, examples or self.held_out(), self.build_decode_config(**settings), language
         )

@@ -11,8 +11,8 @@ from PIL import Image
 
 from headwise.inspect.files import open_figure
 from headwise.inspect.panels import Box, overlay_weights, resize_for_tile
-from headwise.vision.boxes import Found
-from headwise.vision.decode import whole_pixels
+from headwise.vision.boxes import Detections
+from headwise.vision.decode import round_box
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ MAX_ASPECT = 8  # longer images have margins
 def draw_detections(
     path: Path,
     image: Image.Image,
-    detections: Found,
+    detections: Detections,
     maps: np.ndarray | None = None,
     crop: Box | None = None,
 ) -> Path:
@@ -61,12 +61,12 @@ def draw_image(axes: Axes, image: Image.Image) -> None:
 
 def draw_attention(axes: Axes, image: Image.Image, weights: np.ndarray, crop: Box) -> None:
     """Draw weights (h, w) over the part of the image that the model reads, as `headwise inspect` does."""
-    x0, y0, x1, y1 = whole_pixels(crop)
+    x0, y0, x1, y1 = round_box(crop)
     pixels = overlay_weights(resize_for_tile(image.crop((x0, y0, x1, y1))), weights)
     axes.imshow(pixels, extent=(x0, x1, y1, y0), interpolation="nearest")
 
 
-def draw_box(axes: Axes, detections: Found, number: int, colour: str) -> None:
+def draw_box(axes: Axes, detections: Detections, number: int, colour: str) -> None:
     """Draw one box with its label and score above it, or inside if there is no room above."""
     from matplotlib.patches import Rectangle
 

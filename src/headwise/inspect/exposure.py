@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headwise.blocks.evaluation import eval_mode, get_device
-from headwise.data.corpora import references
+from headwise.data.corpora import collect_references
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY
 from headwise.decode.driver import batch_by_length
@@ -74,7 +74,7 @@ def measure_exposure(
     loaded.check_task("transduce")
     if not hasattr(loaded.model, "step"):
         raise UserError("exposure: a deployment engine has no teacher forcing; name a run")
-    examples = list(references(pairs or loaded.held_out()).items())[:most]
+    examples = list(collect_references(pairs or loaded.held_out()).items())[:most]
     if not examples:
         raise UserError("exposure: there are no pairs to decode; name a file that has some")
     sources = loaded.tokenisers.source.encode_batch([source for source, _ in examples])

@@ -95,9 +95,10 @@ def measure_by_frequency(task: ClassifyImages, model: Any, images: Images, radii
     correct = torch.zeros(2 * len(radii) + 1, dtype=torch.int64, device=device)
     with inference_mode(model):
         for batch, targets in zip(batches(images.pixels), batches(labels), strict=True):
-            pixels, targets = task.pixels.scaled(batch.to(device)), targets.to(device)
+            pixels, targets = task.pixels.scale(batch.to(device)), targets.to(device)
             inputs = [pixels, *(keep(pixels, radius) for keep in (low_pass, high_pass) for radius in radii)]
-            correct += torch.stack([(model(task.pixels.normalised(x)).argmax(-1) == targets).sum() for x in inputs])
+            predictions = [model(task.pixels.normalise_images(x)).argmax(-1) for x in inputs]
+            correct += torch.stack([(predicted == targets).sum() for predicted in predictions])
     accuracy, *filtered = (round(100 * count / len(images), 2) for count in correct.tolist())
     return ByFrequency(radii, tuple(filtered[: len(radii)]), tuple(filtered[len(radii) :]), accuracy, len(images))
 

@@ -16,7 +16,7 @@ from headwise.errors import UserError
 from headwise.inspect.image_maps import Grid, ImageAttention, record_encoder_attention
 from headwise.inspect.panels import COLUMNS, SIDE, Box, HeatMap, Sheet, Tile, resize_for_tile
 from headwise.tasks.classify_images import held_out
-from headwise.vision.decode import shown, whole_pixels, window
+from headwise.vision.decode import compute_crop, load_upright, round_box
 from headwise.vision.pixels import Pixels
 
 if TYPE_CHECKING:
@@ -54,16 +54,16 @@ class ImageInspection:
         """The image before it is cropped."""
         if self.source is None:
             raise UserError("there is no image to look at; name a file")
-        return shown(self.source)
+        return load_upright(self.source)
 
     @property
     def crop_box(self) -> Box:
         """The centre crop that the model reads."""
-        return window(*self.full_image.size, self.pixels.height, self.pixels.width)
+        return compute_crop(*self.full_image.size, self.pixels.height, self.pixels.width)
 
     @cached_property
     def image(self) -> Image:
-        return self.full_image.crop(whole_pixels(self.crop_box))
+        return self.full_image.crop(round_box(self.crop_box))
 
     @cached_property
     def model_input(self) -> Tensor:
@@ -78,7 +78,7 @@ class ImageInspection:
     @cached_property
     def attentions(self) -> list[ImageAttention]:
         """The encoder's attention over the image, layer by layer."""
-        attentions = record_encoder_attention(self.model, self.pixels.normalised(self.model_input))
+        attentions = record_encoder_attention(self.model, self.pixels.normalise_images(self.model_input))
         if self.at is not None and all(attention.query_grid is None for attention in attentions):
             raise UserError("--at: in this model no patch is a query; leave it out")
         return attentions

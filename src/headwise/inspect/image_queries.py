@@ -56,7 +56,7 @@ def find_queries(model: Any, inspection: ImageInspection) -> ImageQueries:
 def _find_latents(model: ImageClassifier | TextEncoder, inspection: ImageInspection) -> ImageQueries:
     count = len(getattr(model.encoder, "latents", ()))
     names = {number: f"latent {number + 1}" for number in range(min(count, MAX_QUERIES))}
-    return ImageQueries(lambda: model(inspection.pixels.normalised(inspection.model_input)), names)
+    return ImageQueries(lambda: model(inspection.pixels.normalise_images(inspection.model_input)), names)
 
 
 @find_queries.register
@@ -64,16 +64,16 @@ def _find_object_queries(model: Detector, inspection: ImageInspection) -> ImageQ
     (detections,) = inspection.loaded.check_task("detect").found(model, inspection.model_input)
     count = max(int((detections.scores >= MIN_SCORE).sum()), MIN_BOXES)
     corners = detections.corners / np.array([inspection.pixels.width, inspection.pixels.height] * 2)
-    rows = list(zip(detections.slots.tolist(), detections.labels, detections.scores, corners.tolist(), strict=True))
+    rows = list(zip(detections.queries.tolist(), detections.labels, detections.scores, corners.tolist(), strict=True))
     rows = rows[:count]
     names = {slot: f"{label} {score:.2f}" for slot, label, score, _ in rows}
     boxes: dict[int, tuple[Box, ...]] = {slot: ((x0, y0, x1, y1),) for slot, _, _, (x0, y0, x1, y1) in rows}
-    return ImageQueries(lambda: model(inspection.pixels.normalised(inspection.model_input)), names, boxes)
+    return ImageQueries(lambda: model(inspection.pixels.normalise_images(inspection.model_input)), names, boxes)
 
 
 @find_queries.register
 def _find_words(model: EncoderDecoder, inspection: ImageInspection) -> ImageQueries:
-    pixels, tokeniser = inspection.pixels.normalised(inspection.model_input), inspection.loaded.tokenisers.target
+    pixels, tokeniser = inspection.pixels.normalise_images(inspection.model_input), inspection.loaded.tokenisers.target
     hypotheses = decode(model, list(pixels), inspection.loaded.build_decode_config(), get_device(model), tokeniser)
     ids = [*hypotheses[0][0].ids, EOS][:MAX_QUERIES]
     inputs = torch.tensor([[model.start_id, *ids[:-1]]], device=get_device(model))

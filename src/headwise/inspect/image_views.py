@@ -56,7 +56,7 @@ def show_positions(inspection: ImageInspection) -> ViewResult:
 def show_distance(inspection: ImageInspection) -> ViewResult:
     """Show the mean attention distance of each head, in one image or in held-out ones."""
     images = inspection.sample_held_out() if inspection.source is None else inspection.model_input
-    return measure_distances(inspection.model, images, inspection.pixels.normalised)
+    return measure_distances(inspection.model, images, inspection.pixels.normalise_images)
 
 
 def show_rollout(inspection: ImageInspection) -> ViewResult:

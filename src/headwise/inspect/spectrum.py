@@ -77,7 +77,7 @@ def compute_spectrum(loaded: TrainedModel, text: str = "", most: int = 16) -> Sp
 def _encode_held_out(loaded: TrainedModel) -> list[Ids]:
     """Encode the encoder's side of the held-out pairs."""
     side = 1 if loaded.task.config.unpaired else 0
-    return [pair[side] for pair in Examples.of(tokenise(loaded.held_out(), loaded.tokenisers))]
+    return [pair[side] for pair in Examples.from_rows(tokenise(loaded.held_out(), loaded.tokenisers))]
 
 
 def _split_texts(texts: Iterable[Ids], longest: int) -> list[Ids]:

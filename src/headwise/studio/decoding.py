@@ -38,7 +38,7 @@ def build_request(trained: TrainedModel, text: str, **settings: Any) -> Request:
         raise UserError(f"this run was trained to {trained.task.kind}, which writes no texts; name another run")
     model = trained.model
     ids = encode_checked(
-        get_input_tokeniser(trained), text if model.continues else trained.experiment.data.prefixed(text)
+        get_input_tokeniser(trained), text if model.continues else trained.experiment.data.add_prefix(text)
     )
     if not ids and not model.continues:
         raise UserError("there is no text; enter one")

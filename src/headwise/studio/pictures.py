@@ -18,7 +18,7 @@ from headwise.inspect.image_views import show_rollout
 from headwise.inspect.panels import compute_window_borders
 from headwise.inspect.svg import replace_controls
 from headwise.studio.binary_response import BinaryResponse
-from headwise.vision.decode import decoding, opened, shown
+from headwise.vision.decode import load_upright, open_image, translate_errors
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -99,8 +99,8 @@ def render_page(trained: TrainedModel, content: bytes, title: str) -> str:
 
 def prepare_inspection(trained: TrainedModel, content: bytes) -> ImageInspection:
     """Decode the image and combine it with the model; images that are damaged or too large are refused."""
-    with decoding("image"):
-        image = shown(opened(content))
+    with translate_errors("image"):
+        image = load_upright(open_image(content))
         image.load()
     inspection = ImageInspection(trained, image)
     assert inspection.pixels  # raises for a run that reads texts

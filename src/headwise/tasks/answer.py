@@ -12,7 +12,7 @@ from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.data.collate import PairBatch
 from headwise.data.config import DataConfig
-from headwise.data.corpora import references
+from headwise.data.corpora import collect_references
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
@@ -23,7 +23,7 @@ from headwise.tasks.base import Evaluation, Task, TaskConfig
 from headwise.tasks.tag import batches
 from headwise.text import EOS, PAD
 from headwise.text.config import TokeniserConfig
-from headwise.text.paired import BETWEEN
+from headwise.text.paired import SEPARATOR
 from headwise.text.tokenisers import Tokenisers
 from headwise.train.state import LossState, Metric
 
@@ -39,7 +39,7 @@ class Answer(Task["AnswerConfig"]):
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
             return prepare(data, tokeniser.changed(shared=True, pairs=True))
-        return prepare(data, tokeniser.paired())
+        return prepare(data, tokeniser.accept_pairs())
 
     def build(self, model: Any) -> nn.Module:
         return model.build(self.tokenisers.source.size, 0, self.config.shape)
@@ -52,7 +52,7 @@ class Answer(Task["AnswerConfig"]):
         return model(batch.source, labels=spans(batch.source, batch.target_out), label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        listed = references(pairs)
+        listed = collect_references(pairs)
         outputs = self.answers(model, list(listed))
         return {
             "f1": overlap(outputs, list(listed.values()), resamples=0).value,
@@ -62,7 +62,7 @@ class Answer(Task["AnswerConfig"]):
     def evaluate(
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
-        listed = references(pairs)
+        listed = collect_references(pairs)
         sources, targets = list(listed), list(listed.values())
         outputs = self.answers(model, sources)
         return Evaluation(sources, outputs, targets, [exact_match(outputs, targets), overlap(outputs, targets)])
@@ -70,7 +70,7 @@ class Answer(Task["AnswerConfig"]):
     def answers(self, model: Any, sources: Sequence[str], longest: int = 30, tokens: int = 8192) -> list[str]:
         """The best span of at most `longest` tokens in each text."""
         for number, source in enumerate(sources, 1):
-            if BETWEEN not in source:
+            if SEPARATOR not in source:
                 raise UserError(f"text {number}: a question is asked of a text; put a tab between the two")
         found = [""] * len(sources)
         device = get_device(model)

@@ -57,7 +57,7 @@ class CaptionData(PairData):
 
     def batch(self, numbers: np.ndarray) -> PairBatch:
         images = torch.from_numpy(np.ascontiguousarray(self.images.pixels[numbers]))  # (B, C, H, W)
-        source = images if self.pixels is None else self.pixels.normalised(images)
+        source = images if self.pixels is None else self.pixels.normalise_images(images)
         return replace(super().batch(numbers), source=source)
 
 
@@ -90,7 +90,7 @@ class Caption(Transduce):
 
     def tokenised(self, images: Images) -> Examples:
         """Their captions; a source is an image, which has no tokens."""
-        return Examples.of(((), ids) for ids in self.tokenisers.target.encode_batch(images.targets))
+        return Examples.from_rows(((), ids) for ids in self.tokenisers.target.encode_batch(images.targets))
 
     def held_out(self, data: DataConfig) -> list[Pair]:
         return pairs_of(held_out(data, self.pixels))
@@ -100,10 +100,10 @@ class Caption(Transduce):
         return [config.build() for config in self.config.augment]
 
     def loss(self, model: nn.Module, batch: PairBatch, state: LossState) -> Loss:
-        images = self.pixels.scaled(batch.source)
+        images = self.pixels.scale(batch.source)
         for augment in self.augmentations if model.training else ():
             images, _ = augment(images, images.new_zeros(len(images), 0))
-        return super().loss(model, replace(batch, source=self.pixels.normalised(images)), state)
+        return super().loss(model, replace(batch, source=self.pixels.normalise_images(images)), state)
 
     def examples(self, pairs: Sequence[Any]) -> Images:
         pictures, captions = zip(*pairs, strict=True)
@@ -120,7 +120,7 @@ class Caption(Transduce):
 
     def captions(self, model: Any, images: np.ndarray | Tensor, config: DecodeConfig) -> list[str]:
         """A sentence for each image (N, C, H, W) of bytes."""
-        read = [self.pixels.normalised(torch.as_tensor(image)[None])[0] for image in images]
+        read = [self.pixels.normalise_images(torch.as_tensor(image)[None])[0] for image in images]
         if config.replace_unknown:
             raise UserError("decode.replace_unknown: an image has no words to take instead; leave it out")
         found = decode(model, read, config, get_device(model), self.tokenisers.target)

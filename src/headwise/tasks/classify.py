@@ -62,7 +62,7 @@ class Classify(Task["ClassifyConfig"]):
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
             return prepare(data, tokeniser.changed(shared=False, target=LabelsConfig(), pairs=True))
-        return prepare(data, tokeniser.paired())
+        return prepare(data, tokeniser.accept_pairs())
 
     @property
     def checkpoint_metric(self) -> Metric:

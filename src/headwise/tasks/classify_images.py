@@ -110,7 +110,7 @@ class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
         return Metric(self.config.scores[0], lower=False)
 
     def loss(self, model: Any, batch: ImageBatch, state: LossState) -> Loss:
-        images, targets = self.pixels.scaled(batch.images), F.one_hot(batch.targets, len(self.classes)).float()
+        images, targets = self.pixels.scale(batch.images), F.one_hot(batch.targets, len(self.classes)).float()
         for augment in self.augmentations if model.training else ():
             images, targets = augment(images, targets)
         looks = self.config.adversarial.looks(state.progress) if model.training else 1
@@ -118,7 +118,7 @@ class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
 
     def taught(self, model: Any, images: Tensor, targets: Tensor) -> Loss:
         """The loss of images (B, C, H, W) in 0..1 and how much they are of each class, (B, L)."""
-        voices = model.head_logits(self.pixels.normalised(images))
+        voices = model.head_logits(self.pixels.normalise_images(images))
         losses = [cross_entropy(logits, targets, self.label_smoothing) for logits in voices]
         rows = self.distillation(voices, losses, images) if self.distillation else torch.stack(losses).mean(0)
         nll = cross_entropy(model.ensemble(voices).detach(), targets).sum()
@@ -146,7 +146,7 @@ class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
         found: list[dict[str, float]] = []
         with inference_mode(model):
             for part in batches(images):
-                logits = model(self.pixels.normalised(part.to(device)))
+                logits = model(self.pixels.normalise_images(part.to(device)))
                 found += [dict(zip(self.classes, row, strict=True)) for row in logits.float().softmax(-1).tolist()]
         return found
 
@@ -198,7 +198,7 @@ def held_out(data: DataConfig, pixels: Pixels) -> Images:
 
 def measured(images: Images, data: ImagesConfig, pixels: Pixels | None) -> Pixels:
     """The shape of the images, with the scale of `pixels`, or that of `data`, or their own."""
-    found = Pixels.measured(images.pixels)
+    found = Pixels.from_images(images.pixels)
     scale = (pixels.mean, pixels.std) if pixels is not None else (data.mean, data.std) if data.mean else ()
     if not scale:
         return found

@@ -17,7 +17,7 @@ from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
-from headwise.data.spans import SENTINELS, Spans, spans
+from headwise.data.spans import SENTINELS, SpanCorruptionBlocks, parse_target
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.decode.hypothesis import Hypothesis
@@ -48,12 +48,14 @@ class Denoise(Task["DenoiseConfig"]):
     def build(self, model: ModelConfig) -> nn.Module:
         return model.build(self.vocab, 0, self.config.shape)
 
-    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Spans:
+    def data(self, examples: Examples, seed: int, config: TrainConfig) -> SpanCorruptionBlocks:
         return self._spans(examples, seed, config.tokens_per_batch, config.batch_size)
 
-    def _spans(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> Spans:
+    def _spans(
+        self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0
+    ) -> SpanCorruptionBlocks:
         config = self.config
-        return Spans(
+        return SpanCorruptionBlocks(
             examples,
             config.context,
             self.vocab,
@@ -84,16 +86,16 @@ class Denoise(Task["DenoiseConfig"]):
     def evaluate(
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
-        nll, counts = self.likelihoods(model, Examples.of(tokenise(pairs, self.tokenisers)))
+        nll, counts = self.likelihoods(model, Examples.from_rows(tokenise(pairs, self.tokenisers)))
         return Evaluation([], [], [], [perplexity(nll, counts)])
 
     def likelihoods(self, model: nn.Module, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
         """Summed negative log-likelihood and number of tokens of each target; the same spans are missing every time."""
         data = self._spans(examples, seed=0)
-        starts = data.tiles()
+        starts = data.cut_tiles()
         if not len(starts):
             raise UserError("there is no word in the texts to score; give other texts")
-        return likelihoods(model, PairData(data.pairs(starts, np.random.default_rng(0)), 0, AT_ONCE))
+        return likelihoods(model, PairData(data.build_pairs(starts, np.random.default_rng(0)), 0, AT_ONCE))
 
     def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
         """A word of each text is hidden, and guessed."""
@@ -118,7 +120,7 @@ class Denoise(Task["DenoiseConfig"]):
     def _ways(self, found: Sequence[Hypothesis], sentinel: int) -> list[FilledMask]:
         ways: dict[str, float] = {}
         for each in found:
-            span = self.tokenisers.target.decode(spans(each.ids, self.vocab).get(sentinel, []))
+            span = self.tokenisers.target.decode(parse_target(each.ids, self.vocab).get(sentinel, []))
             ways[span] = ways.get(span, 0.0) + exp(each.log_prob)
         return sorted((FilledMask(*way) for way in ways.items()), key=lambda way: -way.probability)
 

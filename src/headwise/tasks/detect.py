@@ -31,8 +31,8 @@ from headwise.train.config import TrainConfig
 from headwise.train.state import LossState, Metric
 from headwise.utils.extras import needed_for
 from headwise.vision.batches import ImageBatch, ImageData
-from headwise.vision.boxes import Boxes, Found, to_corners
-from headwise.vision.decode import window
+from headwise.vision.boxes import Boxes, Detections, to_corners
+from headwise.vision.decode import compute_crop
 from headwise.vision.images import Images
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ class Detect(LabelledImages["DetectConfig"]):
         return Metric("ap", lower=False)
 
     def loss(self, model: Any, batch: ImageBatch, state: LossState) -> Loss:
-        images, objects = self.pixels.scaled(batch.images), batch.targets
+        images, objects = self.pixels.scale(batch.images), batch.targets
         if model.training:
             images, objects = flipped(images, objects, self.config.flip)
             for augment in self.augmentations:
                 images, _ = augment(images, images.new_zeros(len(images), 0))
-        return detection_loss(model.layers(self.pixels.normalised(images)), objects)
+        return detection_loss(model.layers(self.pixels.normalise_images(images)), objects)
 
     def validate(self, model: nn.Module, examples: Images, pairs: Images) -> Mapping[str, float]:
         found = self.found(model, examples.pixels)
@@ -84,35 +84,37 @@ class Detect(LabelledImages["DetectConfig"]):
     def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
         found = self.found(model, pairs.pixels)
         scores = precisions(found, pairs.targets, resamples=200, sides=self.config.sides)
-        outputs = [describe_boxes(each.surer(SURE)) for each in found]
+        outputs = [describe_boxes(each.filter_scores(SURE)) for each in found]
         return Evaluation(list(pairs.names), outputs, [[describe_boxes(boxes)] for boxes in pairs.targets], scores)
 
-    def found(self, model: Any, images: np.ndarray | Tensor) -> list[Found]:
+    def found(self, model: Any, images: np.ndarray | Tensor) -> list[Detections]:
         """What each slot of the model says of each image (N, C, H, W) of bytes, the surest first."""
-        device, every = get_device(model), list[Found]()
+        device, every = get_device(model), list[Detections]()
         size = torch.tensor([self.pixels.width, self.pixels.height] * 2, device=device)
         with inference_mode(model):
             for part in batches(images, AT_ONCE):
-                detections = model(self.pixels.normalised(part.to(device)))
+                detections = model(self.pixels.normalise_images(part.to(device)))
                 scores, numbers = detections.best()  # 2 x (B, Q)
                 corners = to_corners(detections.boxes.float()) * size
                 rows = (each.cpu().numpy() for each in (corners, numbers, scores))
                 every += [self._sorted(*row) for row in zip(*rows, strict=True)]
         return every
 
-    def located(self, model: Any, images: Sequence[Image], above: float = SURE) -> list[Found]:
+    def located(self, model: Any, images: Sequence[Image], above: float = SURE) -> list[Detections]:
         """What is in images of any size, in their own pixels, where it has at least the score `above`."""
         if not images:
             return []
         found = self.found(model, torch.stack([self.pixels.read(image) for image in images]))
         sizes = (image.size for image in images)
-        return [self._restored(own.surer(above), self.seen(size)) for own, size in zip(found, sizes, strict=True)]
+        return [
+            self._restored(own.filter_scores(above), self.seen(size)) for own, size in zip(found, sizes, strict=True)
+        ]
 
     def seen(self, size: tuple[int, int]) -> tuple[float, float, float, float]:
         """x0 y0 x1 y1 of what the model is given of an image with this width and height: its middle."""
-        return window(*size, self.pixels.height, self.pixels.width)
+        return compute_crop(*size, self.pixels.height, self.pixels.width)
 
-    def _restored(self, found: Found, seen: tuple[float, float, float, float]) -> Found:
+    def _restored(self, found: Detections, seen: tuple[float, float, float, float]) -> Detections:
         x0, y0, x1, y1 = seen
         scale = np.array([(x1 - x0) / self.pixels.width, (y1 - y0) / self.pixels.height] * 2)
         return replace(found, corners=found.corners * scale + np.array([x0, y0] * 2))
@@ -120,14 +122,16 @@ class Detect(LabelledImages["DetectConfig"]):
     def attention(self, model: Any, image: Tensor) -> np.ndarray:
         """Where each slot looks in one image (C, H, W) of bytes: the last layer's mean over its heads, (Q, h, w)."""
         with inference_mode(model), record() as maps, collect("layer") as side:
-            model(self.pixels.normalised(image[None].to(get_device(model))))
+            model(self.pixels.normalise_images(image[None].to(get_device(model))))
         grid = [stream.grid for stream in side.list_values("layer") if stream.grid][-1]  # slots stand on none
         weights = np.nanmean(maps.stack_by_kind()["cross"][-1], axis=0)  # (layers, H, Q, T) -> (Q, T)
         return weights[:, -grid[0] * grid[1] :].reshape(-1, *grid)  # without class_tokens: (Q, T) -> (Q, h, w)
 
-    def _sorted(self, corners: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> Found:
+    def _sorted(self, corners: np.ndarray, numbers: np.ndarray, scores: np.ndarray) -> Detections:
         order = np.argsort(-scores, kind="stable")
-        return Found(corners[order], tuple(self.classes[number] for number in numbers[order]), scores[order], order)
+        return Detections(
+            corners[order], tuple(self.classes[number] for number in numbers[order]), scores[order], order
+        )
 
 
 def classes(targets: Sequence[Any], config: Any = None) -> Labels:
@@ -149,7 +153,7 @@ def flipped(images: Tensor, objects: Objects, probability: float) -> tuple[Tenso
     return torch.where(which[:, None, None, None], images.flip(-1), images), replace(objects, boxes=boxes)
 
 
-def describe_boxes(boxes: Boxes | Found) -> str:
+def describe_boxes(boxes: Boxes | Detections) -> str:
     """Boxes in words.
 
     >>> describe_boxes(Boxes(np.array([[1, 2, 5, 6.25]]), ("star",)))

@@ -37,9 +37,9 @@ class Objects:
     @classmethod
     def of(cls, images: Sequence[Boxes], numbers: Mapping[str, int], height: int, width: int) -> Self:
         """The objects of images of one size; crowds are nobody's to find."""
-        single = [boxes.chosen(~np.array(boxes.crowd, bool)) for boxes in images]
+        single = [boxes.select(~np.array(boxes.crowd, bool)) for boxes in images]
         labels = torch.tensor([numbers[label] for boxes in single for label in boxes.labels], dtype=torch.long)
-        corners = np.concatenate([boxes.scaled(1 / width, 1 / height).corners for boxes in single])
+        corners = np.concatenate([boxes.scale(1 / width, 1 / height).corners for boxes in single])
         return cls(labels, to_centred(torch.from_numpy(corners)), tuple(map(len, single)))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:

@@ -59,7 +59,7 @@ class Teacher:
         """What it says of images (B, C, H, W) in 0..1, as logits (B, L) in the order of the student's classes."""
         self.model, size = self.model.to(images.device), (self.pixels.height, self.pixels.width)
         seen = images if images.shape[2:] == size else F.interpolate(images, size, mode="bicubic", antialias=True)
-        said: Tensor = self.model(self.pixels.normalised(seen))
+        said: Tensor = self.model(self.pixels.normalise_images(seen))
         return said[:, self.order]
 
 

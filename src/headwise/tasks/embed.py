@@ -51,7 +51,7 @@ class Embed(Task["EmbedConfig"]):
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
         """How often the word that stood near beats a random one, and its mean rank among `OTHERS` of them."""
-        statistics = np.column_stack(contest(model, Examples.of(tokenise(pairs, self.tokenisers))))
+        statistics = np.column_stack(contest(model, Examples.from_rows(tokenise(pairs, self.tokenisers))))
         detail = f"{int(statistics[:, 1].sum()):,} pairs against {OTHERS} random words each"
 
         def accuracy(sums: np.ndarray) -> np.ndarray:

@@ -16,10 +16,10 @@ from headwise.blocks.stream import Part
 from headwise.data.blocks import Blocks, TextBatch
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
-from headwise.data.packing import Packed
+from headwise.data.packing import PackedBlocks
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
-from headwise.data.streams import Streams
+from headwise.data.streams import StreamedBlocks
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
 from headwise.errors import UserError
@@ -61,7 +61,7 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
         return built
 
     def data(self, examples: Examples, seed: int, config: TrainConfig) -> Blocks:
-        kind = Packed if self.config.packing else Streams if self.config.order == "stream" else Blocks
+        kind = PackedBlocks if self.config.packing else StreamedBlocks if self.config.order == "stream" else Blocks
         return kind(examples, self.config.context, seed, config.tokens_per_batch, config.batch_size)
 
     def prepare_model(self, model: Any, examples: Examples) -> None:
@@ -91,7 +91,7 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
     ) -> Evaluation:
         """Each token is predicted from at least half of the context, where the text has as much; by a model that
         recalls, from what it has read of the text."""
-        examples = Examples.of(tokenise(pairs, self.tokenisers))
+        examples = Examples.from_rows(tokenise(pairs, self.tokenisers))
         nll, counts = self.likelihoods(model, examples, stride=max(self.config.context // 2, 1))
         normalise = self.tokenisers.target.normalise
         characters = sum(len(normalise(text)) for _, text in pairs)
@@ -121,7 +121,7 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
         if recall_of(model):
             return self.recalled(model, examples)
         blocks = Blocks(examples, self.config.context)
-        starts, firsts = blocks.windows(stride)
+        starts, firsts = blocks.cut_windows(stride)
         device = get_device(model)
         nll, counts = np.zeros(len(starts)), np.zeros(len(starts))
         # A batch's logits have about 64 MB, whatever the vocabulary.

@@ -18,7 +18,7 @@ from headwise.blocks.heads import Loss
 from headwise.blocks.stream import Context, Stream
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
-from headwise.data.masking import MaskedBatch, Masking
+from headwise.data.masking import MaskedBatch, MaskedBlocks
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
@@ -65,20 +65,22 @@ class Masked(Task["MaskedConfig"]):
             )
         return built
 
-    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Masking:
+    def data(self, examples: Examples, seed: int, config: TrainConfig) -> MaskedBlocks:
         return self._masking(examples, seed, config.tokens_per_batch, config.batch_size)
 
-    def _masking(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> Masking:
+    def _masking(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> MaskedBlocks:
         config, mask = self.config, self.tokenisers.target.size
         pairs = config.next_sentence is True
-        return Masking(examples, config.context, mask, config.mask_rate, pairs, seed, tokens_per_batch, batch_size)
+        return MaskedBlocks(examples, config.context, mask, config.mask_rate, pairs, seed, tokens_per_batch, batch_size)
 
     @property
     def checkpoint_metric(self) -> Metric:
         return Metric("nll", lower=True)
 
     def loss(self, model: nn.Module, batch: MaskedBatch, state: LossState) -> Loss:
-        return model(batch.ids, labels=batch.labels, label_smoothing=self.label_smoothing, apart=batch.apart)
+        return model(
+            batch.ids, labels=batch.labels, label_smoothing=self.label_smoothing, apart=batch.next_sentence_labels
+        )
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         found = self.guesses(model, examples)
@@ -92,7 +94,7 @@ class Masked(Task["MaskedConfig"]):
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
         """Every text with the same words hidden at each evaluation; intervals are over blocks."""
-        found = self.guesses(model, Examples.of(tokenise(pairs, self.tokenisers)))
+        found = self.guesses(model, Examples.from_rows(tokenise(pairs, self.tokenisers)))
         scores = [perplexity(found.nll, found.counts), _accuracy(found)]
         if len(found.follows):
             guessed, true = found.follows.T.tolist()
@@ -102,7 +104,7 @@ class Masked(Task["MaskedConfig"]):
     def guesses(self, model: MaskedLanguageModel | Any, examples: Examples, tokens: int = 4096) -> Guesses:
         """What the model makes of all the examples, with words hidden that depend on these alone."""
         data = self._masking(examples, seed=0)
-        starts = data.tiles()
+        starts = data.cut_tiles()
         if not len(starts):
             raise UserError("there is no word to hide in the texts to score; give other texts")
         rows = max(1, tokens // self.config.context)
@@ -113,8 +115,10 @@ class Masked(Task["MaskedConfig"]):
                 batch = data.batch(starts[first : first + rows]).to(device)
                 stream = model.encoder(batch.ids, Context())
                 parts.append(_sums(model, stream, batch.labels).cpu())
-                if batch.apart is not None:
-                    follows.append(torch.stack([model.order(stream).argmax(-1), batch.apart], dim=1).cpu())  # (B, 2)
+                if batch.next_sentence_labels is not None:
+                    follows.append(
+                        torch.stack([model.order(stream).argmax(-1), batch.next_sentence_labels], dim=1).cpu()
+                    )  # (B, 2)
         nll, right, counts = torch.cat(parts).double().numpy().T
         pairs = torch.cat(follows).numpy() if follows else np.empty((0, 2), np.int64)
         return Guesses(nll, right, counts, pairs)

@@ -37,10 +37,10 @@ from headwise.blocks.stack import Encoder
 from headwise.blocks.stream import Context
 from headwise.data.config import DataConfig
 from headwise.data.examples import Examples, tokenise
-from headwise.data.masking import MaskedBatch, Masking
+from headwise.data.masking import MaskedBatch, MaskedBlocks
 from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
-from headwise.data.word_pieces import split_words, words
+from headwise.data.word_pieces import encode_words, split_words
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import interval
@@ -168,12 +168,12 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         share_embeddings(encoder, generator)
         return ReplacedTokenDetector(encoder, head, generator)
 
-    def data(self, examples: Examples, seed: int, config: TrainConfig) -> Masking:
+    def data(self, examples: Examples, seed: int, config: TrainConfig) -> MaskedBlocks:
         return self._masking(examples, seed, config.tokens_per_batch, config.batch_size)
 
-    def _masking(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> Masking:
+    def _masking(self, examples: Examples, seed: int, tokens_per_batch: int = 0, batch_size: int = 0) -> MaskedBlocks:
         config, mask = self.config, self.tokenisers.target.size
-        return Masking(examples, config.context, mask, config.mask_rate, False, seed, tokens_per_batch, batch_size)
+        return MaskedBlocks(examples, config.context, mask, config.mask_rate, False, seed, tokens_per_batch, batch_size)
 
     @property
     def checkpoint_metric(self) -> Metric:
@@ -192,7 +192,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
     ) -> Evaluation:
         """Every text with the same words hidden and the same samples at each evaluation of a generator; intervals are
         over blocks."""
-        counts = self.count_detections(model, Examples.of(tokenise(pairs, self.tokenisers)))
+        counts = self.count_detections(model, Examples.from_rows(tokenise(pairs, self.tokenisers)))
         return Evaluation([], [], [], self.scores(counts))
 
     def scores(self, counts: np.ndarray, resamples: int = 1000) -> list[Score]:
@@ -208,7 +208,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
     def count_detections(self, model: Any, examples: Examples, tokens: int = 4096) -> np.ndarray:
         """Count true positives, false positives, false negatives and true negatives of each block: (blocks, 4)."""
         data = self._masking(examples, seed=0)
-        starts = data.tiles()
+        starts = data.cut_tiles()
         if not len(starts):
             raise UserError("there is no word to replace in the texts to score; give other texts")
         device, rows = get_device(model), max(1, tokens // self.config.context)
@@ -244,7 +244,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
     def detect_replaced(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[list[WordProbability]]:
         """Each word of each text with the probability that it is not the original one."""
         tokeniser, device, most = self.tokenisers.target, get_device(model), self.config.context - 2
-        cut = split_words(tokeniser, texts)
+        cut = encode_words(tokeniser, texts)
         flat = [[number for piece in pieces for number in piece] for pieces in cut]
         blocks = [(text, ids[at : at + most]) for text, ids in enumerate(flat) for at in range(0, len(ids), most)]
         by_block: list[list[float]] = [[] for _ in blocks]
@@ -258,7 +258,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         return [
             [
                 WordProbability(word, max(probabilities[begin:end]))
-                for word, (begin, end) in zip(words(tokeniser, text), spans(pieces), strict=True)
+                for word, (begin, end) in zip(split_words(tokeniser, text), spans(pieces), strict=True)
             ]
             for text, pieces, probabilities in zip(texts, cut, by_text, strict=True)
         ]

@@ -17,7 +17,7 @@ from headwise.data.config import DataConfig
 from headwise.data.examples import Examples
 from headwise.data.prepare import Prepared, prepare
 from headwise.data.read import Pair
-from headwise.data.word_pieces import split_words, tokenise_tagged, words
+from headwise.data.word_pieces import encode_words, split_words, tokenise_tagged
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import batch_by_length as by_length
 from headwise.errors import UserError
@@ -79,18 +79,20 @@ class Tag(Task["TagConfig"]):
         """Whether each word is in the vocabulary; in pieces every word is."""
         source = self.tokenisers.source
         if not isinstance(source, Words):
-            return [[True] * len(words(source, text)) for text in texts]
-        return [[number % source.size not in source.strange for number in ids] for ids in source.encode_batch(texts)]
+            return [[True] * len(split_words(source, text)) for text in texts]
+        return [
+            [number % source.size not in source.unknown_ids for number in ids] for ids in source.encode_batch(texts)
+        ]
 
     def tags(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[list[str]]:
         """The tags of each text's words."""
         names, source = self.tokenisers.target.vocabulary, self.tokenisers.source
         found: list[list[str]] = [[] for _ in texts]
         device = get_device(model)
-        cut = split_words(source, texts)
+        cut = encode_words(source, texts)
         with inference_mode(model):
             for numbers, ids in batches([[number for piece in each for number in piece] for each in cut], tokens):
-                own = [words(source, texts[number]) for number in numbers]
+                own = [split_words(source, texts[number]) for number in numbers]
                 for number, row in zip(numbers, chosen(model, ids.to(device), own).tolist(), strict=True):
                     firsts = accumulate(
                         map(len, cut[number][:-1]), initial=0

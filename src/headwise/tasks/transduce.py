@@ -12,7 +12,7 @@ from torch import nn
 from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.blocks.heads import Loss
 from headwise.data.collate import PairBatch
-from headwise.data.corpora import references
+from headwise.data.corpora import collect_references
 from headwise.data.examples import Examples, tokenise
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.decode.driver import decode
@@ -89,7 +89,7 @@ class Transduce(Task["TransduceConfig"]):
         nll, counts = self.likelihoods(model, examples)
         found = {"nll": float(nll.sum() / counts.sum())}
         if self.config.sample:
-            sample = list(references(pairs).items())[: self.config.sample]
+            sample = list(collect_references(pairs).items())[: self.config.sample]
             outputs = self.outputs(model, [source for source, _ in sample], GREEDY)
             for score in self.scores(outputs, [listed for _, listed in sample], resamples=0):
                 found[score.name.lower().replace(" ", "_")] = score.value
@@ -99,7 +99,7 @@ class Transduce(Task["TransduceConfig"]):
         self, model: Any, pairs: Sequence[Any], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
         """Decode every source once and score it against all its references, with intervals."""
-        listed = references(pairs)
+        listed = collect_references(pairs)
         sources, targets = list(listed), list(listed.values())
         outputs = self.outputs(model, sources, config)
         scores = self.scores(outputs, targets, language=language)
@@ -109,7 +109,7 @@ class Transduce(Task["TransduceConfig"]):
 
     def examples(self, pairs: Sequence[Any]) -> Any:
         """Pairs as training has them."""
-        return Examples.of(tokenise(pairs, self.tokenisers))
+        return Examples.from_rows(tokenise(pairs, self.tokenisers))
 
     def outputs(self, model: Any, sources: Sequence[Any], config: DecodeConfig) -> list[str]:
         ids = self.tokenisers.source.encode_batch(sources)

@@ -1,4 +1,4 @@
-"""What every tokeniser can do."""
+"""The interface of a tokeniser."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from headwise.text.normalise import Normaliser
 
 
 class Tokeniser(ABC):
-    """One side's units. `encode` takes any string and adds neither BOS nor EOS."""
+    """The tokeniser of one side. `encode` takes any string and adds neither BOS nor EOS."""
 
     kind: ClassVar[str]
     normalise: Normaliser
-    vocabulary: list[str]  # one distinct name for each id, the four special ones first
+    vocabulary: list[str]  # a distinct name for each id, the four special tokens first
 
     @classmethod
     @abstractmethod
     def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> Tokeniser:
-        """Learn the vocabulary from texts, which are read once and need not fit in memory."""
+        """Train the vocabulary on texts, which are read once and need not fit in memory."""
 
     @abstractmethod
     def encode(self, text: str) -> list[int]: ...
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids; PAD, BOS and EOS are left out."""
+        """The text of the ids, without PAD, BOS and EOS."""
 
     @abstractmethod
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """One readable label for each id, for pictures and tables."""
+        """A readable label for each id, for figures and tables."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]: ...
@@ -48,6 +48,6 @@ class Tokeniser(ABC):
         return len(self.vocabulary)
 
     @property
-    def ids(self) -> int:
-        """Ids are below this number; above `size` where they carry more than a word."""
+    def id_limit(self) -> int:
+        """All ids are below this number; it exceeds `size` where an id encodes more than a token."""
         return self.size

@@ -1,4 +1,4 @@
-"""In which units texts are read (`[tokeniser]`): the tokenisers' configs. No torch here.
+"""Tokeniser configs (`[tokeniser]`). No torch here.
 
 >>> TOKENISERS.parse({"kind": "characters", "target": {"kind": "words"}}).target.kind
 'words'
@@ -18,24 +18,24 @@ TARGETS = Table("target tokeniser", default="same")
 
 @TARGETS.add
 class SameTokeniser(Config):
-    """The target side is treated like the source side."""
+    """The target side is tokenised like the source side."""
 
     kind: Literal["same"] = "same"
 
 
 class TokeniserConfig(Config):
-    """The units of the source side, and of the target side unless `target` says otherwise.
+    """The tokeniser of the source side, and of the target side unless `target` is set.
 
-    Each side has a vocabulary of its own; with `shared` there is one over both.
+    Each side has its own vocabulary; with `shared` there is one for both.
     """
 
     kind: str
     shared: bool = False
-    pairs: bool = False  # a source may be two texts with a tab between them; the classifying task sets it
+    pairs: bool = False  # a source may be two texts with a tab between them; the classification task sets it
     target: slot(TARGETS) = SameTokeniser()  # type: ignore[valid-type]
 
     @model_validator(mode="after")
-    def _consistent(self) -> TokeniserConfig:
+    def _check_consistency(self) -> TokeniserConfig:
         if self.shared and self.target.kind != "same":
             raise ValueError("a shared vocabulary needs the same kind on both sides; leave out `target`")
         if isinstance(self.target, TokeniserConfig) and (self.target.shared or self.target.target.kind != "same"):
@@ -72,19 +72,19 @@ class WordsConfig(TokeniserConfig):
     kind: Literal["words"] = "words"
     size: int = Field(32_000, ge=0)
     min_count: int = Field(1, ge=1)
-    classes: bool = False  # rare words are not all alike: they are classed by capitals, digits and their last letters
+    classes: bool = False  # unknown words become classes by capitals, digits and suffix instead of one UNK
 
 
 @TOKENISERS.add
 class ParsedConfig(WordsConfig):
-    """Words with their heads in a dependency tree, `dogs|2 bark|0`: what the format conllu-trees gives."""
+    """Words with their heads in a dependency tree, `dogs|2 bark|0`, as the format conllu-trees has them."""
 
     kind: Literal["parsed"] = "parsed"  # type: ignore[assignment]
 
 
 @TARGETS.add
 class LabelsConfig(TokeniserConfig):
-    """One token a text: the targets are labels. The classifying task sets it."""
+    """One token a text: the targets are labels. The classification task sets it."""
 
     kind: Literal["labels"] = "labels"
     size: int = Field(0, ge=0)
@@ -102,7 +102,7 @@ class BytesConfig(TokeniserConfig):
 @TARGETS.add
 @TOKENISERS.add
 class BpeConfig(TokeniserConfig):
-    """Byte-level pair encoding (Sennrich et al. 2016; Radford et al. 2019), `size` tokens in all."""
+    """Byte-level byte-pair encoding (Sennrich et al. 2016; Radford et al. 2019), `size` tokens in all."""
 
     kind: Literal["bpe"] = "bpe"
     size: int = Field(8000, ge=260)
@@ -112,7 +112,7 @@ class BpeConfig(TokeniserConfig):
 @TARGETS.add
 @TOKENISERS.add
 class UnigramConfig(TokeniserConfig):
-    """A byte-level unigram language model of pieces (Kudo 2018), `size` tokens in all."""
+    """A byte-level unigram language model of subwords (Kudo 2018), `size` tokens in all."""
 
     kind: Literal["unigram"] = "unigram"
     size: int = Field(8000, ge=260)

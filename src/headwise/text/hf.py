@@ -1,4 +1,4 @@
-"""Vocabularies of Hugging Face folders: their rows in our order, and `tokenizer.json` as a tokeniser of ours."""
+"""Hugging Face tokenizers: `tokenizer.json` as a `Tokeniser`, and the map between its ids and ours."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from headwise.text.normalise import PLAIN, Normaliser
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-ABSENT = -1  # the row of a mark that the other program does not have
+NO_ROW = -1  # the row of a special token that the other model does not have
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Which row of a foreign table each of our ids has: PAD, BOS, EOS, UNK, then the others as they stand there, the
-    mask last. Marks are named by the rows that they have there.
+    """The map from our ids to the rows of another model's embedding table: PAD, BOS, EOS, UNK, then the other tokens in
+    their order, the mask token last. The fields are the rows of the special tokens.
 
-    Where several of our special tokens are one row there (GPT-2 begins and ends with the same), one owns it and the
-    others get copies; a mark that is not there at all gets a row of zeros. Both are `spare`: read, never to be written.
+    Where several of our special tokens are one row (GPT-2 starts and ends texts with the same token), one owns it and
+    the others have copies; a special token without a row has zeros. Both are `spare` ids: read, never generated.
 
     >>> rows = Rows(6, pad=5, bos=5, eos=0, unk=1)
     >>> rows.order, rows.spare, rows.back
@@ -44,47 +44,46 @@ class Rows:
 
     def __post_init__(self) -> None:
         specials = {name: row for name, row in asdict(self).items() if name != "vocab" and row is not None}
-        wrong = {name: row for name, row in specials.items() if not 0 <= row < self.vocab}
-        if wrong:
+        outside = {name: row for name, row in specials.items() if not 0 <= row < self.vocab}
+        if outside:
             raise UserError(
-                f"{', '.join(f'{name} {row}' for name, row in wrong.items())}: special tokens must be ids from 0 to "
+                f"{', '.join(f'{name} {row}' for name, row in outside.items())}: special tokens must be ids from 0 to "
                 f"{self.vocab - 1}; correct config.json"
             )
 
     @cached_property
     def owners(self) -> dict[int, int]:
-        """Their rows of special tokens -> the one mark of ours that owns each: what ends a text must stay able to end
-        it."""
+        """Rows of special tokens -> our id that owns each. EOS comes first, so that a model can still end a text."""
         owners: dict[int, int] = {}
-        for ours, row in ((EOS, self.eos), (UNK, self.unk), (PAD, self.pad), (BOS, self.bos)):
+        for special, row in ((EOS, self.eos), (UNK, self.unk), (PAD, self.pad), (BOS, self.bos)):
             if row is not None:
-                owners.setdefault(row, ours)
+                owners.setdefault(row, special)
         return owners
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Our ids -> their rows."""
-        specials = [ABSENT if row is None else row for row in (self.pad, self.bos, self.eos, self.unk)]
+        """Our ids -> rows."""
+        specials = [NO_ROW if row is None else row for row in (self.pad, self.bos, self.eos, self.unk)]
         last = [self.mask] if self.mask is not None and self.mask not in self.owners else []
         rest = (row for row in range(self.vocab) if row not in self.owners and row not in last)
         return (*specials, *rest, *last)
 
     @cached_property
     def spare(self) -> tuple[int, ...]:
-        """Our ids without a row of their own."""
-        return tuple(ours for ours in range(len(SPECIALS)) if self.owners.get(self.order[ours]) != ours)
+        """Our ids that own no row."""
+        return tuple(special for special in range(len(SPECIALS)) if self.owners.get(self.order[special]) != special)
 
     @cached_property
     def back(self) -> tuple[int, ...]:
-        """Their rows -> our ids."""
-        ours = {row: number for number, row in enumerate(self.order) if number not in self.spare}
-        return tuple(ours[row] for row in range(self.vocab))
+        """Rows -> our ids."""
+        ids = {row: number for number, row in enumerate(self.order) if number not in self.spare}
+        return tuple(ids[row] for row in range(self.vocab))
 
 
 class HfTokeniser(Tokeniser):
-    """`tokenizer.json` of a folder (WordPiece, BPE, unigram), by the `tokenizers` library, with our ids.
+    """A `tokenizer.json` (WordPiece, BPE, unigram), run by the `tokenizers` library, with our ids.
 
-    DISCREPANCY: `transformers` takes a "</s>" in a text for the mark; here text is only ever text.
+    DISCREPANCY: `transformers` parses a "</s>" in a text as the special token; here it is text.
     """
 
     kind = "hf"
@@ -94,10 +93,10 @@ class HfTokeniser(Tokeniser):
         size = self.tokenizer.get_vocab_size()
         if size > rows.vocab:
             raise UserError(f"has {size} tokens, the model's table only {rows.vocab}; take both from one model")
-        # Marks that a text spells, with pieces that are called like them, are words that nobody knows.
-        self._ours = [UNK if ours in (PAD, BOS, EOS) else ours for ours in rows.back]
+        # A text that spells a special token must not encode to its id.
+        self._row_to_id = [UNK if number in (PAD, BOS, EOS) else number for number in rows.back]
         names = {number: piece for piece, number in self.tokenizer.get_vocab().items() if piece not in SPECIALS}
-        words = rows.order[len(SPECIALS) : -1 if masked else None]  # a task that masks adds the mask itself
+        words = rows.order[len(SPECIALS) : -1 if masked else None]  # the masked LM task adds the mask token itself
         self.vocabulary = [*SPECIALS, *(names.get(row, f"<{row}>") for row in words)]
 
     @cached_property
@@ -123,15 +122,15 @@ class HfTokeniser(Tokeniser):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         texts = [self.normalise(text) for text in texts]
         encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [[self._ours[row] for row in item.ids] for item in encoded]
+        return [[self._row_to_id[row] for row in item.ids] for item in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self._decoded([number for number in ids if number > EOS])
+        return self._decode_ids([number for number in ids if number > EOS])
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         if not self.byte_level:
             return [self.vocabulary[number] for number in ids]
-        return [self._decoded([number]).replace(" ", "▁") if number > UNK else SPECIALS[number] for number in ids]
+        return [self._decode_ids([number]).replace(" ", "▁") if number > UNK else SPECIALS[number] for number in ids]
 
     def to_json(self) -> dict[str, Any]:
         return {"engine": self.engine, "rows": asdict(self.rows), "masked": self.masked}
@@ -141,15 +140,15 @@ class HfTokeniser(Tokeniser):
         return cls(data["engine"], Rows(**data["rows"]), normalise, data["masked"])
 
     @property
-    def opens(self) -> bool:
-        """Whether its own program puts the start mark before a text."""
+    def prepends_bos(self) -> bool:
+        """Whether the original tokenizer puts BOS before a text."""
         return bool(self.tokenizer.encode("").ids[:1] == [self.rows.bos])
 
     @property
     def byte_level(self) -> bool:
-        """Whether pieces are bytes in disguise, which say nothing to people."""
+        """Whether its tokens are bytes written as characters, which are not readable."""
         return (self.engine.get("decoder") or {}).get("type") == "ByteLevel"
 
-    def _decoded(self, ids: Sequence[int]) -> str:
+    def _decode_ids(self, ids: Sequence[int]) -> str:
         rows = [self.rows.order[number] for number in ids]
-        return str(self.tokenizer.decode([row for row in rows if row != ABSENT], skip_special_tokens=False))
+        return str(self.tokenizer.decode([row for row in rows if row != NO_ROW], skip_special_tokens=False))

@@ -1,6 +1,6 @@
-"""The tokeniser of Marian folders: SentencePiece (Kudo and Richardson 2018) cuts, `vocab.json` numbers.
+"""The tokeniser of Marian models: SentencePiece (Kudo and Richardson 2018) splits, `vocab.json` has the ids.
 
-Needs the extra `marian` (sentencepiece) once text is to be encoded or decoded.
+Encoding and decoding need the extra `marian` (sentencepiece).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwise.config.base import Config
 from headwise.errors import UserError
@@ -18,11 +18,14 @@ from headwise.text.base import Tokeniser
 from headwise.text.normalise import PLAIN, Normaliser
 from headwise.utils.extras import needed_for
 
-_LANGUAGE = re.compile(r">>.*?<<")  # the target language that a multilingual model wants before the text
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
+
+_LANGUAGE = re.compile(r">>.*?<<")  # the target language before the text, for a multilingual model
 
 
 class MarianTokeniser(Tokeniser):
-    """One side of a Marian folder, with our ids."""
+    """One side of a Marian model, with our ids."""
 
     kind = "marian"
 
@@ -30,10 +33,10 @@ class MarianTokeniser(Tokeniser):
         self.model = model
         self.vocabulary = vocabulary
         self.normalise = normalise
-        self._id = {piece: number for number, piece in enumerate(vocabulary) if number > UNK}
+        self._ids = {piece: number for number, piece in enumerate(vocabulary) if number > UNK}
 
     @cached_property
-    def engine(self) -> Any:
+    def engine(self) -> SentencePieceProcessor:
         with needed_for("Marian's tokeniser"):
             from sentencepiece import SentencePieceProcessor
         try:
@@ -50,7 +53,7 @@ class MarianTokeniser(Tokeniser):
         language = _LANGUAGE.match(text)
         code = [language.group()] if language else []
         pieces = self.engine.encode(text[language.end() :] if language else text, out_type=str)
-        return [self._id.get(piece, UNK) for piece in code + pieces]
+        return [self._ids.get(piece, UNK) for piece in code + pieces]
 
     def decode(self, ids: Iterable[int]) -> str:
         return str(self.engine.decode_pieces([self.vocabulary[i] for i in ids if i > EOS])).strip()

@@ -1,4 +1,4 @@
-"""The clean-up of text before it is tokenised."""
+"""Unicode normalisation and lower-casing of text before it is tokenised."""
 
 import re
 import unicodedata
@@ -10,7 +10,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Text -> text: lone surrogates replaced, then the Unicode form and lower case if asked for.
+    """Text -> text: replace lone surrogates, then apply the Unicode form and lower case if they are set.
 
     >>> Normaliser("NFKC", lower=True)("ﬁne Ω")
     'fine ω'
@@ -22,12 +22,12 @@ class Normaliser:
     def __call__(self, text: str) -> str:
         if text.isascii():
             return text.lower() if self.lower else text
-        # A lone surrogate is no character: neither UTF-8 nor the tokenizers library can hold it.
+        # Neither UTF-8 nor the tokenizers library can represent a lone surrogate.
         text = _LONE_SURROGATE.sub("\ufffd", text)
-        text = self._formed(text)
-        return self._formed(text.lower()) if self.lower else text
+        text = self._apply_form(text)
+        return self._apply_form(text.lower()) if self.lower else text
 
-    def _formed(self, text: str) -> str:
+    def _apply_form(self, text: str) -> str:
         return unicodedata.normalize(self.form, text) if self.form else text
 
 

@@ -1,4 +1,4 @@
-"""Two texts as one source, for tasks that judge a pair: a tab stands between them."""
+"""Text pairs as one source, with a tab between the two texts: for sentence-pair tasks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headwise.text import EOS
 from headwise.text.base import Tokeniser
 from headwise.text.normalise import Normaliser
 
-BETWEEN = "\t"
+SEPARATOR = "\t"
 
 
 class Paired(Tokeniser):
-    """Another tokeniser's units; where the text has a tab, the mark that ends a text.
+    """A tokeniser of text pairs: encodes each text with an inner tokeniser and puts EOS for the tab between them.
 
     >>> from headwise.text.vocabulary import Characters
     >>> Paired(Characters("ab")).encode("ab\\tb")
@@ -29,19 +29,19 @@ class Paired(Tokeniser):
 
     @classmethod
     def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> Paired:
-        raise TypeError("a pair has no units of its own: train the tokeniser of its texts")
+        raise TypeError("a tokeniser of pairs has no vocabulary of its own: train the inner one")
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        parts = [text.split(BETWEEN) for text in texts]
-        encoded = iter(self.inner.encode_batch([part for each in parts for part in each]))
-        return [joined(islice(encoded, len(each))) for each in parts]
+        pairs = [text.split(SEPARATOR) for text in texts]
+        encoded = iter(self.inner.encode_batch([part for pair in pairs for part in pair]))
+        return [join_with_eos(islice(encoded, len(pair))) for pair in pairs]
 
     @property
-    def ids(self) -> int:
-        return self.inner.ids
+    def id_limit(self) -> int:
+        return self.inner.id_limit
 
     def decode(self, ids: Iterable[int]) -> str:
         parts: list[list[int]] = [[]]
@@ -51,8 +51,8 @@ class Paired(Tokeniser):
             else:
                 parts[-1].append(number)
         if not parts[-1]:
-            parts.pop()  # the mark ended the last text
-        return BETWEEN.join(map(self.inner.decode, parts))
+            parts.pop()  # EOS ended the last text
+        return SEPARATOR.join(map(self.inner.decode, parts))
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         return self.inner.tokens(ids)
@@ -62,14 +62,14 @@ class Paired(Tokeniser):
 
     @classmethod
     def from_json(cls, data: dict[str, Any], normalise: Normaliser) -> Paired:
-        from headwise.text.tokenisers import tokeniser_class
+        from headwise.text.tokenisers import get_tokeniser_class
 
-        return cls(tokeniser_class(data["of"]).from_json(data, normalise))
+        return cls(get_tokeniser_class(data["of"]).from_json(data, normalise))
 
 
-def joined(parts: Iterable[list[int]]) -> list[int]:
-    """The ids of texts in a row, an end mark between them."""
-    found: list[int] = []
+def join_with_eos(parts: Iterable[list[int]]) -> list[int]:
+    """Concatenate the ids of texts, with EOS between them."""
+    ids: list[int] = []
     for number, part in enumerate(parts):
-        found += [EOS, *part] if number else part
-    return found
+        ids += [EOS, *part] if number else part
+    return ids

@@ -1,4 +1,4 @@
-"""Words with their places in a dependency tree: `dogs|2 bark|0` says that the second word is the first one's head."""
+"""Words with their heads in a dependency tree: in `dogs|2 bark|0` the second word is the head of the first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from headwise.errors import UserError
 from headwise.text import SPECIALS
 from headwise.text.vocabulary import Words
 
-BETWEEN = "|"
+HEAD_SEPARATOR = "|"
 
 
 class Parsed(Words):
-    """Ids carry both: word + size * head, so that a text stays one row of numbers.
+    """A word tokeniser for dependency trees. An id encodes word and head: word + size * head.
 
     >>> words = Parsed(["bark", "dogs"])
     >>> words.encode("dogs|2 bark|0"), words.decode([17, 4])
@@ -22,20 +22,20 @@ class Parsed(Words):
     kind = "parsed"
 
     @property
-    def ids(self) -> int:
+    def id_limit(self) -> int:
         return 2**31 - 1  # a head may be any word of a text of any length
 
     @staticmethod
-    def cut(text: str) -> Iterable[str]:
-        return [word for word, _ in split(text)]
+    def split_units(text: str) -> Iterable[str]:
+        return [word for word, _ in split_heads(text)]
 
     def encode(self, text: str) -> list[int]:
-        parsed = split(self.normalise(text))
-        words = super().encode(" ".join(f"{word}{BETWEEN}{head}" for word, head in parsed))
+        parsed = split_heads(self.normalise(text))
+        words = super().encode(" ".join(f"{word}{HEAD_SEPARATOR}{head}" for word, head in parsed))
         return [number + self.size * head for number, (_, head) in zip(words, parsed, strict=True)]
 
     def words(self, text: str) -> list[str]:
-        return list(self.cut(self.normalise(text)))
+        return list(self.split_units(self.normalise(text)))
 
     def decode(self, ids: Iterable[int]) -> str:
         return super().decode(number % self.size for number in ids)
@@ -44,15 +44,15 @@ class Parsed(Words):
         return super().tokens(number % self.size for number in ids)
 
 
-def split(text: str) -> list[tuple[str, int]]:
-    """The words and their heads."""
-    found = []
+def split_heads(text: str) -> list[tuple[str, int]]:
+    """Split a text into words and their heads."""
+    pairs = []
     cells = text.split()
     for cell in cells:
-        word, mark, head = cell.rpartition(BETWEEN)
+        word, separator, head = cell.rpartition(HEAD_SEPARATOR)
         if cell in SPECIALS:
             word, head = cell, "0"
-        elif not mark or not head.isdecimal() or int(head) > len(cells):
+        elif not separator or not head.isdecimal() or int(head) > len(cells):
             raise UserError(f"'{cell}': a parsed word is written with its head, as in dogs|2 bark|0")
-        found.append((word, int(head)))
-    return found
+        pairs.append((word, int(head)))
+    return pairs

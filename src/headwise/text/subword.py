@@ -1,8 +1,7 @@
-"""Pieces of words learnt from the corpus, by the `tokenizers` library: BPE and unigram.
+"""Subword tokenisers trained by the `tokenizers` library: BPE and unigram.
 
-Both work on bytes, so nothing is unknown and decoding gives back the very text. The library knows
-no special tokens: its ids are shifted by four, so that a "</s>" in a text is four characters and
-never the end of a sentence.
+Both work on bytes, so there are no unknown tokens and decoding restores the exact text. The library is given no special
+tokens: its ids are shifted by four, so that a "</s>" in a text is four characters and never EOS.
 
 BPE: Sennrich et al. 2016, on bytes as in GPT-2 (Radford et al. 2019). Unigram: Kudo 2018.
 """
@@ -21,12 +20,14 @@ from headwise.text.normalise import Normaliser
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.models import Model
+    from tokenizers.trainers import Trainer
 
 SHIFT = len(SPECIALS)
 
 
 class Subword(Tokeniser):
-    """A wrapper of one `tokenizers.Tokenizer`."""
+    """A wrapper of a `tokenizers.Tokenizer`."""
 
     def __init__(self, engine: Tokenizer, normalise: Normaliser):
         self.engine = engine
@@ -34,15 +35,15 @@ class Subword(Tokeniser):
         names = {number: piece for piece, number in engine.get_vocab().items()}
         self.vocabulary = [*SPECIALS, *(names[number] for number in range(len(names)))]
 
-    def _prepared(self, text: str) -> str:
-        # A space in front lets a word be the same piece at the start of a text and inside.
+    def _add_space(self, text: str) -> str:
+        # With a space before it, a word at the start of a text has the same tokens as inside.
         return " " + self.normalise(text) if text else ""
 
     def encode(self, text: str) -> list[int]:
-        return [i + SHIFT for i in self.engine.encode(self._prepared(text)).ids]
+        return [i + SHIFT for i in self.engine.encode(self._add_space(text)).ids]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded = self.engine.encode_batch_fast([self._prepared(text) for text in texts])
+        encoded = self.engine.encode_batch_fast([self._add_space(text) for text in texts])
         return [[i + SHIFT for i in item.ids] for item in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -61,7 +62,7 @@ class Subword(Tokeniser):
         return cls(Tokenizer.from_str(json.dumps(data["engine"])), normalise)
 
 
-def _learn(model: Any, trainer: Any, texts: Iterable[str], normalise: Normaliser) -> Tokenizer:
+def _train_engine(model: Model, trainer: Trainer, texts: Iterable[str], normalise: Normaliser) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, pre_tokenizers
 
     engine = Tokenizer(model)
@@ -71,7 +72,7 @@ def _learn(model: Any, trainer: Any, texts: Iterable[str], normalise: Normaliser
     return engine
 
 
-def _alphabet() -> list[str]:
+def _list_alphabet() -> list[str]:
     from tokenizers.pre_tokenizers import ByteLevel
 
     return sorted(ByteLevel.alphabet())
@@ -90,10 +91,10 @@ class Bpe(Subword):
         trainer = trainers.BpeTrainer(
             vocab_size=config.size - SHIFT,
             min_frequency=config.min_count,
-            initial_alphabet=_alphabet(),
+            initial_alphabet=_list_alphabet(),
             show_progress=False,
         )
-        return cls(_learn(models.BPE(), trainer, texts, normalise), normalise)
+        return cls(_train_engine(models.BPE(), trainer, texts, normalise), normalise)
 
 
 class Unigram(Subword):
@@ -107,27 +108,27 @@ class Unigram(Subword):
 
         assert isinstance(config, UnigramConfig)
         trainer = trainers.UnigramTrainer(
-            vocab_size=config.size - SHIFT, initial_alphabet=_alphabet(), show_progress=False
+            vocab_size=config.size - SHIFT, initial_alphabet=_list_alphabet(), show_progress=False
         )
-        engine = _learn(models.Unigram(), trainer, texts, normalise)
+        engine = _train_engine(models.Unigram(), trainer, texts, normalise)
         pieces = json.loads(engine.to_str())["model"]["vocab"]
-        engine.model = models.Unigram(_settled(pieces))
+        engine.model = models.Unigram(_fix_order(pieces))
         return cls(engine, normalise)
 
 
-def _settled(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The same pieces in an order that is equal in every run.
+def _fix_order(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Sort pieces in an order that is the same in every run.
 
-    The library orders bytes it has not seen as its hash table pleases, each 0.0001 above the last,
-    from the lowest score on; they all get the lowest score.
+    The library scores bytes it has not seen in the order of its hash table, each 0.0001 above the last, from the lowest
+    score up; here they all get the lowest score.
     """
     lowest = min(score for _, score in pieces)
     unseen = lowest + 256 * 1e-4
-    settled = [(piece, lowest if len(piece) == 1 and score <= unseen else round(score, 6)) for piece, score in pieces]
-    return sorted(settled, key=lambda item: (-item[1], item[0]))
+    scored = [(piece, lowest if len(piece) == 1 and score <= unseen else round(score, 6)) for piece, score in pieces]
+    return sorted(scored, key=lambda item: (-item[1], item[0]))
 
 
-# Byte-level vocabularies write bytes as characters (Radford et al. 2019): visible ones as themselves, others from 256.
+# Byte-level BPE writes bytes as characters (Radford et al. 2019): visible ones as themselves, the rest from 256.
 _VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = sorted(set(range(256)) - set(_VISIBLE))
-BYTES = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + place): byte for place, byte in enumerate(_OTHERS)}
+CHAR_TO_BYTE = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + index): byte for index, byte in enumerate(_OTHERS)}

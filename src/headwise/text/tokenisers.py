@@ -1,4 +1,4 @@
-"""Both sides of a task, as one value and one file."""
+"""The tokenisers of source and target, as one value and one file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headwise.errors import UserError, nearest
 from headwise.text.base import Tokeniser
 from headwise.text.config import TokeniserConfig
 from headwise.text.normalise import Normaliser
-from headwise.text.paired import BETWEEN, Paired
+from headwise.text.paired import SEPARATOR, Paired
 from headwise.utils.files import read_json, write
 
-# kind -> "module:Class"; one that reads something else than texts may live in a package above this one
+# kind -> "module:Class"; a reader of images is in a package above this one
 HOMES = {
     "characters": "headwise.text.vocabulary:Characters",
     "words": "headwise.text.vocabulary:Words",
@@ -35,7 +35,7 @@ FORMAT, VERSION = "headwise-tokenisers", 1
 
 @dataclass(frozen=True)
 class Tokenisers:
-    """The tokenisers of the source and the target side, which are one object when shared.
+    """The tokenisers of the source and the target side, one object when they are shared.
 
     >>> from headwise.text.vocabulary import Characters
     >>> letters = Characters("abc")
@@ -52,26 +52,27 @@ class Tokenisers:
 
     @classmethod
     def train(cls, pairs: Iterable[tuple[str, str]], config: TokeniserConfig, normalise: Normaliser) -> Tokenisers:
-        """Learn both sides from pairs that can be iterated anew."""
+        """Train both sides on re-iterable pairs."""
 
-        def units(side: str) -> list[str]:
-            return side.split(BETWEEN) if config.pairs else [side]
+        def split_side(side: str) -> list[str]:
+            return side.split(SEPARATOR) if config.pairs else [side]
 
         if config.shared:
-            every = (text for pair in pairs for side in pair for text in units(side))
-            both = tokeniser_class(config.kind).train(every, config, normalise)
-            found = cls(both, both)
+            texts = (text for pair in pairs for side in pair for text in split_side(side))
+            both = get_tokeniser_class(config.kind).train(texts, config, normalise)
+            tokenisers = cls(both, both)
         else:
-            side = config.target_side
-            sources = (text for source, _ in pairs for text in units(source))
-            found = cls(
-                tokeniser_class(config.kind).train(sources, config, normalise),
-                tokeniser_class(side.kind).train((target for _, target in pairs), side, normalise),
+            target_config = config.target_side
+            sources = (text for source, _ in pairs for text in split_side(source))
+            targets = (target for _, target in pairs)
+            tokenisers = cls(
+                get_tokeniser_class(config.kind).train(sources, config, normalise),
+                get_tokeniser_class(target_config.kind).train(targets, target_config, normalise),
             )
-        return found.paired() if config.pairs else found
+        return tokenisers.accept_pairs() if config.pairs else tokenisers
 
-    def paired(self) -> Tokenisers:
-        """The same for sources that may be two texts with a tab between them."""
+    def accept_pairs(self) -> Tokenisers:
+        """The same tokenisers, for sources that may be two texts with a tab between them."""
         return self if isinstance(self.source, Paired) else Tokenisers(Paired(self.source), self.target)
 
     def to_json(self) -> dict[str, Any]:
@@ -99,16 +100,16 @@ class Tokenisers:
                 f"{path}: has format version {data.get('version')}, this Headwise reads {VERSION}; update it"
             )
         try:
-            source = _side(data["source"])
-            return cls(source, _side(data["target"]) if "target" in data else source)
+            source = _load_side(data["source"])
+            return cls(source, _load_side(data["target"]) if "target" in data else source)
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
         except Exception as error:  # the tokenizers library raises bare Exception
             raise UserError(f"{path}: is damaged ({error}); copy it from the run again") from None
 
 
-def tokeniser_class(kind: str) -> type[Tokeniser]:
-    """The class of a tokeniser by its kind."""
+def get_tokeniser_class(kind: str) -> type[Tokeniser]:
+    """The tokeniser class of this kind."""
     if kind not in HOMES:
         raise UserError(f"no tokeniser is called '{kind}'; {nearest(kind, HOMES)}")
     module, _, name = HOMES[kind].partition(":")
@@ -116,5 +117,5 @@ def tokeniser_class(kind: str) -> type[Tokeniser]:
     return cls
 
 
-def _side(data: dict[str, Any]) -> Tokeniser:
-    return tokeniser_class(data["kind"]).from_json(data, Normaliser(**data["normalise"]))
+def _load_side(data: dict[str, Any]) -> Tokeniser:
+    return get_tokeniser_class(data["kind"]).from_json(data, Normaliser(**data["normalise"]))

@@ -1,1 +1,1 @@
-"""From image files to pixels: decoding, sets of images, augmentation, boxes."""
+"""Image data: decoding of files, data sets, augmentation and boxes."""

@@ -1,13 +1,13 @@
-"""Boxes around what is seen, and how well two of them fit.
+"""Bounding boxes and detections, intersection over union (IoU) and generalised IoU.
 
-Boxes are rows of four numbers, `corners` x0 y0 x1 y1 or `centred` x y width height. The functions take arrays of NumPy
-and tensors of torch alike and broadcast: `iou(a, b)` is of pairs, `iou(a[:, None], b)` of each with each.
+Boxes are rows of four numbers, `corners` x0 y0 x1 y1 or `centred` x y width height. The functions take NumPy arrays and
+torch tensors and broadcast: `iou(a, b)` is elementwise, `iou(a[:, None], b)` of all pairs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Array = TypeVar("Array", np.ndarray, "Tensor")
-TINY = 1e-9  # an area that stands for none, so that nothing is divided by it
+MIN_AREA = 1e-9  # lower bound of an area that is divided by
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """What is to be found in one image: corners (n, 4) in pixels, a label for each, and which of them are crowds, of
-    which nobody asks how many there are.
+    """Ground-truth boxes of one image: corners in pixels, a label for each, and which of them are crowds, whose objects
+    are not counted.
 
     >>> boxes = Boxes(np.array([[1, 2, 5, 6]]), ("star",))
-    >>> boxes.flipped(width=8).corners.tolist(), boxes.scaled(2, 1).corners.tolist()
+    >>> boxes.flip(width=8).corners.tolist(), boxes.scale(2, 1).corners.tolist()
     ([[3.0, 2.0, 7.0, 6.0]], [[2.0, 2.0, 10.0, 6.0]])
     """
 
     corners: np.ndarray  # (n, 4) float32: x0 y0 x1 y1
     labels: tuple[str, ...]
-    crowd: tuple[bool, ...] = ()  # empty: none of them is
+    crowd: tuple[bool, ...] = ()  # empty: none
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "corners", np.asarray(self.corners, np.float32).reshape(-1, 4))
@@ -41,34 +41,34 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def scaled(self, across: float, down: float) -> Boxes:
-        """The boxes in an image of another size."""
+    def scale(self, across: float, down: float) -> Boxes:
+        """Scale the boxes to an image of another size."""
         return replace(self, corners=self.corners * np.array([across, down, across, down], np.float32))
 
-    def moved(self, right: float, down: float) -> Boxes:
-        """The boxes further to the right and further down."""
+    def shift(self, right: float, down: float) -> Boxes:
+        """Move the boxes by pixels to the right and down."""
         return replace(self, corners=self.corners + np.array([right, down, right, down], np.float32))
 
-    def inside(self, width: float, height: float) -> Boxes:
-        """What of them is inside an image of this size."""
-        cut = self.corners.clip(0, np.array([width, height, width, height], np.float32))
-        return replace(self, corners=cut).chosen(area(cut) > 0)
+    def clip(self, width: float, height: float) -> Boxes:
+        """Clip the boxes to an image of this size and drop those outside."""
+        clipped = self.corners.clip(0, np.array([width, height, width, height], np.float32))
+        return replace(self, corners=clipped).select(area(clipped) > 0)
 
-    def flipped(self, width: float) -> Boxes:
-        """The boxes in the mirror image."""
-        return replace(self, corners=mirrored(self.corners, width))
+    def flip(self, width: float) -> Boxes:
+        """Flip the boxes horizontally in an image of this width."""
+        return replace(self, corners=flip_corners(self.corners, width))
 
-    def chosen(self, which: np.ndarray) -> Boxes:
-        """Some of them: a bool for each, or their numbers."""
-        numbers = np.arange(len(self))[which].tolist()
-        labels, crowd = (tuple(side[number] for number in numbers) for side in (self.labels, self.crowd))
-        return Boxes(self.corners[numbers], labels, crowd)
+    def select(self, selection: np.ndarray) -> Boxes:
+        """Some of the boxes, by a boolean mask or by indices."""
+        indices = np.arange(len(self))[selection].tolist()
+        labels, crowd = (tuple(values[index] for index in indices) for values in (self.labels, self.crowd))
+        return Boxes(self.corners[indices], labels, crowd)
 
 
 def to_centred(corners: Array) -> Array:
     """x0 y0 x1 y1 -> x y width height, (..., 4)."""
     low, high = corners[..., :2], corners[..., 2:]
-    return _joined((low + high) / 2, high - low)
+    return _concatenate((low + high) / 2, high - low)
 
 
 def to_corners(centred: Array) -> Array:
@@ -78,23 +78,23 @@ def to_corners(centred: Array) -> Array:
     [1.0, 2.0, 5.0, 4.0]
     """
     middle, half = centred[..., :2], centred[..., 2:] / 2
-    return _joined(middle - half, middle + half)
+    return _concatenate(middle - half, middle + half)
 
 
-def mirrored(corners: Array, width: float) -> Array:
-    """Corners in the mirror image: what was left is right."""
+def flip_corners(corners: Array, width: float) -> Array:
+    """Flip corners horizontally in an image of this width."""
     x0, y0, x1, y1 = (corners[..., side : side + 1] for side in range(4))
-    return _joined(width - x1, y0, width - x0, y1)
+    return _concatenate(width - x1, y0, width - x0, y1)
 
 
 def area(corners: Array) -> Array:
-    """(..., 4) -> (...)."""
-    return _area(corners[..., :2], corners[..., 2:])
+    """The area of boxes, (..., 4) -> (...)."""
+    return _box_area(corners[..., :2], corners[..., 2:])
 
 
-def common(a: Array, b: Array) -> Array:
-    """The area that two boxes have in common."""
-    return _area(a[..., :2].clip(min=b[..., :2]), a[..., 2:].clip(max=b[..., 2:]))
+def intersection(a: Array, b: Array) -> Array:
+    """The area of the intersection of two boxes."""
+    return _box_area(a[..., :2].clip(min=b[..., :2]), a[..., 2:].clip(max=b[..., 2:]))
 
 
 def iou(a: Array, b: Array) -> Array:
@@ -103,29 +103,29 @@ def iou(a: Array, b: Array) -> Array:
     >>> iou(np.array([0.0, 0, 2, 2]), np.array([[1.0, 0, 3, 2], [5, 5, 6, 6]])).round(3).tolist()
     [0.333, 0.0]
     """
-    both = common(a, b)
-    return both / (area(a) + area(b) - both).clip(min=TINY)
+    overlap = intersection(a, b)
+    return overlap / (area(a) + area(b) - overlap).clip(min=MIN_AREA)
 
 
 def giou(a: Array, b: Array) -> Array:
-    """Generalised intersection over union (Rezatofighi et al. 2019): less the share of the hull that is in neither box,
-    so that boxes which do not meet have a gradient towards each other.
+    """Generalised intersection over union (Rezatofighi et al. 2019): IoU minus the share of the hull that is in neither
+    box, so that there is a gradient where boxes do not overlap.
 
     >>> giou(np.array([0.0, 0, 1, 1]), np.array([2.0, 0, 3, 1])).round(3).tolist()
     -0.333
     """
-    hull = _area(a[..., :2].clip(max=b[..., :2]), a[..., 2:].clip(min=b[..., 2:])).clip(min=TINY)
-    both = common(a, b)
-    union = area(a) + area(b) - both
-    return both / union.clip(min=TINY) - (hull - union) / hull
+    hull = _box_area(a[..., :2].clip(max=b[..., :2]), a[..., 2:].clip(min=b[..., 2:])).clip(min=MIN_AREA)
+    overlap = intersection(a, b)
+    union = area(a) + area(b) - overlap
+    return overlap / union.clip(min=MIN_AREA) - (hull - union) / hull
 
 
-def _area(low: Array, high: Array) -> Array:
+def _box_area(low: Array, high: Array) -> Array:
     sides = (high - low).clip(min=0)
     return sides[..., 0] * sides[..., 1]
 
 
-def _joined(*parts: Any) -> Any:
+def _concatenate(*parts: Array) -> Array:
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts, -1)
     import torch
@@ -134,19 +134,20 @@ def _joined(*parts: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What was detected in one image."""
+class Detections:
+    """Detections in one image."""
 
     corners: np.ndarray  # (n, 4): x0 y0 x1 y1
     labels: tuple[str, ...]
     scores: np.ndarray  # (n,)
-    slots: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # (n,) which of a model's slots said it
+    queries: np.ndarray = field(default_factory=lambda: np.zeros(0, int))  # (n,) the object query of each
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def surer(self, than: float) -> Found:
-        """What has at least this score."""
-        which = np.flatnonzero(self.scores >= than)
-        labels = tuple(self.labels[number] for number in which)
-        return Found(self.corners[which], labels, self.scores[which], self.slots[which] if len(self.slots) else which)
+    def filter_scores(self, threshold: float) -> Detections:
+        """The detections with at least this score."""
+        indices = np.flatnonzero(self.scores >= threshold)
+        labels = tuple(self.labels[index] for index in indices)
+        queries = self.queries[indices] if len(self.queries) else indices
+        return Detections(self.corners[indices], labels, self.scores[indices], queries)

@@ -1,4 +1,4 @@
-"""Decoded images as one array in a file, which is mapped into memory."""
+"""The cache of decoded images: one memory-mapped array in a file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from headwise.data.cache import cached, digests, mapped, verify
+from headwise.data.cache import hash_files, load_or_build, map_array, verify_files
 from headwise.errors import UserError
-from headwise.vision.decode import Damaged, Shape
-from headwise.vision.image_index import ImageIndex, state
+from headwise.vision.decode import DamagedImage, ImageSize
+from headwise.vision.image_index import ImageIndex, stat_file
 
 log = logging.getLogger(__name__)
 
@@ -23,79 +23,80 @@ Result = TypeVar("Result")
 
 VERSION = 1  # of how images are decoded; another number decodes everything anew
 FILES = ("pixels.bin", "numbers.bin", "prints.bin")
-TOLD = 5  # damaged images that are named
+MAX_REPORTED = 5  # damaged images that a warning names
 
 
 @dataclass(frozen=True)
 class DecodeSettings:
     """How images are decoded."""
 
-    size: Shape = ()
-    channels: int = 0  # 0: one where all are grey, else three
-    skip: bool = False  # leave out what is damaged, instead of refusing it
-    by_print: bool = False  # in the order of fingerprints, so that a range of these is a part of the array
+    size: ImageSize = ()
+    channels: int = 0  # 0: one if all are greyscale, else three
+    skip_damaged: bool = False  # instead of raising an error
+    sort: bool = False  # by fingerprint, so that a range of fingerprints is a slice of the array
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """Images (N, C, H, W), the number of each in its listing, and its fingerprint."""
+class DecodedImages:
+    """Images (N, C, H, W), the position of each in its index, and its fingerprint."""
 
     pixels: np.ndarray
-    numbers: np.ndarray
-    prints: np.ndarray
-    damaged: tuple[str, ...] = ()  # what was left out, and why
+    indices: np.ndarray
+    fingerprints: np.ndarray
+    damaged: tuple[str, ...] = ()  # errors of the images that were skipped
 
     @classmethod
-    def open(cls, folder: Path) -> Decoded:
-        """Map what `write` has written; ValueError if any byte of it has changed."""
+    def load(cls, folder: Path) -> DecodedImages:
+        """Memory-map what `write_images` wrote; raise ValueError if any byte of it has changed."""
         meta = json.loads((folder / "meta.json").read_text())
-        verify(folder, meta["sha256"])
-        pixels, numbers, prints = map(mapped, (folder / name for name in FILES), ("uint8", "int64", "uint64"))
-        return cls(pixels.reshape(-1, *meta["shape"]), numbers, prints, tuple(meta["damaged"]))  # (...) -> (N, C, H, W)
+        verify_files(folder, meta["sha256"])
+        pixels, indices, prints = map(map_array, (folder / name for name in FILES), ("uint8", "int64", "uint64"))
+        return cls(pixels.reshape(-1, *meta["shape"]), indices, prints, tuple(meta["damaged"]))  # -> (N, C, H, W)
 
 
-def decode_all(listing: ImageIndex, way: DecodeSettings, root: Path) -> Decoded:
-    """The images of a listing, decoded at the first call and kept below `root`."""
-    found = cached(root / f"{_key(listing, way)}-images", lambda aside: write(aside, listing, way), Decoded.open)
-    if found.damaged:
-        some = "\n".join(found.damaged[:TOLD])
-        more = f"\nand {len(found.damaged) - TOLD} others" if len(found.damaged) > TOLD else ""
-        log.warning("%d damaged images are left out:\n%s%s", len(found.damaged), some, more)
-    return found
+def load_decoded(index: ImageIndex, settings: DecodeSettings, root: Path) -> DecodedImages:
+    """Load the decoded images of an index from the cache below `root`, and decode them at the first call."""
+    folder = root / f"{_compute_key(index, settings)}-images"
+    images = load_or_build(folder, lambda temporary: write_images(temporary, index, settings), DecodedImages.load)
+    if images.damaged:
+        listed = "\n".join(images.damaged[:MAX_REPORTED])
+        more = f"\nand {len(images.damaged) - MAX_REPORTED} others" if len(images.damaged) > MAX_REPORTED else ""
+        log.warning("%d damaged images are left out:\n%s%s", len(images.damaged), listed, more)
+    return images
 
 
-def write(folder: Path, listing: ImageIndex, way: DecodeSettings) -> None:
-    """Look at all images, then decode them one after the other into one file."""
-    pictures, damaged = listing.pictures, list[str]()
-    looks = dict(_sound(enumerate(pictures.looks()), way.skip, damaged))
-    order = sorted(looks, key=lambda number: looks[number].print) if way.by_print else list(looks)
-    channels = way.channels or max((each.channels for each in looks.values()), default=1)
-    images = zip(order, pictures.decoded(order, way.size, channels), strict=True)
-    shape, kept = (0, 0, 0), list[int]()
+def write_images(folder: Path, index: ImageIndex, settings: DecodeSettings) -> None:
+    """Read the headers of all images, then decode them into one file."""
+    damaged = list[str]()
+    headers = dict(_skip_damaged(enumerate(index.source.read_headers()), settings.skip_damaged, damaged))
+    order = sorted(headers, key=lambda number: headers[number].fingerprint) if settings.sort else list(headers)
+    channels = settings.channels or max((header.channels for header in headers.values()), default=1)
+    images = zip(order, index.source.decode(order, settings.size, channels), strict=True)
+    shape, written = (0, 0, 0), list[int]()
     with open(folder / "pixels.bin", "wb") as file:
-        for number, image in _sound(images, way.skip, damaged):
-            if kept and image.shape != shape:
+        for number, image in _skip_damaged(images, settings.skip_damaged, damaged):
+            if written and image.shape != shape:
                 raise UserError(
-                    f"{listing.names[number]}: has {_size(image.shape)} pixels, but {listing.names[kept[0]]} has "
-                    f"{_size(shape)}; set data.size to bring all images to one size"
+                    f"{index.names[number]}: has {_format_size(image.shape)} pixels, but {index.names[written[0]]} "
+                    f"has {_format_size(shape)}; set data.size to bring all images to one size"
                 )
             shape = image.shape
             file.write(np.ascontiguousarray(image).data)
-            kept.append(number)
-    if not kept:
+            written.append(number)
+    if not written:
         raise UserError(f"{damaged[0]}; and no other image is left, check [data]")
-    np.array(kept, np.int64).tofile(folder / "numbers.bin")
-    np.array([looks[number].print for number in kept], np.uint64).tofile(folder / "prints.bin")
-    meta = {"shape": shape, "damaged": damaged, "sha256": digests(folder, *FILES)}
+    np.array(written, np.int64).tofile(folder / "numbers.bin")
+    np.array([headers[number].fingerprint for number in written], np.uint64).tofile(folder / "prints.bin")
+    meta = {"shape": shape, "damaged": damaged, "sha256": hash_files(folder, *FILES)}
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
-def _sound(
-    results: Iterable[tuple[int, Result | Damaged]], skip: bool, damaged: list[str]
+def _skip_damaged(
+    results: Iterable[tuple[int, Result | DamagedImage]], skip: bool, damaged: list[str]
 ) -> Iterator[tuple[int, Result]]:
-    """The results that are none of damage, which is refused or else remembered."""
+    """Yield the results without damaged images, which are added to `damaged`, or raised unless `skip`."""
     for number, result in results:
-        if not isinstance(result, Damaged):
+        if not isinstance(result, DamagedImage):
             yield number, result
         elif skip:
             damaged.append(str(result))
@@ -103,12 +104,12 @@ def _sound(
             raise UserError(f'{result}; data.damaged = "skip" leaves out images that cannot be decoded')
 
 
-def _size(shape: tuple[int, ...]) -> str:
+def _format_size(shape: tuple[int, ...]) -> str:
     return f"{shape[1]} x {shape[2]}"
 
 
-def _key(listing: ImageIndex, way: DecodeSettings) -> str:
+def _compute_key(index: ImageIndex, settings: DecodeSettings) -> str:
     """A digest of all that the pixels depend on."""
-    files = [(str(path.absolute()), *state(path)) for path in listing.pictures.files]
-    text = json.dumps([VERSION, listing.pictures.key, files, list(vars(way).values())])
+    files = [(str(path.absolute()), *stat_file(path)) for path in index.source.files]
+    text = json.dumps([VERSION, index.source.key, files, list(vars(settings).values())])
     return sha256(text.encode()).hexdigest()[:24]

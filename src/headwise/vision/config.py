@@ -1,8 +1,8 @@
-"""Images to learn from (`[data]` with `kind = "images"`)."""
+"""The config of image data (`[data]` with `kind = "images"`)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,26 +13,26 @@ Format = Literal["folders", "idx", "cifar", "rows", "npz", "coco", "captions", "
 
 
 class ImagesConfig(DataConfig):
-    """Images: a set by `name`, or files. Where `valid` is not given, it is held out of `train`."""
+    """Images: a data set by `name`, or files. Without `valid`, a part of `train` is held out for validation."""
 
     kind: Literal["images"] = "images"
     format: Format = "folders"
-    size: tuple[Pixels, Pixels] | tuple[()] = ()  # rows and columns, or one side; empty: as the files are
-    channels: Literal[0, 1, 3] = 0  # 0: as the files have them
-    classes: tuple[str, ...] = ()  # what numbered labels are called, from 0; empty: by their numbers
-    damaged: Literal["refuse", "skip"] = "refuse"  # what to do with an image that cannot be decoded
-    max_images: int = Field(0, ge=0)  # how many images to train on; 0: all
-    valid_size: int = Field(5000, gt=0)  # a held-out validation part has at most about this many images
+    size: tuple[Pixels, Pixels] | tuple[()] = ()  # rows and columns, or one side; empty: that of the files
+    channels: Literal[0, 1, 3] = 0  # 0: as in the files
+    classes: tuple[str, ...] = ()  # names of numbered labels, from 0; empty: their numbers
+    damaged: Literal["refuse", "skip"] = "refuse"  # images that cannot be decoded
+    max_images: int = Field(0, ge=0)  # maximum of training images; 0: all
+    valid_size: int = Field(5000, gt=0)  # images of a held-out validation part, at most about
     mean: tuple[float, ...] = ()  # of each channel, in 0..1; empty: measured on the training images
     std: tuple[float, ...] = ()
 
     @field_validator("size", mode="before")
     @classmethod
-    def _side(cls, value: Any) -> Any:
+    def _expand_side(cls, value: object) -> object:
         return ((value, value) if value else ()) if isinstance(value, int) else value
 
     @model_validator(mode="after")
-    def _consistent(self) -> ImagesConfig:
+    def _check_consistency(self) -> ImagesConfig:
         if self.name and (self.train or self.valid or self.test):
             raise ValueError("give either the `name` of a set or files, not both")
         if not self.name and not self.train:

@@ -1,4 +1,4 @@
-"""Which images to train, validate and test on: the user's files, or a set by name."""
+"""Image data sets: the user's files or a data set by name, split into training, validation and test parts."""
 
 from __future__ import annotations
 
@@ -8,84 +8,85 @@ from pathlib import Path
 
 import numpy as np
 
-from headwise.data.cache import cache_root
+from headwise.data.cache import resolve_cache_root
 from headwise.errors import UserError
-from headwise.vision.cache import Decoded, DecodeSettings, decode_all
+from headwise.vision.cache import DecodedImages, DecodeSettings, load_decoded
 from headwise.vision.config import ImagesConfig
-from headwise.vision.formats import FORMATS, UNLABELLED
 from headwise.vision.image_index import ImageIndex
 from headwise.vision.images import ImageCorpus, Images
-from headwise.vision.named_sets import DRAWN, drawn, resolve
+from headwise.vision.named_sets import GENERATED, generate_set, resolve_name
+from headwise.vision.readers.tables import READERS, UNLABELLED
 
 PARTS = ("train", "valid", "test")
 
 
 def load_images(config: ImagesConfig) -> ImageCorpus:
-    """The parts of a set of images; a validation part that is not given is held out of the training part.
+    """Load the parts of an image data set; without `valid`, a validation part is held out of the training part.
 
-    What is held out depends on the bytes of the images alone, not on a seed, on names or on the order of files, and
-    equal images go together: no held-out image is ever seen in training.
+    The split depends on the bytes of the images only, not on a seed, on names or on the order of files, and identical
+    images are in the same part: no held-out image is in the training part.
     """
-    if config.name in DRAWN:
-        return drawn(config)
-    config = resolve(config)
-    listed = _listed(config)
-    root, way = cache_root(config.cache), DecodeSettings(config.size, config.channels, skip=config.damaged == "skip")
-    train = decode_all(listed["train"], replace(way, by_print=True), root)
-    spans = _spans(train.prints, config, set(listed))
-    corpus = {part: _images(listed["train"], train, span) for part, span in spans.items()}
-    way = replace(way, channels=train.pixels.shape[1])
-    for part in listed.keys() - spans.keys():
-        corpus[part] = _images(listed[part], decode_all(listed[part], way, root))
-        _same_size(corpus[part], corpus["train"])
+    if config.name in GENERATED:
+        return generate_set(config)
+    config = resolve_name(config)
+    indices = _index_parts(config)
+    root = resolve_cache_root(config.cache)
+    settings = DecodeSettings(config.size, config.channels, skip_damaged=config.damaged == "skip")
+    train = load_decoded(indices["train"], replace(settings, sort=True), root)
+    slices = _split_train(train.fingerprints, config, set(indices))
+    corpus = {part: _select_images(indices["train"], train, span) for part, span in slices.items()}
+    settings = replace(settings, channels=train.pixels.shape[1])
+    for part in indices.keys() - slices.keys():
+        corpus[part] = _select_images(indices[part], load_decoded(indices[part], settings, root))
+        _check_size(corpus[part], corpus["train"])
     if config.format not in UNLABELLED:
-        _learnable(corpus)
+        _check_labels(corpus)
     return ImageCorpus(**corpus)
 
 
-def _listed(config: ImagesConfig) -> dict[str, ImageIndex]:
-    """What the files of each part hold. Files to train on may hold other parts, too."""
-    found = dict[str, ImageIndex]()
+def _index_parts(config: ImagesConfig) -> dict[str, ImageIndex]:
+    """Index the files of each part. Files of `train` may hold other parts, too."""
+    indices = dict[str, ImageIndex]()
     for part in PARTS:
         names: tuple[str, ...] = getattr(config, part)
         if not names:
             continue
         paths = tuple(Path(config.root).expanduser() / Path(name).expanduser() for name in names)
-        inside = FORMATS[config.format](paths, config)
-        own = inside.get(part, inside.get(""))
-        if own is None:
+        stored = READERS[config.format](paths, config)
+        index = stored.get(part, stored.get(""))
+        if index is None:
             raise UserError(f"data.{part}: {paths[0]} has no part called {part}")
         if part == "train":
-            found |= {other: listing for other, listing in inside.items() if other}
-        found[part] = own
-    return found
+            indices |= {other: other_index for other, other_index in stored.items() if other}
+        indices[part] = index
+    return indices
 
 
-def _spans(prints: np.ndarray, config: ImagesConfig, given: set[str]) -> dict[str, slice]:
-    """Which images, in the order of their fingerprints, make the parts that are not given: test, valid, then train."""
-    wanted = {
-        "test": math.ceil(config.test_fraction * len(prints)),
-        "valid": min(math.ceil(config.valid_fraction * len(prints)), config.valid_size),
+def _split_train(fingerprints: np.ndarray, config: ImagesConfig, present: set[str]) -> dict[str, slice]:
+    """Split the training images, sorted by fingerprint, into the parts that are not `present`: test, valid, train."""
+    sizes = {
+        "test": math.ceil(config.test_fraction * len(fingerprints)),
+        "valid": min(math.ceil(config.valid_fraction * len(fingerprints)), config.valid_size),
     }
-    spans, start = dict[str, slice](), 0
-    for part in (part for part in wanted if part not in given):
-        last = min(start + wanted[part], len(prints)) - 1
-        # Equal images stay together, so a part may be a little larger than asked for.
-        end = int(np.searchsorted(prints, prints[last], side="right")) if wanted[part] else start
-        spans[part], start = slice(start, end), end
-    if start == len(prints):
+    slices, start = dict[str, slice](), 0
+    for part in (part for part in sizes if part not in present):
+        last = min(start + sizes[part], len(fingerprints)) - 1
+        # Identical images are in one part, so it may be a little larger than its size.
+        end = int(np.searchsorted(fingerprints, fingerprints[last], side="right")) if sizes[part] else start
+        slices[part], start = slice(start, end), end
+    if start == len(fingerprints):
         raise UserError(f"{config.train[0]}: too few different images to hold some out; name others in data.valid")
-    return {**spans, "train": slice(start, start + config.max_images if config.max_images else None)}
+    return {**slices, "train": slice(start, start + config.max_images if config.max_images else None)}
 
 
-def _images(listing: ImageIndex, decoded: Decoded, span: slice = slice(None)) -> Images:
-    numbers = decoded.numbers[span].tolist()
-    targets, names = ([side[number] for number in numbers] for side in (listing.targets, listing.names))
+def _select_images(index: ImageIndex, decoded: DecodedImages, span: slice = slice(None)) -> Images:
+    numbers = decoded.indices[span].tolist()
+    targets, names = [index.targets[number] for number in numbers], [index.names[number] for number in numbers]
     return Images(decoded.pixels[span], targets, names)
 
 
-def _same_size(images: Images, train: Images) -> None:
-    sizes = [f"{each.pixels.shape[2]} x {each.pixels.shape[3]}" for each in (images, train)]
+def _check_size(images: Images, train: Images) -> None:
+    sizes = [f"{part.pixels.shape[2]} x {part.pixels.shape[3]}" for part in (images, train)]
     if len(set(sizes)) > 1:
         raise UserError(
             f"{images.names[0]}: has {sizes[0]} pixels, but images to train on have {sizes[1]}; "
@@ -93,8 +94,8 @@ def _same_size(images: Images, train: Images) -> None:
         )
 
 
-def _learnable(corpus: dict[str, Images]) -> None:
-    """Labels can be learnt where there are two or more, and each of them is seen in training."""
+def _check_labels(corpus: dict[str, Images]) -> None:
+    """Check that there are two labels or more, and that each occurs in training."""
     known = set(corpus["train"].targets)
     if len(known) < 2:
         raise UserError(

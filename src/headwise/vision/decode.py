@@ -1,7 +1,7 @@
-"""One image file -> bytes (C, H, W), with Pillow.
+"""Image decoding with Pillow: a file -> bytes (C, H, W).
 
-Files are foreign: what a decoder says against one becomes a `Damaged` with one sentence, and none may take more memory
-than `MOST_BYTES` and Pillow's own limit on pixels allow.
+Files are untrusted: any error of a decoder becomes a `DamagedImage`, and memory is limited by `MAX_BYTES` and Pillow's
+limit of pixels.
 """
 
 from __future__ import annotations
@@ -22,96 +22,106 @@ from PIL import Image, ImageOps
 
 from headwise.errors import UserError
 
-Done = TypeVar("Done")
-Shape = tuple[int, int] | tuple[()]  # rows and columns; empty: as it is
+Result = TypeVar("Result")
+ImageSize = tuple[int, int] | tuple[()]  # rows and columns; empty: unchanged
 
-# Not all that Pillow reads: some formats run other programs (EPS) or name other files.
-KINDS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-MOST_BYTES = 2**28  # of one file
-LONGEST_SIDE = 2**16 - 1  # pixels, as in JPEG; a decoder works for every row, however short it is
-DEEP = {"I": 1 / 257, "I;16": 1 / 257, "I;16B": 1 / 257, "I;16L": 1 / 257, "F": 255.0}  # more than 8 bits -> 0..255
-GREY = ("1", "L", "LA", "La", *DEEP)
-
-
-class Damaged(UserError):
-    """An image that cannot be decoded, by name."""
+# Not all formats of Pillow: some run other programs (EPS) or name other files.
+PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+MAX_BYTES = 2**28  # of one file
+MAX_SIDE = 2**16 - 1  # pixels, as in JPEG; a decoder takes time for every row, however short it is
+# modes of more than 8 bits -> the factor to 0..255
+DEPTH_SCALES = {"I": 1 / 257, "I;16": 1 / 257, "I;16B": 1 / 257, "I;16L": 1 / 257, "F": 255.0}
+GREY_MODES = ("1", "L", "LA", "La", *DEPTH_SCALES)
 
 
-class TooLong(ValueError):
-    """An image with a side of more than `LONGEST_SIDE` pixels."""
+class DamagedImage(UserError):
+    """An image that cannot be decoded."""
+
+
+class SideTooLong(ValueError):
+    """An image with a side of more than `MAX_SIDE` pixels."""
 
 
 @dataclass(frozen=True)
-class Look:
+class ImageHeader:
     """What is known of an image before its pixels are decoded."""
 
-    print: int  # 64 bits of its bytes, equal on every machine
+    fingerprint: int  # a 64-bit hash of the file, the same on every machine
     channels: int
 
 
-def decoded(
-    source: str | Path | Image.Image, size: Shape = (), channels: int = 0, shown: tuple[int, int] | None = None
+def decode_image(
+    source: str | Path | Image.Image, size: ImageSize = (), channels: int = 0, annotated: tuple[int, int] | None = None
 ) -> np.ndarray:
-    """An image as (C, H, W) bytes, turned as its EXIF data say.
+    """Decode an image to (C, H, W) bytes and apply its EXIF orientation.
 
-    Boxes hold for the image as their author saw it: where that is known, `shown` is its width and height, and an image
-    that has them only before it is turned is not turned.
+    Boxes refer to the image as its annotation describes it: `annotated` is the width and height given there. An image
+    that has them only without its EXIF orientation is not transposed.
     """
     if isinstance(source, Image.Image):
-        return fitted(ImageOps.exif_transpose(source), size, channels)
-    with decoding(source):
-        image = opened(read(Path(source)))
-        turned = ImageOps.exif_transpose(image)
-        if shown and turned.size != shown:
-            turned = image
-        if shown and turned.size != shown:
-            raise Damaged(f"{source}: has {_times(turned.size)} pixels, and its list says {_times(shown)}")
-        return fitted(turned, size, channels)
+        return fit_image(ImageOps.exif_transpose(source), size, channels)
+    with translate_errors(source):
+        raw = open_image(read_bytes(Path(source)))
+        image = ImageOps.exif_transpose(raw)
+        if annotated and image.size != annotated:
+            image = raw
+        if annotated and image.size != annotated:
+            sizes = f"has {_format_size(image.size)} pixels, and its annotation says {_format_size(annotated)}"
+            raise DamagedImage(f"{source}: {sizes}")
+        return fit_image(image, size, channels)
 
 
-def look(path: Path) -> Look:
-    """Reads the file and the header of its image."""
-    with decoding(path):
-        content = read(path)
-        return Look(fingerprint(content), natural_channels(opened(content)))
+def load_upright(source: str | Path | Image.Image) -> Image.Image:
+    """Load an image as Pillow has it, with its EXIF orientation applied."""
+    if isinstance(source, Image.Image):
+        return ImageOps.exif_transpose(source)
+    with translate_errors(source):
+        return ImageOps.exif_transpose(open_image(read_bytes(Path(source))))
 
 
-def attempt(work: Callable[..., Done], *given: Any) -> Done | Damaged:
-    """The result, or what is damaged, as a value that a worker process can send."""
+def read_header(path: Path) -> ImageHeader:
+    """Hash a file and read the header of its image."""
+    with translate_errors(path):
+        content = read_bytes(path)
+        return ImageHeader(fingerprint(content), count_channels(open_image(content)))
+
+
+def try_decoding(function: Callable[..., Result], *arguments: Any) -> Result | DamagedImage:
+    """Call a function and return its `DamagedImage` instead of raising it: a worker process can send it."""
     try:
-        return work(*given)
-    except Damaged as damage:
-        return damage
+        return function(*arguments)
+    except DamagedImage as error:
+        return error
 
 
-def fitted(image: Image.Image, size: Shape = (), channels: int = 0) -> np.ndarray:
-    """(C, H, W) bytes: transparency over white, the middle of the image as large as it can be, smoothly resized."""
+def fit_image(image: Image.Image, size: ImageSize = (), channels: int = 0) -> np.ndarray:
+    """Compose an image over white, centre-crop and resize it (bicubic, antialiased): (C, H, W) bytes."""
     if 0 in image.size:
-        raise Damaged(f"image: has {_times(image.size)} pixels, so there is nothing to see; give another")
-    plain = in_bytes(image).convert("L" if (channels or natural_channels(image)) == 1 else "RGB")
-    rows, columns = size or (plain.height, plain.width)
-    if plain.size != (columns, rows):
-        box = window(plain.width, plain.height, rows, columns)
-        plain = plain.resize((columns, rows), Image.Resampling.BICUBIC, box)
-    return np.atleast_3d(np.asarray(plain)).transpose(2, 0, 1).copy()  # (H, W[, C]) -> (C, H, W)
+        raise DamagedImage(f"image: has {_format_size(image.size)} pixels, so it is empty; give another")
+    opaque = to_8_bit(image).convert("L" if (channels or count_channels(image)) == 1 else "RGB")
+    rows, columns = size or (opaque.height, opaque.width)
+    if opaque.size != (columns, rows):
+        box = compute_crop(opaque.width, opaque.height, rows, columns)
+        opaque = opaque.resize((columns, rows), Image.Resampling.BICUBIC, box)
+    return np.atleast_3d(np.asarray(opaque)).transpose(2, 0, 1).copy()  # (H, W[, C]) -> (C, H, W)
 
 
-def window(width: int, height: int, rows: int, columns: int) -> tuple[float, float, float, float]:
-    """x0 y0 x1 y1 of what is kept of an image: its middle, in the proportions of rows and columns.
+def compute_crop(width: int, height: int, rows: int, columns: int) -> tuple[float, float, float, float]:
+    """x0 y0 x1 y1 of the largest centre crop with the proportions of rows and columns.
 
-    >>> window(200, 100, 10, 10)
+    >>> compute_crop(200, 100, 10, 10)
     (50.0, 0.0, 150.0, 100.0)
     """
     scale = min(width / columns, height / rows)
-    left, top = (max((side - scale * kept) / 2, 0.0) for side, kept in ((width, columns), (height, rows)))
+    left, top = (max((side - scale * cropped) / 2, 0.0) for side, cropped in ((width, columns), (height, rows)))
     return left, top, width - left, height - top
 
 
-def whole_pixels(box: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
-    """The pixels that a part of an image, x0 y0 x1 y1, is drawn with: at least one.
+def round_box(box: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
+    """Round x0 y0 x1 y1 to whole pixels, at least one in each direction.
 
-    >>> whole_pixels((0.0, 199.5, 1.0, 200.5))
+    >>> round_box((0.0, 199.5, 1.0, 200.5))
     (0, 200, 1, 201)
     """
     x0, y0, x1, y1 = map(round, box)
@@ -122,10 +132,10 @@ def whole_pixels(box: tuple[float, float, float, float]) -> tuple[int, int, int,
     return x0, y0, x1, y1
 
 
-def in_bytes(image: Image.Image) -> Image.Image:
-    """The image with 8 bits a channel and nothing to be seen through."""
-    if image.mode in DEEP:
-        values = np.asarray(image, np.float32) * DEEP[image.mode]
+def to_8_bit(image: Image.Image) -> Image.Image:
+    """Convert an image to 8 bits a channel without transparency."""
+    if image.mode in DEPTH_SCALES:
+        values = np.asarray(image, np.float32) * DEPTH_SCALES[image.mode]
         return Image.fromarray(values.round().clip(0, 255).astype(np.uint8))
     if not image.has_transparency_data:
         return image
@@ -134,66 +144,59 @@ def in_bytes(image: Image.Image) -> Image.Image:
     return white
 
 
-def natural_channels(image: Image.Image) -> int:
-    return 1 if image.mode in GREY else 3
+def count_channels(image: Image.Image) -> int:
+    """1 for greyscale modes, 3 for all others."""
+    return 1 if image.mode in GREY_MODES else 3
 
 
 def fingerprint(content: bytes) -> int:
-    """64 bits of them, equal on every machine."""
+    """A 64-bit hash of bytes, the same on every machine."""
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a file of at most `MOST_BYTES`."""
-    if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for a writer
-        raise Damaged(f"{path}: is not a file")
+def read_bytes(path: Path) -> bytes:
+    """Read a file of at most `MAX_BYTES`."""
+    if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
+        raise DamagedImage(f"{path}: is not a file")
     with open(path, "rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise Damaged(f"{path}: has more than {MOST_BYTES >> 20} MB, which is taken for an attack; make it smaller")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise DamagedImage(f"{path}: has more than {MAX_BYTES >> 20} MB; make it smaller")
     return content
 
 
-def opened(content: bytes) -> Image.Image:
-    """An image of which only the header is read."""
-    image = Image.open(BytesIO(content), formats=KINDS)
-    if max(image.size) > LONGEST_SIDE:
-        raise TooLong
+def open_image(content: bytes) -> Image.Image:
+    """Open an image and read its header; its pixels are not decoded yet."""
+    image = Image.open(BytesIO(content), formats=PILLOW_FORMATS)
+    if max(image.size) > MAX_SIDE:
+        raise SideTooLong
     return image
 
 
 @contextmanager
-def decoding(source: str | Path) -> Iterator[None]:
-    """Whatever is said against an image, as one sentence."""
+def translate_errors(source: str | Path) -> Iterator[None]:
+    """Turn any error of a decoder into a `DamagedImage` that names the image."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about metadata
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
             yield
-        except Damaged:
+        except DamagedImage:
             raise
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-            limit = f"{Image.MAX_IMAGE_PIXELS:,} pixels"
-            raise Damaged(f"{source}: has more than {limit}, which is taken for an attack; make it smaller") from None
-        except TooLong:
-            limit = f"a side of more than {LONGEST_SIDE:,} pixels"
-            raise Damaged(f"{source}: has {limit}, which is taken for an attack; make it smaller") from None
+            excess = f"has more than {Image.MAX_IMAGE_PIXELS:,} pixels"
+            raise DamagedImage(f"{source}: {excess}, as a decompression bomb has; make it smaller") from None
+        except SideTooLong:
+            excess = f"has a side of more than {MAX_SIDE:,} pixels"
+            raise DamagedImage(f"{source}: {excess}, as a decompression bomb has; make it smaller") from None
         except Image.UnidentifiedImageError:
-            raise Damaged(f"{source}: is not an image, or of a kind that is not read; use PNG or JPEG") from None
+            raise DamagedImage(f"{source}: is not an image, or its format is not supported; use PNG or JPEG") from None
         except OSError as error:
-            reason = error.strerror or f"is it whole? {error}"
-            raise Damaged(f"{source}: cannot be read ({reason})") from None
-        except Exception as error:  # decoders raise nearly anything on bytes that are not what they seem
-            raise Damaged(f"{source}: is damaged ({error})") from None
+            reason = error.strerror or f"it may be truncated: {error}"
+            raise DamagedImage(f"{source}: cannot be read ({reason})") from None
+        except Exception as error:  # decoders raise nearly any exception on malformed bytes
+            raise DamagedImage(f"{source}: is damaged ({error})") from None
 
 
-def _times(size: tuple[int, int]) -> str:
+def _format_size(size: tuple[int, int]) -> str:
     return f"{size[0]} x {size[1]}"
-
-
-def shown(source: str | Path | Image.Image) -> Image.Image:
-    """An image as people see it: turned as its EXIF data say."""
-    if isinstance(source, Image.Image):
-        return ImageOps.exif_transpose(source)
-    with decoding(source):
-        return ImageOps.exif_transpose(opened(read(Path(source))))

@@ -1,4 +1,4 @@
-"""Images before they are decoded: which there are, what is to be learnt of each, and how to come by the pixels."""
+"""Indexed images that are not decoded yet: where their pixels are, targets and names."""
 
 from __future__ import annotations
 
@@ -6,72 +6,84 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from headwise.errors import UserError
 from headwise.utils.cpu import count_cores
-from headwise.vision.decode import Damaged, Look, Shape, attempt, decoded, fingerprint, fitted, look
-from headwise.vision.workers import shown, spread
+from headwise.vision.boxes import Boxes
+from headwise.vision.decode import (
+    DamagedImage,
+    ImageHeader,
+    ImageSize,
+    decode_image,
+    fingerprint,
+    fit_image,
+    read_header,
+    try_decoding,
+)
+from headwise.vision.workers import run_parallel, show_progress
 
-WORTH = 2**25  # bytes of files, from which on worker processes save more time than they need to start
+Result = TypeVar("Result")
+
+PARALLEL_BYTES = 2**25  # of files; below, worker processes take longer to start than they save
 
 
 class ImageSource(Protocol):
-    """Some images. What cannot be decoded is in the place of its result."""
+    """Encoded images. A damaged one gives a `DamagedImage` as its result."""
 
     @property
-    def files(self) -> tuple[Path, ...]: ...  # all that the pixels depend on
+    def files(self) -> tuple[Path, ...]: ...  # all files that the pixels depend on
     @property
-    def key(self) -> str: ...  # which of the images in these files
+    def key(self) -> str: ...  # which images of these files, for the cache key
 
-    def looks(self) -> Iterator[Look | Damaged]: ...
-    def decoded(self, numbers: Sequence[int], size: Shape, channels: int) -> Iterator[np.ndarray | Damaged]: ...
+    def read_headers(self) -> Iterator[ImageHeader | DamagedImage]: ...
+    def decode(self, indices: Sequence[int], size: ImageSize, channels: int) -> Iterator[np.ndarray | DamagedImage]: ...
 
 
 @dataclass(frozen=True)
 class ImageIndex:
-    """Pictures with targets (labels, captions, boxes) and names for messages."""
+    """Encoded images with their targets (labels, captions or boxes) and names for messages."""
 
-    pictures: ImageSource
-    targets: Sequence[Any]
+    source: ImageSource
+    targets: Sequence[str] | Sequence[Boxes]
     names: Sequence[str]
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images in files of their own; where a list says their widths and heights, these are `sizes`."""
+    """A file for each image; `sizes` are the widths and heights that annotations give."""
 
     files: tuple[Path, ...]
     sizes: tuple[tuple[int, int], ...] = ()
-    processes: int = 0  # 0: as many as are worth it
+    processes: int = 0  # 0: one per core for large data, else one
 
     @property
     def key(self) -> str:
         return f"files {self.sizes}"
 
-    def looks(self) -> Iterator[Look | Damaged]:
-        return self._spread(partial(attempt, look), [(path,) for path in self.files], "looking at images")
+    def read_headers(self) -> Iterator[ImageHeader | DamagedImage]:
+        return self._run(partial(try_decoding, read_header), [(path,) for path in self.files], "looking at images")
 
-    def decoded(self, numbers: Sequence[int], size: Shape, channels: int) -> Iterator[np.ndarray | Damaged]:
-        shown = self.sizes or (None,) * len(self.files)
-        items = [(self.files[number], size, channels, shown[number]) for number in numbers]
-        return self._spread(partial(attempt, decoded), items, "decoding images")
+    def decode(self, indices: Sequence[int], size: ImageSize, channels: int) -> Iterator[np.ndarray | DamagedImage]:
+        annotated = self.sizes or (None,) * len(self.files)
+        items = [(self.files[index], size, channels, annotated[index]) for index in indices]
+        return self._run(partial(try_decoding, decode_image), items, "decoding images")
 
-    def _spread(self, work: Callable[..., Any], items: list[tuple[Any, ...]], what: str) -> Iterator[Any]:
-        results = spread(work, items, self.processes or (count_cores() if self._many else 1))
-        return shown(results, len(items), what) if self._many else results
+    def _run(self, function: Callable[..., Result], items: Sequence[tuple[Any, ...]], title: str) -> Iterator[Result]:
+        results = run_parallel(function, items, self.processes or (count_cores() if self._large else 1))
+        return show_progress(results, len(items), title) if self._large else results
 
     @cached_property
-    def _many(self) -> bool:
-        return sum(state(path)[0] for path in self.files) >= WORTH
+    def _large(self) -> bool:
+        return sum(stat_file(path)[0] for path in self.files) >= PARALLEL_BYTES
 
 
 @dataclass(frozen=True)
 class StoredImages:
-    """Images (N, C, H, W) that lie in few files as arrays; `load` reads them when they are wanted."""
+    """Images (N, C, H, W) that are arrays in a few files; `load` reads them on demand."""
 
     files: tuple[Path, ...]
     load: Callable[[], np.ndarray]
@@ -81,54 +93,56 @@ class StoredImages:
     def array(self) -> np.ndarray:
         return self.load()
 
-    def looks(self) -> Iterator[Look | Damaged]:
-        return (Look(fingerprint(image.tobytes()), len(image)) for image in self.array)
+    def read_headers(self) -> Iterator[ImageHeader | DamagedImage]:
+        return (ImageHeader(fingerprint(image.tobytes()), len(image)) for image in self.array)
 
-    def decoded(self, numbers: Sequence[int], size: Shape, channels: int) -> Iterator[np.ndarray | Damaged]:
-        as_they_are = self.array.shape[1:] == (channels, *(size or self.array.shape[2:]))
-        for number in numbers:
-            image = self.array[number]
-            yield image if as_they_are else fitted(_picture(image), size, channels)
+    def decode(self, indices: Sequence[int], size: ImageSize, channels: int) -> Iterator[np.ndarray | DamagedImage]:
+        unchanged = self.array.shape[1:] == (channels, *(size or self.array.shape[2:]))
+        for index in indices:
+            image = self.array[index]
+            yield image if unchanged else fit_image(_to_pillow(image), size, channels)
 
 
-def _picture(image: np.ndarray) -> Image.Image:
+def _to_pillow(image: np.ndarray) -> Image.Image:
     return Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))  # (C, H, W) -> (H, W[, C])
 
 
-def stored(
-    files: tuple[Path, ...], load: Callable[[], np.ndarray], targets: Sequence[Any], key: str = ""
+def index_arrays(
+    files: tuple[Path, ...], load: Callable[[], np.ndarray], targets: Sequence[str], key: str = ""
 ) -> ImageIndex:
-    """A listing of arrays: images are named by the first file and their number in it."""
+    """Index images in arrays; they are named by the first file and their index."""
 
-    def checked() -> np.ndarray:
+    def load_checked() -> np.ndarray:
         array = load()
         if len(array) != len(targets):
             raise UserError(f"{files[0]}: has {len(array):,} images and {len(targets):,} labels; copy the files again")
         return array
 
-    names = [f"{files[0]}#{number}" for number in range(len(targets))]
-    return ImageIndex(StoredImages(files, checked, key or "stored"), targets, names)
+    names = [f"{files[0]}#{index}" for index in range(len(targets))]
+    return ImageIndex(StoredImages(files, load_checked, key or "stored"), targets, names)
 
 
-def labelled(numbers: Sequence[int] | np.ndarray, classes: Sequence[str], where: Path) -> list[str]:
-    """Numbers as labels: the names of the classes, where these are known."""
-    found = np.asarray(numbers).tolist()
-    if classes and not all(0 <= number < len(classes) for number in found):
-        raise UserError(f"{where}: has labels from {min(found)} to {max(found)}, and {len(classes)} classes have names")
-    return [classes[number] for number in found] if classes else [str(number) for number in found]
+def name_labels(numbers: Sequence[int] | np.ndarray, classes: Sequence[str], where: Path) -> list[str]:
+    """Convert numbered labels to the names of their classes, or to strings if these are not known."""
+    labels = np.asarray(numbers).tolist()
+    if classes and not all(0 <= label < len(classes) for label in labels):
+        raise UserError(
+            f"{where}: has labels from {min(labels)} to {max(labels)}, and {len(classes)} classes have names"
+        )
+    return [classes[label] for label in labels] if classes else [str(label) for label in labels]
 
 
-def state(path: Path) -> tuple[int, int]:
-    """Size and time of a file, by which one sees that it has changed; one that cannot be read has neither."""
+def stat_file(path: Path) -> tuple[int, int]:
+    """Size and modification time of a file, by which a change is noticed; zeros if it cannot be read."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return 0, 0
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
-def below(folder: Path, name: str, where: str) -> Path:
-    """A file that a list names; none outside of its folder."""
+def resolve_below(folder: Path, name: str, where: str) -> Path:
+    """The path of a file that a list names; it must be below the folder."""
     path = Path(name)
     if not path.name or "\0" in name or path.anchor or ".." in path.parts:
         raise UserError(f"{where}: '{name}' is not a file below {folder}; write paths that start there")

@@ -1,17 +1,19 @@
-"""Decoded images with what is to be learnt of each, in memory or mapped from the cache."""
+"""Decoded images with their targets, in memory or memory-mapped from the cache."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 
+Target = TypeVar("Target")  # a label or caption, str, or Boxes
+
 
 @dataclass(frozen=True)
-class Images:
-    """`targets` are labels, captions or boxes; `names` say where each image comes from.
+class Images(Generic[Target]):
+    """Pixels with `targets` (labels, captions or boxes) and `names`, which tell where each image is from.
 
     >>> images = Images(np.zeros((2, 1, 8, 8), np.uint8), ["cat", "dog"], ["a.png", "b.png"])
     >>> len(images), images.take([1]).targets
@@ -19,28 +21,28 @@ class Images:
     """
 
     pixels: np.ndarray  # (N, C, H, W) bytes
-    targets: Sequence[Any]
+    targets: Sequence[Target]
     names: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def __getitem__(self, number: int) -> tuple[np.ndarray, Any]:
-        return self.pixels[number], self.targets[number]
+    def __getitem__(self, index: int) -> tuple[np.ndarray, Target]:
+        return self.pixels[index], self.targets[index]
 
-    def __iter__(self) -> Iterator[tuple[np.ndarray, Any]]:
-        return (self[number] for number in range(len(self)))
+    def __iter__(self) -> Iterator[tuple[np.ndarray, Target]]:
+        return (self[index] for index in range(len(self)))
 
-    def take(self, numbers: Sequence[int] | np.ndarray) -> Images:
-        """Some of them, in this order."""
-        chosen = [int(number) for number in numbers]
-        targets, names = ([side[number] for number in chosen] for side in (self.targets, self.names))
-        return Images(self.pixels[np.asarray(chosen, np.int64)], targets, names)
+    def take(self, indices: Sequence[int] | np.ndarray) -> Images[Target]:
+        """The images with these indices, in this order."""
+        selected = [int(index) for index in indices]
+        targets, names = [self.targets[index] for index in selected], [self.names[index] for index in selected]
+        return Images(self.pixels[np.asarray(selected, np.int64)], targets, names)
 
 
 @dataclass(frozen=True)
 class ImageCorpus:
-    """The parts of a set of images; `test` may be empty."""
+    """The parts of an image data set; `test` may be empty."""
 
     train: Images
     valid: Images

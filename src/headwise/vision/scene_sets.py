@@ -1,4 +1,4 @@
-"""Sets that are drawn, kept as decoded images are: an array in a file, and beside it what is to be learnt of each."""
+"""The cache of generated data sets: pixels as one array in a file, targets as JSON."""
 
 from __future__ import annotations
 
@@ -11,54 +11,60 @@ from typing import Any
 import numpy as np
 import PIL
 
-from headwise.data.cache import cached, digests, mapped, verify
+from headwise.data.cache import hash_files, load_or_build, map_array, verify_files
 from headwise.vision.boxes import Boxes
 from headwise.vision.images import ImageCorpus, Images
-from headwise.vision.scenes import VERSION, scenes
+from headwise.vision.scenes import VERSION, draw_scenes
 
-SIDE, TRAIN, VALID, TEST = 64, 4000, 500, 1000  # pixels; numbers of scenes
+DEFAULT_SIDE, TRAIN, VALID, TEST = 64, 4000, 500, 1000  # pixels; numbers of scenes
 FILES = ("pixels.bin", "targets.json")
 
 
-def scene_corpus(name: str, root: Path, train: int = 0, size: int = 0, seed: int = 1) -> ImageCorpus:
-    """The set `scenes` with boxes or `scene-captions` with captions, of 4,000 scenes to train on where it is not said
-    otherwise. Those held out have the first numbers, so that they stay the same when there are more to train on."""
+def load_scene_corpus(name: str, root: Path, train: int = 0, size: int = 0, seed: int = 1) -> ImageCorpus:
+    """Load the data set `scenes` with boxes or `scene-captions` with captions. Held-out scenes have the first numbers,
+    so that they stay the same when `train` grows."""
     counts = {"test": TEST, "valid": VALID, "train": train or TRAIN}
     starts = dict(zip(counts, [0, *accumulate(counts.values())], strict=False))
-    return ImageCorpus(**{part: kept(root, name, counts[part], size or SIDE, seed, starts[part]) for part in counts})
+    return ImageCorpus(
+        **{part: load_scenes(root, name, counts[part], size or DEFAULT_SIDE, seed, starts[part]) for part in counts}
+    )
 
 
-def kept(root: Path, name: str, count: int, size: int, seed: int, start: int) -> Images:
-    """Scenes that are drawn at the first call and kept below `root`."""
-    # the libraries draw and choose, so another version of them may make other scenes
-    decides = (VERSION, np.__version__, PIL.__version__, name, count, size, seed, start)
-    key = sha256(json.dumps(decides).encode()).hexdigest()[:24]
-    return cached(root / f"{key}-{name}", lambda aside: write(aside, scenes(name, count, size, seed, start)), read)
+def load_scenes(root: Path, name: str, count: int, size: int, seed: int, start: int) -> Images:
+    """Load scenes from the cache below `root`, and generate them at the first call."""
+    # other versions of the libraries may draw other scenes
+    inputs = (VERSION, np.__version__, PIL.__version__, name, count, size, seed, start)
+    key = sha256(json.dumps(inputs).encode()).hexdigest()[:24]
+    return load_or_build(
+        root / f"{key}-{name}",
+        lambda temporary: write_scenes(temporary, draw_scenes(name, count, size, seed, start)),
+        read_scenes,
+    )
 
 
-def write(folder: Path, images: Images) -> None:
-    """All that `read` needs."""
+def write_scenes(folder: Path, images: Images) -> None:
+    """Write pixels, targets and names to a cache folder."""
     np.ascontiguousarray(images.pixels).tofile(folder / FILES[0])
-    told = {"names": images.names, "targets": [plain(target) for target in images.targets]}
-    (folder / FILES[1]).write_text(json.dumps(told))
-    meta = {"shape": images.pixels.shape, "sha256": digests(folder, *FILES)}
+    annotations = {"names": images.names, "targets": [target_to_json(target) for target in images.targets]}
+    (folder / FILES[1]).write_text(json.dumps(annotations))
+    meta = {"shape": images.pixels.shape, "sha256": hash_files(folder, *FILES)}
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
-def read(folder: Path) -> Images:
-    """Map what `write` has written; ValueError if any byte of it has changed."""
+def read_scenes(folder: Path) -> Images:
+    """Memory-map what `write_scenes` wrote; raise ValueError if any byte of it has changed."""
     meta = json.loads((folder / "meta.json").read_text())
-    verify(folder, meta["sha256"])
-    told = json.loads((folder / FILES[1]).read_text())
-    pixels = mapped(folder / FILES[0], "uint8").reshape(meta["shape"])  # (...) -> (N, C, H, W)
-    return Images(pixels, [target(each) for each in told["targets"]], told["names"])
+    verify_files(folder, meta["sha256"])
+    annotations = json.loads((folder / FILES[1]).read_text())
+    pixels = map_array(folder / FILES[0], "uint8").reshape(meta["shape"])  # (...) -> (N, C, H, W)
+    return Images(pixels, [target_from_json(value) for value in annotations["targets"]], annotations["names"])
 
 
-def plain(target: str | Boxes) -> Any:
-    """A caption or boxes, as JSON can say them."""
+def target_to_json(target: str | Boxes) -> Any:
+    """A caption or boxes as JSON."""
     return target if isinstance(target, str) else [target.corners.tolist(), target.labels]
 
 
-def target(told: Any) -> str | Boxes:
-    """What `plain` made plain."""
-    return told if isinstance(told, str) else Boxes(np.array(told[0]), tuple(told[1]))
+def target_from_json(value: Any) -> str | Boxes:
+    """The inverse of `target_to_json`."""
+    return value if isinstance(value, str) else Boxes(np.array(value[0]), tuple(value[1]))

@@ -1,4 +1,4 @@
-"""The same work for many files, in as many processes as there are cores, with a bar on a terminal."""
+"""Parallel work on many files: a pool of processes, with a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
-BLOCK = 4096  # files whose results may wait to be taken
-CHUNK = 16  # files that are sent to a process at a time
+BLOCK_SIZE = 4096  # items whose results may wait in memory
+CHUNK_SIZE = 16  # items that are sent to a process at a time
 
 
-def spread(work: Callable[..., Done], items: Sequence[tuple[Any, ...]], processes: int) -> Iterator[Done]:
-    """`work(*item)` of each item, in order. Processes are spawned: they share nothing with this one."""
+def run_parallel(function: Callable[..., Result], items: Sequence[tuple[Any, ...]], processes: int) -> Iterator[Result]:
+    """Yield `function(*item)` of each item, in order. Processes are spawned: they share nothing with this one."""
     done = 0
     if processes > 1:
         try:
             with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-                for start in range(0, len(items), BLOCK):
-                    columns = zip(*items[start : start + BLOCK], strict=True)
-                    for result in pool.map(work, *columns, chunksize=CHUNK):
+                for start in range(0, len(items), BLOCK_SIZE):
+                    columns = zip(*items[start : start + BLOCK_SIZE], strict=True)
+                    for result in pool.map(function, *columns, chunksize=CHUNK_SIZE):
                         yield result
                         done += 1
         except BrokenProcessPool:  # such as in a script without `if __name__ == "__main__"`
             log.warning("worker processes ended before their work; it goes on in one process")
     for item in items[done:]:
-        yield work(*item)
+        yield function(*item)
 
 
-def shown(results: Iterator[Done], total: int, what: str) -> Iterator[Done]:
-    """The results, with a bar where stderr is a terminal."""
+def show_progress(results: Iterator[Result], total: int, title: str) -> Iterator[Result]:
+    """Yield the results, with a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         return results
     from rich.console import Console
     from rich.progress import track
 
-    return iter(track(results, what, total, console=Console(stderr=True), transient=True))
+    return iter(track(results, title, total, console=Console(stderr=True), transient=True))

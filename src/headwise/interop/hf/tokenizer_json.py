@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.text import BOS, EOS, SPECIALS, UNK
 from headwise.text.base import Tokeniser
-from headwise.text.subword import BYTES, Bpe, Subword, Unigram
+from headwise.text.subword import CHAR_TO_BYTE, Bpe, Subword, Unigram
 from headwise.text.vocabulary import Bytes, Characters, Words
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def to_tokenizer_json(tokeniser: Tokeniser) -> dict[str, Any] | None:
         Words: _build_words,
     }
     build = builders.get(type(tokeniser))
-    if build is None or len(getattr(tokeniser, "strange", ())) > 1:
+    if build is None or len(getattr(tokeniser, "unknown_ids", ())) > 1:
         return None
     engine = build(tokeniser)
     engine.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])
@@ -93,7 +93,7 @@ def _build_bytes(tokeniser: Bytes) -> Tokenizer:
     """Byte-level BPE without merges."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    letters = {byte + len(SPECIALS): letter for letter, byte in BYTES.items()}
+    letters = {byte + len(SPECIALS): letter for letter, byte in CHAR_TO_BYTE.items()}
     vocabulary = {letters.get(number, name): number for number, name in enumerate(tokeniser.vocabulary)}
     engine = Tokenizer(models.BPE(vocabulary, []))
     engine.normalizer = _build_normalizer(tokeniser)

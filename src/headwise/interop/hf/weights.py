@@ -23,7 +23,7 @@ from headwise.interop.hf.architecture import Architecture, WeightConverter, list
 from headwise.interop.hf.files import LazyStateDict
 from headwise.interop.hf.text import Vocabularies
 from headwise.models.init_weights import list_projection_sizes
-from headwise.text.hf import ABSENT, Rows
+from headwise.text.hf import NO_ROW, Rows
 
 LEAF_NAMES = {"table": "weight"}  # Headwise -> Hugging Face; all others are equal
 PLACEHOLDERS = {"{stage}": r"(?P<stage>\d+)", "{i}": r"(?P<i>\d+)", "{side}": r"(?P<side>encoder|decoder)"}
@@ -207,7 +207,7 @@ def to_headwise_order(hf_table: Tensor, rows: Rows) -> Tensor:
     """(V, ...) by Hugging Face ids -> by Headwise ids; absent special tokens have rows of zeros."""
     order = torch.tensor(rows.order)
     table = hf_table[order.clamp(min=0)]
-    table[order == ABSENT] = 0
+    table[order == NO_ROW] = 0
     return table
 
 

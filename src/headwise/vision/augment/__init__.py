@@ -1,8 +1,8 @@
 """Augmentation as batched tensor operations: `(images, targets) -> (images, targets)`.
 
 Images are floats in 0..1, (B, C, H, W); targets are soft labels, (B, L), whose rows add up to 1. Every image of a batch
-has draws of its own, from torch's global generator of the images' device, so that a seed repeats them bit by bit.
-What needs colour leaves images without three channels as they are.
+has its own random draws, from torch's global generator of the images' device, so that a seed reproduces them exactly.
+Augmentations that need colour leave greyscale images unchanged.
 
     >>> import torch
     >>> images, targets = torch.rand(4, 3, 8, 8), torch.eye(4)
@@ -12,7 +12,7 @@ What needs colour leaves images without three channels as they are.
     (torch.Size([4, 3, 8, 8]), True)
 """
 
-from headwise.vision.augment.base import Augmentation, OnImages
+from headwise.vision.augment.base import Augmentation, ImageAugmentation
 from headwise.vision.augment.colour import ColourJitter, Grey
 from headwise.vision.augment.copies import Copies
 from headwise.vision.augment.crop import Flip, ResizedCrop, Shift
@@ -29,9 +29,9 @@ __all__ = [
     "Erase",
     "Flip",
     "Grey",
+    "ImageAugmentation",
     "Mixing",
     "Mixup",
-    "OnImages",
     "RandAugment",
     "ResizedCrop",
     "Shift",

@@ -1,4 +1,4 @@
-"""Colours that a camera, or the hour of the day, might have changed."""
+"""Colour jitter and greyscale."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from headwise.vision.augment.base import (
     Augmentation,
     AugmentationConfig,
     Change,
-    OnImages,
+    ImageAugmentation,
     Probability,
-    sometimes,
-    uniform,
+    apply_randomly,
+    draw_uniform,
 )
 
 
 @dataclass(frozen=True)
-class ColourJitter(OnImages):
-    """Colour jitter: brightness, contrast and saturation times 1 - b .. 1 + b, the hue moved by a share of its circle.
+class ColourJitter(ImageAugmentation):
+    """Colour jitter: scales brightness, contrast and saturation by factors in 1 - b .. 1 + b, and shifts the hue by up
+    to a share of the circle.
 
     DISCREPANCY: the order of the four is drawn for a batch, not for each image.
     """
@@ -33,32 +34,32 @@ class ColourJitter(OnImages):
     saturation: float = 0.3
     hue: float = 0.0
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         steps = (
-            (tones.brightness, 1.0, self.brightness),
-            (tones.contrast, 1.0, self.contrast),
-            (tones.saturation, 1.0, self.saturation),
-            (tones.hue, 0.0, self.hue),
+            (tones.adjust_brightness, 1.0, self.brightness),
+            (tones.adjust_contrast, 1.0, self.contrast),
+            (tones.adjust_saturation, 1.0, self.saturation),
+            (tones.shift_hue, 0.0, self.hue),
         )
-        for number in torch.randperm(len(steps)).tolist():  # drawn on the host, which so need not wait for the device
-            change, middle, most = steps[number]
-            if most:
-                images = change(images, uniform(images, middle - most, middle + most))
+        for number in torch.randperm(len(steps)).tolist():  # drawn on the host: no synchronisation with the device
+            adjust, identity, limit = steps[number]
+            if limit:
+                images = adjust(images, draw_uniform(images, identity - limit, identity + limit))
         return images
 
 
 @dataclass(frozen=True)
-class Grey(OnImages):
-    """Without colour, with a probability."""
+class Grey(ImageAugmentation):
+    """Random greyscale."""
 
     probability: float = 0.2
 
-    def change(self, images: Tensor) -> Tensor:
-        return sometimes(images, tones.grey(images).expand_as(images), self.probability)
+    def augment_images(self, images: Tensor) -> Tensor:
+        return apply_randomly(images, tones.to_grey(images).expand_as(images), self.probability)
 
 
 class ColourConfig(AugmentationConfig):
-    """Other brightness, contrast, saturation and hue: the most that each may change."""
+    """Colour jitter: the largest change of brightness, contrast, saturation and hue."""
 
     kind: Literal["colour"] = "colour"
     brightness: Change = 0.3
@@ -71,7 +72,7 @@ class ColourConfig(AugmentationConfig):
 
 
 class GreyConfig(AugmentationConfig):
-    """No colour at all."""
+    """Random greyscale."""
 
     kind: Literal["grey"] = "grey"
     probability: Probability = 0.2

@@ -1,4 +1,4 @@
-"""An image several times in one batch. Several times in one epoch is an order of the data (`ImageData.repeats`)."""
+"""Batch augmentation: several copies of each image in a batch. Repeated augmentation is `ImageData.repeats`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headwise.vision.augment.base import Augmentation, AugmentationConfig
 
 @dataclass(frozen=True)
 class Copies:
-    """Batch augmentation (Hoffer et al. 2020): M copies of each image in the batch, side by side; what comes after
-    makes them differ."""
+    """Batch augmentation (Hoffer et al. 2020): several copies of each image in the batch, next to each other; later
+    augmentations make them differ."""
 
     times: int = 2
 
@@ -24,7 +24,7 @@ class Copies:
 
 
 class CopiesConfig(AugmentationConfig):
-    """Several copies of each image in a batch, which what comes after tells apart: batch augmentation."""
+    """Batch augmentation: several copies of each image in a batch, which later augmentations make differ."""
 
     kind: Literal["copies"] = "copies"
     times: int = Field(2, ge=2)

@@ -1,4 +1,4 @@
-"""Where an image is cut and which way round it is: random resized crops (Szegedy et al. 2015), shifts, mirrors."""
+"""Random resized crops (Szegedy et al. 2015), shifts and flips."""
 
 from __future__ import annotations
 
@@ -15,74 +15,76 @@ from headwise.vision.augment.base import (
     Aspect,
     Augmentation,
     AugmentationConfig,
-    OnImages,
+    ImageAugmentation,
     Probability,
-    rectangles,
-    sometimes,
-    uniform,
+    apply_randomly,
+    draw_boxes,
+    draw_uniform,
 )
-from headwise.vision.augment.geometry import Interpolation, maps, warp
+from headwise.vision.augment.geometry import Interpolation, build_maps, warp
 
 
 @dataclass(frozen=True)
-class ResizedCrop(OnImages):
-    """Random resized crop: a box of random area and aspect at a random place, enlarged to the size of the image.
+class ResizedCrop(ImageAugmentation):
+    """Random resized crop: a box of random area, aspect and position, enlarged to the size of the image.
 
-    Where none of ten boxes fits, the largest in the middle is taken whose aspect is allowed.
+    If none of ten boxes fits, it is the largest centre crop of an allowed aspect.
 
-    DISCREPANCY: boxes are not rounded to whole pixels, which matters for small images alone.
+    DISCREPANCY: boxes are not rounded to whole pixels, which matters for small images only.
     """
 
     area: tuple[float, float] = (0.08, 1.0)
     aspect: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: Interpolation = "bilinear"
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         height, width = images.shape[-2:]
-        tall, wide, fits = rectangles(images, self.area, self.aspect)
-        right, down = uniform(images, -0.5, 0.5), uniform(images, -0.5, 0.5)
+        box_height, box_width, fits = draw_boxes(images, self.area, self.aspect)
+        right, down = draw_uniform(images, -0.5, 0.5), draw_uniform(images, -0.5, 0.5)
         low, high = self.aspect
-        tall, wide = tall.where(fits, min(height, width / low)), wide.where(fits, min(width, height * high))
+        box_height = box_height.where(fits, min(height, width / low))
+        box_width = box_width.where(fits, min(width, height * high))
         right, down = right.where(fits, 0), down.where(fits, 0)
-        none = torch.zeros_like(tall)
-        seen = maps(wide / width, none, right * (width - wide), none, tall / height, down * (height - tall))
-        return warp(images, seen, self.interpolation, outside="border")
+        zero = torch.zeros_like(box_height)
+        offset_x, offset_y = right * (width - box_width), down * (height - box_height)
+        maps = build_maps(box_width / width, zero, offset_x, zero, box_height / height, offset_y)
+        return warp(images, maps, self.interpolation, outside="border")
 
 
 @dataclass(frozen=True)
-class Shift(OnImages):
-    """Up to `by` pixels to each side: the image is padded, and one of its own size cut out (He et al. 2015)."""
+class Shift(ImageAugmentation):
+    """A random shift by up to `by` pixels: pad the image and crop it to its size (He et al. 2015)."""
 
     by: int = 4
     padding: Literal["constant", "reflect", "replicate"] = "constant"
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         count, _, height, width = images.shape
         device = images.device
         padded = F.pad(images, (self.by,) * 4, self.padding)
         down, right = torch.randint(2 * self.by + 1, (2, count, 1), device=device)
         rows = (down + torch.arange(height, device=device))[:, :, None]  # (B, H, 1)
         columns = (right + torch.arange(width, device=device))[:, None, :]  # (B, 1, W)
-        which = torch.arange(count, device=device)[:, None, None]
-        return padded[which, :, rows, columns].permute(0, 3, 1, 2)  # (B, H, W, C) -> (B, C, H, W)
+        samples = torch.arange(count, device=device)[:, None, None]
+        return padded[samples, :, rows, columns].permute(0, 3, 1, 2)  # (B, H, W, C) -> (B, C, H, W)
 
 
 @dataclass(frozen=True)
-class Flip(OnImages):
-    """The mirror image, left for right and top for bottom, each with its own probability."""
+class Flip(ImageAugmentation):
+    """Random horizontal and vertical flips, each with its own probability."""
 
     horizontal: float = 0.5
     vertical: float = 0.0
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         for dim, probability in ((-1, self.horizontal), (-2, self.vertical)):
             if probability:
-                images = sometimes(images, images.flip(dim), probability)
+                images = apply_randomly(images, images.flip(dim), probability)
         return images
 
 
 class CropConfig(AugmentationConfig):
-    """A part of the image, enlarged to its size: random resized cropping."""
+    """Random resized crop."""
 
     kind: Literal["crop"] = "crop"
     area: Area = (0.08, 1.0)
@@ -94,7 +96,7 @@ class CropConfig(AugmentationConfig):
 
 
 class ShiftConfig(AugmentationConfig):
-    """The image moved by some pixels, with padding where it was."""
+    """A random shift by some pixels, with padding."""
 
     kind: Literal["shift"] = "shift"
     by: int = Field(4, ge=1)
@@ -105,7 +107,7 @@ class ShiftConfig(AugmentationConfig):
 
 
 class FlipConfig(AugmentationConfig):
-    """Mirror images."""
+    """Random flips."""
 
     kind: Literal["flip"] = "flip"
     horizontal: Probability = 0.5

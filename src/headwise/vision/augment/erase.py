@@ -1,4 +1,4 @@
-"""Images with a part missing: random erasing (Zhong et al. 2017) and cutout (DeVries and Taylor 2017)."""
+"""Random erasing (Zhong et al. 2017) and cutout (DeVries and Taylor 2017)."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ from headwise.vision.augment.base import (
     Aspect,
     Augmentation,
     AugmentationConfig,
-    OnImages,
+    ImageAugmentation,
     Probability,
-    inside,
-    rectangles,
-    uniform,
+    build_box_mask,
+    draw_boxes,
+    draw_uniform,
 )
 
 
 @dataclass(frozen=True)
-class Erase(OnImages):
-    """Random erasing: a box at a random place becomes noise, each pixel uniform in 0..1, as in the paper.
+class Erase(ImageAugmentation):
+    """Random erasing: a box at a random position becomes noise, each pixel uniform in 0..1, as in the paper.
 
-    DISCREPANCY: timm, and DeiT with it, draws the noise from N(0, 1) after images are normalised.
+    DISCREPANCY: timm, which DeiT uses, draws the noise from N(0, 1) after images are normalised.
     """
 
     probability: float = 0.25
     area: tuple[float, float] = (0.02, 0.33)
     aspect: tuple[float, float] = (0.3, 1 / 0.3)
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         height, width = images.shape[-2:]
-        tall, wide, fits = rectangles(images, self.area, self.aspect)
-        tall, wide = tall.round(), wide.round()
-        top = (uniform(images) * (height - tall + 1)).floor()
-        left = (uniform(images) * (width - wide + 1)).floor()
-        erased = fits & (uniform(images) < self.probability)
-        box = inside(images, top, left, top + tall, left + wide) & erased[:, None, None, None]
+        box_height, box_width, fits = draw_boxes(images, self.area, self.aspect)
+        box_height, box_width = box_height.round(), box_width.round()
+        top = (draw_uniform(images) * (height - box_height + 1)).floor()
+        left = (draw_uniform(images) * (width - box_width + 1)).floor()
+        erased = fits & (draw_uniform(images) < self.probability)
+        box = build_box_mask(images, top, left, top + box_height, left + box_width) & erased[:, None, None, None]
         return torch.where(box, torch.rand_like(images), images)
 
 
 @dataclass(frozen=True)
-class Cutout(OnImages):
-    """Cutout: a square of `size` pixels about a pixel drawn uniformly becomes black; what is outside does not count.
+class Cutout(ImageAugmentation):
+    """Cutout: a square of `size` pixels around a random pixel becomes black; it is clipped at the edges.
 
-    DISCREPANCY: the authors' images are normalised by then, and the square has their mean.
+    DISCREPANCY: the authors cut normalised images, so their square has the mean colour.
     """
 
     size: int = 16
 
-    def change(self, images: Tensor) -> Tensor:
+    def augment_images(self, images: Tensor) -> Tensor:
         height, width = images.shape[-2:]
-        top = (uniform(images) * height).floor() - self.size // 2
-        left = (uniform(images) * width).floor() - self.size // 2
-        return images.masked_fill(inside(images, top, left, top + self.size, left + self.size), 0.0)
+        top = (draw_uniform(images) * height).floor() - self.size // 2
+        left = (draw_uniform(images) * width).floor() - self.size // 2
+        return images.masked_fill(build_box_mask(images, top, left, top + self.size, left + self.size), 0.0)
 
 
 class EraseConfig(AugmentationConfig):
-    """A box of noise: random erasing."""
+    """Random erasing: a box of noise."""
 
     kind: Literal["erase"] = "erase"
     probability: Probability = 0.25
@@ -73,7 +73,7 @@ class EraseConfig(AugmentationConfig):
 
 
 class CutoutConfig(AugmentationConfig):
-    """A black square."""
+    """Cutout: a black square."""
 
     kind: Literal["cutout"] = "cutout"
     size: int = Field(16, ge=1)  # pixels

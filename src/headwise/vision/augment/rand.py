@@ -1,12 +1,12 @@
 """RandAugment (Cubuk et al. 2020): a few operations drawn uniformly, all of one magnitude.
 
-How strong an operation is at magnitude 10, and which way it goes, is as in timm's increasing set (`inc1`), which DeiT
-used: 30 degrees, a slope of 0.3, 0.45 of the side, factors of 1 ± 0.9. Magnitude 0 changes nothing; autocontrast,
+The strength of an operation at magnitude 10, and its direction, are those of timm's increasing set (`inc1`), which DeiT
+uses: 30 degrees, a slope of 0.3, 0.45 of the side, factors of 1 ± 0.9. Magnitude 0 changes nothing; autocontrast,
 equalise and invert have no magnitude.
 
 DISCREPANCY: the operations are the paper's 14. timm's `rand-m9-mstd0.5-inc1` leaves the identity out, has invert and
 solarise-add beside the others, applies each with probability 0.5, posterises to 4 - 0.4 m bits, which is far from the
-identity at 0, and fills with the mean colour where we leave black.
+identity at 0, and fills with the mean colour instead of black.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pydantic import Field
 from torch import Tensor
 
 from headwise.vision.augment import geometry, tones
-from headwise.vision.augment.base import Augmentation, AugmentationConfig, OnImages, Probability, uniform
+from headwise.vision.augment.base import Augmentation, AugmentationConfig, ImageAugmentation, Probability, draw_uniform
 
-# the paper's 14 operations, and two that timm has beside them
+# the paper's 14 operations, and two that timm adds
 Paper = Literal[
     "identity", "autocontrast", "equalise", "rotate", "solarise", "colour", "posterise", "contrast", "brightness",
     "sharpness", "shear-x", "shear-y", "translate-x", "translate-y",
 ]  # fmt: skip
 OperationName = Literal[Paper, "invert", "solarise-add"]
-PAPER: tuple[OperationName, ...] = get_args(Paper)
+PAPER_OPERATIONS: tuple[OperationName, ...] = get_args(Paper)
 
 Operation = Callable[[Tensor, Tensor], Tensor]  # images (n, C, H, W) and amounts (n,) from -1 to 1
-HIGHEST = 10.0  # magnitude
+MAX_MAGNITUDE = 10.0
 
 OPERATIONS: Mapping[str, Operation] = {
     "identity": lambda images, amount: images,
@@ -47,43 +47,42 @@ OPERATIONS: Mapping[str, Operation] = {
     "posterise": lambda images, amount: tones.posterise(images, 8 - 4 * amount.abs()),
     "solarise": lambda images, amount: tones.solarise(images, 256 / 255 * (1 - amount.abs())),
     "solarise-add": lambda images, amount: tones.solarise_add(images, 110 / 255 * amount.abs()),
-    "colour": lambda images, amount: tones.saturation(images, 1 + 0.9 * amount),
-    "contrast": lambda images, amount: tones.contrast(images, 1 + 0.9 * amount),
-    "brightness": lambda images, amount: tones.brightness(images, 1 + 0.9 * amount),
-    "sharpness": lambda images, amount: tones.sharpness(images, 1 + 0.9 * amount),
+    "colour": lambda images, amount: tones.adjust_saturation(images, 1 + 0.9 * amount),
+    "contrast": lambda images, amount: tones.adjust_contrast(images, 1 + 0.9 * amount),
+    "brightness": lambda images, amount: tones.adjust_brightness(images, 1 + 0.9 * amount),
+    "sharpness": lambda images, amount: tones.adjust_sharpness(images, 1 + 0.9 * amount),
 }
 
 
 @dataclass(frozen=True)
-class RandAugment(OnImages):
-    """RandAugment: `count` operations for each image, of a magnitude ~ N(magnitude, noise²) cut to 0..10 and a random
-    direction."""
+class RandAugment(ImageAugmentation):
+    """RandAugment: `count` operations for each image, of a magnitude ~ N(magnitude, noise²) clipped to 0..10 and random
+    sign."""
 
     count: int = 2
     magnitude: float = 9.0
     noise: float = 0.5
     probability: float = 1.0
-    operations: tuple[str, ...] = PAPER
+    operations: tuple[str, ...] = PAPER_OPERATIONS
 
-    def change(self, images: Tensor) -> Tensor:
-        # Which operation befalls which image is drawn on the host: it has to know how many there are of each, and so
-        # need not wait for the device to say.
+    def augment_images(self, images: Tensor) -> Tensor:
+        # Operations are drawn on the host, which groups images by them: no synchronisation with the device.
         for choice in torch.randint(len(self.operations), (self.count, len(images))):
-            amounts = self.amounts(images)
+            amounts = self.draw_amounts(images)
             changed = images.clone()
             for number, name in enumerate(self.operations):
                 rows = (choice == number).nonzero().squeeze(1).to(images.device)
                 if len(rows):
                     changed[rows] = OPERATIONS[name](images[rows], amounts[rows])
-            applied = uniform(images) < self.probability
+            applied = draw_uniform(images) < self.probability
             images = torch.where(applied[:, None, None, None], changed, images)
         return images
 
-    def amounts(self, images: Tensor) -> Tensor:
-        """From -1 to 1, (B,)."""
+    def draw_amounts(self, images: Tensor) -> Tensor:
+        """Draw magnitudes as shares of the largest, with a random sign: from -1 to 1, (B,)."""
         noise = torch.randn(len(images), dtype=images.dtype, device=images.device)
-        size = (self.magnitude + self.noise * noise).clamp(0, HIGHEST) / HIGHEST
-        return size.where(uniform(images) < 0.5, -size)
+        size = (self.magnitude + self.noise * noise).clamp(0, MAX_MAGNITUDE) / MAX_MAGNITUDE
+        return size.where(draw_uniform(images) < 0.5, -size)
 
 
 class RandConfig(AugmentationConfig):
@@ -94,7 +93,7 @@ class RandConfig(AugmentationConfig):
     magnitude: float = Field(9.0, ge=0, le=10)
     noise: float = Field(0.5, ge=0)
     probability: Probability = 1.0  # of each operation
-    operations: tuple[OperationName, ...] = Field(PAPER, min_length=1)
+    operations: tuple[OperationName, ...] = Field(PAPER_OPERATIONS, min_length=1)
 
     def build(self) -> Augmentation:
         return RandAugment(**self.settings)

@@ -1,0 +1,25 @@
+"""The table of readers: one for each `data.format` whose files hold a source and a target.
+
+A new format is a module beside this one with a `Reader`, a line here, and its name in `config.Format`. Formats of texts
+without sources (`config.UNPAIRED`) are read in pieces by `readers/text.py`.
+"""
+
+from __future__ import annotations
+
+from headwise.data.readers.base import Reader
+from headwise.data.readers.cmudict import read_cmudict
+from headwise.data.readers.codespell import read_codespell
+from headwise.data.readers.conllu import read_conllu, read_conllu_trees
+from headwise.data.readers.geonames import read_geonames
+from headwise.data.readers.labelled_zip import read_labelled_zip
+from headwise.data.readers.tsv import read_tsv
+
+READERS: dict[str, Reader] = {
+    "tsv": read_tsv,
+    "dictionary": read_cmudict,
+    "conllu": read_conllu,
+    "conllu-trees": read_conllu_trees,
+    "labelled-zip": read_labelled_zip,
+    "codespell": read_codespell,
+    "geonames": read_geonames,
+}

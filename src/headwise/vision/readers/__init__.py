@@ -1,0 +1,1 @@
+"""Readers of image formats, one module for each; `readers/tables.py` maps `data.format` to its reader."""
