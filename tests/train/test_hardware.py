@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headwise.errors import UserError
-from headwise.train.hardware import autocast, choose_device, warn_if_busy
+from headwise.train.hardware import autocast, choose_device, describe_busy_cores
 from headwise.utils.cpu import count_busy_cores
 
 HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: pass"
@@ -42,7 +42,7 @@ def test_threads_that_would_wait_for_another_program_are_told():
             assert hog.stdout
             hog.stdout.readline()
         assert count_busy_cores() == len(ours)
-        told = warn_if_busy(threads=2)
+        told = describe_busy_cores(threads=2)
         assert f"{len(ours)} of {len(ours)} processors are busy" in told
         assert "--set train.threads=1" in told
-        assert warn_if_busy(threads=1) == ""
+        assert describe_busy_cores(threads=1) == ""

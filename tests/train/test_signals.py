@@ -12,7 +12,7 @@ import os, signal, time
 from headwise.train.signals import Signals
 with Signals() as signals:
     os.kill(os.getpid(), signal.{first})
-    print(signals.asked, flush=True)
+    print(signals.received, flush=True)
     os.kill(os.getpid(), signal.{second})
     time.sleep(60)
 """
@@ -30,8 +30,8 @@ def test_the_second_signal_ends_the_process_at_once(first, second):
 def test_work_that_may_be_abandoned_is():
     handler = signal.getsignal(signal.SIGTERM)
     with Signals() as signals:
-        with pytest.raises(Interrupted), signals.abandoning():
+        with pytest.raises(Interrupted), signals.interruptible():
             os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(Interrupted), signals.abandoning():
+        with pytest.raises(Interrupted), signals.interruptible():
             raise AssertionError("begun although asked to stop")
     assert signal.getsignal(signal.SIGTERM) is handler

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 from headwise import UserError, build
 from headwise.tuning.config import TuningConfig
-from headwise.tuning.freezing import size, tune
+from headwise.tuning.freezing import apply_tuning, describe_size
 
 
 def model():
@@ -19,7 +19,9 @@ def learning(tuned) -> set[str]:
 
 def test_patterns_name_what_is_inside_ranges_and_anything():
     tuned = model()
-    tune(tuned, TuningConfig(freeze=["encoder.embed", "encoder.stack.layers.0-1", "*norms*"], unfreeze=["*layers.1"]))
+    apply_tuning(
+        tuned, TuningConfig(freeze=["encoder.embed", "encoder.stack.layers.0-1", "*norms*"], unfreeze=["*layers.1"])
+    )
     names = [name for name, _ in tuned.named_parameters()]
     wanted = {
         name
@@ -28,13 +30,13 @@ def test_patterns_name_what_is_inside_ranges_and_anything():
     }
     assert learning(tuned) == wanted
     count = sum(weight.numel() for name, weight in tuned.named_parameters() if name in wanted)
-    assert size(tuned).endswith(f", of which {count:,} learn") and not size(model()).endswith("learn")
+    assert describe_size(tuned).endswith(f", of which {count:,} learn") and not describe_size(model()).endswith("learn")
 
 
 def test_a_tied_table_is_frozen_by_each_of_its_names():
     tuned = build("gpt2-tiny", vocab=40)
     assert "decoder.head.table.weight" not in dict(tuned.named_parameters())
-    tune(tuned, TuningConfig(freeze=["decoder.head"]))
+    apply_tuning(tuned, TuningConfig(freeze=["decoder.head"]))
     assert not tuned.decoder.embed.table.weight.requires_grad
 
 
@@ -49,7 +51,7 @@ def test_a_tied_table_is_frozen_by_each_of_its_names():
 )
 def test_a_pattern_that_makes_no_sense(settings, sentence):
     with pytest.raises(UserError, match=sentence):
-        tune(model(), TuningConfig(**settings))
+        apply_tuning(model(), TuningConfig(**settings))
 
 
 def test_frozen_weights_are_the_same_bits_and_have_no_optimiser_state(learn):

@@ -13,7 +13,7 @@ import headwise
 from headwise.blocks.positions.grid import LearnedGridPositions, resized
 from headwise.experiment.config import resolved
 from headwise.experiment.run import train_experiment
-from headwise.tuning.transfer import places
+from headwise.tuning.transfer import resize_positions
 
 TRAIN = {"steps": 1, "batch_size": 8, "threads": 1, "device": "cpu", "schedule": {"kind": "constant", "lr": 1e-12}}
 MODEL = {"kind": "vit-tiny", "patch": 2, "width": 16, "depth": 1}
@@ -54,10 +54,10 @@ def test_equal_grids_keep_their_places_and_new_marks_their_own() -> None:
     table = torch.randn(17, 8)
     torch.testing.assert_close(resized(table, 1, (4, 4), (4, 4)), table)
     own, other = LearnedGridPositions(8, (4, 4), 2), LearnedGridPositions(8, (4, 4), 1)
-    found = places(own, other)["table"]
+    found = resize_positions(own, other)["table"]
     assert torch.equal(found[0], other.table[0]) and torch.equal(found[1], own.table[1])
     torch.testing.assert_close(found[2:], other.table[1:])
-    assert not places(own, own) and not places(own, LearnedGridPositions(4, (3, 3), 2))
+    assert not resize_positions(own, own) and not resize_positions(own, LearnedGridPositions(4, (3, 3), 2))
 
 
 def test_a_distillation_token_is_new_and_the_rest_taken_over(small: Path, tmp_path: Path) -> None:

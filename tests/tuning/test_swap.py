@@ -19,7 +19,7 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 from headwise.train.config import TrainConfig
-from headwise.tuning.swap import self_attentions
+from headwise.tuning.swap import find_self_attentions
 
 LETTERS = Characters("abcdefgh")
 IDS = torch.tensor([[5, 6, 7, 8, 9, 2]])
@@ -74,7 +74,7 @@ def test_projections_carry_over_and_all_else_stays(kind: str) -> None:
     theirs, own = old.state_dict(), new.state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in theirs.items())
     assert f"{len(theirs)} tensors taken over" in said and "left there: nothing" in said
-    parts = {type(new.get_submodule(name)).__name__ for name in self_attentions(new)}
+    parts = {type(new.get_submodule(name)).__name__ for name in find_self_attentions(new)}
     assert len(parts) == 1 and parts != {"Attention"}
     assert new(IDS).shape == old(IDS).shape
 
@@ -115,7 +115,7 @@ def test_what_has_no_place_is_said() -> None:
 
 def test_some_layers_and_one_side() -> None:
     old = built("transformer-tiny")
-    kinds = lambda model: [type(model.get_submodule(name)).__name__ for name in self_attentions(model)]  # noqa: E731
+    kinds = lambda model: [type(model.get_submodule(name)).__name__ for name in find_self_attentions(model)]  # noqa: E731
     assert kinds(swapped(old, "linear", layers=[1])[0]) == ["Attention", "LinearAttention"] * 2
     assert kinds(swapped(old, "linear", layers=["encoder"])[0]) == ["LinearAttention"] * 2 + ["Attention"] * 2
     mixed, _ = swapped(swapped(old, "linear", layers=["encoder"])[0], "performer", layers=["decoder"])

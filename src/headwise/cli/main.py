@@ -56,7 +56,7 @@ COMMANDS = {
 }
 
 
-def application(command: str = "") -> App:
+def build_app(command: str = "") -> App:
     """The command line for one call. The command that is called speaks for itself; the others show their line."""
     app = App(
         name="headwise",
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's mistake is one sentence on stderr and exit status 2."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     known = {name for commands in COMMANDS.values() for name in commands}
-    app = application(given[0] if given and given[0] in known else "")
+    app = build_app(given[0] if given and given[0] in known else "")
     try:
         app(given, exit_on_error=False, result_action="return_value")
     except UserError as error:

@@ -56,9 +56,9 @@ def train(
         settings = Experiment.read(experiment, [*(set_ or ()), *([f"train.device={device}"] if device else ())])
 
         from headwise.experiment.run import train_experiment
-        from headwise.train.hardware import warn_if_busy
+        from headwise.train.hardware import describe_busy_cores
 
-        if warning := warn_if_busy(settings.train.threads):
+        if warning := describe_busy_cores(settings.train.threads):
             say(warning)
         run, result = train_experiment(settings, runs, announce=say)
     best = result.best

@@ -30,7 +30,7 @@ class Ema:
             torch._foreach_lerp_(list(self.shadow.values()), list(self.weights.values()), 1 - decay)
 
     @contextmanager
-    def swapped(self) -> Iterator[None]:
+    def swap_in(self) -> Iterator[None]:
         """The model with the averaged weights, for validation."""
         self._swap()
         try:

@@ -24,7 +24,7 @@ def prepare(config: TrainConfig) -> torch.device:
     return choose_device(config.device)
 
 
-def warn_if_busy(threads: int = 0) -> str:
+def describe_busy_cores(threads: int = 0) -> str:
     """A warning where several threads would share their processors with another program; empty where they do not.
 
     Threads wait for each other at every product: where one of two waited for its processor as well, training was seen

@@ -50,7 +50,7 @@ class Learner:
         model.train()
         self.reset()
 
-    def learn(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
+    def step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
         """One update by gradient accumulation over a group of batches; returns the gradient's norm, not yet read."""
         # Seeding each step makes the random numbers a function of the step, like the order of the
         # data: there is no generator state to save, and validation may draw as many as it likes.
@@ -106,19 +106,19 @@ class Learner:
         """The model as it will be used: averaged weights, no dropout, no gradients."""
         self.model.eval()
         try:
-            with self.ema.swapped(), torch.no_grad(), self.autocast:
+            with self.ema.swap_in(), torch.no_grad(), self.autocast:
                 yield self.model
         finally:
             self.model.train()
 
     def checkpoint(self, state: dict[str, Any]) -> Checkpoint:
         weights = unique_tensors(self.model)
-        dump = optim.dump(self.optimizer, self.model)
+        dump = optim.dump_state(self.optimizer, self.model)
         return Checkpoint(state, weights, dump, self.ema.dump(weights), self.state.carried)
 
     def load(self, checkpoint: Checkpoint, where: str) -> State:
         restore(self.model, checkpoint.model, where)
-        optim.load(self.optimizer, self.model, checkpoint.optimizer)
+        optim.load_state(self.optimizer, self.model, checkpoint.optimizer)
         self.ema.load(checkpoint.ema)
         self.state.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
         return State(**checkpoint.state)

@@ -26,7 +26,7 @@ from headwise.train.learner import Learner
 from headwise.train.optim import NO_SCALES
 from headwise.train.progress import Progress, make_progress
 from headwise.train.signals import Interrupted, Signals
-from headwise.train.state import Counted, Data, Metric, Observer, Result, Row, Samples, State, Task, Validate
+from headwise.train.state import Data, HasUnit, Metric, Observer, Result, Row, Samples, State, Task, Validate
 from headwise.train.tensorboard import open_tensorboard
 
 MOST_SKIPS = 10  # in a row, under nan = "skip": beyond that the weights themselves are lost
@@ -83,7 +83,7 @@ class Loop:
         self.keep = max(config.keep_checkpoints, config.average_checkpoints)
         if found:
             update_pointers(run, found, self.keep)
-        self.saved = self.state.timeless() if found else {}
+        self.saved = self.state.without_minutes() if found else {}
         self.plan = self._planned()
         # steps whose gradient norm is not read yet; waiting for it would stall an accelerator
         self.norms: deque[tuple[int, Sequence[np.ndarray], Any, Tensor]] = deque()
@@ -98,8 +98,8 @@ class Loop:
         while True:
             shares = self._shares()
             shown.show(max(shares.values()), self.state.step, self.state.epoch)
-            reason = self.signals.asked or self._end(shares)
-            if not self.signals.asked and self._validation_due(bool(reason)):
+            reason = self.signals.received or self._end(shares)
+            if not self.signals.received and self._validation_due(bool(reason)):
                 self._validate()
                 continue
             if reason:
@@ -142,7 +142,7 @@ class Loop:
         state = self.state
         group = self.plan[state.index : state.index + self.config.accumulate]
         try:
-            norm = self.learner.learn(self._batches(group), state.step + 1, share)
+            norm = self.learner.step(self._batches(group), state.step + 1, share)
         except Interrupted:
             self.learner.forget()
             return
@@ -158,7 +158,7 @@ class Loop:
 
     def _batches(self, group: Sequence[np.ndarray]) -> Iterator[Any]:
         for numbers in group:
-            if self.signals.asked:  # a long group is broken off and done again after resuming
+            if self.signals.received:  # a long group is broken off and done again after resuming
                 raise Interrupted
             self.batch = self.data.batch(numbers)
             yield self.batch
@@ -197,7 +197,7 @@ class Loop:
                 "norm": self.norm,
                 "tokens": self.state.tokens,
                 "tokens_per_second": self.learner.tokens / (now - self.logged_at),
-                **({"unit": self.data.unit} if isinstance(self.data, Counted) else {}),
+                **({"unit": self.data.unit} if isinstance(self.data, HasUnit) else {}),
                 **self.learner.figures,
             }
         )
@@ -220,7 +220,7 @@ class Loop:
         assert self.validate is not None
         self._log()
         try:
-            with self.learner.eval_mode() as model, self.signals.abandoning():
+            with self.learner.eval_mode() as model, self.signals.interruptible():
                 scores = dict(self.validate(model))
                 sound = all(map(isfinite, scores.values()))  # weights that are lost write nothing
                 row = {"samples": self.samples(model)} if self.samples and sound else {}
@@ -237,7 +237,7 @@ class Loop:
             raise UserError(f"the validation has no score '{name}' to watch; {nearest(name, scores)}")
         state.validated = state.step
         value = float(scores[name])
-        better = isfinite(value) and (not state.best or self.watch.better(value, state.best["value"]))
+        better = isfinite(value) and (not state.best or self.watch.is_better(value, state.best["value"]))
         state.stale = 0 if better else state.stale + 1
         if better or value == state.best.get("value"):  # of equals the later one has learnt longer
             state.best = {"name": name, "value": value, "step": state.step}
@@ -252,7 +252,7 @@ class Loop:
         """Save a checkpoint, unless the last one is of this very state."""
         self._check_norms(0)
         self._log()
-        if self.saved == self.state.timeless():
+        if self.saved == self.state.without_minutes():
             return
         if not self._is_sound():
             raise UserError(
@@ -264,7 +264,7 @@ class Loop:
             save(self.run, self.learner.checkpoint(asdict(self.state)), self.keep)
         except NonFinite as error:
             raise UserError(self._describe_lost_weights(str(error))) from error
-        self.saved, self.saved_at = self.state.timeless(), monotonic()
+        self.saved, self.saved_at = self.state.without_minutes(), monotonic()
 
     def _is_sound(self) -> bool:
         """Whether the weights give a finite loss where those of a step before did: a wild update may have lost them

@@ -19,7 +19,7 @@ NO_SCALES: Mapping[str, float] = MappingProxyType({})  # every parameter learns 
 JSON = ":json"  # marks state entries that are no tensors
 
 
-def adam(
+def build_adam(
     model: nn.Module,
     betas: tuple[float, float],
     eps: float,
@@ -33,7 +33,7 @@ def adam(
     )
 
 
-def adafactor(
+def build_adafactor(
     model: nn.Module,
     eps: tuple[float, float] = (1e-30, 1e-3),
     clip_threshold: float = 1.0,
@@ -168,7 +168,7 @@ def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Ten
     return norm
 
 
-def dump(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
+def dump_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """The optimiser's state under `parameter/entry`, independent of how the groups are cut.
 
     What is no tensor (a count, a number, None) is stored as the bytes of its JSON.
@@ -185,7 +185,7 @@ def dump(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def load(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def load_state(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Put dumped state back."""
     states: dict[str, dict[str, Any]] = defaultdict(dict)
     for key, tensor in tensors.items():
@@ -218,7 +218,7 @@ class AdamConfig(OptimizerConfig):
     eps: Rising = 1e-9
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
-        return adam(model, self.betas, self.eps, lr_scales=lr_scales)
+        return build_adam(model, self.betas, self.eps, lr_scales=lr_scales)
 
 
 class AdamWConfig(OptimizerConfig):
@@ -231,7 +231,7 @@ class AdamWConfig(OptimizerConfig):
     decay_embeddings: bool = False
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
-        return adam(model, self.betas, self.eps, self.weight_decay, self.decay_embeddings, lr_scales)
+        return build_adam(model, self.betas, self.eps, self.weight_decay, self.decay_embeddings, lr_scales)
 
 
 class AdafactorConfig(OptimizerConfig):
@@ -251,4 +251,4 @@ class AdafactorConfig(OptimizerConfig):
     decay_embeddings: bool = False
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
-        return adafactor(model, **self.model_dump(exclude={"kind"}), lr_scales=lr_scales)
+        return build_adafactor(model, **self.model_dump(exclude={"kind"}), lr_scales=lr_scales)

@@ -17,7 +17,7 @@ from pydantic import Field
 from headwise.config.base import Config, Count, Positive, Rising, Table
 from headwise.errors import UserError
 
-Rate = Callable[[int, float], float]
+Schedule = Callable[[int, float], float]
 Floor = Annotated[float, Field(ge=0, le=1)]  # of the rate, as a share of its peak
 
 SCHEDULES = Table("schedule", default="cosine", place="train.schedule")
@@ -28,11 +28,11 @@ class ScheduleConfig(Config):
 
     kind: str
 
-    def build(self) -> Rate:
+    def build(self) -> Schedule:
         raise TypeError(f"{type(self).__name__} has no build method")
 
 
-def noam(width: int, warmup: int, factor: float = 1.0) -> Rate:
+def noam(width: int, warmup: int, factor: float = 1.0) -> Schedule:
     """Learning-rate warmup and inverse square root decay: the learning-rate schedule of Vaswani et al. 2017, equation
     3; its peak is factor · (width · warmup)^-0.5.
 
@@ -51,15 +51,15 @@ class Noam(ScheduleConfig):
     factor: Rising = 1.0
     width: Count = 0  # 0: the model's, see TrainConfig.for_width
 
-    def build(self) -> Rate:
+    def build(self) -> Schedule:
         if not self.width:
             raise UserError("train.schedule.width: noam needs the model's width; set it, or take cosine")
         return noam(self.width, self.warmup, self.factor)
 
 
-def cosine(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
+def cosine(lr: float, warmup: int = 0, floor: float = 0.0) -> Schedule:
     """Cosine decay: cosine learning-rate schedule with warm-up (Loshchilov & Hutter 2017 without restarts)."""
-    return lambda step, progress: lr * _ramp(step, warmup) * (floor + (1 - floor) * (1 + cos(pi * progress)) / 2)
+    return lambda step, progress: lr * _warmup(step, warmup) * (floor + (1 - floor) * (1 + cos(pi * progress)) / 2)
 
 
 @SCHEDULES.add
@@ -71,13 +71,13 @@ class Cosine(ScheduleConfig):
     warmup: Count = 100
     floor: Floor = 0.0
 
-    def build(self) -> Rate:
+    def build(self) -> Schedule:
         return cosine(self.lr, self.warmup, self.floor)
 
 
-def linear(lr: float, warmup: int = 0, floor: float = 0.0) -> Rate:
+def linear(lr: float, warmup: int = 0, floor: float = 0.0) -> Schedule:
     """Linear learning-rate schedule with warm-up."""
-    return lambda step, progress: lr * _ramp(step, warmup) * (1 - (1 - floor) * progress)
+    return lambda step, progress: lr * _warmup(step, warmup) * (1 - (1 - floor) * progress)
 
 
 @SCHEDULES.add
@@ -89,13 +89,13 @@ class Linear(ScheduleConfig):
     warmup: Count = 100
     floor: Floor = 0.0
 
-    def build(self) -> Rate:
+    def build(self) -> Schedule:
         return linear(self.lr, self.warmup, self.floor)
 
 
 def wsd(
     lr: float, warmup: int = 0, decay: float = 0.2, shape: Literal["linear", "sqrt"] = "linear", floor: float = 0.0
-) -> Rate:
+) -> Schedule:
     """Warm-up-stable-decay (WSD) learning-rate schedule: `lr`, then down over the last `decay` of the budget.
 
     With x the share of the decay that is done, the rate falls by 1 - x or, as `sqrt`, 1 - x^0.5 (Hägele et al. 2024).
@@ -108,7 +108,7 @@ def wsd(
     def rate(step: int, progress: float) -> float:
         left = min(1.0, (1 - progress) / decay)
         fall = left if shape == "linear" else 1 - (1 - left) ** 0.5
-        return lr * _ramp(step, warmup) * (floor + (1 - floor) * fall)
+        return lr * _warmup(step, warmup) * (floor + (1 - floor) * fall)
 
     return rate
 
@@ -124,11 +124,11 @@ class Wsd(ScheduleConfig):
     shape: Literal["linear", "sqrt"] = "linear"
     floor: Floor = 0.0
 
-    def build(self) -> Rate:
+    def build(self) -> Schedule:
         return wsd(self.lr, self.warmup, self.decay, self.shape, self.floor)
 
 
-def inverse_sqrt(lr: float, warmup: int) -> Rate:
+def inverse_sqrt(lr: float, warmup: int) -> Schedule:
     """Inverse square root learning-rate schedule with warm-up."""
     return lambda step, progress: lr * min(step / warmup, (warmup / step) ** 0.5)
 
@@ -141,11 +141,11 @@ class InverseSqrt(ScheduleConfig):
     lr: Rising = 1e-3
     warmup: Positive = 4000
 
-    def build(self) -> Rate:
+    def build(self) -> Schedule:
         return inverse_sqrt(self.lr, self.warmup)
 
 
-def relative_step(warmup_init: bool = False) -> Rate:
+def relative_step(warmup_init: bool = False) -> Schedule:
     """Relative step sizes, Adafactor's learning-rate schedule (Shazeer & Stern 2018, algorithm 6).
 
     DISCREPANCY: the released code counts the updates of each weight; here refused updates count too.
@@ -160,13 +160,13 @@ class RelativeStep(ScheduleConfig):
     kind: Literal["relative_step"] = "relative_step"
     warmup_init: bool = False
 
-    def build(self) -> Rate:
+    def build(self) -> Schedule:
         return relative_step(self.warmup_init)
 
 
-def constant(lr: float, warmup: int = 0) -> Rate:
+def constant(lr: float, warmup: int = 0) -> Schedule:
     """Constant learning-rate schedule with warm-up."""
-    return lambda step, progress: lr * _ramp(step, warmup)
+    return lambda step, progress: lr * _warmup(step, warmup)
 
 
 @SCHEDULES.add
@@ -177,10 +177,10 @@ class Constant(ScheduleConfig):
     lr: Rising = 1e-3
     warmup: Count = 0
 
-    def build(self) -> Rate:
+    def build(self) -> Schedule:
         return constant(self.lr, self.warmup)
 
 
-def _ramp(step: int, warmup: int) -> float:
+def _warmup(step: int, warmup: int) -> float:
     """Linear warm-up over the first `warmup` steps."""
     return min(1.0, step / max(warmup, 1))

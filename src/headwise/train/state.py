@@ -23,7 +23,7 @@ class Data(Protocol):
 
 
 @runtime_checkable
-class Counted(Protocol):
+class HasUnit(Protocol):
     """Data that count other things than tokens, such as images."""
 
     unit: str
@@ -63,7 +63,7 @@ class Metric:
     name: str = "nll"
     lower: bool = True
 
-    def better(self, new: float, old: float) -> bool:
+    def is_better(self, new: float, old: float) -> bool:
         return new < old if self.lower else new > old
 
 
@@ -81,7 +81,7 @@ class State:
     stale: int = 0  # validations since the best
     skips: int = 0  # updates refused in a row
 
-    def timeless(self) -> dict[str, Any]:
+    def without_minutes(self) -> dict[str, Any]:
         """All of it that does not depend on the clock."""
         return {key: value for key, value in asdict(self).items() if key != "minutes"}
 

@@ -39,33 +39,33 @@ class TuningConfig(Config):
     lora: LoraConfig = LoraConfig()
 
 
-def folder_of(init_from: str) -> tuple[Path, str]:
+def parse_run_reference(init_from: str) -> tuple[Path, str]:
     """A folder and which of its checkpoints is meant.
 
-    >>> folder_of("runs/words@step-200")
+    >>> parse_run_reference("runs/words@step-200")
     (PosixPath('runs/words'), 'step-200')
     """
     folder, at, which = init_from.rpartition("@")
     return (Path(folder), which) if at and not Path(init_from).is_dir() else (Path(init_from), "best")
 
 
-def inherited(tables: Mapping[str, Any]) -> dict[str, Any]:
+def inherit_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
     """An experiment's tables with `model` and `tokeniser` of the run it begins with, where it names no `kind` of its
     own; what it does say is laid over them. A run's config names all kinds, so nobody looks for the other run again."""
-    lacking = [key for key in INHERITED if unnamed(tables.get(key, {}))]
-    theirs = described(str(tables["init_from"])) if lacking else {}
+    lacking = [key for key in INHERITED if lacks_kind(tables.get(key, {}))]
+    theirs = read_source_tables(str(tables["init_from"])) if lacking else {}
     return {**tables, **{key: merge(theirs[key], tables.get(key, {})) for key in lacking if key in theirs}}
 
 
-def unnamed(table: Any) -> bool:
+def lacks_kind(table: Any) -> bool:
     return isinstance(table, Mapping) and "kind" not in table
 
 
-def described(init_from: str) -> dict[str, Any]:
+def read_source_tables(init_from: str) -> dict[str, Any]:
     """The experiment behind a run or a foreign folder; empty where there is none, which training will say."""
     from headwise.runs import Run
 
-    path, _ = folder_of(init_from)
+    path, _ = parse_run_reference(init_from)
     try:
         if (path / "config.toml").is_file():
             found = Run.open(path).config

@@ -10,13 +10,13 @@ from torch import nn
 from headwise.blocks.stack import count_parameters
 from headwise.errors import UserError
 from headwise.tuning.config import TuningConfig
-from headwise.tuning.lora import adapt
+from headwise.tuning.lora import add_lora
 from headwise.tuning.names import match_names
 
 STACKS = ("encoder", "decoder")  # with low-rank maps these stay; heads and pools learn
 
 
-def tune(model: nn.Module, config: TuningConfig) -> None:
+def apply_tuning(model: nn.Module, config: TuningConfig) -> None:
     """Freeze and adapt what `[tuning]` says."""
     named = dict(model.named_parameters(remove_duplicate=False))  # a tied tensor can be chosen by each of its names
     stays = match_names(config.freeze, named, "tuning.freeze")
@@ -25,12 +25,12 @@ def tune(model: nn.Module, config: TuningConfig) -> None:
     learns = {id(named[name]) for name in match_names(config.unfreeze, named, "tuning.unfreeze")}
     for name in stays:
         named[name].requires_grad_(id(named[name]) in learns)
-    adapt(model, config.lora)
+    add_lora(model, config.lora)
     if named and not any(weight.requires_grad for weight in model.parameters()):
         raise UserError("tuning.freeze: nothing is left that learns; freeze less, or name some of it in unfreeze")
 
 
-def lr_scales(model: nn.Module, declared: Mapping[str, float], decay: float) -> dict[str, float]:
+def compute_lr_scales(model: nn.Module, declared: Mapping[str, float], decay: float) -> dict[str, float]:
     """How fast each parameter learns, as a share of the learning rate: by layer where `decay` is below 1, else as the
     model declares it for parts of it."""
     if decay < 1:
@@ -54,7 +54,7 @@ def scale_lr_by_layer(model: nn.Module, decay: float) -> dict[str, float]:
     return scales
 
 
-def size(model: nn.Module) -> str:
+def describe_size(model: nn.Module) -> str:
     """How many parameters there are, and how many of them learn."""
     whole = count_parameters(model)
     learning = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)

@@ -16,7 +16,7 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.text.base import Tokeniser
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
-from headwise.tuning.config import folder_of
+from headwise.tuning.config import parse_run_reference
 from headwise.tuning.names import summarize_names
 from headwise.tuning.transfer import resize_weights
 
@@ -56,7 +56,7 @@ class Pretrained:
             )
 
 
-def prepare_for(experiment: Experiment, source: TrainedModel) -> Prepared:
+def prepare_data(experiment: Experiment, source: TrainedModel) -> Prepared:
     """The experiment's data in the units of the model that it begins with.
 
     The texts are read as it learnt to read them. A [tokeniser] that says otherwise is a mistake; labels are new.
@@ -66,7 +66,7 @@ def prepare_for(experiment: Experiment, source: TrainedModel) -> Prepared:
         told, asked = (
             ", ".join(f"{key} = {value}" for key, value in sorted(some)) for some in (theirs - own, own - theirs)
         )
-        path, _ = folder_of(experiment.init_from)
+        path, _ = parse_run_reference(experiment.init_from)
         raise UserError(f"tokeniser: {path} learnt with {told} and the experiment says {asked}; leave [tokeniser] out")
     task = experiment.task.task_class
     read, written = text_sides(source)

@@ -21,12 +21,12 @@ from headwise.tuning.config import LoraConfig
 from headwise.tuning.names import match_names
 
 
-class LowRank(nn.Linear):
+class LoraLinear(nn.Linear):
     """A linear layer with LoRA: W x + b + (alpha / r) B A x, equation 3: W and b of `base`, A (`down`) random, B (`up`)
     zero.
 
     >>> base, x = nn.Linear(4, 6), torch.ones(1, 4)
-    >>> torch.equal(LowRank(base, rank=2)(x), base(x))
+    >>> torch.equal(LoraLinear(base, rank=2)(x), base(x))
     True
     """
 
@@ -45,7 +45,7 @@ class LowRank(nn.Linear):
         return F.linear(x, self.weight, self.bias) + self.scale * change
 
     @torch.no_grad()
-    def merged(self) -> nn.Linear:
+    def merge(self) -> nn.Linear:
         """The same map as one matrix, W + (alpha / r) B A."""
         plain = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
         plain.weight = nn.Parameter(torch.addmm(self.weight, self.up, self.down, alpha=self.scale))
@@ -53,21 +53,23 @@ class LowRank(nn.Linear):
         return plain
 
 
-def adapt(model: nn.Module, config: LoraConfig) -> None:
+def add_lora(model: nn.Module, config: LoraConfig) -> None:
     """Put low-rank maps beside the linear maps that the config's patterns name."""
     if not config.rank:
         return
     maps = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
     names = match_names(config.targets, maps, "tuning.lora.targets")
-    replace(model, {maps[name]: LowRank(maps[name], config.rank, config.alpha, config.dropout) for name in names})
+    replace_modules(
+        model, {maps[name]: LoraLinear(maps[name], config.rank, config.alpha, config.dropout) for name in names}
+    )
 
 
-def merge(model: nn.Module) -> None:
+def merge_lora(model: nn.Module) -> None:
     """Fold all low-rank maps into plain ones: nothing is left to be slower than before."""
-    replace(model, {module: module.merged() for module in model.modules() if isinstance(module, LowRank)})
+    replace_modules(model, {module: module.merge() for module in model.modules() if isinstance(module, LoraLinear)})
 
 
-def replace(model: nn.Module, others: Mapping[nn.Module, nn.Module]) -> None:
+def replace_modules(model: nn.Module, others: Mapping[nn.Module, nn.Module]) -> None:
     """Put other modules in place of some, wherever they stand."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

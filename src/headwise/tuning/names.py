@@ -19,14 +19,14 @@ def match_names(patterns: Iterable[str], names: Iterable[str], key: str) -> list
     """
     names, found = list(names), set()
     for pattern in patterns:
-        fits = compiled(pattern)
+        fits = compile_pattern(pattern)
         if not (those := [name for name in names if fits.fullmatch(name)]):
-            raise UserError(f"{key}: nothing in the model is called '{pattern}'; {nearest_places(pattern, names)}")
+            raise UserError(f"{key}: nothing in the model is called '{pattern}'; {suggest_patterns(pattern, names)}")
         found.update(those)
     return [name for name in names if name in found]
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """A pattern fits what it names and all that is inside; `*` is anything, dots too, `0-5` one of these numbers."""
     pieces = []
     for piece in pattern.split("."):
@@ -36,13 +36,13 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(r"\.".join(pieces) + r"(?:\..*)?")
 
 
-def nearest_places(pattern: str, names: Iterable[str]) -> str:
+def suggest_patterns(pattern: str, names: Iterable[str]) -> str:
     """Patterns that would fit something, with all layers as one.
 
-    >>> nearest_places("encoder.stak", ["encoder.stack.layers.0.out.weight", "encoder.stack.layers.1.out.weight"])
+    >>> suggest_patterns("encoder.stak", ["encoder.stack.layers.0.out.weight", "encoder.stack.layers.1.out.weight"])
     'the nearest are encoder.stack, encoder.stack.layers, encoder'
     """
-    places = sorted({re.sub(r"\.\d+(?=\.|$)", ".*", place) for name in names for place in prefixes(name)})
+    places = sorted({re.sub(r"\.\d+(?=\.|$)", ".*", place) for name in names for place in list_prefixes(name)})
     return f"the nearest are {', '.join(get_close_matches(pattern, places, n=3, cutoff=0.0))}"
 
 
@@ -52,11 +52,11 @@ def summarize_names(some: Iterable[str], others: Iterable[str], most: int = 5) -
     >>> summarize_names(["head.bias", "head.table", "stack.1.out"], ["stack.0.out"])
     'head, stack.1'
     """
-    taken = {place for name in others for place in prefixes(name)}
-    brief = list(dict.fromkeys(next((p for p in prefixes(name) if p not in taken), name) for name in some))
+    taken = {place for name in others for place in list_prefixes(name)}
+    brief = list(dict.fromkeys(next((p for p in list_prefixes(name) if p not in taken), name) for name in some))
     more = f" and {len(brief) - most} more" if len(brief) > most else ""
     return (", ".join(brief[:most]) + more) or "nothing"
 
 
-def prefixes(name: str) -> Iterable[str]:
+def list_prefixes(name: str) -> Iterable[str]:
     return accumulate(name.split("."), "{}.{}".format)

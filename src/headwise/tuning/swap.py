@@ -40,7 +40,7 @@ Mixer = Attention | QKVMixer
 SIDES = ("encoder", "decoder")
 
 
-class Choice(Config):
+class SwapConfig(Config):
     """What `swap` is asked for, checked like any table of an experiment."""
 
     mixer: AnyPart
@@ -64,19 +64,19 @@ def swap(
     >>> new = headwise.swap(old, {"kind": "performer", "features": 64}, layers=[1])
     39 tensors taken over from the model given; new: encoder.stack.layers.1.parts.0.projection; left there: nothing
     """
-    config = validate(Choice, {"mixer": mixer}).mixer
+    config = validate(SwapConfig, {"mixer": mixer}).mixer
     if not isinstance(model, TrainedModel):
-        return exchanged(model, config, self_attentions(model, layers), announce)
+        return replace_mixers(model, config, find_self_attentions(model, layers), announce)
     if isinstance(model.model, Ensemble) or not isinstance(model.model, nn.Module):
         raise UserError("swap: an ensemble or an engine has no attention of its own; load a single run")
-    names = self_attentions(model.model, layers)
-    told = rewritten(model.experiment.model, model.model, names, config)
+    names = find_self_attentions(model.model, layers)
+    told = rewrite_config(model.experiment.model, model.model, names, config)
     defaults = {"key_value_heads": told.key_value_heads}
-    other = exchanged(model.model, config, names, announce, **defaults)
+    other = replace_mixers(model.model, config, names, announce, **defaults)
     return replace(model, model=other, experiment=model.experiment.changed(model=told))
 
 
-def self_attentions(model: nn.Module, layers: Iterable[int | str] | None = None) -> list[str]:
+def find_self_attentions(model: nn.Module, layers: Iterable[int | str] | None = None) -> list[str]:
     """The names of the parts whose tokens look at one another: all, or those inside some layers."""
     found = [
         name for name, part in model.named_modules() if isinstance(part, Mixer) and isinstance(part.qkv, SelfProjection)
@@ -88,7 +88,7 @@ def self_attentions(model: nn.Module, layers: Iterable[int | str] | None = None)
     return match_names([f"*.layers.{each}" if isinstance(each, int) else each for each in layers], found, "layers")
 
 
-def exchanged(
+def replace_mixers(
     model: nn.Module, config: Any, names: Iterable[str], announce: Callable[[str], None], **defaults: Any
 ) -> nn.Module:
     """A copy with other parts under these names; `defaults` are the model's for what parts leave open."""
@@ -99,7 +99,7 @@ def exchanged(
     for name in names:
         old = model.get_submodule(name)
         shared = stacks.setdefault(name.partition(".layers.")[0], {})
-        part = built(config, replace(site_of(model, name), shared=shared, **defaults), old)
+        part = build_mixer(config, replace(infer_build_context(model, name), shared=shared, **defaults), old)
         taken = transfer_weights(part, old)
         part.load_state_dict(taken, strict=False)
         model.set_submodule(name, part)
@@ -110,23 +110,23 @@ def exchanged(
     return model
 
 
-def built(config: Any, site: BuildContext, old: nn.Module) -> nn.Module:
+def build_mixer(config: Any, site: BuildContext, old: nn.Module) -> nn.Module:
     """The other part, where and how precisely the old one computes, learning if it learns."""
     weight = old.get_submodule("out").get_parameter("weight")
     with torch.device(weight.device):
         part: nn.Module = config.build(site)
     if site.causal and not (isinstance(part, Part) and part.properties.causal):
         raise UserError(f"{config.kind}: would see the future in this model, which must not; choose another mixer")
-    if recalls(old) and not recalls(part):
+    if has_segment_memory(old) and not has_segment_memory(part):
         raise UserError(f"{config.kind}: this model recalls earlier segments; use 'attention' with its `memory_length`")
     return part.to(weight.dtype).train(old.training).requires_grad_(weight.requires_grad)
 
 
-def recalls(part: nn.Module) -> bool:
+def has_segment_memory(part: nn.Module) -> bool:
     return isinstance(getattr(part, "qkv", None), SegmentRecurrenceProjection)
 
 
-def site_of(model: nn.Module, name: str) -> BuildContext:
+def infer_build_context(model: nn.Module, name: str) -> BuildContext:
     """The place of a part, read off the part itself and its neighbours."""
     part = model.get_submodule(name)
     assert isinstance(part, Mixer) and isinstance(part.qkv, SelfProjection)
@@ -157,19 +157,19 @@ def site_of(model: nn.Module, name: str) -> BuildContext:
     )
 
 
-def rewritten(config: Any, model: nn.Module, names: Iterable[str], mixer: Any) -> Any:
+def rewrite_config(config: Any, model: nn.Module, names: Iterable[str], mixer: Any) -> Any:
     """The model's config with another mixer under these names: one for all where that says it, else layer by layer."""
     if not isinstance(config, LayerFields):
         raise UserError(f"swap: the config of a '{config.kind}' cannot name its mixers; swap its `model` alone")
     sides = [side for side in SIDES if hasattr(model, side)]
     memory = len(sides) == 2
-    wanted = {side: [list(parts) for parts in layers_of(config, side, memory)] for side in sides}
+    wanted = {side: [list(parts) for parts in expand_layers(config, side, memory)] for side in sides}
     for name in names:  # encoder.stack.layers.0.parts.0
         side, _, _, layer, _, part = name.split(".")
         wanted[side][int(layer)][int(part)] = mixer
     asked = {side: tuple(map(tuple, layers)) for side, layers in wanted.items()}
     simple = config.changed(mixer=mixer)
-    if all(layers_of(simple, side, memory) == layers for side, layers in asked.items()):
+    if all(expand_layers(simple, side, memory) == layers for side, layers in asked.items()):
         return simple
     if "layers" in type(config).model_fields:
         return config.changed(layers=next(iter(asked.values())))
@@ -177,7 +177,7 @@ def rewritten(config: Any, model: nn.Module, names: Iterable[str], mixer: Any) -
     return config.changed(**stacks)
 
 
-def layers_of(config: LayerFields, side: str, memory: bool) -> tuple[Parts, ...]:
+def expand_layers(config: LayerFields, side: str, memory: bool) -> tuple[Parts, ...]:
     """What every layer of a stack is made of."""
     stack = config.stacks()[SIDES.index(side)]
     pattern = stack.layers or config.pattern(memory and side == "decoder")

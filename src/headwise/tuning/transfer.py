@@ -21,7 +21,7 @@ def transfer_weights(part: nn.Module, other: nn.Module) -> dict[str, Tensor]:
     given = dict(other.state_dict())
     qkv, theirs = getattr(part, "qkv", None), getattr(other, "qkv", None)
     if isinstance(qkv, SelfProjection) and isinstance(theirs, SelfProjection):
-        given |= {f"qkv.{name}": tensor for name, tensor in projections(qkv, theirs).items()}
+        given |= {f"qkv.{name}": tensor for name, tensor in convert_projection(qkv, theirs).items()}
     own = part.state_dict()
     return {name: tensor for name, tensor in given.items() if name in own and own[name].shape == tensor.shape}
 
@@ -35,13 +35,13 @@ def resize_weights(model: nn.Module, source: nn.Module, ways: Mapping[str, str])
         part, _, rest = name.partition(".")
         place = f"{ways.get(part, part)}.{rest}"
         other = theirs.get(place)
-        for kind, form in FORMS.items():
+        for kind, form in CONVERTERS.items():
             if isinstance(own, kind) and isinstance(other, kind):
                 found |= {f"{place}.{leaf}": tensor for leaf, tensor in form(own, other).items()}
     return found
 
 
-def class_tokens(own: ImageStem, other: ImageStem) -> dict[str, Tensor]:
+def convert_class_tokens(own: ImageStem, other: ImageStem) -> dict[str, Tensor]:
     """The class_tokens of `other` as far as `own` has them; further ones begin as they do in `own`."""
     if (
         own.class_tokens is None
@@ -56,7 +56,7 @@ def class_tokens(own: ImageStem, other: ImageStem) -> dict[str, Tensor]:
     }
 
 
-def places(own: LearnedGridPositions, other: LearnedGridPositions) -> dict[str, Tensor]:
+def resize_positions(own: LearnedGridPositions, other: LearnedGridPositions) -> dict[str, Tensor]:
     """The vectors of `other` for the grid of `own`, interpolated (Dosovitskiy et al. 2021, section 3.2), and those of
     class_tokens as above. Nothing where both are the same anyway, or the vectors of another width."""
     if (own.grid, own.class_tokens) == (other.grid, other.class_tokens) or own.table.shape[1] != other.table.shape[1]:
@@ -68,7 +68,7 @@ def places(own: LearnedGridPositions, other: LearnedGridPositions) -> dict[str, 
     return {"table": torch.cat((table[:shared], own.table[shared : own.class_tokens], table[other.class_tokens :]))}
 
 
-def projections(qkv: SelfProjection, other: SelfProjection) -> dict[str, Tensor]:
+def convert_projection(qkv: SelfProjection, other: SelfProjection) -> dict[str, Tensor]:
     """The fused product of `other` with the rows that `qkv` has. Heads that shared keys and values get each their own;
     those that are to share some get the mean of theirs (Ainslie et al. 2023, section 2.1). Where queries are keys they
     are the queries. Nothing where the rows are the same anyway, or heads of another width, or biases stand apart, or
@@ -79,10 +79,13 @@ def projections(qkv: SelfProjection, other: SelfProjection) -> dict[str, Tensor]
     fitting = fitting and there.issuperset(qkv.roles)
     if qkv.rows == other.rows or not fitting or isinstance(other, NoKeyBiasProjection):
         return {}
-    return {f"project.{leaf}": _rows(tensor, heads, qkv, other) for leaf, tensor in other.project.state_dict().items()}
+    return {
+        f"project.{leaf}": _convert_rows(tensor, heads, qkv, other)
+        for leaf, tensor in other.project.state_dict().items()
+    }
 
 
-def _rows(tensor: Tensor, heads: list[int], qkv: SelfProjection, other: SelfProjection) -> Tensor:
+def _convert_rows(tensor: Tensor, heads: list[int], qkv: SelfProjection, other: SelfProjection) -> Tensor:
     columns = tensor.reshape(len(tensor), -1)  # a bias is one column
     q, k, v = other.split(columns.t().unsqueeze(0))  # (R, C) -> (1, C, R) -> 3 x (1, H, C, D)
     parts = {"queries": q, "keys": q if isinstance(other, SharedQKProjection) else k, "values": v}
@@ -94,8 +97,8 @@ def _rows(tensor: Tensor, heads: list[int], qkv: SelfProjection, other: SelfProj
     return torch.cat(flat).reshape(-1, *tensor.shape[1:])
 
 
-FORMS: dict[type[nn.Module], Callable[[Any, Any], dict[str, Tensor]]] = {
-    SelfProjection: projections,
-    ImageStem: class_tokens,
-    LearnedGridPositions: places,
+CONVERTERS: dict[type[nn.Module], Callable[[Any, Any], dict[str, Tensor]]] = {
+    SelfProjection: convert_projection,
+    ImageStem: convert_class_tokens,
+    LearnedGridPositions: resize_positions,
 }
