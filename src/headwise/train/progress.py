@@ -1,4 +1,4 @@
-"""How a training shows itself: a bar on a terminal, now and then a line elsewhere."""
+"""Progress of training on stderr: a progress bar on a terminal, a line now and then in a log file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 
 class Progress(Protocol):
-    """Entered for the length of a training; `show` is called at every step."""
+    """A context for the whole training; `show` is called at every step, `log` with every row."""
 
     def __enter__(self) -> Progress: ...
     def __exit__(self, *_: object) -> None: ...
@@ -20,7 +20,7 @@ class Progress(Protocol):
 
 
 def make_progress() -> Progress:
-    """A bar where stderr is a terminal, lines where it is not."""
+    """A progress bar if stderr is a terminal, else lines."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
@@ -35,7 +35,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_row(row: Row) -> str:
-    """The figures of a training row, or the scores of a validation row, in words.
+    """The metrics of a training row, or the scores of a validation row, as one line.
 
     >>> format_row({"loss": 2.5, "rate": 0.001, "tokens_per_second": 8123.4})
     'loss 2.500  rate 1.0e-03  8,123 tokens/s'
@@ -47,13 +47,13 @@ def format_row(row: Row) -> str:
     if "loss" not in row:
         return ""
     speed = f"{row['tokens_per_second']:,.0f} {row.get('unit', 'tokens')}/s"
-    told = f"loss {row['loss']:.3f}  rate {row['rate']:.1e}  {speed}"
+    text = f"loss {row['loss']:.3f}  rate {row['rate']:.1e}  {speed}"
     load = row.get("load")
-    return f"{told}  busiest expert {load['busiest']:.1f}x  {load['dropped']:.1%} dropped" if load else told
+    return f"{text}  busiest expert {load['busiest']:.1f}x  {load['dropped']:.1%} dropped" if load else text
 
 
 class _Clock:
-    """Time left, from the share of the budget that this process has spent."""
+    """Estimates the time left from the fraction of the budget that this process has spent."""
 
     def __init__(self) -> None:
         self.start = monotonic()
