@@ -16,7 +16,7 @@ CHANGES = [
     ("model.encoder.layers=[[{kind='atention'}]]", "no part is called 'atention'; did you mean attention?"),
     ("model.kind=transformr", "did you mean transformer"),
     ("model.heads=5", "a width of 32 cannot be divided among 5 heads"),
-    ("train.steps=0", "training needs an end; set steps, epochs or minutes"),
+    ("train.steps=0", "training needs an end; set steps, epochs, minutes or tokens"),
     ("train.schedule=nome", "no schedule is called 'nome'; did you mean noam?"),
     ("data.train=missing.tsv", "missing.tsv: there is no such file"),
     ("data.name=wmt", "give either the `name` of a corpus or files, not both"),

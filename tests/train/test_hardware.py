@@ -31,7 +31,7 @@ def test_bfloat16_is_computed_or_refused_but_never_ignored():
         assert torch.nn.Linear(4, 4)(torch.ones(2, 4)).dtype == torch.float32
 
 
-def test_threads_that_would_wait_for_another_program_are_told():
+def test_threads_that_would_wait_for_busy_cores_are_a_warning():
     ours = os.sched_getaffinity(0)
     with ExitStack() as stack:
         for core in ours:
@@ -42,7 +42,7 @@ def test_threads_that_would_wait_for_another_program_are_told():
             assert hog.stdout
             hog.stdout.readline()
         assert count_busy_cores() == len(ours)
-        told = describe_busy_cores(threads=2)
-        assert f"{len(ours)} of {len(ours)} processors are busy" in told
-        assert "--set train.threads=1" in told
+        warning = describe_busy_cores(threads=2)
+        assert f"{len(ours)} of {len(ours)} cores busy" in warning
+        assert "--set train.threads=1" in warning
         assert describe_busy_cores(threads=1) == ""

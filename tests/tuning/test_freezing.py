@@ -30,7 +30,9 @@ def test_patterns_name_what_is_inside_ranges_and_anything():
     }
     assert learning(tuned) == wanted
     count = sum(weight.numel() for name, weight in tuned.named_parameters() if name in wanted)
-    assert describe_size(tuned).endswith(f", of which {count:,} learn") and not describe_size(model()).endswith("learn")
+    assert describe_size(tuned).endswith(f", {count:,} of them trained") and not describe_size(model()).endswith(
+        "trained"
+    )
 
 
 def test_a_tied_table_is_frozen_by_each_of_its_names():
@@ -46,7 +48,7 @@ def test_a_tied_table_is_frozen_by_each_of_its_names():
         ({"freeze": ["encoder.stak"]}, r"tuning\.freeze: .* 'encoder\.stak'; the nearest are encoder\.stack"),
         ({"freeze": ["*"], "unfreeze": ["hed"]}, r"tuning\.unfreeze: .* 'hed'; the nearest are head"),
         ({"freeze": ["encoder.stack.layers.7"]}, r"the nearest are encoder\.stack\.layers"),
-        ({"freeze": ["*"]}, "nothing is left that learns"),
+        ({"freeze": ["*"]}, "no parameter is left to train"),
     ],
 )
 def test_a_pattern_that_makes_no_sense(settings, sentence):
@@ -66,7 +68,7 @@ def test_frozen_weights_are_the_same_bits_and_have_no_optimiser_state(learn):
     state = load_file(last / "optimizer.safetensors")
     assert {key.rpartition("/")[0] for key in state} == free
     count = sum(before[name].numel() for name in free)
-    assert f"of which {count:,} learn" in said[-1]
+    assert f"{count:,} of them trained" in said[-1]
 
 
 def test_lower_layers_learn_more_slowly(learn):

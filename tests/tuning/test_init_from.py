@@ -39,7 +39,7 @@ def test_what_a_model_begins_with(place, learn, source, task, ways, new, left):
             assert torch.equal(tensor, theirs[f"{ways[part]}.{rest}"][: len(tensor)]), name  # without the mask's row
     count = sum(name.partition(".")[0] in ways for name in tuned.model.state_dict())
     folder = place / "runs" / source
-    assert said[0] == f"{count} tensors taken over from {folder}; new: {new}; left there: {left}"
+    assert said[0] == f"{count} tensors loaded from {folder}; newly initialised: {new}; unused: {left}"
     assert tuned.tokenisers.source.vocabulary == old.tokenisers.source.vocabulary
     assert tuned.evaluate().scores
     after = weights(run, 10)
@@ -66,7 +66,7 @@ def test_a_head_is_kept_for_the_same_labels_alone(learn, place, tmp_path):
     other.write_text((place / "labels.tsv").read_text().replace("\tpos", "\tfine").replace("\tneg", "\tpoor"))
     data = {"train": str(other), "valid": str(other), "cache": str(tmp_path / "cache")}
     run, said = learn("classify", init_from=str(first.path), data=data)
-    assert "new: head; left there: head" in said[0]
+    assert "newly initialised: head; unused: head" in said[0]
     assert set(headwise.load(run.path).classify(["a good"])[0]) == {"fine", "poor"}
 
 
@@ -76,7 +76,7 @@ def test_a_hugging_face_folder_brings_its_architecture_and_its_units(place, lear
     run, said = learn("classify", str(tmp_path / "hf"), model={"dropout": 0.0})
     name = "stack.layers.1.parts.0.qkv.project.weight"
     assert torch.equal(weights(run, 0)[f"encoder.{name}"], old.model.state_dict()[f"decoder.{name}"])
-    assert "new: head;" in said[0]
+    assert "newly initialised: head;" in said[0]
     shutil.rmtree(tmp_path / "hf")
     tuned = headwise.load(run.path)
     assert tuned.tokenisers.source.encode("a not good") == old.tokenisers.source.encode("a not good")
@@ -123,7 +123,7 @@ def test_the_mean_of_checkpoints_leaves_out_what_the_run_began_with(learn):
 
 def test_what_is_new_must_learn(learn):
     tuning = {"lora": {"rank": 2}}
-    with pytest.raises(UserError, match=r"tuning: encoder\.stack\.layers\.2 cannot be taken over .* tuning\.unfreeze"):
+    with pytest.raises(UserError, match=r"tuning: encoder\.stack\.layers\.2 cannot be loaded .* tuning\.unfreeze"):
         learn("classify", model={"depth": 3}, tuning=tuning)
     _, said = learn("classify", model={"depth": 3}, tuning={**tuning, "unfreeze": ["encoder.stack.layers.2"]})
     assert "new: encoder.stack.layers.2, head;" in said[0]

@@ -27,7 +27,7 @@ def test_a_swapped_model_is_tuned_like_any_other(place, learn, tmp_path):
     new = headwise.swap(old, {"kind": "performer", "features": 8}, announce=lambda text: None)
     saved = new.save(tmp_path / "swapped")
     run, said = learn("classify", str(saved.path))
-    assert "new: head;" in said[0]
+    assert "newly initialised: head;" in said[0]
     assert torch.equal(
         begun(run)["encoder.stack.layers.0.parts.0.projection.seed"],
         new.model.state_dict()["encoder.stack.layers.0.parts.0.projection.seed"],
@@ -39,7 +39,7 @@ def test_heads_that_shared_keys_begin_with_copies(learn, tmp_path):
     window = {"kind": "window", "left": 50, "right": 0}
     train = {"steps": 1, "schedule": {"kind": "constant", "lr": 1e-30}}
     run, said = learn("language-model", str(grouped.path), model={"mixer": window}, train=train)
-    assert "new: nothing; left there: nothing" in said[0]
+    assert "newly initialised: nothing; unused: nothing" in said[0]
     ids = torch.tensor([[5, 6, 4, 7]])
     old, new = (headwise.load(each.path).model for each in (grouped, run))
     torch.testing.assert_close(new(ids), old(ids), rtol=1e-4, atol=1e-4)

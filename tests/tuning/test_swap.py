@@ -58,7 +58,7 @@ def test_attention_for_attention_changes_nothing(name: str, settings: dict[str, 
     before = {key: tensor.clone() for key, tensor in old.state_dict().items()}
     new, said = swapped(old, {"kind": "attention", "kernel": "plain", **settings})
     torch.testing.assert_close(outputs(new), outputs(old), rtol=1e-5, atol=1e-5)
-    assert "new: nothing; left there: nothing" in said and not new.training
+    assert "newly initialised: nothing; unused: nothing" in said and not new.training
     with torch.no_grad():
         for weight in new.parameters():
             weight.zero_()
@@ -73,7 +73,7 @@ def test_projections_carry_over_and_all_else_stays(kind: str) -> None:
     new, said = swapped(old, kind)
     theirs, own = old.state_dict(), new.state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in theirs.items())
-    assert f"{len(theirs)} tensors taken over" in said and "left there: nothing" in said
+    assert f"{len(theirs)} tensors loaded" in said and "unused: nothing" in said
     parts = {type(new.get_submodule(name)).__name__ for name in find_self_attentions(new)}
     assert len(parts) == 1 and parts != {"Attention"}
     assert new(IDS).shape == old(IDS).shape
@@ -90,7 +90,7 @@ def test_heads_that_shared_keys_get_each_their_own() -> None:
     old = built("llama-tiny")
     new, said = swapped(old, {"kind": "window", "left": 50, "right": 0})
     torch.testing.assert_close(new(IDS), old(IDS), rtol=1e-5, atol=1e-5)
-    assert "new: nothing; left there: nothing" in said
+    assert "newly initialised: nothing; unused: nothing" in said
 
 
 def test_keys_that_are_queries_take_the_queries() -> None:
@@ -99,7 +99,7 @@ def test_keys_that_are_queries_take_the_queries() -> None:
     name = "decoder.stack.layers.1.parts.0.qkv.project.weight"
     theirs, own = old.state_dict()[name], new.state_dict()[name]
     assert torch.equal(own, torch.cat((theirs[:32], theirs[64:])))  # of queries, keys and values of 32 channels
-    assert "new: nothing; left there: nothing" in said
+    assert "newly initialised: nothing; unused: nothing" in said
     back = swapped(new, "attention")[0].state_dict()[name]
     assert torch.equal(back, torch.cat((theirs[:32], theirs[:32], theirs[64:])))
 
@@ -107,7 +107,7 @@ def test_keys_that_are_queries_take_the_queries() -> None:
 def test_what_has_no_place_is_said() -> None:
     new, said = swapped(built("bert-tiny"), "fourier")
     place = "encoder.stack.layers.0.parts.0"
-    assert f"new: nothing; left there: {place}, " in said
+    assert f"newly initialised: nothing; unused: {place}, " in said
     assert not any(name.startswith(place) for name in new.state_dict())
     _, said = swapped(built("bert-tiny"), "performer")
     assert f"new: {place}.projection, " in said
@@ -194,9 +194,9 @@ def test_mistakes_are_one_sentence() -> None:
         headwise.swap(bert, "performer", layers=[7])
     with pytest.raises(UserError, match="forms no scores that T5Bias could change"):
         headwise.swap(built("t5-tiny"), "performer")
-    with pytest.raises(UserError, match="recalls earlier segments"):
+    with pytest.raises(UserError, match="has segment memory"):
         headwise.swap(built("transformer-xl-tiny"), "attention")
-    with pytest.raises(UserError, match="positions are made for 4 of 8"):
+    with pytest.raises(UserError, match="positions are for 4 heads of width 8"):
         headwise.swap(built("llama-tiny"), {"kind": "performer", "heads": 2})
     whole = loaded("gpt2-tiny", "language-model")
     with pytest.raises(UserError, match="load a single run"):

@@ -47,7 +47,7 @@ class Signals:
             os._exit(128 + number)
         self.received = signal.Signals(number).name
         # os.write: sys.stderr is not reentrant, and the signal may have interrupted a write to it
-        os.write(2, f"\n{self.received}: saving a checkpoint; press Ctrl-C again to quit at once\n".encode())
+        os.write(2, f"\n{self.received}: saving a checkpoint; a second signal quits at once\n".encode())
         if self._interruptible:
             self._interruptible = False
             raise Interrupted
