@@ -1,4 +1,4 @@
-"""Beginning with a model that exists: what is taken over, in which units, and that the run stands alone."""
+"""`init_from`: which tensors are loaded, which tokenisers are used, and that the run is self-contained."""
 
 import shutil
 
@@ -60,7 +60,7 @@ def test_a_language_model_goes_on_where_it_was(place, learn):
 def test_a_head_is_kept_for_the_same_labels_alone(learn, place, tmp_path):
     first, _ = learn("classify")
     again, said = learn("classify", init_from=str(first.path))
-    assert "new: nothing" in said[0]
+    assert "newly initialised: nothing" in said[0]
     assert torch.equal(weights(again, 0)["head.bias"], weights(first, 10)["head.bias"])
     other = tmp_path / "other.tsv"
     other.write_text((place / "labels.tsv").read_text().replace("\tpos", "\tfine").replace("\tneg", "\tpoor"))
@@ -126,7 +126,7 @@ def test_what_is_new_must_learn(learn):
     with pytest.raises(UserError, match=r"tuning: encoder\.stack\.layers\.2 cannot be loaded .* tuning\.unfreeze"):
         learn("classify", model={"depth": 3}, tuning=tuning)
     _, said = learn("classify", model={"depth": 3}, tuning={**tuning, "unfreeze": ["encoder.stack.layers.2"]})
-    assert "new: encoder.stack.layers.2, head;" in said[0]
+    assert "newly initialised: encoder.stack.layers.2, head;" in said[0]
 
 
 def test_a_vocabulary_larger_than_the_table_of_vectors(place):
@@ -134,7 +134,7 @@ def test_a_vocabulary_larger_than_the_table_of_vectors(place):
     words = type(loaded.tokenisers.target)([*loaded.tokenisers.target.vocabulary[4:], "more", "still"])
     model = loaded.experiment.model.build(words.size, 0, "language-model")
     size = words.size - 2
-    with pytest.raises(UserError, match=f"init_from: x has vectors for {size} tokens and its tokeniser {words.size};"):
+    with pytest.raises(UserError, match=f"init_from: x has {size} token embeddings and its tokeniser {words.size} "):
         init_from(model, loaded.experiment.changed(init_from="x"), loaded, Tokenisers(words, words))
 
 

@@ -17,7 +17,10 @@ def test_what_carries_over_is_kept_and_the_rest_is_told(place, learn):
     run, said = learn("masked", "bert", model={"mixer": {"kind": "performer", "features": 8}})
     old = headwise.load(place / "runs" / "bert").model.state_dict()
     found = begun(run)
-    assert "new: encoder.stack.layers.0.parts.0.projection, encoder.stack.layers.1.parts.0.projection;" in said[0]
+    assert (
+        "newly initialised: encoder.stack.layers.0.parts.0.projection, encoder.stack.layers.1.parts.0.projection;"
+        in said[0]
+    )
     assert all(torch.equal(found[name], old[name]) for name in found if "projection" not in name)
     assert headwise.load(run.path).experiment.model.mixer.kind == "performer"
 

@@ -47,7 +47,7 @@ def test_larger_images_have_interpolated_places_and_the_same_scale(small: Path, 
     assert new.tokenisers.source.mean == old.tokenisers.source.mean and new.tokenisers.source.height == 12
     pixels = torch.rand(2, 1, 12, 12)
     torch.testing.assert_close(new.model(pixels), old.model(pixels), atol=1e-5, rtol=1e-5)
-    assert "new: nothing" in said or "new: none" in said, said
+    assert "newly initialised: nothing" in said, said
 
 
 def test_equal_grids_keep_their_places_and_new_marks_their_own() -> None:
@@ -66,7 +66,7 @@ def test_a_distillation_token_is_new_and_the_rest_taken_over(small: Path, tmp_pa
     torch.testing.assert_close(
         new.model.encoder.stem.class_tokens[0], old.model.encoder.stem.class_tokens[0], atol=1e-6, rtol=0
     )
-    assert "new: heads.1;" in said
+    assert "newly initialised: heads.1;" in said
     pixels = torch.rand(2, 1, 8, 8)
     assert len(new.model.head_logits(pixels)) == 2
 
@@ -77,5 +77,5 @@ def test_other_labels_get_another_head(small: Path, tmp_path: Path) -> None:
     names = [f"thing {number}" for number in range(10)]
     files = {"name": "", "train": str(tmp_path / "things.npz"), "format": "npz", "classes": names}
     new, said = learn(tmp_path, str(small), files)
-    assert "new: heads;" in said and new.task.classes == names
+    assert "newly initialised: heads;" in said and new.task.classes == names
     assert (new.tokenisers.source.height, new.tokenisers.source.width) == (8, 8)

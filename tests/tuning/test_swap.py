@@ -1,4 +1,4 @@
-"""Exchanging the mixer of a model: what is kept, to the bit, and what is told of the rest."""
+"""`swap`: the weights that are kept, to the bit, and the report of the others."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_has_no_place_is_said() -> None:
     assert f"newly initialised: nothing; unused: {place}, " in said
     assert not any(name.startswith(place) for name in new.state_dict())
     _, said = swapped(built("bert-tiny"), "performer")
-    assert f"new: {place}.projection, " in said
+    assert f"newly initialised: {place}.projection, " in said
 
 
 def test_some_layers_and_one_side() -> None:
