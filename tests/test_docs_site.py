@@ -117,7 +117,7 @@ def test_every_command_is_described_with_its_options(site):
         if not name.startswith("-"):
             assert f"headwise {name}" in page, name
     assert "headwise bench decode [OPTIONS]" in page
-    assert "--resume PATH: Go on with this run instead." in page
+    assert "--resume PATH: Resume this run." in page
     assert "headwise train experiments/cmudict.toml" in page  # examples
 
 

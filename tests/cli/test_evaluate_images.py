@@ -42,7 +42,7 @@ def test_it_is_scored_on_a_named_set_and_on_all_of_a_folder(headwise, run: Path,
 def test_what_cannot_be_scored_is_told(headwise, run: Path, tmp_path: Path) -> None:
     told = headwise("evaluate", run)
     assert told.status == 2 and "--data" in told.err and "Traceback" not in told.err
-    assert "one set of images" in headwise("evaluate", run, "--data", "digits", "--data", "mnist").err
+    assert "one image dataset" in headwise("evaluate", run, "--data", "digits", "--data", "mnist").err
     (tmp_path / "own" / "dog").mkdir(parents=True)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "own" / "dog" / "a.png")
     told = headwise("evaluate", run, "--data", tmp_path / "own")

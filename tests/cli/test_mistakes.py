@@ -88,7 +88,7 @@ def test_a_word_of_ten_thousand_characters(headwise, trained):
     [
         (["translate", "nowhere", "a"], "nowhere: there is no such folder"),
         (["train", "nowhere.toml"], "nowhere.toml: there is no such file"),
-        (["train"], "name an experiment file to train, or a run with --resume"),
+        (["train"], "name an experiment file, or a run with --resume"),
         (["show", "transformer-bse"], "did you mean transformer-base"),
         (["show", "gpt2", "--set", "n_embd=64"], "gpt2-small: n_embd: unknown key; Headwise calls it model.width"),
         (["show", "gpt2", "--set", "model.n_head=4"], "gpt2-small: n_head: unknown key; Headwise calls it model.heads"),

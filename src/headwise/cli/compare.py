@@ -86,4 +86,4 @@ def _print_states(suite: Suite, runs: Path) -> None:
     for name, train, state in listed:
         budget = ", ".join(f"{value:g} {key}" for key in Budget.model_fields if (value := getattr(train, key)))
         print(f"{name:<{width}}  {budget}  {state}")
-    print(f"{len(listed)} runs, {sum(state != 'done' for _, _, state in listed)} of them not done")
+    print(f"{len(listed)} runs, {sum(state != 'done' for _, _, state in listed)} of them to do")

@@ -57,7 +57,7 @@ def exposure(
 
 def format_table(found: Exposure) -> str:
     """Error rates: a line for each position, and one for all."""
-    columns = ("position", "references", "after reference", "after own tokens", "had an error")
+    columns = ("position", "references", "after right tokens", "after own tokens", "had an error")
     curves = (found.forced.values, found.free.values, found.broken.values)
     rows = [*zip(found.positions, found.counts, *curves, strict=True)]
     rows.append(("all", found.counts.sum(), *found.totals.values()))

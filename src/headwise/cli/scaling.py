@@ -88,4 +88,4 @@ def _print_runs(config: ScalingConfig, runs: Path) -> None:
         read = f"  D {tokens:,}  C {format_si(6 * count * tokens)}" if tokens else ""
         print(f"{cell.name:<{width}}  N {count:,}{read}  {state}")
     compute = f", {format_si(total)} FLOPs" if total else ""
-    print(f"{len(listed)} runs{compute}, {sum(state != 'done' for _, state in listed)} of them not done")
+    print(f"{len(listed)} runs{compute}, {sum(state != 'done' for _, state in listed)} of them to do")
