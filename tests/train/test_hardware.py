@@ -14,7 +14,7 @@ HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: 
 
 
 @pytest.mark.parametrize("name", ["nonsense", "cuda:99", "xla"])
-def test_a_device_that_is_not_there_is_refused(name):
+def test_an_unavailable_device_is_an_error(name):
     with pytest.raises(UserError, match=f"'{name}' is not available here; use cpu"):
         choose_device(name)
 

@@ -229,7 +229,7 @@ def test_state_that_is_stored_and_loaded_goes_on_with_the_same_bits(build, tmp_p
         assert all(torch.equal(now[name], then[name]) for name in then)
 
 
-def test_state_entries_that_are_no_tensors_are_stored_and_loaded(tmp_path):
+def test_state_entries_that_are_not_tensors_are_stored_and_loaded(tmp_path):
     model = nn.Linear(3, 2)
     one, other = (SGD(model.parameters()) for _ in range(2))
     entries = {
@@ -263,7 +263,7 @@ def test_biases_norms_and_embeddings_are_not_decayed(kind):
     assert decayed[True] == {id(model[1].weight), id(model[0].weight)}
 
 
-def test_dumped_state_goes_to_the_same_parameters_however_groups_are_cut():
+def test_dumped_state_is_independent_of_parameter_groups():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
     first, second = build_adam(model, BETAS, EPS), AdamWConfig(weight_decay=0.1).build(model)
     backward(model)

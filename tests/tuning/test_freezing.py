@@ -17,7 +17,7 @@ def learning(tuned) -> set[str]:
     return {name for name, weight in tuned.named_parameters() if weight.requires_grad}
 
 
-def test_patterns_name_what_is_inside_ranges_and_anything():
+def test_patterns_match_modules_ranges_and_wildcards():
     tuned = model()
     apply_tuning(
         tuned, TuningConfig(freeze=["encoder.embed", "encoder.stack.layers.0-1", "*norms*"], unfreeze=["*layers.1"])
@@ -51,7 +51,7 @@ def test_a_tied_table_is_frozen_by_each_of_its_names():
         ({"freeze": ["*"]}, "no parameter is left to train"),
     ],
 )
-def test_a_pattern_that_makes_no_sense(settings, sentence):
+def test_a_wrong_pattern_is_an_error(settings, sentence):
     with pytest.raises(UserError, match=sentence):
         apply_tuning(model(), TuningConfig(**settings))
 
@@ -71,7 +71,7 @@ def test_frozen_weights_are_the_same_bits_and_have_no_optimiser_state(learn):
     assert f"{count:,} of them trained" in said[-1]
 
 
-def test_lower_layers_learn_more_slowly(learn):
+def test_lower_layers_have_lower_learning_rates(learn):
     train = {"steps": 1, "clip_norm": 0.0, "optimizer": {"kind": "adam", "eps": 1e-30}}
     run, _ = learn("classify", train=train, tuning={"layer_lr_decay": 0.5})
     before, after = (load_file(run.checkpoint_path(step) / "model.safetensors") for step in (0, 1))

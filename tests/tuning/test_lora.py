@@ -40,7 +40,7 @@ def disturb(model) -> None:
 
 
 @pytest.mark.parametrize(("name", "task"), MODELS)
-def test_it_begins_as_the_model_that_it_adapts_and_merges_without_a_trace(name, task):
+def test_lora_starts_as_the_base_model_and_merges_into_plain_layers(name, task):
     model = made(name, task)
     before, names = outputs(model), list(model.state_dict())
     add_lora(model, LoraConfig(rank=3, targets=("*",)))
@@ -53,7 +53,7 @@ def test_it_begins_as_the_model_that_it_adapts_and_merges_without_a_trace(name, 
     assert list(model.state_dict()) == names and not any(isinstance(module, LoraLinear) for module in model.modules())
 
 
-def test_only_low_rank_maps_and_the_head_learn():
+def test_only_lora_matrices_and_the_head_are_trained():
     model = made("gpt2-tiny", "classify")
     apply_tuning(model, TuningConfig(lora={"rank": 2, "targets": ["*qkv.project", "*.outer"]}))
     learning = {name: weight.numel() for name, weight in model.named_parameters() if weight.requires_grad}
@@ -64,7 +64,7 @@ def test_only_low_rank_maps_and_the_head_learn():
 
 
 @pytest.mark.parametrize("name", ["gpt2-tiny", "transformer-tiny"])
-def test_a_model_that_is_not_merged_decodes_the_same_in_every_form(name):
+def test_an_unmerged_model_decodes_the_same_in_every_form(name):
     torch.manual_seed(0)  # some random models have two words that are nearly as likely, and 8 bits decide otherwise
     model = made(name)
     add_lora(model, LoraConfig(rank=2))
@@ -85,7 +85,7 @@ def test_a_model_that_is_not_merged_decodes_the_same_in_every_form(name):
     assert [each.ids for each in written(model)] == [each.ids for each in wanted]
 
 
-def test_dropout_is_for_training():
+def test_dropout_is_only_in_training():
     wrapped = LoraLinear(torch.nn.Linear(8, 8), rank=2, dropout=0.5)
     torch.nn.init.ones_(wrapped.up)
     x = torch.randn(4, 8)
@@ -94,6 +94,6 @@ def test_dropout_is_for_training():
     assert torch.equal(wrapped(x), wrapped(x))
 
 
-def test_targets_that_name_nothing():
+def test_targets_without_a_match_are_an_error():
     with pytest.raises(UserError, match=r"tuning\.lora\.targets: .*'\*qkv\.projekt'; the nearest are .*qkv\.project"):
         add_lora(made("gpt2-tiny"), LoraConfig(rank=2, targets=("*qkv.projekt",)))

@@ -13,7 +13,7 @@ def begun(run: Run) -> dict[str, torch.Tensor]:
     return load_file(run.checkpoint_path(0) / "model.safetensors")
 
 
-def test_what_carries_over_is_kept_and_the_rest_is_told(place, learn):
+def test_shared_weights_are_loaded_and_the_others_reported(place, learn):
     run, said = learn("masked", "bert", model={"mixer": {"kind": "performer", "features": 8}})
     old = headwise.load(place / "runs" / "bert").model.state_dict()
     found = begun(run)
@@ -37,7 +37,7 @@ def test_a_swapped_model_is_tuned_like_any_other(place, learn, tmp_path):
     )
 
 
-def test_heads_that_shared_keys_begin_with_copies(learn, tmp_path):
+def test_heads_that_shared_keys_start_with_copies(learn, tmp_path):
     grouped, _ = learn("language-model", "lm", model={"kind": "llama-tiny", "dropout": 0.0})
     window = {"kind": "window", "left": 50, "right": 0}
     train = {"steps": 1, "schedule": {"kind": "constant", "lr": 1e-30}}

@@ -39,7 +39,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "runs" / "run"
 
 
-def test_larger_images_have_interpolated_places_and_the_same_scale(small: Path, tmp_path: Path) -> None:
+def test_larger_images_have_interpolated_positions_and_the_same_scale(small: Path, tmp_path: Path) -> None:
     old = headwise.load(small)
     new, said = learn(tmp_path, str(small), {"size": 12})
     one, other = (each.model.encoder.stem.positions.table for each in (old, new))
@@ -50,7 +50,7 @@ def test_larger_images_have_interpolated_places_and_the_same_scale(small: Path, 
     assert "newly initialised: nothing" in said, said
 
 
-def test_equal_grids_keep_their_places_and_new_marks_their_own() -> None:
+def test_equal_grids_keep_their_positions_and_new_class_tokens_their_own() -> None:
     table = torch.randn(17, 8)
     torch.testing.assert_close(resized(table, 1, (4, 4), (4, 4)), table)
     own, other = LearnedGridPositions(8, (4, 4), 2), LearnedGridPositions(8, (4, 4), 1)
@@ -60,7 +60,7 @@ def test_equal_grids_keep_their_places_and_new_marks_their_own() -> None:
     assert not resize_positions(own, own) and not resize_positions(own, LearnedGridPositions(4, (3, 3), 2))
 
 
-def test_a_distillation_token_is_new_and_the_rest_taken_over(small: Path, tmp_path: Path) -> None:
+def test_a_distillation_token_is_new_and_the_rest_is_loaded(small: Path, tmp_path: Path) -> None:
     new, said = learn(tmp_path, str(small), model={**MODEL, "kind": "deit-tiny"})
     old = headwise.load(small)
     torch.testing.assert_close(

@@ -68,7 +68,7 @@ def test_attention_for_attention_changes_nothing(name: str, settings: dict[str, 
 @pytest.mark.parametrize(
     "kind", ["linear", "performer", "linformer", "window", "strided", "bigbird", "compressed", "workspace"]
 )
-def test_projections_carry_over_and_all_else_stays(kind: str) -> None:
+def test_projections_are_transferred_and_all_else_is_kept(kind: str) -> None:
     old = built("bert-tiny")
     new, said = swapped(old, kind)
     theirs, own = old.state_dict(), new.state_dict()
@@ -86,14 +86,14 @@ def test_a_long_window_is_attention() -> None:
     torch.testing.assert_close(new(IDS), old(IDS), rtol=1e-5, atol=1e-5)
 
 
-def test_heads_that_shared_keys_get_each_their_own() -> None:
+def test_heads_that_shared_keys_get_copies() -> None:
     old = built("llama-tiny")
     new, said = swapped(old, {"kind": "window", "left": 50, "right": 0})
     torch.testing.assert_close(new(IDS), old(IDS), rtol=1e-5, atol=1e-5)
     assert "newly initialised: nothing; unused: nothing" in said
 
 
-def test_keys_that_are_queries_take_the_queries() -> None:
+def test_shared_keys_are_initialised_from_the_queries() -> None:
     old = built("gpt2-tiny")
     new, said = swapped(old, "lsh")
     name = "decoder.stack.layers.1.parts.0.qkv.project.weight"
@@ -104,7 +104,7 @@ def test_keys_that_are_queries_take_the_queries() -> None:
     assert torch.equal(back, torch.cat((theirs[:32], theirs[:32], theirs[64:])))
 
 
-def test_what_has_no_place_is_said() -> None:
+def test_unused_weights_are_reported() -> None:
     new, said = swapped(built("bert-tiny"), "fourier")
     place = "encoder.stack.layers.0.parts.0"
     assert f"newly initialised: nothing; unused: {place}, " in said
@@ -113,7 +113,7 @@ def test_what_has_no_place_is_said() -> None:
     assert f"newly initialised: {place}.projection, " in said
 
 
-def test_some_layers_and_one_side() -> None:
+def test_swapping_some_layers_or_one_stack() -> None:
     old = built("transformer-tiny")
     kinds = lambda model: [type(model.get_submodule(name)).__name__ for name in find_self_attentions(model)]  # noqa: E731
     assert kinds(swapped(old, "linear", layers=[1])[0]) == ["Attention", "LinearAttention"] * 2
@@ -124,7 +124,7 @@ def test_some_layers_and_one_side() -> None:
     torch.testing.assert_close(outputs(back), outputs(old), rtol=1e-5, atol=1e-5)
 
 
-def test_precision_device_and_what_learns_stay() -> None:
+def test_dtype_device_and_requires_grad_are_kept() -> None:
     old = built("gpt2-tiny").double().requires_grad_(False)
     new, _ = swapped(old, "performer")
     assert {tensor.dtype for tensor in new.parameters()} == {torch.float64}
