@@ -71,8 +71,8 @@ def generate(
 
     Prompt and continuation are printed; texts are separated by a line of three dashes. An empty prompt "" starts a new
     text. Prompts are arguments, lines of --file, or lines of stdin; without any of these, a terminal prompts for them.
-    In --stop and --template, \\n is a new line and \\t a tab. A text may be longer than the training context: the context is a
-    sliding window.
+    In --stop and --template, \\n is a new line and \\t a tab. A text may be longer than the training context,
+    which is then a sliding window.
 
     With --shots each prompt is an input: the examples come before it in the format of --template, and the output up to
     the end of the line, or up to --stop, is printed.

@@ -59,7 +59,9 @@ def add_lora(model: nn.Module, config: LoraConfig) -> None:
         return
     layers = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
     names = match_names(config.targets, layers, "tuning.lora.targets")
-    adapted = {layers[name]: LoraLinear(layers[name], config.rank, config.alpha, config.dropout) for name in names}
+    adapted: dict[nn.Module, nn.Module] = {
+        layers[name]: LoraLinear(layers[name], config.rank, config.alpha, config.dropout) for name in names
+    }
     replace_modules(model, adapted)
 
 
