@@ -75,8 +75,8 @@ class Step(NamedTuple):
 
 
 class Loop:
-    """The training loop: when to take an optimiser step, validate, log, save a checkpoint, and stop (by a budget, by
-    early stopping or by a signal)."""
+    """The training loop with early stopping: when to take an optimiser step, validate, log, save a checkpoint, and stop
+    (a budget, patience or a signal)."""
 
     validate: Validate | None = None
     samples: Samples | None = None

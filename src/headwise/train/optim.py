@@ -146,7 +146,7 @@ def group_parameters(
 
 
 def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Tensor:
-    """One optimiser step with the mean gradient (sum / `count`), clipped to the norm `clip`; returns its norm.
+    """One optimiser step with the mean gradient (sum / `count`) and gradient clipping to norm `clip`; returns the norm.
 
     A non-finite gradient changes neither weights nor optimiser state. Optimisers with `grad_scale` and `found_inf`, as
     torch's fused ones, average, clip and skip on the device, without another pass over the gradients and without a
