@@ -86,7 +86,7 @@ def main() -> None:
     inputs = (ids, ids) if hasattr(model, "encoder") else (ids,)
     report(f"{asked.model}, tokens to logits", trace(lambda: model(*inputs)), asked.files)
     learner = Learner(model, Lesson(), TrainConfig(steps=10), seed=1)
-    report(f"{asked.model}, a training step", trace(lambda: learner.learn([batch], 0, 0.0)), asked.files)
+    report(f"{asked.model}, a training step", trace(lambda: learner.step([batch], 0, 0.0)), asked.files)
 
 
 if __name__ == "__main__":

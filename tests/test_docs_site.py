@@ -17,7 +17,7 @@ from threading import Thread
 import pytest
 from playwright.sync_api import Page, expect
 
-from headwise.cli.main import application
+from headwise.cli.main import build_app
 from headwise.experiment.config import Experiment
 from headwise.train.config import TrainConfig
 
@@ -113,11 +113,11 @@ def test_terms_of_the_glossary_lead_to_the_api(site):
 
 def test_every_command_is_described_with_its_options(site):
     page = text_of(site / "reference/command-line.html")
-    for name in application():
+    for name in build_app():
         if not name.startswith("-"):
             assert f"headwise {name}" in page, name
     assert "headwise bench decode [OPTIONS]" in page
-    assert "--resume PATH: Go on with this run instead." in page
+    assert "--resume PATH: Resume this run." in page
     assert "headwise train experiments/cmudict.toml" in page  # examples
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from headwise.cli.main import application
+from headwise.cli.main import build_app
 
 SECTION = re.compile(r"^### headwise (\S+)\n(.*?)(?=^### |\Z)", flags=re.S | re.M)
 
 
 def render() -> str:
     """One section for each group of commands, one below it for each command."""
-    app = application()
+    app = build_app()
     groups: dict[str, list[str]] = {}
     for name in app:
         if not name.startswith("-"):

@@ -18,7 +18,7 @@ from headwise.blocks.record import collect
 from headwise.blocks.residual import PreNorm
 from headwise.blocks.stream import Context, Stream
 from headwise.testing import assert_independent
-from headwise.train.optim import adam
+from headwise.train.optim import build_adam
 
 WIDTH, HIDDEN, COUNT = 6, 8, 4
 close = torch.testing.assert_close
@@ -271,7 +271,7 @@ def test_initial_weights_have_a_tenth_of_the_usual_variance() -> None:
 
 def test_biases_of_experts_are_not_decayed() -> None:
     part = build_experts()
-    decayed, others = adam(part, (0.9, 0.98), 1e-9, weight_decay=0.1).param_groups
+    decayed, others = build_adam(part, (0.9, 0.98), 1e-9, weight_decay=0.1).param_groups
     assert {id(weight) for weight in others["params"]} == {id(part.inner.bias), id(part.outer.bias)}
     assert len(decayed["params"]) == 3
 

@@ -25,7 +25,7 @@ def save_run(path: Path) -> TrainedModel:
     return loaded
 
 
-def test_files_are_told_of_in_words(headwise, tmp_path):
+def test_image_files_are_captioned(headwise, tmp_path):
     loaded = save_run(tmp_path / "run")
     files = [tmp_path / f"{name}.png" for name in "ab"]
     for number, file in enumerate(files):

@@ -54,7 +54,7 @@ def run(tmp_path_factory) -> Path:
     return found.path
 
 
-def test_a_run_tells_and_draws_what_it_finds(headwise, run: Path, tmp_path: Path) -> None:
+def test_detected_objects_are_printed_and_drawn(headwise, run: Path, tmp_path: Path) -> None:
     image = run.parents[1] / "0.png"
     told = headwise("detect", run, image, "--above", "0", "--out", "boxes.svg", "--attention")
     assert told.status == 0, told.err

@@ -39,10 +39,10 @@ def test_it_is_scored_on_a_named_set_and_on_all_of_a_folder(headwise, run: Path,
     assert json.loads(headwise("evaluate", run, "--data", tmp_path / "own", "--json").out)["items"] == 4
 
 
-def test_what_cannot_be_scored_is_told(headwise, run: Path, tmp_path: Path) -> None:
+def test_data_that_cannot_be_scored_is_an_error(headwise, run: Path, tmp_path: Path) -> None:
     told = headwise("evaluate", run)
     assert told.status == 2 and "--data" in told.err and "Traceback" not in told.err
-    assert "one set of images" in headwise("evaluate", run, "--data", "digits", "--data", "mnist").err
+    assert "one image dataset" in headwise("evaluate", run, "--data", "digits", "--data", "mnist").err
     (tmp_path / "own" / "dog").mkdir(parents=True)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "own" / "dog" / "a.png")
     told = headwise("evaluate", run, "--data", tmp_path / "own")
@@ -60,7 +60,7 @@ def test_the_confusion_of_labels_is_drawn_as_it_is_counted(headwise, run: Path, 
 
 
 @pytest.mark.parametrize(("task", "model"), [("detect", "detr-tiny"), ("caption", "captioner-tiny")])
-def test_a_task_without_labels_is_told(headwise, tmp_path: Path, task: str, model: str) -> None:
+def test_a_task_without_labels_has_no_confusion_matrix(headwise, tmp_path: Path, task: str, model: str) -> None:
     experiment = validate(Experiment, {"task": task, "data": {"name": "scenes"}, "model": model, "train": {"steps": 1}})
     outputs = Words(["a", "circle"]) if task == "caption" else Labels(["circle"])
     tokenisers = Tokenisers(Pixels(16, 16, 1, (0.3,), (0.4,)), outputs)

@@ -54,7 +54,7 @@ def test_a_masked_run_is_evaluated_like_any_other(headwise, run, tmp_path):
     [
         (("fill-mask", "the cat sat"), "there is no [MASK] in 'the cat sat'"),
         (("generate", "the cat"), "was trained to masked"),
-        (("evaluate", "--show", "3"), "scored without writing"),
+        (("evaluate", "--show", "3"), "generates no outputs"),
         (("embed", "texts", "a", "--out", "a.txt"), "use .npy, .tsv, .json"),
         (("embed", "similar", "a"), "--file with the texts"),
     ],

@@ -54,7 +54,7 @@ WHOLE = 'data = {train = "pairs.tsv"}\ntrain = {steps = 1}\n'
         ),
     ],
 )
-def test_a_mistake_in_a_file_is_told_without_torch(tmp_path, text, sentence):
+def test_a_mistake_in_a_file_is_reported_without_torch(tmp_path, text, sentence):
     (tmp_path / "own.toml").write_text(text.replace("train = {steps = 1}\ntrain.opt", "train.steps = 1\ntrain.opt"))
     done = subprocess.run(
         [sys.executable, "-c", LATE.format(arguments="'train', 'own.toml'")],
@@ -109,7 +109,7 @@ def test_show_prints_stored_models_as_counted_ones(headwise):
         assert stored.status == 0 and stored.out == counted.out
 
 
-def test_show_prints_settings_of_models_that_count(headwise):
+def test_show_prints_settings_of_models_fitted_by_counting(headwise):
     assert "order = 3" in headwise("show", "ngram-trigram").out
     assert json.loads(headwise("show", "ngram-trigram", "--json", "--set", "order=4").out)["settings"]["order"] == 4
 

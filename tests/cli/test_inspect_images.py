@@ -70,11 +70,11 @@ def test_views_without_an_image_are_of_weights_or_of_held_out_ones(headwise, run
         (("x.png", "--view", "alignment"), "is of texts"),
         (("x.png", "--view", "queries"), "--view heads"),
         (("x.png", "--view", "filters"), "nothing to do with the image"),
-        (("x.png", "--kind", "cross"), "are of texts"),
+        (("x.png", "--kind", "cross"), "are for texts"),
         (("x.png", "--view", "heads", "--out", "x.html"), "a page has every view"),
         (("x.png", "--view", "rollout", "--out", "x.gif"), ".gif"),
         (("x.png", "--view", "rollout", "--at", "9", "0"), "does not see pixel 9 0"),
-        (("--spectrum",), "is of encoders of texts"),
+        (("--spectrum",), "is for text encoders"),
         (("--view", "rollout"), "there is no image"),
     ],
 )

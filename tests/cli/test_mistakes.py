@@ -16,7 +16,7 @@ CHANGES = [
     ("model.encoder.layers=[[{kind='atention'}]]", "no part is called 'atention'; did you mean attention?"),
     ("model.kind=transformr", "did you mean transformer"),
     ("model.heads=5", "a width of 32 cannot be divided among 5 heads"),
-    ("train.steps=0", "training needs an end; set steps, epochs or minutes"),
+    ("train.steps=0", "training needs an end; set steps, epochs, minutes or tokens"),
     ("train.schedule=nome", "no schedule is called 'nome'; did you mean noam?"),
     ("data.train=missing.tsv", "missing.tsv: there is no such file"),
     ("data.name=wmt", "give either the `name` of a corpus or files, not both"),
@@ -88,7 +88,7 @@ def test_a_word_of_ten_thousand_characters(headwise, trained):
     [
         (["translate", "nowhere", "a"], "nowhere: there is no such folder"),
         (["train", "nowhere.toml"], "nowhere.toml: there is no such file"),
-        (["train"], "name an experiment file to train, or a run with --resume"),
+        (["train"], "name an experiment file, or a run with --resume"),
         (["show", "transformer-bse"], "did you mean transformer-base"),
         (["show", "gpt2", "--set", "n_embd=64"], "gpt2-small: n_embd: unknown key; Headwise calls it model.width"),
         (["show", "gpt2", "--set", "model.n_head=4"], "gpt2-small: n_head: unknown key; Headwise calls it model.heads"),

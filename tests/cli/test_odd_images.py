@@ -60,7 +60,7 @@ def declared_png(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("call", CALLS)
-def test_narrow_images_are_looked_at(headwise, runs, tmp_path, call, size):
+def test_narrow_images_are_inspected(headwise, runs, tmp_path, call, size):
     task, options = CALLS[call]
     pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "odd.png")
@@ -75,7 +75,7 @@ def test_narrow_images_are_looked_at(headwise, runs, tmp_path, call, size):
 
 @pytest.mark.parametrize("size", [(1, 80_000_000), (80_000_000, 1), (70_000, 2)])
 @pytest.mark.parametrize("call", CALLS)
-def test_endless_images_are_refused_before_they_are_decoded(headwise, runs, tmp_path, call, size):
+def test_huge_images_are_refused_before_they_are_decoded(headwise, runs, tmp_path, call, size):
     task, options = CALLS[call]
     (tmp_path / "odd.png").write_bytes(declared_png(*size))
     outcome = headwise(call.split()[0], runs / task, "odd.png", *options)

@@ -63,7 +63,7 @@ def test_complete(headwise, runs, tmp_path):
     found = headwise("complete", runs["language-model"], "--file", "texts", "--json", "--count", 1).out.splitlines()
     assert [len(json.loads(line)["completions"]) for line in found] == [1, 1]
     unknown = headwise("complete", runs["language-model"], "Ж")
-    assert unknown.status == 0 and unknown.out == "" and "knows no word" in unknown.err
+    assert unknown.status == 0 and unknown.out == "" and "no word of the vocabulary" in unknown.err
 
 
 def test_generate_is_seeded_and_begins_with_its_prompt(headwise, runs):

@@ -63,5 +63,5 @@ def test_fit_chooses_and_trains(headwise, pairs_file, tmp_path):
     assert tomllib.loads(planned.out)["tokeniser"]["kind"] == "characters"
     assert "one token a character" in planned.err
     done = headwise("fit", pairs_file, "--minutes", "0.05")
-    assert done.out == "runs/pairs\n" and "held out: SER" in done.err
+    assert done.out == "runs/pairs\n" and "held-out SER" in done.err
     assert headwise("translate", "runs/pairs", "abc").status == 0

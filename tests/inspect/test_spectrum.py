@@ -106,7 +106,7 @@ def test_the_command_prints_a_table_and_draws(run: Path, tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--spectrum", "--head", "2"), "--spectrum: is of every layer and head"),
+        (("--spectrum", "--head", "2"), "--spectrum: shows all layers and heads"),
         (("--spectrum", "--out", "x.html"), "x.html: the file ends in '.html'"),
         (("--json",), "--json: attention is drawn, not printed"),
     ],

@@ -18,7 +18,7 @@ from headwise.blocks.stream import Context, Stream
 from headwise.models.detector import Detector, PaddedEncoder
 from headwise.models.detr import DetrConfig
 from headwise.tasks.detection_loss import Objects, detection_loss
-from headwise.tuning.freezing import lr_scales
+from headwise.tuning.freezing import compute_lr_scales
 
 WIDTH = 32
 
@@ -45,7 +45,7 @@ def test_parameters_are_those_published(name: str, every: int, learning: int) ->
 def test_the_backbone_learns_more_slowly() -> None:
     model = build("detr-tiny", outputs=3, backbone_lr_scale=0.1, frozen_stages=1)
     backbone = model.encoder.stem.backbone
-    scales = lr_scales(model, DetrConfig(backbone_lr_scale=0.1).lr_scales(), decay=1.0)
+    scales = compute_lr_scales(model, DetrConfig(backbone_lr_scale=0.1).lr_scales(), decay=1.0)
     slow = {f"encoder.stem.backbone.{name}" for name, _ in backbone.named_parameters()}
     assert scales == dict.fromkeys(slow, 0.1) and slow < {name for name, _ in model.named_parameters()}
     assert [weight.requires_grad for weight in backbone.stem.parameters()] == [False] * 3

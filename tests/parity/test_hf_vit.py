@@ -243,5 +243,5 @@ def test_an_encoder_alone_begins_a_classifier_of_larger_images(tmp_path: Path) -
     tables = {"task": "classify-images", "data": data, "train": train, "init_from": str(tmp_path / "hf")}
     said: list[str] = []
     run, _ = train_experiment(resolved(tables), tmp_path / "runs", announce=said.append)
-    assert "new: heads; left there: pool" in said[0]
+    assert "newly initialised: heads; unused: pool" in said[0]
     assert headwise.load(run.path).model.encoder.stem.positions.grid == (6, 6)

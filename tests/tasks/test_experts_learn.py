@@ -110,7 +110,7 @@ def gradient(balance: float, batches: int, **settings: Any) -> tuple[torch.Tenso
     found: list[torch.Tensor] = []
     router = model.encoder.stack.layers[1].parts[1].router.weight
     router.register_post_accumulate_grad_hook(lambda weight: found.append(weight.grad.clone()))
-    learner.learn([Batch()] * batches, 1, 0.0)
+    learner.step([Batch()] * batches, 1, 0.0)
     return found[-1], float(learner.sums[0] / learner.sums[2])
 
 

@@ -206,5 +206,5 @@ def test_the_encoder_begins_a_classifier(run: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     told: list[str] = []
     train_experiment(resolved(tables), tmp_path / "runs", announce=told.append)
-    taken = next(line for line in told if "tensors taken over" in line)
-    assert "left there: " in taken and "generator" in taken and "encoder" not in taken.partition("left")[0]
+    taken = next(line for line in told if "tensors loaded" in line)
+    assert "unused: " in taken and "generator" in taken and "encoder" not in taken.partition("unused")[0]

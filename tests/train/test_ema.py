@@ -39,7 +39,7 @@ def test_the_model_gets_its_own_weights_back_whatever_happens():
         seen.append(model.weight.detach().clone())
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), ema.swapped():
+    with pytest.raises(KeyboardInterrupt), ema.swap_in():
         validate()
     assert torch.equal(seen[0], average)
     assert torch.equal(model.weight, own)
@@ -61,7 +61,7 @@ def test_running_statistics_are_averaged_with_the_weights():
     own = {"running_mean": model.running_mean.clone(), "running_var": model.running_var.clone()}
     averages = {"running_mean": own["running_mean"] / 2, "running_var": (1 + own["running_var"]) / 2}
     for name, average in averages.items():
-        with ema.swapped():
+        with ema.swap_in():
             assert torch.allclose(model.get_buffer(name), average)
         assert torch.equal(model.get_buffer(name), own[name])
         assert torch.allclose(ema.dump(model.state_dict())[name], average)

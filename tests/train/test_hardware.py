@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from headwise.errors import UserError
-from headwise.train.hardware import autocast, choose_device, warn_if_busy
+from headwise.train.hardware import autocast, choose_device, describe_busy_cores
 from headwise.utils.cpu import count_busy_cores
 
 HOG = "import os; os.sched_setaffinity(0, [{}]); print(flush=True)\nwhile True: pass"
 
 
 @pytest.mark.parametrize("name", ["nonsense", "cuda:99", "xla"])
-def test_a_device_that_is_not_there_is_refused(name):
+def test_an_unavailable_device_is_an_error(name):
     with pytest.raises(UserError, match=f"'{name}' is not available here; use cpu"):
         choose_device(name)
 
@@ -31,7 +31,7 @@ def test_bfloat16_is_computed_or_refused_but_never_ignored():
         assert torch.nn.Linear(4, 4)(torch.ones(2, 4)).dtype == torch.float32
 
 
-def test_threads_that_would_wait_for_another_program_are_told():
+def test_threads_that_would_wait_for_busy_cores_are_a_warning():
     ours = os.sched_getaffinity(0)
     with ExitStack() as stack:
         for core in ours:
@@ -42,7 +42,7 @@ def test_threads_that_would_wait_for_another_program_are_told():
             assert hog.stdout
             hog.stdout.readline()
         assert count_busy_cores() == len(ours)
-        told = warn_if_busy(threads=2)
-        assert f"{len(ours)} of {len(ours)} processors are busy" in told
-        assert "--set train.threads=1" in told
-        assert warn_if_busy(threads=1) == ""
+        warning = describe_busy_cores(threads=2)
+        assert f"{len(ours)} of {len(ours)} cores busy" in warning
+        assert "--set train.threads=1" in warning
+        assert describe_busy_cores(threads=1) == ""

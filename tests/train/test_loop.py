@@ -21,7 +21,7 @@ CONFIG = TrainConfig(
 
 
 def same(one: Run, other: Run) -> bool:
-    """Equal to the last bit: model, optimiser and averages of the newest checkpoint."""
+    """Whether the newest checkpoints are bit-identical: model, optimiser and moving average."""
     first, second = load_latest(one), load_latest(other)
     assert first is not None
     assert second is not None
@@ -34,7 +34,7 @@ def same(one: Run, other: Run) -> bool:
 
 @pytest.fixture
 def fit(toy, tmp_path):
-    """Train a fresh toy model in the run of that name, anew or on."""
+    """Train a new toy model in the run of that name; an existing run is resumed."""
 
     def fit(name="run", config=CONFIG, task=None, data=None, **how):
         path = tmp_path / name
@@ -47,7 +47,7 @@ def fit(toy, tmp_path):
 
 
 def task_that(toy, act):
-    """The toy task, acting on the number of its call before each loss."""
+    """The toy task; `act(call number, batch)` may return a factor of the loss."""
     calls = iter(range(1, 1_000_000))
 
     def loss(model, batch, state):
@@ -59,15 +59,15 @@ def task_that(toy, act):
 
 
 def test_training_learns_and_leaves_a_complete_run(fit):
-    heard = []
-    run, result = fit(config=CONFIG.changed(steps=80), observers=[heard.append])
+    logged = []
+    run, result = fit(config=CONFIG.changed(steps=80), observers=[logged.append])
     assert (result.reason, result.step) == ("steps", 80)
     rows = run.metrics.rows()
     assert [row["step"] for row in rows if "loss" in row] == list(range(4, 81, 4))
     valid = [row["valid"]["nll"] for row in rows if "valid" in row]
     assert valid[-1] < 0.6 * valid[0]
     assert result.best == {"name": "nll", "value": min(valid), "step": 80}
-    assert len(heard) == len(rows)
+    assert len(logged) == len(rows)
     assert {"loss", "nll", "rate", "norm", "tokens_per_second", "minutes", "epoch"} <= rows[0].keys()
 
 
@@ -84,7 +84,7 @@ def test_each_example_is_seen_once_an_epoch(fit, toy):
     assert seen == dict.fromkeys(range(toy.EXAMPLES), 3)
 
 
-def test_accumulated_batches_weigh_by_their_tokens(toy, tmp_path):
+def test_gradient_accumulation_weights_batches_by_their_tokens(toy, tmp_path):
     class Once(toy.Data):
         """One epoch-wide group cut into uneven batches."""
 
@@ -126,7 +126,7 @@ def test_a_signal_saves_and_the_resumed_run_ends_with_the_same_bits(fit, toy, nu
     assert [row for row in rows[0] if row["step"] > 8] == [row for row in rows[1] if row["step"] > 8]
 
 
-def test_a_signal_breaks_off_a_long_validation_which_is_done_again_on_resuming(fit, toy):
+def test_a_signal_interrupts_a_long_validation_which_is_repeated_on_resuming(fit, toy):
     whole, _ = fit("whole")
 
     def long(model):
@@ -168,7 +168,7 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(fit):
     assert [row["step"] for row in run.metrics.rows() if "valid" in row] == [8, 16, 24]
 
 
-def test_a_poisoned_batch_stops_training_at_that_step_and_names_its_examples(fit, toy):
+def test_a_non_finite_gradient_stops_training_and_names_the_examples(fit, toy):
     task = task_that(toy, lambda call, batch: float("nan") if call == 20 else None)
     with pytest.raises(UserError, match=r"step 11: the gradient is not finite \(examples \d+, ") as caught:
         fit(task=task)
@@ -181,7 +181,7 @@ def test_a_poisoned_batch_stops_training_at_that_step_and_names_its_examples(fit
     assert [row["skipped"] for row in run.metrics.rows() if "skipped" in row] == [listed]
 
 
-def test_poisoned_batches_can_be_skipped_but_not_forever(fit, toy):
+def test_non_finite_updates_can_be_skipped_but_not_forever(fit, toy):
     skipping = CONFIG.changed(nan="skip")
     task = task_that(toy, lambda call, batch: float("inf") if call in (6, 20) else None)
     run, result = fit(config=skipping, task=task)
@@ -195,7 +195,7 @@ def test_poisoned_batches_can_be_skipped_but_not_forever(fit, toy):
 
 @pytest.mark.parametrize("rate", [1e30, 3e38])
 @pytest.mark.parametrize("policy", ["stop", "skip"])
-def test_weights_that_are_lost_are_not_saved_and_the_good_ones_stay(fit, toy, rate, policy):
+def test_diverged_weights_are_not_saved_and_good_checkpoints_stay(fit, toy, rate, policy):
     run, _ = fit(config=CONFIG.changed(steps=8))
     good = load_latest(run)
     wild = CONFIG.changed(keep_checkpoints=1, nan=policy, checkpoint_every=1, schedule={"kind": "constant", "lr": rate})
@@ -250,7 +250,7 @@ def test_minutes_are_a_budget_that_the_schedule_follows(fit, toy):
     assert again.step == result.step
 
 
-def test_a_budget_that_a_validation_spends_is_spent(fit):
+def test_validation_counts_towards_the_budget_in_minutes(fit):
     def slow(model):
         time.sleep(0.7)
         return {"nll": 1.0}

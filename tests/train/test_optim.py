@@ -11,7 +11,15 @@ from torch.optim import SGD, Optimizer, RMSprop
 from headwise.testing import assert_parity
 from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.learner import Learner
-from headwise.train.optim import AdafactorConfig, AdamWConfig, adam, dump, group_parameters, load, update
+from headwise.train.optim import (
+    AdafactorConfig,
+    AdamWConfig,
+    build_adam,
+    dump_state,
+    group_parameters,
+    load_state,
+    update,
+)
 from headwise.train.state import LossState
 
 BETAS, EPS = (0.9, 0.98), 1e-9
@@ -109,7 +117,7 @@ def assert_same(one: tuple[nn.Module, Optimizer], other: tuple[nn.Module, Optimi
 
 
 def _tensors(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    return model.state_dict(), dump(optimizer, model)
+    return model.state_dict(), dump_state(optimizer, model)
 
 
 def backward(model: nn.Module, scale: float = 1.0) -> None:
@@ -121,7 +129,7 @@ def backward(model: nn.Module, scale: float = 1.0) -> None:
 def test_an_update_is_adam_on_the_clipped_mean_gradient(clip):
     ours = nn.Linear(3, 2)
     theirs = copy.deepcopy(ours)
-    optimizer = adam(ours, BETAS, EPS)
+    optimizer = build_adam(ours, BETAS, EPS)
     reference = torch.optim.Adam(theirs.parameters(), lr=0.01, betas=BETAS, eps=EPS)
     for _ in range(3):
         backward(ours)
@@ -144,8 +152,8 @@ def test_gradient_accumulation_over_uneven_batches_is_one_batch(build):
     reference = build(models[2])
     for step in range(1, 4):
         batch = Batch.draw(12, seed=step)
-        whole.learn([batch], step, 0.0)
-        parts.learn(batch.split(1, 8, 3), step, 0.0)
+        whole.step([batch], step, 0.0)
+        parts.step(batch.split(1, 8, 3), step, 0.0)
         step_plainly(reference, models[2], batch, clip=float("inf"))
     assert_same((models[1], parts.optimizer), (models[0], whole.optimizer))
     assert_same((models[1], parts.optimizer), (models[2], reference))
@@ -161,7 +169,7 @@ def test_gradient_clipping_is_a_step_along_the_gradient_of_that_norm(build):
     for step in range(1, 5):
         batch = Batch.draw(12, seed=step)
         norms.append(step_plainly(reference, theirs, batch, clip=40.0))
-        assert float(learner.learn([batch], step, 0.0)) == pytest.approx(norms[-1], rel=1e-5)
+        assert float(learner.step([batch], step, 0.0)) == pytest.approx(norms[-1], rel=1e-5)
     assert min(norms) < 40 < max(norms)  # some are clipped and some are not
     assert_same((ours, learner.optimizer), (theirs, reference))
 
@@ -208,20 +216,20 @@ def test_state_that_is_stored_and_loaded_goes_on_with_the_same_bits(build, tmp_p
     model = Toy()
     learner = learner_of(model, build, clip=1.0)
     for step in (1, 2, 3):
-        learner.learn([Batch.draw(12, seed=step)], step, 0.0)
+        learner.step([Batch.draw(12, seed=step)], step, 0.0)
     resumed = model.copy()
-    save_file(dump(learner.optimizer, model), tmp_path / "state.safetensors")
+    save_file(dump_state(learner.optimizer, model), tmp_path / "state.safetensors")
     other = learner_of(resumed, build, clip=1.0)
-    load(other.optimizer, resumed, load_file(tmp_path / "state.safetensors"))
+    load_state(other.optimizer, resumed, load_file(tmp_path / "state.safetensors"))
     for step in (4, 5, 6):
         for each in (learner, other):
-            each.learn([Batch.draw(12, seed=step)], step, 0.0)
+            each.step([Batch.draw(12, seed=step)], step, 0.0)
     for now, then in zip(_tensors(resumed, other.optimizer), _tensors(model, learner.optimizer), strict=True):
         assert now.keys() == then.keys()
         assert all(torch.equal(now[name], then[name]) for name in then)
 
 
-def test_state_entries_that_are_no_tensors_are_stored_and_loaded(tmp_path):
+def test_state_entries_that_are_not_tensors_are_stored_and_loaded(tmp_path):
     model = nn.Linear(3, 2)
     one, other = (SGD(model.parameters()) for _ in range(2))
     entries = {
@@ -234,8 +242,8 @@ def test_state_entries_that_are_no_tensors_are_stored_and_loaded(tmp_path):
     }
     for weight in model.parameters():
         one.state[weight] = {**entries, "square": torch.randn_like(weight)}
-    save_file(dump(one, model), tmp_path / "state.safetensors")
-    load(other, model, load_file(tmp_path / "state.safetensors"))
+    save_file(dump_state(one, model), tmp_path / "state.safetensors")
+    load_state(other, model, load_file(tmp_path / "state.safetensors"))
     for weight in model.parameters():
         loaded, stored = dict(other.state[weight]), dict(one.state[weight])
         assert torch.equal(loaded.pop("square"), stored.pop("square"))
@@ -255,12 +263,12 @@ def test_biases_norms_and_embeddings_are_not_decayed(kind):
     assert decayed[True] == {id(model[1].weight), id(model[0].weight)}
 
 
-def test_dumped_state_goes_to_the_same_parameters_however_groups_are_cut():
+def test_dumped_state_is_independent_of_parameter_groups():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
-    first, second = adam(model, BETAS, EPS), AdamWConfig(weight_decay=0.1).build(model)
+    first, second = build_adam(model, BETAS, EPS), AdamWConfig(weight_decay=0.1).build(model)
     backward(model)
     update(first, torch.tensor(1.0), 0.01, 0.0)
-    load(second, model, dump(first, model))
+    load_state(second, model, dump_state(first, model))
     for weight in model.parameters():
         assert all(torch.equal(second.state[weight][what], first.state[weight][what]) for what in first.state[weight])
 

@@ -6,7 +6,7 @@ from headwise.train.progress import Bar, Lines
 ROW = {"step": 7, "loss": 2.25, "rate": 1e-3, "tokens_per_second": 5000.0}
 
 
-def test_elsewhere_than_on_a_terminal_there_is_a_line_now_and_then(capsys):
+def test_without_a_terminal_progress_is_a_line_now_and_then(capsys):
     assert isinstance(progress.make_progress(), Lines)
     with Lines(seconds=0.0) as lines:
         lines.log(ROW)

@@ -17,7 +17,7 @@ def test_noam_is_the_closed_form_of_the_paper(width, peak):
     assert max(range(1, 20_000, 7), key=lambda step: rate(step, 0.0)) == pytest.approx(4000, abs=7)
 
 
-def test_inverse_sqrt_is_noam_with_its_peak_named():
+def test_inverse_sqrt_is_noam_given_by_its_peak():
     named, derived = inverse_sqrt(2 / sqrt(512 * 300), warmup=300), noam(512, 300, factor=2)
     assert [named(step, 0.0) for step in range(1, 1000)] == pytest.approx([derived(s, 0.0) for s in range(1, 1000)])
 
@@ -38,7 +38,7 @@ def test_linear_and_constant():
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 @pytest.mark.parametrize("decay", [0.01, 0.2, 0.5, 1.0])
 @pytest.mark.parametrize("shape", ["linear", "sqrt"])
-def test_wsd_is_stable_and_decays_over_the_last_share(decay, shape, floor):
+def test_wsd_is_stable_and_decays_over_the_last_fraction(decay, shape, floor):
     rate = wsd(0.002, warmup=10, decay=decay, shape=shape, floor=floor)
     for step, ramp in ((1, 0.1), (5, 0.5), (10, 1.0), (11, 1.0), (1000, 1.0)):  # warm-up multiplies all of it
         for progress in (0.0, (1 - decay) / 2, 1 - decay):
@@ -59,7 +59,7 @@ def test_wsd_that_decays_throughout_is_linear():
 
 
 @pytest.mark.parametrize("decay", [0.0, -0.1, 1.01, 20, float("nan"), float("inf")])
-def test_wsd_refuses_a_share_that_is_none(decay):
+def test_wsd_refuses_a_decay_that_is_not_a_fraction(decay):
     with pytest.raises(UserError, match=r"^e\.toml: schedule\.decay: input should be .*"):
         validate(TrainConfig, {"steps": 1, "schedule": {"kind": "wsd", "decay": decay}}, "e.toml")
 

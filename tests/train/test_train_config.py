@@ -10,7 +10,7 @@ from headwise.train.schedules import Cosine, Noam
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({}, "e.toml: steps: training needs an end; set steps, epochs or minutes"),
+        ({}, "e.toml: steps: training needs an end; set steps, epochs, minutes or tokens"),
         ({"step": 3}, "did you mean steps?"),
         ({"steps": -1}, "steps: input should be greater than or equal to 0"),
         ({"steps": 1, "schedule": "cosin"}, "no schedule is called 'cosin'; did you mean cosine"),
@@ -37,7 +37,7 @@ def test_slots_take_names_and_tables_and_survive_a_round_trip():
     assert TrainConfig(**config.model_dump(mode="json")) == config
 
 
-def test_noam_learns_the_width_of_the_model():
+def test_noam_takes_the_width_of_the_model():
     config = TrainConfig(steps=1, schedule="noam")
     with pytest.raises(UserError, match=r"train\.schedule\.width"):
         config.schedule.build()

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 from headwise import UserError, build
 from headwise.tuning.config import TuningConfig
-from headwise.tuning.freezing import size, tune
+from headwise.tuning.freezing import apply_tuning, describe_size
 
 
 def model():
@@ -17,9 +17,11 @@ def learning(tuned) -> set[str]:
     return {name for name, weight in tuned.named_parameters() if weight.requires_grad}
 
 
-def test_patterns_name_what_is_inside_ranges_and_anything():
+def test_patterns_match_modules_ranges_and_wildcards():
     tuned = model()
-    tune(tuned, TuningConfig(freeze=["encoder.embed", "encoder.stack.layers.0-1", "*norms*"], unfreeze=["*layers.1"]))
+    apply_tuning(
+        tuned, TuningConfig(freeze=["encoder.embed", "encoder.stack.layers.0-1", "*norms*"], unfreeze=["*layers.1"])
+    )
     names = [name for name, _ in tuned.named_parameters()]
     wanted = {
         name
@@ -28,13 +30,15 @@ def test_patterns_name_what_is_inside_ranges_and_anything():
     }
     assert learning(tuned) == wanted
     count = sum(weight.numel() for name, weight in tuned.named_parameters() if name in wanted)
-    assert size(tuned).endswith(f", of which {count:,} learn") and not size(model()).endswith("learn")
+    assert describe_size(tuned).endswith(f", {count:,} of them trained") and not describe_size(model()).endswith(
+        "trained"
+    )
 
 
 def test_a_tied_table_is_frozen_by_each_of_its_names():
     tuned = build("gpt2-tiny", vocab=40)
     assert "decoder.head.table.weight" not in dict(tuned.named_parameters())
-    tune(tuned, TuningConfig(freeze=["decoder.head"]))
+    apply_tuning(tuned, TuningConfig(freeze=["decoder.head"]))
     assert not tuned.decoder.embed.table.weight.requires_grad
 
 
@@ -44,12 +48,12 @@ def test_a_tied_table_is_frozen_by_each_of_its_names():
         ({"freeze": ["encoder.stak"]}, r"tuning\.freeze: .* 'encoder\.stak'; the nearest are encoder\.stack"),
         ({"freeze": ["*"], "unfreeze": ["hed"]}, r"tuning\.unfreeze: .* 'hed'; the nearest are head"),
         ({"freeze": ["encoder.stack.layers.7"]}, r"the nearest are encoder\.stack\.layers"),
-        ({"freeze": ["*"]}, "nothing is left that learns"),
+        ({"freeze": ["*"]}, "no parameter is left to train"),
     ],
 )
-def test_a_pattern_that_makes_no_sense(settings, sentence):
+def test_a_wrong_pattern_is_an_error(settings, sentence):
     with pytest.raises(UserError, match=sentence):
-        tune(model(), TuningConfig(**settings))
+        apply_tuning(model(), TuningConfig(**settings))
 
 
 def test_frozen_weights_are_the_same_bits_and_have_no_optimiser_state(learn):
@@ -64,10 +68,10 @@ def test_frozen_weights_are_the_same_bits_and_have_no_optimiser_state(learn):
     state = load_file(last / "optimizer.safetensors")
     assert {key.rpartition("/")[0] for key in state} == free
     count = sum(before[name].numel() for name in free)
-    assert f"of which {count:,} learn" in said[-1]
+    assert f"{count:,} of them trained" in said[-1]
 
 
-def test_lower_layers_learn_more_slowly(learn):
+def test_lower_layers_have_lower_learning_rates(learn):
     train = {"steps": 1, "clip_norm": 0.0, "optimizer": {"kind": "adam", "eps": 1e-30}}
     run, _ = learn("classify", train=train, tuning={"layer_lr_decay": 0.5})
     before, after = (load_file(run.checkpoint_path(step) / "model.safetensors") for step in (0, 1))

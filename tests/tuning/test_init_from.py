@@ -1,4 +1,4 @@
-"""Beginning with a model that exists: what is taken over, in which units, and that the run stands alone."""
+"""`init_from`: which tensors are loaded, which tokenisers are used, and that the run is self-contained."""
 
 import shutil
 
@@ -29,7 +29,7 @@ ROUTES = [  # where from, what for, which part begins with which, what is new, w
 
 
 @pytest.mark.parametrize(("source", "task", "ways", "new", "left"), ROUTES)
-def test_what_a_model_begins_with(place, learn, source, task, ways, new, left):
+def test_tensors_loaded_new_and_unused(place, learn, source, task, ways, new, left):
     run, said = learn(task, source)
     old, tuned = headwise.load(place / "runs" / source), headwise.load(run.path)
     theirs, begun = old.model.state_dict(), weights(run, 0)
@@ -39,14 +39,14 @@ def test_what_a_model_begins_with(place, learn, source, task, ways, new, left):
             assert torch.equal(tensor, theirs[f"{ways[part]}.{rest}"][: len(tensor)]), name  # without the mask's row
     count = sum(name.partition(".")[0] in ways for name in tuned.model.state_dict())
     folder = place / "runs" / source
-    assert said[0] == f"{count} tensors taken over from {folder}; new: {new}; left there: {left}"
+    assert said[0] == f"{count} tensors loaded from {folder}; newly initialised: {new}; unused: {left}"
     assert tuned.tokenisers.source.vocabulary == old.tokenisers.source.vocabulary
     assert tuned.evaluate().scores
     after = weights(run, 10)
     assert all(not torch.equal(after[name], begun[name]) for name in begun if name.endswith("table.weight"))
 
 
-def test_a_language_model_goes_on_where_it_was(place, learn):
+def test_a_fine_tuned_language_model_starts_with_a_lower_loss(place, learn):
     def first_loss(run):
         return next(row["nll"] for row in run.metrics.rows() if "nll" in row)
 
@@ -60,30 +60,30 @@ def test_a_language_model_goes_on_where_it_was(place, learn):
 def test_a_head_is_kept_for_the_same_labels_alone(learn, place, tmp_path):
     first, _ = learn("classify")
     again, said = learn("classify", init_from=str(first.path))
-    assert "new: nothing" in said[0]
+    assert "newly initialised: nothing" in said[0]
     assert torch.equal(weights(again, 0)["head.bias"], weights(first, 10)["head.bias"])
     other = tmp_path / "other.tsv"
     other.write_text((place / "labels.tsv").read_text().replace("\tpos", "\tfine").replace("\tneg", "\tpoor"))
     data = {"train": str(other), "valid": str(other), "cache": str(tmp_path / "cache")}
     run, said = learn("classify", init_from=str(first.path), data=data)
-    assert "new: head; left there: head" in said[0]
+    assert "newly initialised: head; unused: head" in said[0]
     assert set(headwise.load(run.path).classify(["a good"])[0]) == {"fine", "poor"}
 
 
-def test_a_hugging_face_folder_brings_its_architecture_and_its_units(place, learn, tmp_path):
+def test_a_hugging_face_folder_gives_architecture_and_tokeniser(place, learn, tmp_path):
     old = headwise.load(place / "runs" / "gpt")
     headwise.to_hf(old, tmp_path / "hf")
     run, said = learn("classify", str(tmp_path / "hf"), model={"dropout": 0.0})
     name = "stack.layers.1.parts.0.qkv.project.weight"
     assert torch.equal(weights(run, 0)[f"encoder.{name}"], old.model.state_dict()[f"decoder.{name}"])
-    assert "new: head;" in said[0]
+    assert "newly initialised: head;" in said[0]
     shutil.rmtree(tmp_path / "hf")
     tuned = headwise.load(run.path)
     assert tuned.tokenisers.source.encode("a not good") == old.tokenisers.source.encode("a not good")
     assert set(tuned.classify(["a not good"])[0]) == {"neg", "pos"}
 
 
-def test_tables_without_a_kind_are_laid_over_those_of_the_other_run(tables, place):
+def test_tables_without_a_kind_are_merged_into_those_of_the_other_run(tables, place):
     theirs = Run.open(place / "runs" / "gpt").config
     found = resolved(tables("classify", "gpt@step-40", model={"dropout": 0.3})).model_dump(mode="json")
     assert found["model"] == {**theirs["model"], "dropout": 0.3} and found["tokeniser"] == theirs["tokeniser"]
@@ -91,7 +91,7 @@ def test_tables_without_a_kind_are_laid_over_those_of_the_other_run(tables, plac
     assert (alone.model.width, alone.model.depth) == (768, 3)
 
 
-def test_resuming_needs_nothing_of_the_model_it_began_with(tables, place, tmp_path):
+def test_resuming_does_not_need_the_pretrained_model(tables, place, tmp_path):
     class Stopped(Exception):
         pass
 
@@ -115,30 +115,30 @@ def test_resuming_needs_nothing_of_the_model_it_began_with(tables, place, tmp_pa
         headwise.resume(broken.path)
 
 
-def test_the_mean_of_checkpoints_leaves_out_what_the_run_began_with(learn):
+def test_checkpoint_averaging_leaves_out_the_initial_weights(learn):
     run, _ = learn("classify")
     averaged, last = (headwise.load(run.path, which=which).model.state_dict() for which in ("average", "last"))
     assert all(torch.equal(averaged[name], last[name]) for name in last)
 
 
-def test_what_is_new_must_learn(learn):
+def test_new_parameters_must_not_be_frozen(learn):
     tuning = {"lora": {"rank": 2}}
-    with pytest.raises(UserError, match=r"tuning: encoder\.stack\.layers\.2 cannot be taken over .* tuning\.unfreeze"):
+    with pytest.raises(UserError, match=r"tuning: encoder\.stack\.layers\.2 cannot be loaded .* tuning\.unfreeze"):
         learn("classify", model={"depth": 3}, tuning=tuning)
     _, said = learn("classify", model={"depth": 3}, tuning={**tuning, "unfreeze": ["encoder.stack.layers.2"]})
-    assert "new: encoder.stack.layers.2, head;" in said[0]
+    assert "newly initialised: encoder.stack.layers.2, head;" in said[0]
 
 
-def test_a_vocabulary_larger_than_the_table_of_vectors(place):
+def test_a_vocabulary_larger_than_the_embedding_is_an_error(place):
     loaded = headwise.load(place / "runs" / "gpt")
     words = type(loaded.tokenisers.target)([*loaded.tokenisers.target.vocabulary[4:], "more", "still"])
     model = loaded.experiment.model.build(words.size, 0, "language-model")
     size = words.size - 2
-    with pytest.raises(UserError, match=f"init_from: x has vectors for {size} tokens and its tokeniser {words.size};"):
+    with pytest.raises(UserError, match=f"init_from: x has {size} token embeddings and its tokeniser {words.size} "):
         init_from(model, loaded.experiment.changed(init_from="x"), loaded, Tokenisers(words, words))
 
 
-def test_a_language_model_takes_over_what_a_translator_writes(tmp_path):
+def test_a_language_model_is_initialised_from_the_decoder_of_a_translator(tmp_path):
     """Its units are those of the target side, which are others than those of the source."""
     (tmp_path / "pairs.tsv").write_text("".join(f"a{n} b{n}\tx{n} y{n}\n" for n in range(20)))
     (tmp_path / "lines.txt").write_text("".join(f"x{n} y{n}\n" for n in range(20)))

@@ -10,8 +10,8 @@ from headwise.decode.int8 import quantize
 from headwise.decode.weight_layout import to_column_major
 from headwise.testing import assert_parity
 from headwise.tuning.config import LoraConfig, TuningConfig
-from headwise.tuning.freezing import tune
-from headwise.tuning.lora import LowRank, adapt, merge
+from headwise.tuning.freezing import apply_tuning
+from headwise.tuning.lora import LoraLinear, add_lora, merge_lora
 
 MODELS = [("gpt2-tiny", ""), ("llama-tiny", ""), ("transformer-tiny", "transduce"), ("bert-tiny", "classify")]
 IDS = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 11, 2, 0]])
@@ -35,27 +35,27 @@ def away(form, model) -> float:
 def disturb(model) -> None:
     """As after some training."""
     for module in model.modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoraLinear):
             torch.nn.init.normal_(module.up, std=0.3)
 
 
 @pytest.mark.parametrize(("name", "task"), MODELS)
-def test_it_begins_as_the_model_that_it_adapts_and_merges_without_a_trace(name, task):
+def test_lora_starts_as_the_base_model_and_merges_into_plain_layers(name, task):
     model = made(name, task)
     before, names = outputs(model), list(model.state_dict())
-    adapt(model, LoraConfig(rank=3, targets=("*",)))
+    add_lora(model, LoraConfig(rank=3, targets=("*",)))
     assert torch.equal(outputs(model), before)
     disturb(model)
     adapted = outputs(model)
     assert (adapted - before).abs().max() > 0.01
-    merge(model)
+    merge_lora(model)
     assert_parity(outputs(model), adapted)
-    assert list(model.state_dict()) == names and not any(isinstance(module, LowRank) for module in model.modules())
+    assert list(model.state_dict()) == names and not any(isinstance(module, LoraLinear) for module in model.modules())
 
 
-def test_only_low_rank_maps_and_the_head_learn():
+def test_only_lora_matrices_and_the_head_are_trained():
     model = made("gpt2-tiny", "classify")
-    tune(model, TuningConfig(lora={"rank": 2, "targets": ["*qkv.project", "*.outer"]}))
+    apply_tuning(model, TuningConfig(lora={"rank": 2, "targets": ["*qkv.project", "*.outer"]}))
     learning = {name: weight.numel() for name, weight in model.named_parameters() if weight.requires_grad}
     each = 2 * (32 + 96) + 2 * (128 + 32)  # the fused product, and the second map of the feed-forward network
     head = {name: count for name, count in learning.items() if name.startswith("head.")}
@@ -64,10 +64,10 @@ def test_only_low_rank_maps_and_the_head_learn():
 
 
 @pytest.mark.parametrize("name", ["gpt2-tiny", "transformer-tiny"])
-def test_a_model_that_is_not_merged_decodes_the_same_in_every_form(name):
+def test_an_unmerged_model_decodes_the_same_in_every_form(name):
     torch.manual_seed(0)  # some random models have two words that are nearly as likely, and 8 bits decide otherwise
     model = made(name)
-    adapt(model, LoraConfig(rank=2))
+    add_lora(model, LoraConfig(rank=2))
     disturb(model)
     plain = made(name)
     plain.load_state_dict(model.state_dict(), strict=False)
@@ -81,12 +81,12 @@ def test_a_model_that_is_not_merged_decodes_the_same_in_every_form(name):
     for found, right in zip(written(to_column_major(model)), wanted, strict=True):
         assert found.log_prob == pytest.approx(right.log_prob, abs=1e-5)
     assert away(quantize(model, min_weights=1), model) < 0.05 < away(plain, model)
-    merge(model)
+    merge_lora(model)
     assert [each.ids for each in written(model)] == [each.ids for each in wanted]
 
 
-def test_dropout_is_for_training():
-    wrapped = LowRank(torch.nn.Linear(8, 8), rank=2, dropout=0.5)
+def test_dropout_is_only_in_training():
+    wrapped = LoraLinear(torch.nn.Linear(8, 8), rank=2, dropout=0.5)
     torch.nn.init.ones_(wrapped.up)
     x = torch.randn(4, 8)
     assert not torch.equal(wrapped(x), wrapped(x))
@@ -94,6 +94,6 @@ def test_dropout_is_for_training():
     assert torch.equal(wrapped(x), wrapped(x))
 
 
-def test_targets_that_name_nothing():
+def test_targets_without_a_match_are_an_error():
     with pytest.raises(UserError, match=r"tuning\.lora\.targets: .*'\*qkv\.projekt'; the nearest are .*qkv\.project"):
-        adapt(made("gpt2-tiny"), LoraConfig(rank=2, targets=("*qkv.projekt",)))
+        add_lora(made("gpt2-tiny"), LoraConfig(rank=2, targets=("*qkv.projekt",)))

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import headwise
-from headwise.blocks.positions.grid import LearnedGridPositions, resize_positions
+from headwise.blocks.positions.grid import LearnedGridPositions, interpolate_positions
 from headwise.experiment.config import resolved
 from headwise.experiment.run import train_experiment
-from headwise.tuning.transfer import places
+from headwise.tuning.transfer import resize_positions
 
 TRAIN = {"steps": 1, "batch_size": 8, "threads": 1, "device": "cpu", "schedule": {"kind": "constant", "lr": 1e-12}}
 MODEL = {"kind": "vit-tiny", "patch": 2, "width": 16, "depth": 1}
@@ -39,34 +39,34 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "runs" / "run"
 
 
-def test_larger_images_have_interpolated_places_and_the_same_scale(small: Path, tmp_path: Path) -> None:
+def test_larger_images_have_interpolated_positions_and_the_same_scale(small: Path, tmp_path: Path) -> None:
     old = headwise.load(small)
     new, said = learn(tmp_path, str(small), {"size": 12})
     one, other = (each.model.encoder.stem.positions.table for each in (old, new))
-    torch.testing.assert_close(other, resize_positions(one, 1, (4, 4), (6, 6)), atol=1e-6, rtol=0)
+    torch.testing.assert_close(other, interpolate_positions(one, 1, (4, 4), (6, 6)), atol=1e-6, rtol=0)
     assert new.tokenisers.source.mean == old.tokenisers.source.mean and new.tokenisers.source.height == 12
     pixels = torch.rand(2, 1, 12, 12)
     torch.testing.assert_close(new.model(pixels), old.model(pixels), atol=1e-5, rtol=1e-5)
-    assert "new: nothing" in said or "new: none" in said, said
+    assert "newly initialised: nothing" in said, said
 
 
-def test_equal_grids_keep_their_places_and_new_marks_their_own() -> None:
+def test_equal_grids_keep_their_positions_and_new_class_tokens_their_own() -> None:
     table = torch.randn(17, 8)
-    torch.testing.assert_close(resize_positions(table, 1, (4, 4), (4, 4)), table)
+    torch.testing.assert_close(interpolate_positions(table, 1, (4, 4), (4, 4)), table)
     own, other = LearnedGridPositions(8, (4, 4), 2), LearnedGridPositions(8, (4, 4), 1)
-    found = places(own, other)["table"]
+    found = resize_positions(own, other)["table"]
     assert torch.equal(found[0], other.table[0]) and torch.equal(found[1], own.table[1])
     torch.testing.assert_close(found[2:], other.table[1:])
-    assert not places(own, own) and not places(own, LearnedGridPositions(4, (3, 3), 2))
+    assert not resize_positions(own, own) and not resize_positions(own, LearnedGridPositions(4, (3, 3), 2))
 
 
-def test_a_distillation_token_is_new_and_the_rest_taken_over(small: Path, tmp_path: Path) -> None:
+def test_a_distillation_token_is_new_and_the_rest_is_loaded(small: Path, tmp_path: Path) -> None:
     new, said = learn(tmp_path, str(small), model={**MODEL, "kind": "deit-tiny"})
     old = headwise.load(small)
     torch.testing.assert_close(
         new.model.encoder.stem.class_tokens[0], old.model.encoder.stem.class_tokens[0], atol=1e-6, rtol=0
     )
-    assert "new: heads.1;" in said
+    assert "newly initialised: heads.1;" in said
     pixels = torch.rand(2, 1, 8, 8)
     assert len(new.model.head_logits(pixels)) == 2
 
@@ -77,5 +77,5 @@ def test_other_labels_get_another_head(small: Path, tmp_path: Path) -> None:
     names = [f"thing {number}" for number in range(10)]
     files = {"name": "", "train": str(tmp_path / "things.npz"), "format": "npz", "classes": names}
     new, said = learn(tmp_path, str(small), files)
-    assert "new: heads;" in said and new.task.classes == names
+    assert "newly initialised: heads;" in said and new.task.classes == names
     assert (new.tokenisers.source.height, new.tokenisers.source.width) == (8, 8)

@@ -1,4 +1,4 @@
-"""Exchanging the mixer of a model: what is kept, to the bit, and what is told of the rest."""
+"""`swap`: the weights that are kept, to the bit, and the report of the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters
 from headwise.train.config import TrainConfig
-from headwise.tuning.swap import self_attentions
+from headwise.tuning.swap import find_self_attentions
 
 LETTERS = Characters("abcdefgh")
 IDS = torch.tensor([[5, 6, 7, 8, 9, 2]])
@@ -58,7 +58,7 @@ def test_attention_for_attention_changes_nothing(name: str, settings: dict[str, 
     before = {key: tensor.clone() for key, tensor in old.state_dict().items()}
     new, said = swapped(old, {"kind": "attention", "kernel": "plain", **settings})
     torch.testing.assert_close(outputs(new), outputs(old), rtol=1e-5, atol=1e-5)
-    assert "new: nothing; left there: nothing" in said and not new.training
+    assert "newly initialised: nothing; unused: nothing" in said and not new.training
     with torch.no_grad():
         for weight in new.parameters():
             weight.zero_()
@@ -68,13 +68,13 @@ def test_attention_for_attention_changes_nothing(name: str, settings: dict[str, 
 @pytest.mark.parametrize(
     "kind", ["linear", "performer", "linformer", "window", "strided", "bigbird", "compressed", "workspace"]
 )
-def test_projections_carry_over_and_all_else_stays(kind: str) -> None:
+def test_projections_are_transferred_and_all_else_is_kept(kind: str) -> None:
     old = built("bert-tiny")
     new, said = swapped(old, kind)
     theirs, own = old.state_dict(), new.state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in theirs.items())
-    assert f"{len(theirs)} tensors taken over" in said and "left there: nothing" in said
-    parts = {type(new.get_submodule(name)).__name__ for name in self_attentions(new)}
+    assert f"{len(theirs)} tensors loaded" in said and "unused: nothing" in said
+    parts = {type(new.get_submodule(name)).__name__ for name in find_self_attentions(new)}
     assert len(parts) == 1 and parts != {"Attention"}
     assert new(IDS).shape == old(IDS).shape
 
@@ -86,36 +86,36 @@ def test_a_long_window_is_attention() -> None:
     torch.testing.assert_close(new(IDS), old(IDS), rtol=1e-5, atol=1e-5)
 
 
-def test_heads_that_shared_keys_get_each_their_own() -> None:
+def test_heads_that_shared_keys_get_copies() -> None:
     old = built("llama-tiny")
     new, said = swapped(old, {"kind": "window", "left": 50, "right": 0})
     torch.testing.assert_close(new(IDS), old(IDS), rtol=1e-5, atol=1e-5)
-    assert "new: nothing; left there: nothing" in said
+    assert "newly initialised: nothing; unused: nothing" in said
 
 
-def test_keys_that_are_queries_take_the_queries() -> None:
+def test_shared_keys_are_initialised_from_the_queries() -> None:
     old = built("gpt2-tiny")
     new, said = swapped(old, "lsh")
     name = "decoder.stack.layers.1.parts.0.qkv.project.weight"
     theirs, own = old.state_dict()[name], new.state_dict()[name]
     assert torch.equal(own, torch.cat((theirs[:32], theirs[64:])))  # of queries, keys and values of 32 channels
-    assert "new: nothing; left there: nothing" in said
+    assert "newly initialised: nothing; unused: nothing" in said
     back = swapped(new, "attention")[0].state_dict()[name]
     assert torch.equal(back, torch.cat((theirs[:32], theirs[:32], theirs[64:])))
 
 
-def test_what_has_no_place_is_said() -> None:
+def test_unused_weights_are_reported() -> None:
     new, said = swapped(built("bert-tiny"), "fourier")
     place = "encoder.stack.layers.0.parts.0"
-    assert f"new: nothing; left there: {place}, " in said
+    assert f"newly initialised: nothing; unused: {place}, " in said
     assert not any(name.startswith(place) for name in new.state_dict())
     _, said = swapped(built("bert-tiny"), "performer")
-    assert f"new: {place}.projection, " in said
+    assert f"newly initialised: {place}.projection, " in said
 
 
-def test_some_layers_and_one_side() -> None:
+def test_swapping_some_layers_or_one_stack() -> None:
     old = built("transformer-tiny")
-    kinds = lambda model: [type(model.get_submodule(name)).__name__ for name in self_attentions(model)]  # noqa: E731
+    kinds = lambda model: [type(model.get_submodule(name)).__name__ for name in find_self_attentions(model)]  # noqa: E731
     assert kinds(swapped(old, "linear", layers=[1])[0]) == ["Attention", "LinearAttention"] * 2
     assert kinds(swapped(old, "linear", layers=["encoder"])[0]) == ["LinearAttention"] * 2 + ["Attention"] * 2
     mixed, _ = swapped(swapped(old, "linear", layers=["encoder"])[0], "performer", layers=["decoder"])
@@ -124,7 +124,7 @@ def test_some_layers_and_one_side() -> None:
     torch.testing.assert_close(outputs(back), outputs(old), rtol=1e-5, atol=1e-5)
 
 
-def test_precision_device_and_what_learns_stay() -> None:
+def test_dtype_device_and_requires_grad_are_kept() -> None:
     old = built("gpt2-tiny").double().requires_grad_(False)
     new, _ = swapped(old, "performer")
     assert {tensor.dtype for tensor in new.parameters()} == {torch.float64}
@@ -194,9 +194,9 @@ def test_mistakes_are_one_sentence() -> None:
         headwise.swap(bert, "performer", layers=[7])
     with pytest.raises(UserError, match="forms no scores that T5Bias could change"):
         headwise.swap(built("t5-tiny"), "performer")
-    with pytest.raises(UserError, match="recalls earlier segments"):
+    with pytest.raises(UserError, match="has segment memory"):
         headwise.swap(built("transformer-xl-tiny"), "attention")
-    with pytest.raises(UserError, match="positions are made for 4 of 8"):
+    with pytest.raises(UserError, match="positions are for 4 heads of width 8"):
         headwise.swap(built("llama-tiny"), {"kind": "performer", "heads": 2})
     whole = loaded("gpt2-tiny", "language-model")
     with pytest.raises(UserError, match="load a single run"):

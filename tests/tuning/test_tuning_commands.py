@@ -30,9 +30,9 @@ def command(capsys, monkeypatch, tmp_path):
 MISTAKES = [
     ({"init_from": "nowhere"}, "init_from: nowhere: there is no such folder"),
     ({"init_from": "RUNS/gpt@step-7"}, "has no checkpoint 'step-7'"),
-    ({"tokeniser": {"kind": "words", "size": 9}}, "learnt with size = 32000 and the experiment says size = 9;"),
-    ({"tokeniser": {"kind": "bytes"}}, "the experiment says kind = bytes; leave [tokeniser] out"),
-    ({"model": {"kind": "gpt2-tiny", "width": 64}}, "fits this model; leave out [model]"),
+    ({"tokeniser": {"kind": "words", "size": 9}}, "was trained with size = 32000, the experiment has size = 9;"),
+    ({"tokeniser": {"kind": "bytes"}}, "the experiment has kind = bytes; leave out [tokeniser]"),
+    ({"model": {"kind": "gpt2-tiny", "width": 64}}, "fits this model; leave out or correct [model]"),
     ({"model": {"embeddings": "vectors.txt"}}, "model.embeddings: init_from brings vectors of its own"),
     ({"tuning": {"freeze": ["encoder.embd"]}}, "tuning.freeze: nothing in the model is called 'encoder.embd'; "),
     ({"tuning": {"freez": []}}, "tuning.freez: unknown key; did you mean freeze"),
@@ -67,7 +67,7 @@ def test_merge_makes_an_ordinary_run(command, learn):
         assert one == pytest.approx(other, abs=1e-5)
     for arguments, sentence in (
         ((run.path, "merged"), "merged exists already"),
-        (("merged", "again"), "merged has no low-rank maps"),
+        (("merged", "again"), "merged has no LoRA matrices"),
         (("nowhere", "again"), "nowhere is not a run"),
     ):
         status, _, err = command("merge", *arguments)

@@ -8,21 +8,21 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, With, opened
+from headwise.cli.common import Checkpoint, Device, Json, Threads, With, load_model
 from headwise.errors import UserError
 
 
 def answer(
     run: Path,
     *questions: str,
-    text: Annotated[Path, Parameter(help="The file in which the answers stand.")],
+    text: Annotated[Path, Parameter(help="The text file that contains the answers.")],
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Answer questions with words of a text, with a run that learnt to answer.
+    """Answer questions with a span of a text, with a run trained for question answering.
 
     For example:
 
@@ -34,14 +34,14 @@ def answer(
     run
         A run folder.
     questions
-        What is asked, each in quotes.
+        Questions, each in quotes.
     """
     if not questions:
-        raise UserError("ask at least one question, in quotes")
+        raise UserError("name at least one question, in quotes")
     try:
         context = " ".join(text.read_text(encoding="utf-8").split())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--text {text}: cannot be read ({error})") from None
-    loaded = opened(run, checkpoint, device, threads, with_)
-    for question, found in zip(questions, loaded.answer([(q, context) for q in questions]), strict=True):
-        print(json.dumps({"question": question, "answer": found}, ensure_ascii=False) if json_ else found)
+    loaded = load_model(run, checkpoint, device, threads, with_)
+    for question, span in zip(questions, loaded.answer([(q, context) for q in questions]), strict=True):
+        print(json.dumps({"question": question, "answer": span}, ensure_ascii=False) if json_ else span)

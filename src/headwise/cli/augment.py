@@ -22,14 +22,14 @@ def augment(
     ],
     /,
     *,
-    data: Annotated[str, Parameter(help="A named set of images, or a folder of them.")] = "",
+    data: Annotated[str, Parameter(help="A named image dataset, or a folder of images.")] = "",
     out: Annotated[Path, Parameter(help="The picture: .png or .svg.")] = Path("augment.png"),
-    count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="How many images.")] = 8,
-    seed: Annotated[int, Parameter(help="Of the draws.")] = 1,
+    count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Number of images.")] = 8,
+    seed: Annotated[int, Parameter(help="Random seed.")] = 1,
     changes: Changes = None,
     with_: With = None,
 ) -> None:
-    """Draw a contact sheet of augmentation: each by itself, then all of them one after the other.
+    """Draw examples of augmented images: a row for each augmentation, and one for all of them in sequence.
 
     For example:
 
@@ -42,22 +42,22 @@ def augment(
 
     check_ending(out, ".png", ".svg")
     add_parts(with_ or ())
-    source, augmentations, title = chosen(what, data, changes or ())
+    source, augmentations, title = select(what, data, changes or ())
     from headwise.inspect.augment_sheet import draw_contact_sheet, select_by_label
     from headwise.vision.corpora import load_images
 
     built = [config.build() for config in augmentations]
-    rows = {described(config): [part] for config, part in zip(augmentations, built, strict=True)}
+    rows = {describe(config): [part] for config, part in zip(augmentations, built, strict=True)}
     if len(built) > 1:
         rows["all of them"] = built
     images = select_by_label(load_images(source).train, count)
-    say(f"the picture is {save(draw_contact_sheet(images, rows, title, seed), out)}")
+    say(f"picture: {save(draw_contact_sheet(images, rows, title, seed), out)}")
 
 
-def chosen(
+def select(
     what: Sequence[str], data: str, changes: Sequence[str]
 ) -> tuple[ImagesConfig, tuple[AugmentationConfig, ...], str]:
-    """The images and augmentations that are meant, and what they are called."""
+    """The images, the augmentations, and a title."""
     from headwise.config.base import validate
     from headwise.experiment.config import Experiment, parse_changes
     from headwise.tasks.classify_images import ClassifyImagesConfig
@@ -65,28 +65,30 @@ def chosen(
 
     if what[0].endswith(".toml"):
         if len(what) > 1 or data:
-            raise UserError(f"{what[0]}: an experiment has data and augmentations of its own; change them with --set")
+            raise UserError(f"{what[0]}: data and augmentations are those of the experiment; change them with --set")
         experiment = Experiment.read(what[0], changes)
         augmentations = getattr(experiment.task, "augment", ())
         if not augmentations:
-            raise UserError(f"{what[0]}: its task changes no images; where it reads some, set its `augment`")
+            raise UserError(f"{what[0]}: its task has no augmentation; set task.augment if it reads images")
         assert isinstance(experiment.data, ImagesConfig)
         return experiment.data, augmentations, experiment.name
     if changes:
-        raise UserError("--set: changes an experiment; write the settings as a table, such as '{kind=\"crop\"}'")
+        raise UserError("--set: changes an experiment file; without one write a table, such as '{kind=\"crop\"}'")
     if not data:
-        raise UserError("--data: name a set of images or a folder of them, such as --data digits")
+        raise UserError("--data: name an image dataset or a folder of images, such as --data digits")
     tables = [parse_changes([f"augment={name}"])["augment"] for name in what]
     task = validate(ClassifyImagesConfig, {"augment": tables})
     source = {"train": data} if Path(data).exists() else {"name": data}
     return validate(ImagesConfig, source, "--data"), task.augment, data
 
 
-def described(config: AugmentationConfig) -> str:
-    """The name of an augmentation, and the settings that are not the usual ones under it."""
+def describe(config: AugmentationConfig) -> str:
+    """The name of an augmentation, and below it the settings that are not the defaults."""
     changed = config.model_dump(exclude_defaults=True)
-    return "\n".join([config.kind, *(f"{key} {shown(value)}" for key, value in changed.items() if key != "kind")])
+    return "\n".join(
+        [config.kind, *(f"{key} {format_value(value)}" for key, value in changed.items() if key != "kind")]
+    )
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

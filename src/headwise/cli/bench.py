@@ -1,4 +1,4 @@
-"""`headwise bench`: speed beside installed peers, in one run."""
+"""`headwise bench`: speed compared with other installed libraries."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headwise.cli.bench_layers import Repeats, attention, length, table
+from headwise.cli.bench_layers import Repeats, attention, length, print_table
 from headwise.cli.common import Json, say
 
 if TYPE_CHECKING:
     from headwise.bench.contest import Result
     from headwise.bench.jobs import ImageJob, ModelJob
 
-app = App(name="bench", help="Speed beside installed peers, in one run.")
+app = App(name="bench", help="Compare the speed with other installed libraries.")
 
-Shape = Annotated[str, Parameter(help="base (width 512, 6+6, 32,000 words), small (256, 3+3, 8,000) or tiny.")]
-Stack = Annotated[
-    str, Parameter(help="gpt2 and bert (width 768, 12 layers), characters (384, 6 layers, 65 letters) or tiny.")
+Shape = Annotated[
+    str, Parameter(help="base (width 512, 6+6 layers, vocabulary 32,000), small (256, 3+3, 8,000) or tiny.")
 ]
-Engines = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True, help="Only these, and the peer.")]
-Peer = Annotated[str, Parameter(help="Whose speed is 1 in the ratios.")]
+Stack = Annotated[
+    str, Parameter(help="gpt2 and bert (width 768, 12 layers), characters (384, 6 layers, vocabulary 65) or tiny.")
+]
+Engines = Annotated[
+    list[str] | None, Parameter(negative="", consume_multiple=True, help="Only these libraries, and the peer.")
+]
+Peer = Annotated[str, Parameter(help="The library whose speed is 1 in the ratios.")]
 
 for command in (attention, length):
     app.command(command)
@@ -41,7 +45,7 @@ def decode(
     peer: Peer = "marian",
     json: Json = False,
 ) -> None:
-    """Decode with one random model in every engine: outputs of exactly LENGTH tokens.
+    """Decode with the same random model in every library, to outputs of exactly LENGTH tokens.
 
     For example:
 
@@ -52,13 +56,13 @@ def decode(
     Parameters
     ----------
     rows
-        Sentences at once.
+        Batch size, in sentences.
     beams
-        Hypotheses of each; 1 is greedy.
+        Beam size; 1: greedy decoding.
     length
         Tokens of each output.
     threads
-        Threads of each engine.
+        Threads of each library.
     """
     from headwise.bench.contest import select_engines
     from headwise.bench.decoding import ENGINES
@@ -86,7 +90,7 @@ def train(
     peer: Peer = "marian",
     json: Json = False,
 ) -> None:
-    """Train one shape in every engine: forward, backward and a step of fused AdamW.
+    """Train the same encoder-decoder in every library: forward, backward and a step of fused AdamW.
 
     For example:
 
@@ -97,13 +101,13 @@ def train(
     Parameters
     ----------
     rows
-        Pairs of sentences in a batch.
+        Batch size, in sentence pairs.
     length
         Tokens of each sentence; target tokens are counted.
     dropout
-        Of embeddings and sublayers.
+        Dropout of embeddings and sublayers.
     threads
-        Threads of each engine.
+        Threads of each library.
     """
     from headwise.bench.contest import select_engines
     from headwise.bench.jobs import SHAPES, TrainJob, get_shape
@@ -135,7 +139,7 @@ def gpt(
     engines: Engines = None,
     json: Json = False,
 ) -> None:
-    """Train a GPT-2 in every engine: forward, backward and a step of fused AdamW.
+    """Train the same GPT-2 in every library: forward, backward and a step of fused AdamW.
 
     For example:
 
@@ -145,13 +149,13 @@ def gpt(
     Parameters
     ----------
     rows
-        Texts in a batch.
+        Batch size, in texts.
     length
         Tokens of each.
     dropout
-        Of embeddings and sublayers; theirs also drops attention weights.
+        Dropout of embeddings and sublayers; the peer also drops attention weights.
     threads
-        Threads of each engine.
+        Threads of each library.
     """
     from headwise.bench.gpt import ENGINES
     from headwise.bench.jobs import GptJob
@@ -173,7 +177,7 @@ def generate(
     engines: Engines = None,
     json: Json = False,
 ) -> None:
-    """Go on with random prompts, greedily, with one random GPT-2 in every engine.
+    """Generate greedily after random prompts with the same random GPT-2 in every library.
 
     For example:
 
@@ -183,13 +187,13 @@ def generate(
     Parameters
     ----------
     rows
-        Prompts at once.
+        Batch size, in prompts.
     prompt
         Tokens of each prompt.
     length
-        Tokens to write.
+        Tokens to generate.
     threads
-        Threads of each engine.
+        Threads of each library.
     """
     from headwise.bench.generating import ENGINES
     from headwise.bench.jobs import GenerateJob
@@ -210,7 +214,7 @@ def encode(
     engines: Engines = None,
     json: Json = False,
 ) -> None:
-    """Encode texts with one random BERT in every engine.
+    """Encode texts with the same random BERT in every library.
 
     For example:
 
@@ -220,11 +224,11 @@ def encode(
     Parameters
     ----------
     rows
-        Texts at once.
+        Batch size, in texts.
     length
         Tokens of each.
     threads
-        Threads of each engine.
+        Threads of each library.
     """
     from headwise.bench.encoding import ENGINES
     from headwise.bench.jobs import EncodeJob
@@ -246,7 +250,7 @@ def images(
     engines: Engines = None,
     json: Json = False,
 ) -> None:
-    """Label random images with one random model in every engine, or train it.
+    """Classify random images with the same random model in every library, or train it.
 
     For example:
 
@@ -258,13 +262,13 @@ def images(
     model
         A Vision Transformer or a Swin of `headwise list`.
     image
-        Rows and columns of pixels.
+        Height and width in pixels.
     rows
-        Images at once.
+        Batch size, in images.
     train
         Forward, backward and a step of fused AdamW instead.
     threads
-        Threads of each engine.
+        Threads of each library.
     """
     from headwise.bench.contest import select_engines
     from headwise.bench.images import ENGINES
@@ -275,7 +279,7 @@ def images(
 
     entry, size = find(model)
     if entry.name not in ("vit", "swin"):
-        raise UserError(f"{model}: is compared with nobody; name a size of vit or swin")
+        raise UserError(f"{model}: there is no other library to compare with; name a size of vit or swin")
     common = {"model": f"{entry.name}-{size}", "image": image, "rows": rows, "train": train, "threads": threads}
     names = select_engines(engines or (), list(ENGINES), "transformers")
     jobs = [validate(ImageJob, {"engine": name, **common}) for name in names]
@@ -312,10 +316,10 @@ def _run(jobs: Sequence[ModelJob | ImageJob], what: str, repeats: int, peer: str
         "in CPU time",
         *(["same tokens"] if what in ("decode", "generate") else []),
     ]
-    table(head, columns, [_row(result, first) for result in results])
+    print_table(head, columns, [_format_row(result, first) for result in results])
 
 
-def _row(result: Result, peer: Result) -> list[str]:
+def _format_row(result: Result, peer: Result) -> list[str]:
     if result.missing:
         return [result.engine, f"[dim]{result.missing}[/]"]
     agreement = result.agreement(peer)

@@ -1,4 +1,4 @@
-"""`headwise bench attention` and `headwise bench length`: single layers over the length of a text."""
+"""`headwise bench attention` and `headwise bench length`: single layers over sequence length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headwise.bench.length import Timing
 
 Lengths = Annotated[list[int] | None, Parameter(negative="", consume_multiple=True)]
-Repeats = Annotated[int, Parameter(help="How often each engine is timed; medians are shown.")]
+Repeats = Annotated[int, Parameter(help="Number of timings; medians are shown.")]
 CLOCKS: tuple[Literal["seconds", "cpu"], ...] = ("seconds", "cpu")
 
 
@@ -29,22 +29,22 @@ def attention(
     ] = None,
     heads: int = 8,
     head_width: int = 64,
-    causal: Annotated[bool, Parameter(negative="", help="Hide the future, where a mixer can.")] = False,
+    causal: Annotated[bool, Parameter(negative="", help="Causal, if the mixer can be.")] = False,
     tokens: int = 0,
     spread: float = 1.0,
     threads: int = 1,
     repeats: Repeats = 3,
     seconds: float = 60.0,
     memory: float = 8.0,
-    cpu: Annotated[bool, Parameter(negative="", help="Seconds of the processor, for a busy machine.")] = False,
+    cpu: Annotated[bool, Parameter(negative="", help="Measure CPU time, for a busy machine.")] = False,
     out: Path | None = None,
     json: Json = False,
 ) -> None:
-    """What approximation costs: every mixer beside exact attention over length, in time, memory and error.
+    """Compare mixers with exact attention over sequence length: time, memory and approximation error.
 
-    A layer is projections, mixing and output. Errors are relative, of random queries, keys and values. Exponents are
-    fitted to the least times of the longer half of the lengths. Packages from PyPI run beside with the same settings,
-    if installed.
+    A layer has projections, mixing and output projection. Errors are relative, on random queries, keys and values.
+    Exponents are fitted to the minimum times of the longer half of the lengths. Packages from PyPI are measured with
+    the same settings, if installed.
 
     For example:
 
@@ -57,19 +57,19 @@ def attention(
     lengths
         In tokens; 512, 1,024 ... 16,384 if none is given.
     heads
-        Of every mixer that has some.
+        Number of heads.
     head_width
-        Channels of each.
+        Width of each head.
     tokens
-        In all: shorter texts come in larger batches; 0: one text.
+        Tokens per batch: shorter texts are in larger batches; 0: one text.
     spread
         The standard deviation of queries, keys and values.
     threads
         Threads of each mixer.
     seconds
-        Leave out what would take longer.
+        Leave out measurements that would take longer.
     memory
-        Leave out what would take more, in gigabytes.
+        Leave out measurements that would need more gigabytes.
     out
         Also write a picture: a name that ends in .svg or .png.
     """
@@ -81,19 +81,19 @@ def attention(
         check_ending(out, ".svg", ".png")
     shape = {"heads": heads, "head_width": head_width, "causal": causal, "tokens": tokens, "spread": spread}
     setting: dict[str, Any] = {**shape, "threads": threads}
-    asked = sorted(set(lengths or LENGTHS))
+    lengths = sorted(set(lengths or LENGTHS))
     limits = Limits(seconds, memory * 1e9, "cpu" if cpu else "seconds")
-    rows = measure(build_jobs(mixers or (), **setting), asked, repeats, limits, say)
+    rows = measure(build_jobs(mixers or (), **setting), lengths, repeats, limits, say)
     kind = f"{', causal' if causal else ''}{', processor time' if cpu else ''}"
     note = f"{heads} heads of {head_width}{kind}, threads {threads}, medians of {repeats}"
     if out is not None:
         say(f"wrote {save(draw_report(rows, note), out)}")
     if json:
-        setting |= {"clock": limits.clock, "lengths": asked, "repeats": repeats}
+        setting |= {"clock": limits.clock, "lengths": lengths, "repeats": repeats}
         print(json_format.dumps({**setting, "results": to_json(rows)}, indent=1))
         return
-    for title, columns, cells in build_tables(rows, asked):
-        table(f"{title}; {note}", columns, cells)
+    for title, columns, cells in build_tables(rows, lengths):
+        print_table(f"{title}; {note}", columns, cells)
     print(f"ahead from: the length from which it is faster than {BASE}, torch's fused exact attention")
     for row in rows:
         if row.missing:
@@ -110,7 +110,7 @@ def length(
     out: Path | None = None,
     json: Json = False,
 ) -> None:
-    """Recurrent layers against attention over length: products that wait for one another, and wall time.
+    """Compare recurrent layers with attention over sequence length: sequential matrix products, and wall time.
 
     For example:
 
@@ -120,9 +120,9 @@ def length(
     Parameters
     ----------
     width
-        Of every layer.
+        Width of every layer.
     rows
-        Sequences at once.
+        Batch size, in sequences.
     lengths
         In tokens; 16, 32, 64 ... 1024 if none is given.
     threads
@@ -139,30 +139,30 @@ def length(
     if out is not None:
         check_ending(out, ".svg", ".png")
     torch.set_num_threads(threads)
-    found = measure(lengths or LENGTHS, width, rows, repeats)
+    timings = measure(lengths or LENGTHS, width, rows, repeats)
     note = f"one layer forward and backward, width {width}, rows {rows}, threads {threads}, medians of {repeats}"
     if out is not None:
-        say(f"wrote {save(draw_chart(build_chart(found, 'Time over length'), note), out)}")
+        say(f"wrote {save(draw_chart(build_chart(timings, 'Time over length'), note), out)}")
     if json:
-        every = [timing.to_json(row["attention"]) for row in found for timing in row.values()]
+        every = [timing.to_json(row["attention"]) for row in timings for timing in row.values()]
         print(json_format.dumps({"width": width, "rows": rows, "threads": threads, "results": every}, indent=1))
         return
-    columns = ("length", "rnn ms", "lstm ms", "att ms", "rnn/att", "CPU", "lstm/att", "CPU", "layer_pattern", "att")
-    table(note, columns, [_over_length(row) for row in found])
-    print("turns: matrix products that wait for one another, of a recurrent layer and of attention (att)")
+    columns = ("length", "rnn ms", "lstm ms", "att ms", "rnn/att", "CPU", "lstm/att", "CPU", "steps", "att")
+    print_table(note, columns, [_format_row(row) for row in timings])
+    print("steps: sequential matrix products, of a recurrent layer and of attention (att)")
 
 
-def _over_length(row: Mapping[str, Timing]) -> list[str]:
-    """The times of all layers at one length, the ratios, and the chains of a recurrent layer and of attention."""
+def _format_row(row: Mapping[str, Timing]) -> list[str]:
+    """A row of the table: times of all layers at one length, ratios, and sequential steps."""
     attention = row["attention"]
-    # how many times as long as attention: the inverse of how much faster attention is
+    # time relative to attention, the inverse of attention's speedup
     ratios = [attention.ratio(row[name], clock) for name in ("rnn", "lstm") for clock in CLOCKS]
     times = [f"{timing.milliseconds:.2f}" for timing in row.values()]
     return [str(attention.length), *times, *map("{:.2f}".format, ratios), str(row["lstm"].chain), str(attention.chain)]
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table, its first column to the left."""
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table with a left-aligned first column."""
     from rich.console import Console
     from rich.table import Table
 
@@ -171,5 +171,5 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         shown.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         shown.add_row(*row)
-    print(title)  # not the table's own title, which would be cut to its width
+    print(title)  # not as the table's title, which is cut to its width
     Console(width=None if sys.stdout.isatty() else 120).print(shown)  # a file has room for all columns

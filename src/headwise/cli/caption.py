@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headwise.cli.common import Beams, Checkpoint, Device, File, Json, Threads, With, chunks, opened
+from headwise.cli.common import Beams, Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
 
 
 def caption(
@@ -19,9 +19,9 @@ def caption(
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Say in a sentence what is in images, with a run that learnt to caption.
+    """Caption images with a run trained for captioning.
 
-    Names of image files are arguments, lines of --file, or lines of stdin; on a terminal without any of these it asks.
+    Image files are arguments, lines of --file, or lines of stdin; without any of these, a terminal prompts for them.
 
     For example:
 
@@ -35,9 +35,9 @@ def caption(
     images
         Image files.
     """
-    loaded = opened(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads, with_)
     loaded.check_task("caption")
     settings = {} if beams is None else {"beams": beams}
-    for chunk in chunks(images, file):
+    for chunk in read_chunks(images, file):
         for name, sentence in zip(chunk, loaded.caption(chunk, **settings), strict=True):
             print(json.dumps({"image": name, "caption": sentence}) if json_ else f"{sentence}\t{name}")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, chunks, opened
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
 
 
 def classify(
@@ -19,11 +19,10 @@ def classify(
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Label texts or images, with a run that learnt to classify: the most probable label and its probability. A
-    regression gives its number.
+    """Classify texts or images: the most probable label and its probability; for a regression, the value.
 
-    Texts, or names of image files, are arguments, lines of --file, or lines of stdin; on a terminal without any of
-    these it asks.
+    Texts, or image files, are arguments, lines of --file, or lines of stdin; without any of
+    these, a terminal prompts for them.
 
     For example:
 
@@ -38,21 +37,21 @@ def classify(
     run
         A run folder or a Hugging Face folder.
     texts
-        What to classify, each in quotes; or image files.
+        Texts, each in quotes; or image files.
     """
-    loaded = opened(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads, with_)
     kind = loaded.check_task("classify", "classify-images", "regress").kind
     images = kind == "classify-images"
-    for chunk in chunks(texts, file):
+    for chunk in read_chunks(texts, file):
         if kind == "regress":
-            for given, value in zip(chunk, loaded.regress(chunk), strict=True):
-                print(json.dumps({"text": given, "value": value}, ensure_ascii=False) if json_ else f"{value:.3f}")
+            for text, value in zip(chunk, loaded.regress(chunk), strict=True):
+                print(json.dumps({"text": text, "value": value}, ensure_ascii=False) if json_ else f"{value:.3f}")
             continue
-        answers: Iterable[dict[str, float]] = loaded.classify_images(chunk) if images else loaded.classify(chunk)
-        for given, found in zip(chunk, answers, strict=True):
-            label = max(found, key=found.__getitem__)
+        outputs: Iterable[dict[str, float]] = loaded.classify_images(chunk) if images else loaded.classify(chunk)
+        for text, probabilities in zip(chunk, outputs, strict=True):
+            label = max(probabilities, key=probabilities.__getitem__)
             if json_:
-                row = {"image" if images else "text": given, "label": label, "probabilities": found}
+                row = {"image" if images else "text": text, "label": label, "probabilities": probabilities}
                 print(json.dumps(row, ensure_ascii=False))
             else:
-                print(f"{label}\t{found[label]:.3f}" + (f"\t{given}" if images else ""))
+                print(f"{label}\t{probabilities[label]:.3f}" + (f"\t{text}" if images else ""))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Changes, With, say, warnings_to_stderr
+from headwise.cli.common import Changes, With, log_to_stderr, say
 
 if TYPE_CHECKING:
     from headwise.compare.config import Suite
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 def compare(
     table: str,
     *,
-    jobs: Annotated[int, Parameter(help="Runs at once, each with its share of the cores; 0: one for each core.")] = 0,
-    arm: Annotated[list[str] | None, Parameter(negative="", help="Only this arm; may be repeated.")] = None,
+    jobs: Annotated[int, Parameter(help="Runs in parallel, which share the cores; 0: one per core.")] = 0,
+    arm: Annotated[list[str] | None, Parameter(negative="", help="Train only this arm; may be repeated.")] = None,
     seeds: Annotated[
-        list[int] | None, Parameter(negative="", consume_multiple=True, help="Instead of the table's own.")
+        list[int] | None, Parameter(negative="", consume_multiple=True, help="Seeds, instead of the table's.")
     ] = None,
     set_: Changes = None,
-    format_: Annotated[Literal["text", "markdown", "json"], Parameter(name="--format", help="Of the table.")] = "text",
+    format_: Annotated[Literal["text", "markdown", "json"], Parameter(name="--format", help="Output format.")] = "text",
     plot: Annotated[
-        Path | None, Parameter(help="Draw a dot plot, or of several tables quality against cost, to this .png or .svg.")
+        Path | None, Parameter(help="Draw a dot plot to this .png or .svg; for several tables, quality over cost.")
     ] = None,
-    runs: Annotated[Path, Parameter(help="Where the tables' folders of runs are made.")] = Path("runs/compare"),
-    dry_run: Annotated[bool, Parameter(negative="", help="Only say what is done and what would run.")] = False,
+    runs: Annotated[Path, Parameter(help="The folder for the runs of all tables.")] = Path("runs/compare"),
+    dry_run: Annotated[bool, Parameter(negative="", help="List the runs and whether they are done.")] = False,
     with_: With = None,
 ) -> None:
     """Train variants of one experiment over seeds and compare them in one table.
 
-    Results are kept: a second call costs nothing, a changed table runs only what changed, and after Ctrl-C the same
-    command goes on. docs/compare.md describes the table.
+    Finished runs are reused: a changed table trains only what changed, and after Ctrl-C the same command continues.
+    docs/compare.md describes the table.
 
     For example:
 
@@ -47,7 +47,7 @@ def compare(
     table
         A TOML file, or the name of a table that comes with Headwise.
     """
-    warnings_to_stderr()
+    log_to_stderr()
     from headwise.compare.config import Suite
     from headwise.utils.plugins import add_parts
 
@@ -62,13 +62,13 @@ def compare(
     if plot:
         from headwise.inspect.files import check_ending
 
-        check_ending(plot, ".svg", ".png")  # now, and not after hours of training
-    found = suites.compare_all(suite, runs, jobs=jobs, parts=with_ or ())
+        check_ending(plot, ".svg", ".png")  # before hours of training
+    results = suites.compare_all(suite, runs, jobs=jobs, parts=with_ or ())
     title = suite.title or suite.name
-    suites.print_suite(title, found, format_)
+    suites.print_suite(title, results, format_)
     if plot:
-        say(f"the plot is in {suites.draw_suite(title, found, plot)}")
-    if any(arm.failures for each in found.values() for arm in each.arms.values()):
+        say(f"plot: {suites.draw_suite(title, results, plot)}")
+    if any(arm.failures for comparison in results.values() for arm in comparison.arms.values()):
         raise SystemExit(1)
 
 
@@ -84,6 +84,6 @@ def _print_states(suite: Suite, runs: Path) -> None:
     ]
     width = max(len(name) for name, _, _ in listed)
     for name, train, state in listed:
-        spent = ", ".join(f"{value:g} {key}" for key in Budget.model_fields if (value := getattr(train, key)))
-        print(f"{name:<{width}}  {spent}  {state}")
+        budget = ", ".join(f"{value:g} {key}" for key in Budget.model_fields if (value := getattr(train, key)))
+        print(f"{name:<{width}}  {budget}  {state}")
     print(f"{len(listed)} runs, {sum(state != 'done' for _, _, state in listed)} of them to do")

@@ -9,14 +9,14 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, chunks, opened, say
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks, say
 
 
 def complete(
     run: Path,
     *texts: str,
     file: File = None,
-    count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="How many words to show.")] = 5,
+    count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Number of words to print.")] = 5,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -25,8 +25,8 @@ def complete(
 ) -> None:
     """Complete the last word of texts with a language model: the most probable words, with their probabilities.
 
-    After a space it proposes the next word. Texts are arguments, lines of --file, or lines of stdin; on a terminal
-    without any of these it asks.
+    After a space it predicts the next word. Texts are arguments, lines of --file, or lines of stdin; without any of
+    these, a terminal prompts for them.
 
     For example:
 
@@ -39,21 +39,21 @@ def complete(
     run
         A run folder of a language model.
     texts
-        What to complete, each in quotes.
+        Texts, each in quotes.
     """
-    loaded = opened(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads, with_)
     loaded.check_task("language-model")
     from headwise.blocks.evaluation import get_device
     from headwise.inference.completion import Completer
 
     completer = Completer(loaded.model, loaded.tokenisers.target, get_device(loaded.model))
-    for chunk in chunks(texts, file):
+    for chunk in read_chunks(texts, file):
         for text in chunk:
-            found = completer(text, count)
+            completions = completer(text, count)
             if json_:
-                words = [asdict(each) for each in found]
+                words = [asdict(completion) for completion in completions]
                 print(json.dumps({"text": text, "completions": words}, ensure_ascii=False))
-            elif found:
-                print("\n".join(f"{each.probability:.4f}\t{each.word}" for each in found))
+            elif completions:
+                print("\n".join(f"{completion.probability:.4f}\t{completion.word}" for completion in completions))
             else:
-                say(f"'{text}': the model knows no word that begins like its end")
+                say(f"'{text}': no word of the vocabulary begins with its last characters")

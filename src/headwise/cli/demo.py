@@ -8,28 +8,28 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headwise.cli.common import say, warnings_to_stderr
+from headwise.cli.common import log_to_stderr, say
 from headwise.utils.cpu import count_busy_cores, count_cores
 
-SHOWN = 20
-PICTURED = "transformer"
+EXAMPLES = 20  # test words that are printed
+DRAWN_WORD = "transformer"
 
 
 def demo(
     *,
-    minutes: Annotated[float, Parameter(help="How long to train.")] = 2.5,
-    runs: Annotated[Path, Parameter(help="Where the run folder is made.")] = Path("runs"),
+    minutes: Annotated[float, Parameter(help="Training time.")] = 2.5,
+    runs: Annotated[Path, Parameter(help="The folder for the new run.")] = Path("runs"),
 ) -> None:
-    """Train a small Transformer of 2017 on the CMU dictionary and look inside.
+    """Train a small Transformer (Vaswani et al. 2017) on the CMU pronouncing dictionary and plot its attention.
 
-    It learns to pronounce English from spelling, is scored on words it never saw, and shows where it looked.
+    It learns English pronunciation from spelling, is evaluated on held-out words, and its cross-attention is drawn.
 
     For example:
 
         headwise demo
         headwise demo --minutes 10
     """
-    warnings_to_stderr()
+    log_to_stderr()
     from headwise.experiment.config import Experiment
 
     free = max(1, count_cores() - count_busy_cores())
@@ -44,34 +44,34 @@ def demo(
     say(f"training a small Transformer on the CMU dictionary, spelling to phonemes, for {minutes:g} minutes")
     if free < count_cores():
         say(
-            f"other programs keep {count_cores() - free} of {count_cores()} processors busy: "
-            "it learns less in the same time"
+            f"other programs keep {count_cores() - free} of {count_cores()} cores busy: "
+            "fewer steps fit into the same time"
         )
     run, result = train_experiment(experiment, runs, announce=say)
     if result.interrupted:
-        say(f"stopped after {result.step} steps; to go on: headwise train --resume {run.path}")
+        say(f"stopped after {result.step} steps; to resume: headwise train --resume {run.path}")
         raise SystemExit(130)
     loaded = load(run.path)
     say(
         f"{count_parameters(loaded.model):,} parameters, {result.step:,} steps, {result.minutes:.1f} minutes; "
-        "scoring ...\n"
+        "evaluating ...\n"
     )
-    found = loaded.evaluate()
-    rows = list(zip(found.sources, found.outputs, found.references, strict=True))
-    print(f"{SHOWN} of {len(rows):,} words it never saw:\n")
-    for word, output, listed in rows[:: max(1, len(rows) // SHOWN)][:SHOWN]:
+    evaluation = loaded.evaluate()
+    rows = list(zip(evaluation.sources, evaluation.outputs, evaluation.references, strict=True))
+    print(f"{EXAMPLES} of {len(rows):,} held-out words:\n")
+    for word, output, listed in rows[:: max(1, len(rows) // EXAMPLES)][:EXAMPLES]:
         mark = "+" if output in listed else "-"
-        truth = "" if output in listed else f"   truth: {listed[0]}"
-        print(f"  {mark} {word:18} {output}{truth}")
+        reference = "" if output in listed else f"   reference: {listed[0]}"
+        print(f"  {mark} {word:18} {output}{reference}")
     print()
-    for score in found.scores:
+    for score in evaluation.scores:
         print(score)
-    picture = export(loaded.inspect(PICTURED), run.path / "alignment.svg", PICTURED)
-    print(f"\nwhere it looked while writing '{PICTURED}': {picture}")
+    picture = export(loaded.inspect(DRAWN_WORD), run.path / "alignment.svg", DRAWN_WORD)
+    print(f"\nattention map of '{DRAWN_WORD}': {picture}")
     print(f"""
 next:
   headwise translate {run.path} headwise attention       your own words
-  headwise inspect {run.path} headwise --out heads.html  every head, in a browser
-  headwise evaluate {run.path} --beams 5                 a wider search
+  headwise inspect {run.path} headwise --out heads.html  all heads, in a browser
+  headwise evaluate {run.path} --beams 5                 beam search
   headwise explain attention                         the arithmetic, step by step
   headwise fit pairs.tsv --minutes 10                your own data""")

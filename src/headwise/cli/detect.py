@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, With, opened, say
+from headwise.cli.common import Checkpoint, Device, Json, Threads, With, load_model, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,18 +20,16 @@ SHARE = validators.Number(gte=0, lte=1)
 def detect(
     run: Path,
     *images: Path,
-    above: Annotated[float, Parameter(validator=SHARE, help="The least score of what is told.")] = 0.5,
+    above: Annotated[float, Parameter(validator=SHARE, help="Minimum score.")] = 0.5,
     out: Annotated[Path | None, Parameter(help="Draw the boxes of one image to this .svg or .png.")] = None,
-    attention: Annotated[
-        bool, Parameter(negative="", help="In the picture, where the model looked for each box, too.")
-    ] = False,
+    attention: Annotated[bool, Parameter(negative="", help="Draw the attention map of each box, too.")] = False,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Find what is in images, with a run that learnt to detect: label, score, the box x0 y0 x1 y1 in pixels, file.
+    """Detect objects in images: prints label, score, box as x0 y0 x1 y1 in pixels, and file.
 
     For example:
 
@@ -49,32 +47,32 @@ def detect(
     from headwise.inspect.files import check_ending
 
     if not images:
-        raise UserError("there is no image to look at; name one or more files")
+        raise UserError("there is no image; name one or more files")
     if attention and not out:
-        raise UserError("--attention: is drawn, not printed; name a picture with --out")
+        raise UserError("--attention: is drawn; name a picture with --out")
     if out:
         check_ending(out, ".svg", ".png")
         if len(images) > 1:
-            raise UserError(f"--out: a picture shows one image, not {len(images)}; name one")
-    loaded = opened(run, checkpoint, device, threads, with_)
+            raise UserError(f"--out: draws one image, not {len(images)}; name one")
+    loaded = load_model(run, checkpoint, device, threads, with_)
     task = loaded.check_task("detect")
     from headwise.inspect.detections import draw_detections
     from headwise.vision.decode import load_upright
 
     for file in images:
         picture = load_upright(file)
-        (found,) = loaded.detect([picture], above)
-        _tell(file, found, json_)
+        (objects,) = loaded.detect([picture], above)
+        _print_objects(file, objects, json_)
         if out:
-            maps = task.attention(loaded.model, task.pixels.read(picture))[found.queries] if attention else None
-            say(f"the picture is {draw_detections(out, picture, found, maps, task.seen(picture.size))}")
+            maps = task.attention(loaded.model, task.pixels.read(picture))[objects.queries] if attention else None
+            say(f"picture: {draw_detections(out, picture, objects, maps, task.seen(picture.size))}")
 
 
-def _tell(file: Path, found: Detections, as_json: bool) -> None:
-    rows = list(zip(found.labels, found.scores.tolist(), found.corners.tolist(), strict=True))
+def _print_objects(file: Path, objects: Detections, as_json: bool) -> None:
+    rows = list(zip(objects.labels, objects.scores.tolist(), objects.corners.tolist(), strict=True))
     if as_json:
-        told = [{"label": label, "score": score, "box": corners} for label, score, corners in rows]
-        print(json.dumps({"image": str(file), "objects": told}, ensure_ascii=False))
+        listed = [{"label": label, "score": score, "box": corners} for label, score, corners in rows]
+        print(json.dumps({"image": str(file), "objects": listed}, ensure_ascii=False))
         return
     for label, score, corners in rows:
         print(f"{label}\t{score:.3f}\t{' '.join(f'{side:.1f}' for side in corners)}\t{file}")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, chunks, opened
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
 
 
 def detect_replaced(
@@ -17,7 +17,7 @@ def detect_replaced(
     *texts: str,
     file: File = None,
     above: Annotated[
-        float, Parameter(validator=validators.Number(gte=0, lte=1), help="Mark words of at least this probability.")
+        float, Parameter(validator=validators.Number(gte=0, lte=1), help="Mark words with at least this probability.")
     ] = 0.5,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
@@ -25,10 +25,10 @@ def detect_replaced(
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Tell which words of texts look replaced, with a run that learnt to detect replaced tokens (ELECTRA).
+    """Mark the words of texts that look replaced, with a run trained for replaced token detection (ELECTRA).
 
-    Words that probably do not belong there are marked as [word 0.93]. Texts are arguments, lines of --file, or lines of
-    stdin; on a terminal without any of these it asks.
+    They are printed as [word 0.93], with the probability. Texts are arguments, lines of --file, or lines of
+    stdin; without any of these, a terminal prompts for them.
 
     For example:
 
@@ -41,16 +41,16 @@ def detect_replaced(
     run
         A run folder.
     texts
-        What to judge, each in quotes.
+        Texts, each in quotes.
     """
-    loaded = opened(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads, with_)
     task = loaded.check_task("replaced-tokens")
-    for chunk in chunks(texts, file):
+    for chunk in read_chunks(texts, file):
         for text, words in zip(chunk, task.detect_replaced(loaded.model, chunk), strict=True):
             if json_:
-                print(json.dumps({"text": text, "words": [asdict(each) for each in words]}, ensure_ascii=False))
+                print(json.dumps({"text": text, "words": [asdict(word) for word in words]}, ensure_ascii=False))
                 continue
             marked = (
-                f"[{each.word} {each.probability:.2f}]" if each.probability >= above else each.word for each in words
+                f"[{word.word} {word.probability:.2f}]" if word.probability >= above else word.word for word in words
             )
             print(" ".join(marked))

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, chunks, opened, say, warnings_to_stderr
+from headwise.cli.common import (
+    Checkpoint,
+    Device,
+    File,
+    Json,
+    Threads,
+    With,
+    load_model,
+    log_to_stderr,
+    read_chunks,
+    say,
+)
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,22 +39,22 @@ def embed(
     action: Action,
     /,
     *words: str,
-    count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="How many to show.")] = 10,
+    count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Number of neighbours.")] = 10,
     file: File = None,
-    out: Annotated[Path | None, Parameter(help="Write the texts' vectors to this .npy, .tsv or .json.")] = None,
-    pool: Annotated[PoolName, Parameter(help="From the tokens' vectors to the text's.")] = "mean",
-    normalised: Annotated[bool, Parameter(negative="", help="The texts' vectors at length 1.")] = False,
+    out: Annotated[Path | None, Parameter(help="Write the embeddings of texts to this .npy, .tsv or .json.")] = None,
+    pool: Annotated[PoolName, Parameter(help="Pooling of token vectors into a text embedding.")] = "mean",
+    normalised: Annotated[bool, Parameter(negative="", help="Normalise text embeddings to length 1.")] = False,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Vectors of words and of whole texts: the nearest ones, analogies, files.
+    """Word and text embeddings: nearest neighbours, analogies, files.
 
-    Of words: nearest, analogy (king, man and woman: king - man + woman), export in word2vec's text format. Any run and
-    any such file has these. Of texts: texts gives their vectors, similar the lines of --file whose vectors have the
-    largest cosine to a text's. Any neural run has these; best are models that were trained to guess hidden words.
+    For words: nearest, analogy (king man woman: king - man + woman), and export in word2vec's text format, of any run
+    or word2vec file. For texts: texts prints or writes embeddings, similar prints the lines of --file with the largest
+    cosine similarity, of any neural run; masked language models are best.
 
     For example:
 
@@ -58,57 +69,57 @@ def embed(
     Parameters
     ----------
     vectors
-        A run, or (for words) a text file of word2vec (.gz too).
+        A run, or for words a word2vec text file (or .gz).
     action
         What to do.
     words
-        The words or texts to ask for, or the file to write.
+        Words or texts, or the file to write.
     """
-    if action in ASKED:
-        return ask(vectors, action, words, count, json_)
-    loaded = opened(vectors, checkpoint, device, threads, with_)
-    reader = Reader(loaded, pool, normalised)
+    if action in WORD_ACTIONS:
+        return query_words(vectors, action, words, count, json_)
+    loaded = load_model(vectors, checkpoint, device, threads, with_)
+    encode = TextEncoder(loaded, pool, normalised)
     if action == "similar":
-        return similar(reader, words, file, count, json_)
-    return write_texts(reader, words, file, out, json_)
+        return print_similar(encode, words, file, count, json_)
+    return write_vectors(encode, words, file, out, json_)
 
 
-# How many words each takes, and how that is said.
-ASKED = {
+# number of arguments, and what they are
+WORD_ACTIONS = {
     "nearest": (1, "a word"),
     "analogy": (3, "three words, such as king man woman"),
     "export": (1, "one file to write"),
 }
 
 
-def ask(source: Path, action: str, words: Sequence[str], count: int, json_: bool) -> None:
-    """Of word vectors."""
-    warnings_to_stderr()
-    takes, what = ASKED[action]
+def query_words(source: Path, action: str, words: Sequence[str], count: int, json_: bool) -> None:
+    """Nearest neighbours, analogies and export of word vectors."""
+    log_to_stderr()
+    takes, what = WORD_ACTIONS[action]
     if len(words) != takes:
-        raise UserError(f"embed {action}: takes {what}, and there are {len(words)} words")
+        raise UserError(f"embed {action}: takes {what}, not {len(words)} words")
     from headwise.experiment.load import load_vectors
 
-    known = load_vectors(source)
+    vectors = load_vectors(source)
     if action == "export":
-        print(known.save(words[0]))
+        print(vectors.save(words[0]))
         return
-    found = known.nearest(*words, count=count) if action == "nearest" else known.analogy(*words, count=count)
-    show("word", found, json_)
+    neighbours = vectors.nearest(*words, count=count) if action == "nearest" else vectors.analogy(*words, count=count)
+    print_neighbours("word", neighbours, json_)
 
 
-def show(what: str, found: Sequence[tuple[str, float]], json_: bool) -> None:
-    """Words or texts with their cosines."""
+def print_neighbours(what: str, neighbours: Sequence[tuple[str, float]], json_: bool) -> None:
+    """Print words or texts with their cosine similarity."""
     if json_:
-        print(json.dumps([{what: each, "cosine": cosine} for each, cosine in found], ensure_ascii=False, indent=1))
+        print(json.dumps([{what: item, "cosine": cosine} for item, cosine in neighbours], ensure_ascii=False, indent=1))
     else:
-        for each, cosine in found:
-            print(f"{cosine:.3f}  {each}")
+        for item, cosine in neighbours:
+            print(f"{cosine:.3f}  {item}")
 
 
 @dataclass(frozen=True)
-class Reader:
-    """From texts to vectors, (N, C)."""
+class TextEncoder:
+    """Encodes texts as vectors, (N, C)."""
 
     loaded: TrainedModel
     pool: str
@@ -118,62 +129,64 @@ class Reader:
         return self.loaded.embed(texts, self.pool, self.normalised).cpu().numpy()
 
 
-def similar(reader: Reader, words: Sequence[str], file: Path | None, count: int, json_: bool) -> None:
-    """The texts of a file that are most like a text."""
+def print_similar(encode: TextEncoder, words: Sequence[str], file: Path | None, count: int, json_: bool) -> None:
+    """Print the lines of a file with the largest cosine similarity to a text."""
     if len(words) != 1 or not file:
         raise UserError("embed similar: takes one text, and --file with the texts to compare it with")
     import numpy as np
 
-    near = Reader(reader.loaded, reader.pool, normalised=True)
-    query = near(words)[0]
-    found: list[tuple[str, float]] = []
-    for chunk in chunks((), file):
-        cosines = near(chunk) @ query
+    encode_unit = TextEncoder(encode.loaded, encode.pool, normalised=True)
+    query = encode_unit(words)[0]
+    neighbours: list[tuple[str, float]] = []
+    for chunk in read_chunks((), file):
+        cosines = encode_unit(chunk) @ query
         best = np.argsort(-cosines, kind="stable")[:count]
-        found = sorted(found + [(chunk[number], float(cosines[number])) for number in best], key=lambda each: -each[1])
-    show("text", found[:count], json_)
+        neighbours = sorted(
+            neighbours + [(chunk[number], float(cosines[number])) for number in best], key=lambda pair: -pair[1]
+        )
+    print_neighbours("text", neighbours[:count], json_)
 
 
-def write_texts(reader: Reader, words: Sequence[str], file: Path | None, out: Path | None, json_: bool) -> None:
-    """The vectors of texts, to stdout or to a file whose ending says how."""
+def write_vectors(encode: TextEncoder, words: Sequence[str], file: Path | None, out: Path | None, json_: bool) -> None:
+    """Write embeddings of texts to stdout, or to a file in the format of its ending."""
     if out is None:
-        form = jsonl if json_ else tsv
-        for chunk in chunks(words, file):
-            print(form(chunk, reader(chunk)).decode(), end="")
+        serialise = to_jsonl if json_ else to_tsv
+        for chunk in read_chunks(words, file):
+            print(serialise(chunk, encode(chunk)).decode(), end="")
         return
-    if out.suffix not in FORMS:
-        raise UserError(f"--out {out}: its ending says how vectors are written; use {', '.join(FORMS)}")
+    if out.suffix not in FORMATS:
+        raise UserError(f"--out {out}: there is no such format of vectors; use {', '.join(FORMATS)}")
     import numpy as np
 
     from headwise.utils.files import write
 
-    read = [(chunk, reader(chunk)) for chunk in chunks(words, file)]
-    if not read:
+    encoded = [(chunk, encode(chunk)) for chunk in read_chunks(words, file)]
+    if not encoded:
         raise UserError("embed texts: there is no text; give some as arguments, in --file or on stdin")
-    table = np.concatenate([rows for _, rows in read])
-    write(out, FORMS[out.suffix]([text for chunk, _ in read for text in chunk], table))
-    say(f"{len(table):,} vectors of {table.shape[1]} numbers are in {out}")
+    table = np.concatenate([rows for _, rows in encoded])
+    write(out, FORMATS[out.suffix]([text for chunk, _ in encoded for text in chunk], table))
+    say(f"{len(table):,} vectors of {table.shape[1]} numbers: {out}")
 
 
-def tsv(texts: Sequence[str], table: np.ndarray) -> bytes:
-    """A line for each text: the text, then its numbers, with tabs between them."""
+def to_tsv(texts: Sequence[str], table: np.ndarray) -> bytes:
+    """A line for each text: the text and its numbers, separated by tabs."""
     lines = ("\t".join([text.replace("\t", " "), *row]) for text, row in zip(texts, table.astype(str), strict=True))
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def jsonl(texts: Sequence[str], table: np.ndarray) -> bytes:
+def to_jsonl(texts: Sequence[str], table: np.ndarray) -> bytes:
     """A line for each text: an object with the text and its vector."""
     rows = ({"text": text, "vector": row} for text, row in zip(texts, table.tolist(), strict=True))
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def whole_json(texts: Sequence[str], table: np.ndarray) -> bytes:
-    """One list of such objects."""
-    return b"[" + b",\n".join(jsonl(texts, table).splitlines()) + b"]\n"
+def to_json(texts: Sequence[str], table: np.ndarray) -> bytes:
+    """One JSON list of these objects."""
+    return b"[" + b",\n".join(to_jsonl(texts, table).splitlines()) + b"]\n"
 
 
-def npy(texts: Sequence[str], table: np.ndarray) -> bytes:
-    """The numbers alone, as numpy.load reads them."""
+def to_npy(texts: Sequence[str], table: np.ndarray) -> bytes:
+    """The vectors alone, for numpy.load."""
     import numpy as np
 
     file = BytesIO()
@@ -181,8 +194,8 @@ def npy(texts: Sequence[str], table: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-FORMS: dict[str, Callable[[Sequence[str], np.ndarray], bytes]] = {
-    ".npy": npy,
-    ".tsv": tsv,
-    ".json": whole_json,
+FORMATS: dict[str, Callable[[Sequence[str], np.ndarray], bytes]] = {
+    ".npy": to_npy,
+    ".tsv": to_tsv,
+    ".json": to_json,
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Beams, Checkpoint, Device, Ensemble, Json, LengthPenalty, Threads, With, opened, say
+from headwise.cli.common import Beams, Checkpoint, Device, Ensemble, Json, LengthPenalty, Threads, With, load_model, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,19 +26,15 @@ def evaluate(
     *,
     data: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Your own pairs: a TSV, two aligned files, .conllu, .zip; a text; images."),
+        Parameter(negative="", help="Your own data: a TSV, two aligned files, .conllu, .zip; a text; images."),
     ] = None,
     and_: Ensemble = None,
     beams: Beams = None,
     length_penalty: LengthPenalty = None,
-    language: Annotated[str, Parameter(help="Of the outputs, for tokenised BLEU.")] = "en",
+    language: Annotated[str, Parameter(help="Language of the outputs, for BLEU's tokenisation.")] = "en",
     outputs: Annotated[Path | None, Parameter(help="Write source, output and references to this TSV.")] = None,
-    confusion: Annotated[
-        Path | None, Parameter(help="Draw which label was taken for which to this .svg or .png.")
-    ] = None,
-    by_length: Annotated[
-        Path | None, Parameter(help="Draw the score over the source's length to this .svg or .png.")
-    ] = None,
+    confusion: Annotated[Path | None, Parameter(help="Draw the confusion matrix to this .svg or .png.")] = None,
+    by_length: Annotated[Path | None, Parameter(help="Plot the score over source length to this .svg or .png.")] = None,
     show: Annotated[int, Parameter(help="Print this many examples.")] = 0,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
@@ -46,10 +42,10 @@ def evaluate(
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Score a run, with 95 % intervals (bootstrap over the items).
+    """Evaluate a run, with 95 % confidence intervals (bootstrap over examples).
 
-    Transduction is scored by BLEU or error rates, language models by perplexity, tags and labels by accuracy and F1.
-    Without --data it takes the experiment's test part, or its validation part where there is no test part.
+    Encoder-decoders are scored by BLEU or error rates, language models by perplexity, classifiers by accuracy and F1.
+    Without --data: on the experiment's test split, or its validation split if there is no test split.
 
     For example:
 
@@ -61,45 +57,45 @@ def evaluate(
         headwise evaluate runs/shakespeare-lstm --data sonnets.txt
         headwise evaluate vit-base-patch16-224 --data photos/
     """
-    loaded = opened([run, *(and_ or ())], checkpoint, device, threads, with_)
+    loaded = load_model([run, *(and_ or ())], checkpoint, device, threads, with_)
     _check(loaded, outputs, show, confusion, by_length)
     settings: dict[str, Any] = {
         key: value for key, value in (("beams", beams), ("length_penalty", length_penalty)) if value is not None
     }
     pairs: Sequence[Pair] = ()
     if data and loaded.experiment.task.reads == "images":
-        loaded = _seeing(loaded, data)
+        loaded = _replace_images(loaded, data)
     elif data:
-        pairs = _read(tuple(Path(file) for file in data), loaded)
-    found = loaded.evaluate(pairs, language=language, **settings)
-    rows = list(zip(found.sources, found.outputs, found.references, strict=True))
+        pairs = _read_pairs(tuple(Path(file) for file in data), loaded)
+    evaluation = loaded.evaluate(pairs, language=language, **settings)
+    rows = list(zip(evaluation.sources, evaluation.outputs, evaluation.references, strict=True))
     if outputs:
         from headwise.utils.files import write
 
         write(outputs, "".join("\t".join([source, output, *listed]) + "\n" for source, output, listed in rows))
-        say(f"outputs are in {outputs}")
+        say(f"outputs: {outputs}")
     if confusion:
-        say(f"the confusion picture is in {_draw(found, confusion, run.name)}")
+        say(f"confusion matrix: {_draw_confusion(evaluation, confusion, run.name)}")
     if by_length:
-        say(f"the score over lengths is in {_draw_lengths(found, loaded, by_length, run.name)}")
+        say(f"score over length: {_draw_by_length(evaluation, loaded, by_length, run.name)}")
     if json_:
-        print(json.dumps({"run": str(run)} | _report(found, loaded, settings), indent=1))
+        print(json.dumps({"run": str(run)} | _to_json(evaluation, loaded, settings), indent=1))
         return
     for source, output, listed in rows[:show]:
         print(f"{source}\n  {output}\n  {'  |  '.join(listed)}")
-    for score in found.scores:
+    for score in evaluation.scores:
         print(score)
 
 
 def _check(
     loaded: TrainedModel, outputs: Path | None, show: int, confusion: Path | None, by_length: Path | None
 ) -> None:
-    """Refuse what this run cannot give, before it is evaluated."""
+    """Raise for options that do not fit the task, before the evaluation."""
     task, kind = loaded.experiment.task, loaded.task.kind
     if (outputs or show) and task.unpaired:
-        raise UserError(f"--outputs and --show: {kind} is scored without writing; use `headwise {task.command}`")
+        raise UserError(f"--outputs and --show: {kind} generates no outputs; use `headwise {task.command}`")
     if by_length and not task.transduces:
-        raise UserError(f"--by-length: this run was trained to {kind}; only outputs of sources have their lengths")
+        raise UserError(f"--by-length: this run was trained to {kind}, and needs source and output texts; leave it out")
     if confusion:
         from headwise.inspect.files import check_ending
 
@@ -111,19 +107,19 @@ def _check(
         check_ending(confusion, ".svg", ".png")
 
 
-def _seeing(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
-    """The same with other images: the test part of a named set, or all of a folder."""
+def _replace_images(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
+    """The model with other images as data: a named dataset, or a folder."""
     from headwise.config.base import validate
     from headwise.vision.config import ImagesConfig
 
     if len(data) > 1:
-        raise UserError("--data: give one set of images by name, or one folder with a folder for each class")
-    parts = dict.fromkeys(("train", "valid", "test"), data[0])  # so that nothing of a folder is held out
+        raise UserError("--data: name one image dataset, or one folder with a folder for each class")
+    parts = dict.fromkeys(("train", "valid", "test"), data[0])  # all splits, so that the whole folder is scored
     images = validate(ImagesConfig, parts if Path(data[0]).exists() else {"name": data[0]}, "--data")
     return replace(loaded, experiment=loaded.experiment.changed(data=images))
 
 
-def _read(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
+def _read_pairs(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
     from headwise.data.config import UNPAIRED, TextDataConfig
     from headwise.data.read import read_pairs
 
@@ -131,39 +127,39 @@ def _read(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
     assert isinstance(data, TextDataConfig)
     if len(files) > 2:
         raise UserError("--data: give one file, or two that are aligned line by line")
-    other = "tsv"
+    default = "tsv"
     if task.unpaired:
-        other = data.format if data.format in UNPAIRED else "text"
+        default = data.format if data.format in UNPAIRED else "text"
     first = files[0]
-    format = FORMATS.get((first.with_suffix("") if first.suffix == ".gz" else first).suffix, other)
+    format = FORMATS.get((first.with_suffix("") if first.suffix == ".gz" else first).suffix, default)
     return list(read_pairs(files, format, data.column, one_to_one=task.one_to_one, columns=data.columns))
 
 
-def _report(found: Evaluation, loaded: TrainedModel, settings: dict[str, Any]) -> dict[str, Any]:
-    """What --json prints: scores, and what else the task has."""
-    report: dict[str, Any] = {"task": loaded.task.kind, "scores": [score.to_json() for score in found.scores]}
-    if found.sources:
-        report["items"] = len(found.sources)
-    if found.confusion is not None:
-        report["confusion"] = {"labels": found.labels, "counts": found.confusion.tolist()}
+def _to_json(evaluation: Evaluation, loaded: TrainedModel, settings: dict[str, Any]) -> dict[str, Any]:
+    """The object that --json prints."""
+    report: dict[str, Any] = {"task": loaded.task.kind, "scores": [score.to_json() for score in evaluation.scores]}
+    if evaluation.sources:
+        report["items"] = len(evaluation.sources)
+    if evaluation.confusion is not None:
+        report["confusion"] = {"labels": evaluation.labels, "counts": evaluation.confusion.tolist()}
     if loaded.experiment.task.transduces:
         report["decode"] = loaded.build_decode_config(**settings).model_dump(mode="json")
     return report
 
 
-def _draw(found: Evaluation, path: Path, title: str) -> Path:
+def _draw_confusion(evaluation: Evaluation, path: Path, title: str) -> Path:
     from headwise.inspect.confusion import draw_confusion_matrix
     from headwise.inspect.files import save
 
-    assert found.confusion is not None
-    note = f"{found.scores[0]}; rows: what is true, columns: what was given"
-    return save(draw_confusion_matrix(found.confusion, found.labels, title, note), path)
+    assert evaluation.confusion is not None
+    note = f"{evaluation.scores[0]}; rows: true labels, columns: predicted labels"
+    return save(draw_confusion_matrix(evaluation.confusion, evaluation.labels, title, note), path)
 
 
-def _draw_lengths(found: Evaluation, loaded: TrainedModel, path: Path, title: str) -> Path:
+def _draw_by_length(evaluation: Evaluation, loaded: TrainedModel, path: Path, title: str) -> Path:
     from headwise.inspect.by_length import plot_by_length, score_by_length
 
     task: Any = loaded.task
-    bins = score_by_length(found, score=lambda outputs, references: task.scores(outputs, references)[0])
+    bins = score_by_length(evaluation, score=lambda outputs, references: task.scores(outputs, references)[0])
     plot_by_length({title: bins}, path)
     return path

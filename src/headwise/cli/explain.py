@@ -13,12 +13,14 @@ from cyclopts import App, Parameter
 if TYPE_CHECKING:
     from headwise.explain.story import Story
 
-app = App(name="explain", help="Walk through attention, positions, masks, gradients, depth and windows in numbers.")
+app = App(
+    name="explain", help="Worked examples with numbers: attention, positions, masks, gradients, depth and windows."
+)
 
 
 @app.command
 def attention(*, file: Path | None = None, out: Path | None = None, json: bool = False) -> None:
-    """Self-attention from inputs to outputs: Q, K, V, scores, weights, unscaled, rounded and scaled.
+    """Self-attention from inputs to outputs: Q, K, V, scores and weights, unscaled, rounded and scaled.
 
     For example:
 
@@ -68,13 +70,13 @@ def positions(*, width: int = 8, length: int = 10, shift: int = 3, out: Path | N
     """
     from headwise.explain import positions as topic
 
-    given = topic.PositionSettings(width, length, shift)
-    _show(lambda: topic.build_story(given), lambda: topic.to_json(given), out, json)
+    settings = topic.PositionSettings(width, length, shift)
+    _show(lambda: topic.build_story(settings), lambda: topic.to_json(settings), out, json)
 
 
 @app.command
 def mask(*, file: Path | None = None, out: Path | None = None, json: bool = False) -> None:
-    """Causal and padding masks before and after the softmax, and a row that may see nothing.
+    """Causal and padding masks before and after the softmax, and a row that is masked entirely.
 
     For example:
 
@@ -129,9 +131,9 @@ def gradients(
     from headwise.explain import gradients as topic
     from headwise.explain.gradients_story import build_story
 
-    given = topic.GradientSettings(length, tuple(rho or (0.9, 1.0, 1.1)), truncate)
-    found = topic.measure(given)
-    _show(lambda: build_story(given, found), lambda: topic.to_json(given, found), out, json)
+    settings = topic.GradientSettings(length, tuple(rho or (0.9, 1.0, 1.1)), truncate)
+    measured = topic.measure(settings)
+    _show(lambda: build_story(settings, measured), lambda: topic.to_json(settings, measured), out, json)
 
 
 @app.command
@@ -155,9 +157,9 @@ def depth(
     depths
         Numbers of layers to compare, 2 4 8 16 32 if none is given.
     width
-        Of the models.
+        Width of the models.
     seeds
-        How many models are averaged.
+        Number of models to average.
     out
         Also write a picture: a name that ends in .svg or .png.
     json
@@ -166,14 +168,14 @@ def depth(
     from headwise.explain import depth as topic
     from headwise.explain.depth_story import build_story
 
-    given = topic.DepthSettings(tuple(depths or (2, 4, 8, 16, 32)), width, seeds)
-    found = topic.measure(given)
-    _show(lambda: build_story(given, found), lambda: topic.to_json(given, found), out, json)
+    settings = topic.DepthSettings(tuple(depths or (2, 4, 8, 16, 32)), width, seeds)
+    measured = topic.measure(settings)
+    _show(lambda: build_story(settings, measured), lambda: topic.to_json(settings, measured), out, json)
 
 
 @app.command
 def windows(*, grid: int = 8, window: int = 4, shift: int = 2, out: Path | None = None, json: bool = False) -> None:
-    """Attention inside windows of an image: how they are shifted, rolled and masked.
+    """Shifted window attention (Swin): how windows of an image are shifted, rolled and masked.
 
     For example:
 
@@ -187,7 +189,7 @@ def windows(*, grid: int = 8, window: int = 4, shift: int = 2, out: Path | None 
     window
         Rows and columns of a window.
     shift
-        By how much the windows of every other layer are shifted.
+        Shift of the windows in every other layer.
     out
         Also write a picture: a name that ends in .svg or .png.
     json
@@ -195,12 +197,12 @@ def windows(*, grid: int = 8, window: int = 4, shift: int = 2, out: Path | None 
     """
     from headwise.explain import windows as topic
 
-    given = topic.ShiftedWindows(grid, window, shift)
-    _show(lambda: topic.build_story(given), lambda: topic.to_json(given), out, json)
+    settings = topic.ShiftedWindows(grid, window, shift)
+    _show(lambda: topic.build_story(settings), lambda: topic.to_json(settings), out, json)
 
 
 def _show(story: Callable[[], Story], data: Callable[[], Any], out: Path | None, json: bool) -> None:
-    """The picture first, so that a wrong file name is told before a page of text."""
+    """Write the picture first, so that a wrong file name is an error before the text is printed."""
     if out is not None:
         from headwise.explain.picture import draw_story
         from headwise.inspect.files import save

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, Json, Threads, With, opened, say
+from headwise.cli.common import Checkpoint, Device, Json, Threads, With, load_model, say
 
 if TYPE_CHECKING:
     from headwise.inspect.extrapolate import PositionBin
@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 
 def extrapolate(
     *runs: Path,
-    times: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Up to so many contexts.")] = 4,
-    out: Annotated[Path | None, Parameter(help="Draw the curves to this .svg or .png.")] = None,
+    times: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="Maximum length, as a multiple of the context.")
+    ] = 4,
+    out: Annotated[Path | None, Parameter(help="Plot the curves to this .svg or .png.")] = None,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Show the loss of language models at positions beyond those that they were trained on.
+    """Measure length extrapolation: the loss of language models at positions beyond the training context.
 
-    Reads the test part of their experiments, or the validation part where there is none, in windows of several times
-    the context of training. Learned positions end with their table.
+    Reads the test split of their experiments, or the validation split if there is none, in windows of several times the
+    training context. Learned position embeddings end with their table.
 
     For example:
 
@@ -37,7 +39,7 @@ def extrapolate(
     Parameters
     ----------
     runs
-        Run folders of language models with one context.
+        Run folders of language models with the same context.
     """
     from headwise.errors import UserError
     from headwise.inspect.files import check_ending
@@ -49,10 +51,12 @@ def extrapolate(
     found: dict[str, list[PositionBin]] = {}
     contexts = set()
     for run in runs:
-        loaded = opened(run, checkpoint, device, threads, with_)
+        loaded = load_model(run, checkpoint, device, threads, with_)
         contexts.add(loaded.check_task("language-model").config.context)
         if len(contexts) > 1:
-            raise UserError(f"{run}: was trained with another context than the runs before it; compare like with like")
+            raise UserError(
+                f"{run}: was trained with another context than the runs before it; name runs with one context"
+            )
         from headwise.data.examples import Examples, tokenise
         from headwise.inspect.extrapolate import extrapolate as measure
 
@@ -61,15 +65,15 @@ def extrapolate(
     if json_:
         print(json.dumps({name: [span.to_json() for span in spans] for name, spans in found.items()}, indent=1))
     else:
-        print(table(found))
+        print(format_table(found))
     if out:
         from headwise.inspect.extrapolate import plot
 
-        say(f"the picture is {plot(found, contexts.pop(), out)}")
+        say(f"picture: {plot(found, contexts.pop(), out)}")
 
 
-def table(found: dict[str, list[PositionBin]]) -> str:
-    """Nats a token: a line for each stretch of positions, a column for each run."""
+def format_table(found: dict[str, list[PositionBin]]) -> str:
+    """Loss in nats per token: a line for each range of positions, a column for each run."""
     places = sorted({(span.low, span.high) for spans in found.values() for span in spans})
     lines = ["  ".join(["positions".ljust(12), *(name.rjust(max(len(name), 6)) for name in found)])]
     for low, high in places:

@@ -10,25 +10,25 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, chunks, opened
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
 
 
 def fill_mask(
     run: Path,
     *texts: str,
     file: File = None,
-    count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="How many words to show.")] = 5,
+    count: Annotated[int, Parameter(validator=validators.Number(gte=1), help="Number of words to print per mask.")] = 5,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Fill in what is hidden: the most probable words for each [MASK] of texts, with their probabilities.
+    """Predict masked words: the most probable ones for each [MASK] of texts, with their probabilities.
 
-    A text may have several masks; each has its own lines, with an empty one between them. A masked language model gives
-    a token for each, a denoising one any number of them. Texts are arguments, lines of --file, or lines of stdin; on a
-    terminal without any of these it asks.
+    With several masks in a text, each has its own lines, separated by an empty one. A masked language model predicts
+    one token per mask, a denoising one any number. Texts are arguments, lines of --file, or lines of stdin; without any
+    of these, a terminal prompts for them.
 
     For example:
 
@@ -39,18 +39,21 @@ def fill_mask(
     Parameters
     ----------
     run
-        A run folder of a masked or a denoising language model.
+        A run folder of a masked or denoising language model.
     texts
         Texts with [MASK] in them, each in quotes.
     """
-    loaded = opened(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads, with_)
     loaded.check_command("fill-mask")
-    gaps = chain([""], repeat("\n"))
-    for chunk in chunks(texts, file):
+    separators = chain([""], repeat("\n"))
+    for chunk in read_chunks(texts, file):
         for text, masks in zip(chunk, loaded.fill_mask(chunk, count), strict=True):
             if json_:
-                found = [[asdict(each) for each in ways] for ways in masks]
-                print(json.dumps({"text": text, "masks": found}, ensure_ascii=False))
+                rows = [[asdict(candidate) for candidate in candidates] for candidates in masks]
+                print(json.dumps({"text": text, "masks": rows}, ensure_ascii=False))
                 continue
-            for ways in masks:
-                print(next(gaps) + "\n".join(f"{each.probability:.4f}\t{each.word}" for each in ways))
+            for candidates in masks:
+                print(
+                    next(separators)
+                    + "\n".join(f"{candidate.probability:.4f}\t{candidate.word}" for candidate in candidates)
+                )

@@ -7,20 +7,20 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headwise.cli.common import say, warnings_to_stderr
+from headwise.cli.common import log_to_stderr, say
 
 
 def fit(
     *files: Path,
-    minutes: Annotated[float, Parameter(help="How long to train.")] = 10.0,
-    name: Annotated[str, Parameter(help="Of the run; the file's name by default.")] = "",
-    runs: Annotated[Path, Parameter(help="Where run folders are made.")] = Path("runs"),
-    dry_run: Annotated[bool, Parameter(negative="", help="Print the experiment and train nothing.")] = False,
+    minutes: Annotated[float, Parameter(help="Training time.")] = 10.0,
+    name: Annotated[str, Parameter(help="Name of the run; by default that of the file.")] = "",
+    runs: Annotated[Path, Parameter(help="The folder for new runs.")] = Path("runs"),
+    dry_run: Annotated[bool, Parameter(negative="", help="Print the experiment instead of training.")] = False,
 ) -> None:
-    """Train on your own pairs: no configuration, a time limit.
+    """Train on your own data within a time limit, without a config file.
 
-    Looks at the file, chooses tokeniser, size and schedule for the time given, holds out a validation part, trains,
-    scores, and leaves a run to use, with an experiment file to refine.
+    Reads the file, chooses tokeniser, model size and schedule for the time, holds out a validation split, trains and
+    evaluates. The run folder has the experiment, to be refined.
 
     For example:
 
@@ -31,13 +31,13 @@ def fit(
     Parameters
     ----------
     files
-        One file with a tab between the sides, or two files aligned line by line; plain or .gz.
+        One file with a tab between source and target, or two files aligned line by line; plain or .gz.
     """
-    warnings_to_stderr()
+    log_to_stderr()
     from headwise.errors import UserError
 
     if len(files) not in (1, 2):
-        raise UserError("name one file with a tab between its two sides, or two aligned files")
+        raise UserError("name one file with a tab between source and target, or two aligned files")
 
     from headwise.experiment.autofit import plan
 
@@ -52,14 +52,16 @@ def fit(
 
     run, result = train_experiment(chosen.experiment, runs, announce=say)
     if result.interrupted:
-        say(f"stopped; to go on: headwise train --resume {run.path}")
+        say(f"stopped; to resume: headwise train --resume {run.path}")
         raise SystemExit(130)
-    found = load(run.path).evaluate()
-    for source, output, listed in list(zip(found.sources, found.outputs, found.references, strict=True))[:5]:
-        say(f"  {source}  ->  {output}  (given: {listed[0]})")
-    for score in found.scores:
-        say(f"held out: {score}")
-    say(f"\nto use it:     headwise {chosen.experiment.task.command} {run.path}")
-    say(f"to look inside: headwise inspect {run.path} {found.sources[0]!r} --out attention.html")
-    say(f"to refine it:  edit a copy of {run.path}/config.toml and run `headwise train` on it")
+    evaluation = load(run.path).evaluate()
+    for source, output, listed in list(zip(evaluation.sources, evaluation.outputs, evaluation.references, strict=True))[
+        :5
+    ]:
+        say(f"  {source}  ->  {output}  (reference: {listed[0]})")
+    for score in evaluation.scores:
+        say(f"held-out {score}")
+    say(f"\nto use it:      headwise {chosen.experiment.task.command} {run.path}")
+    say(f"to inspect it:  headwise inspect {run.path} {evaluation.sources[0]!r} --out attention.html")
+    say(f"to refine it:   edit a copy of {run.path}/config.toml, then `headwise train`")
     print(run.path)

@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Device, File, Int8, Json, Seed, Threads, TopK, TopP, With, chunks, opened
+from headwise.cli.common import (
+    Checkpoint,
+    Device,
+    File,
+    Int8,
+    Json,
+    Seed,
+    Threads,
+    TopK,
+    TopP,
+    With,
+    load_model,
+    read_chunks,
+)
 from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, build_few_shot_prompt
 
@@ -25,30 +38,28 @@ def generate(
     run: Path,
     *prompts: str,
     file: File = None,
-    length: Annotated[int, Parameter(validator=POSITIVE, help="Write at most this many tokens.")] = 200,
-    min_length: Annotated[int | None, Parameter(help="Write at least this many tokens.")] = None,
+    length: Annotated[int, Parameter(validator=POSITIVE, help="Maximum number of new tokens.")] = 200,
+    min_length: Annotated[int | None, Parameter(help="Minimum number of new tokens.")] = None,
     stop: Annotated[
-        list[str] | None, Parameter(negative="", help="End a text before this string; may be given again.")
+        list[str] | None, Parameter(negative="", help="End a text before this string; may be repeated.")
     ] = None,
     temperature: Annotated[
-        float | None, Parameter(help="Draw from P^(1/t); 0 takes the most probable token. 0.8, or 0 with --shots.")
+        float | None, Parameter(help="Softmax temperature; 0: greedy. Default 0.8, or 0 with --shots.")
     ] = None,
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
-    repetition_penalty: Annotated[float | None, Parameter(help="Above 1: tokens come again less easily.")] = None,
-    no_repeat: Annotated[int | None, Parameter(help="No sequence of so many tokens comes twice.")] = None,
+    repetition_penalty: Annotated[float | None, Parameter(help="Above 1: repeated tokens are less probable.")] = None,
+    no_repeat: Annotated[int | None, Parameter(help="Block repeated n-grams of this many tokens.")] = None,
     context: Annotated[
-        int | None, Parameter(validator=POSITIVE, help="Have so many tokens in sight; unless said, as in training.")
+        int | None, Parameter(validator=POSITIVE, help="Tokens of context; by default as in training.")
     ] = None,
-    samples: Annotated[int, Parameter(validator=POSITIVE, help="Ways to go on with each prompt.")] = 1,
+    samples: Annotated[int, Parameter(validator=POSITIVE, help="Number of samples for each prompt.")] = 1,
     shots: Annotated[
-        Path | None, Parameter(help="Examples, input TAB output: prompts are inputs, whose output is printed.")
+        Path | None, Parameter(help="Few-shot examples, input TAB output; prompts are inputs, and outputs are printed.")
     ] = None,
-    count: Annotated[int | None, Parameter(help="Show so many of the examples; 0 shows none.")] = None,
-    template: Annotated[
-        str | None, Parameter(help=f"How an example is written; unless said, {json.dumps(TEMPLATE)}.")
-    ] = None,
+    count: Annotated[int | None, Parameter(help="Number of few-shot examples; 0: zero-shot.")] = None,
+    template: Annotated[str | None, Parameter(help=f"Format of an example; by default {json.dumps(TEMPLATE)}.")] = None,
     checkpoint: Checkpoint = "best",
     device: Device = "auto",
     threads: Threads = 0,
@@ -56,15 +67,15 @@ def generate(
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Go on with prompts, with a language model.
+    """Generate text after prompts with a language model.
 
-    The prompt is printed with what follows it; several texts have a line of three dashes between them. An empty prompt
-    "" begins a new text. Prompts are arguments, lines of --file, or lines of stdin; on a terminal without any of these
-    it asks. In --stop and --template, \\n is a new line and \\t a tab. A text may grow longer than those of training:
-    a window moves over it.
+    Prompt and continuation are printed; texts are separated by a line of three dashes. An empty prompt "" starts a new
+    text. Prompts are arguments, lines of --file, or lines of stdin; without any of these, a terminal prompts for them.
+    In --stop and --template, \\n is a new line and \\t a tab. A text may be longer than the training context,
+    which is then a sliding window.
 
-    With --shots each prompt is an input: the examples stand before it as --template says, and what the model writes up
-    to the end of the line is printed (up to --stop, where it is given).
+    With --shots each prompt is an input: the examples come before it in the format of --template, and the output up to
+    the end of the line, or up to --stop, is printed.
 
     For example:
 
@@ -78,70 +89,71 @@ def generate(
     run
         A run folder of a language model.
     prompts
-        How texts begin, each in quotes.
+        Beginnings of texts, each in quotes.
     """
     from headwise.inference.backends import choose_backend
 
-    loaded = opened(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads, with_)
     loaded.check_task("language-model")
-    write = _prompter(shots, template, count)
-    stops = [_typed(text) for text in stop or ()] or (["\n"] if shots else None)
-    given = {
+    build_prompt = _build_prompt_function(shots, template, count)
+    stops = [_unescape(text) for text in stop or ()] or (["\n"] if shots else None)
+    options = {
         "top_k": top_k, "top_p": top_p, "seed": seed, "min_length": min_length, "stop": stops,
         "repetition_penalty": repetition_penalty, "no_repeat_ngram": no_repeat, "context": context,
     }  # fmt: skip
-    settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    settings: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     settings |= {"beams": 1, "nbest": samples, "max_ratio": 0, "max_extra": length, "max_length": length}
     settings["temperature"] = temperature if temperature is not None else 0.0 if shots else 0.8
     loaded = choose_backend(loaded, "native", int8, config=loaded.build_decode_config(**settings))
     live = samples == 1 and sys.stdout.isatty()
-    marks = chain([""], repeat("---\n"))
-    for chunk in chunks(prompts, file):
-        texts = [write(text) for text in chunk]
+    separators = chain([""], repeat("---\n"))
+    for chunk in read_chunks(prompts, file):
+        texts = [build_prompt(text) for text in chunk]
         if json_:
-            _tell(texts, loaded.continue_prompts(texts, **settings))
+            _print_json(texts, loaded.continue_prompts(texts, **settings))
         elif shots:
-            for each in chain.from_iterable(loaded.continue_prompts(texts, **settings)):
-                print(each.text.strip())
+            for sample in chain.from_iterable(loaded.continue_prompts(texts, **settings)):
+                print(sample.text.strip())
         elif live:
             for text in texts:
-                _show(_growing(loaded, text, settings), next(marks))
+                _print_text(_stream(loaded, text, settings), next(separators))
         else:
-            for each in chain.from_iterable(loaded.generate(texts, **settings)):
-                _show([each.text], next(marks))
+            for sample in chain.from_iterable(loaded.generate(texts, **settings)):
+                _print_text([sample.text], next(separators))
 
 
-def _tell(prompts: Sequence[str], found: Sequence[Sequence[Translation]]) -> None:
-    for prompt, own in zip(prompts, found, strict=True):
-        ways = [{"text": each.text, "log_prob": each.log_prob} for each in own]
-        print(json.dumps({"prompt": prompt, "samples": ways}, ensure_ascii=False))
+def _print_json(prompts: Sequence[str], continuations: Sequence[Sequence[Translation]]) -> None:
+    for prompt, samples in zip(prompts, continuations, strict=True):
+        rows = [{"text": sample.text, "log_prob": sample.log_prob} for sample in samples]
+        print(json.dumps({"prompt": prompt, "samples": rows}, ensure_ascii=False))
 
 
-def _prompter(shots: Path | None, template: str | None, count: int | None) -> Callable[[str], str]:
-    """What makes a prompt of a text: the examples before it, or nothing."""
+def _build_prompt_function(shots: Path | None, template: str | None, count: int | None) -> Callable[[str], str]:
+    """A function that puts the few-shot examples before a text; without --shots, the text itself."""
     if shots is None:
         if template is not None or count is not None:
-            raise UserError("--template and --count are about examples; name their file with --shots")
+            raise UserError("--template, --count: need few-shot examples; name their file with --shots")
         return str
     if not shots.is_file():
         raise UserError(f"--shots {shots}: there is no such file; check the path")
     from headwise.data.read import read_pairs
 
     examples = list(read_pairs((shots,)))
-    return lambda text: build_few_shot_prompt(examples, text, TEMPLATE if template is None else _typed(template), count)
+    pattern = TEMPLATE if template is None else _unescape(template)
+    return lambda text: build_few_shot_prompt(examples, text, pattern, count)
 
 
-def _typed(text: str) -> str:
-    """A text as it was meant: shells pass \\n as two characters.
+def _unescape(text: str) -> str:
+    """Replace \\n and \\t by a new line and a tab: shells pass them as two characters.
 
-    >>> _typed(r"Q:\\n")
+    >>> _unescape(r"Q:\\n")
     'Q:\\n'
     """
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
-def _growing(loaded: TrainedModel, prompt: str, settings: dict[str, Any]) -> Iterator[str]:
-    """The text of a prompt, and what follows it as it is found."""
+def _stream(loaded: TrainedModel, prompt: str, settings: dict[str, Any]) -> Iterator[str]:
+    """The text of a prompt, and what follows it as it is generated."""
     from headwise.blocks.evaluation import get_device
     from headwise.decode.driver import stream
     from headwise.decode.text import stream_text
@@ -153,8 +165,8 @@ def _growing(loaded: TrainedModel, prompt: str, settings: dict[str, Any]) -> Ite
     yield from stream_text(tokeniser, ids, tokens, config.stop)
 
 
-def _show(pieces: Iterable[str], mark: str) -> None:
-    print(mark, end="")
+def _print_text(pieces: Iterable[str], separator: str) -> None:
+    print(separator, end="")
     for piece in pieces:
         print(piece, end="", flush=True)
     print()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import Checkpoint, Json, With, opened, say
+from headwise.cli.common import Checkpoint, Json, With, load_model, say
 from headwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,44 +26,45 @@ def inspect(
     text: str = "",
     *,
     out: Annotated[
-        Path | None, Parameter(help="The picture: .svg, .png, or a page with .html; without it, attention.html.")
+        Path | None, Parameter(help="Output: .svg, .png, or an .html page; by default attention.html.")
     ] = None,
-    target: Annotated[str, Parameter(help="Follow this output instead of the model's own.")] = "",
+    target: Annotated[str, Parameter(help="Force this output instead of the model's own.")] = "",
     view: Annotated[
         View | None,
         Parameter(
-            help="For pictures. Of texts: one matrix, every head, or a mixer's implied map beside exact softmax's. Of "
-            "images: patch filters, positions, distances, frequencies, rollout, layers, heads, latents, slots or words."
+            help="Texts: one map, all heads, or an efficient mixer's implied map beside exact softmax. Images: patch "
+            "filters, positions, attention distance, frequencies, rollout, all layers, all heads, object queries."
         ),
     ] = None,
     kind: Annotated[
         Literal["encoder", "decoder", "cross", "outputs"] | None,
-        Parameter(help="Which attention; without it, cross if any."),
+        Parameter(help="Which attention; by default cross-attention if there is any."),
     ] = None,
     layer: Annotated[
-        int | None, Parameter(validator=POSITIVE, help="From 1; without it, the last; of an image, all.")
+        int | None, Parameter(validator=POSITIVE, help="From 1; by default the last; for an image, all.")
     ] = None,
-    head: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; without it, their mean.")] = None,
+    head: Annotated[int | None, Parameter(validator=POSITIVE, help="From 1; by default the mean.")] = None,
     at: Annotated[
         tuple[int, int] | None,
-        Parameter(negative="", help="Of an image, the pixel x y whose patch asks; without it, the class token."),
+        Parameter(negative="", help="For an image, pixel x y of the query patch; by default the class token."),
     ] = None,
-    beside: Annotated[
-        Path | None, Parameter(help="Another run, whose last layer is drawn to the right of this one's.")
-    ] = None,
+    beside: Annotated[Path | None, Parameter(help="Another run, whose last layer is drawn to the right.")] = None,
     spectrum: Annotated[
-        bool, Parameter(negative="", help="Singular values of an encoder's maps; without a text, of held-out ones.")
+        bool,
+        Parameter(
+            negative="", help="Singular values of an encoder's attention maps; without a text, on held-out texts."
+        ),
     ] = False,
     experts: Annotated[
-        bool, Parameter(negative="", help="How busy the experts of each layer are, on the validation part.")
+        bool, Parameter(negative="", help="Load of the experts in each layer, on the validation split.")
     ] = False,
     json_: Json = False,
     checkpoint: Checkpoint = "best",
     with_: With = None,
 ) -> None:
-    """Draw a run's attention for one text, or for one image where it reads images.
+    """Draw attention maps of a run for a text or an image.
 
-    A page shows every layer and head with the weights under the pointer; it is one file and needs no network.
+    An .html page shows every layer and head, with weights under the pointer; it is one file and works offline.
 
     For example:
 
@@ -86,28 +87,30 @@ def inspect(
     run
         A run folder or a Hugging Face folder.
     text
-        What to read, in quotes; or an image file.
+        A text in quotes, or an image file.
     """
     from headwise.inspect.files import check_ending
 
-    chooses = bool(target) or any(given is not None for given in (view, kind, layer, head, at, beside))
-    if spectrum and chooses:
-        raise UserError("--spectrum: is of every layer and head; leave out what chooses or compares maps")
-    if experts and (text or chooses):
-        raise UserError("--experts: is of all layers and the validation part; leave out text and what chooses maps")
+    selects = bool(target) or any(option is not None for option in (view, kind, layer, head, at, beside))
+    if spectrum and selects:
+        raise UserError("--spectrum: shows all layers and heads; leave out options that select maps")
+    if experts and (text or selects):
+        raise UserError(
+            "--experts: shows all layers on the validation split; leave out the text and options that select maps"
+        )
     if out and (spectrum or experts or beside is not None):
         check_ending(out, ".svg", ".png")
     if beside is not None and (view not in (None, "alignment") or kind not in (None, "cross") or head is not None):
-        # two runs have the meaning of their cross-attention in common, not the number of their heads
+        # two runs may have different numbers of heads
         raise UserError("--beside: draws the mean of the heads of cross-attention; leave out --view, --kind and --head")
-    loaded, name = opened(run, checkpoint, "cpu", parts=with_), run.resolve().name
+    loaded, name = load_model(run, checkpoint, "cpu", parts=with_), run.resolve().name
     if spectrum:
-        _spectrum(loaded, text, out, json_, name)
+        _show_spectrum(loaded, text, out, json_, name)
     elif experts:
-        _experts(loaded, out, json_, name)
+        _show_expert_load(loaded, out, json_, name)
     elif _reads_images(loaded):
         if target or kind is not None or beside is not None:
-            raise UserError("--target, --kind, --beside: are of texts, and this run reads images; leave them out")
+            raise UserError("--target, --kind, --beside: are for texts, and this run reads images; leave them out")
         from headwise.cli.inspect_images import inspect_image
         from headwise.inspect.image_inspection import ImageInspection
 
@@ -117,16 +120,16 @@ def inspect(
         if json_:
             raise UserError("--json: attention is drawn, not printed; add --spectrum or --experts, or leave it out")
         if at is not None or view not in (None, *get_args(TextView)):
-            raise UserError("--at, --view: choose parts of images here, and this run reads texts; leave them out")
+            raise UserError("--at, --view: are for images here, and this run reads texts; leave them out")
         maps = loaded.inspect(text, target)
         if beside is not None:
-            other = opened(beside, checkpoint, "cpu").inspect(text, target)
-            _beside(maps, other, (name, beside.resolve().name), layer, out or Path("attention.svg"))
+            other = load_model(beside, checkpoint, "cpu").inspect(text, target)
+            _draw_beside(maps, other, (name, beside.resolve().name), layer, out or Path("attention.svg"))
             return
-        _maps(maps, text, view or "alignment", kind, (layer, head), out or Path("attention.html"))
+        _draw_maps(maps, text, view or "alignment", kind, (layer, head), out or Path("attention.html"))
 
 
-def _maps(
+def _draw_maps(
     maps: Maps, text: str, view: str, kind: str | None, numbers: tuple[int | None, int | None], out: Path
 ) -> None:
     from headwise.inspect.export import export
@@ -137,7 +140,7 @@ def _maps(
     print(out)
 
 
-def _beside(maps: Maps, other: Maps, names: tuple[str, str], layer: int | None, out: Path) -> None:
+def _draw_beside(maps: Maps, other: Maps, names: tuple[str, str], layer: int | None, out: Path) -> None:
     from headwise.inspect.files import save
     from headwise.inspect.pictures import compare_alignments
 
@@ -150,28 +153,28 @@ def _reads_images(loaded: TrainedModel) -> bool:
     return isinstance(loaded.tokenisers.source, Pixels)
 
 
-def _spectrum(loaded: TrainedModel, text: str, out: Path | None, as_json: bool, name: str) -> None:
+def _show_spectrum(loaded: TrainedModel, text: str, out: Path | None, as_json: bool, name: str) -> None:
     from headwise.inspect.spectrum import compute_spectrum, plot
 
     if _reads_images(loaded):
-        raise UserError("--spectrum: is of encoders of texts, and this run reads images; leave it out")
+        raise UserError("--spectrum: is for text encoders, and this run reads images; leave it out")
     found = compute_spectrum(loaded, text)
-    print(json.dumps(found.to_json()) if as_json else _table(found))
+    print(json.dumps(found.to_json()) if as_json else _format_table(found))
     if out:
-        say(f"the picture is {plot(found, out, name)}")
+        say(f"picture: {plot(found, out, name)}")
 
 
-def _experts(loaded: TrainedModel, out: Path | None, as_json: bool, name: str) -> None:
+def _show_expert_load(loaded: TrainedModel, out: Path | None, as_json: bool, name: str) -> None:
     from headwise.inspect.expert_load import draw_expert_load, format_table, measure_expert_load, to_json
     from headwise.inspect.files import save
 
     found = measure_expert_load(loaded)
     print(json.dumps(to_json(found)) if as_json else format_table(found))
     if out:
-        say(f"the picture is {save(draw_expert_load(found, name), out)}")
+        say(f"picture: {save(draw_expert_load(found, name), out)}")
 
 
-def _table(found: Spectrum) -> str:
+def _format_table(found: Spectrum) -> str:
     """The share that the largest quarter of the singular values has, in per cent: a line a layer, a column a head."""
     heads = [*(f"head {number}" for number in range(1, found.at_quarter.shape[1] + 1)), "  mean"]
     lines = ["  ".join(["layer", *heads])]

@@ -14,29 +14,31 @@ if TYPE_CHECKING:
 
 
 def inspect_image(scene: ImageInspection, view: str | None, out: Path | None, as_json: bool, title: str) -> None:
-    """Print or draw one view; without one, and for .html, write the page."""
+    """Print or draw one view; by default, and for .html, write a page with all views."""
     from headwise.inspect.files import check_ending
     from headwise.inspect.image_views import choose_default_view, show
 
-    paged = out.suffix.lower() == ".html" if out else not (view or as_json or scene.source is None)
-    if paged:
-        _page(scene, view, out or Path("attention.html"), as_json, title)
+    as_page = out.suffix.lower() == ".html" if out else not (view or as_json or scene.source is None)
+    if as_page:
+        _write_page(scene, view, out or Path("attention.html"), as_json, title)
         return
     view = view or (choose_default_view(scene.model) if scene.source is not None else "filters")
     out = out or (None if as_json else Path(f"{view}.png"))
     if out:
         check_ending(out, ".svg", ".png")
-    found = show(view, scene)
-    if told := json.dumps(found.to_json()) if as_json else found.table():
-        print(told)
+    shown = show(view, scene)
+    if text := json.dumps(shown.to_json()) if as_json else shown.table():
+        print(text)
     if out:
-        say(f"the picture is {found.save(out, title)}")
+        say(f"picture: {shown.save(out, title)}")
 
 
-def _page(scene: ImageInspection, view: str | None, out: Path, as_json: bool, title: str) -> None:
+def _write_page(scene: ImageInspection, view: str | None, out: Path, as_json: bool, title: str) -> None:
     from headwise.inspect.image_page import render_page
     from headwise.utils.files import write
 
     if view or as_json or scene.head or scene.at:
-        raise UserError(f"{out}: a page has every view, head and patch; leave out what chooses, or write .svg or .png")
+        raise UserError(
+            f"{out}: a page has every view, head and patch; leave out options that select one, or write .svg or .png"
+        )
     print(write(out, render_page(scene, title)))

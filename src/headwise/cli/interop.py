@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Checkpoint, With, say, warnings_to_stderr
+from headwise.cli.common import Checkpoint, With, log_to_stderr, say
 
 
 def import_model(source: Path, run: Path) -> None:
-    """Make a run of a Hugging Face folder (config.json and safetensors), a GGUF file or an ARPA file of n-grams.
+    """Import a Hugging Face folder (config.json and safetensors), a GGUF file or an ARPA file of n-grams as a run.
 
-    Nothing in there is executed. The run can be used, evaluated, trained further and exported like any other.
+    No code of the folder is executed. The run can be used, evaluated, fine-tuned and exported like any other.
 
     For example:
 
@@ -27,9 +27,9 @@ def import_model(source: Path, run: Path) -> None:
     source
         A folder as `save_pretrained` writes it, or a file whose name ends in .gguf or .arpa.
     run
-        The run folder to make.
+        The new run folder.
     """
-    warnings_to_stderr(logging.INFO)  # tensors that are left aside are named
+    log_to_stderr(logging.INFO)  # unused tensors are logged
     from headwise.experiment.convert import from_arpa, from_gguf, from_hf
 
     loaded = {".arpa": from_arpa, ".gguf": from_gguf}.get(source.suffix, from_hf)(source)
@@ -42,12 +42,12 @@ def export(
     run: Path,
     folder: Path,
     *,
-    to: Annotated[Literal["hf", "ctranslate2", "arpa"], Parameter(help="What to write.")],
+    to: Annotated[Literal["hf", "ctranslate2", "arpa"], Parameter(help="Output format.")],
     int8: Annotated[bool, Parameter(negative="", help="For CTranslate2: store 8-bit weights.")] = False,
     checkpoint: Checkpoint = "best",
     with_: With = None,
 ) -> None:
-    """Write a run for other programs.
+    """Export a run for other programs.
 
     For example:
 
@@ -60,9 +60,9 @@ def export(
     run
         A run folder.
     folder
-        The folder (or .arpa file) to write; it must not exist.
+        The folder (or .arpa file) to write; it must not exist yet.
     """
-    warnings_to_stderr()
+    log_to_stderr()
     from headwise.errors import UserError
     from headwise.experiment.convert import to_hf
     from headwise.experiment.load import load
@@ -72,7 +72,7 @@ def export(
     add_parts(with_ or ())
     loaded = load(run, which=checkpoint)
     if int8 and to != "ctranslate2":
-        raise UserError("--int8 is for --to ctranslate2; others hold float weights")
+        raise UserError("--int8: is for --to ctranslate2; leave it out")
     if to == "hf":
         to_hf(loaded, folder)
     elif to == "arpa":

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwise.cli.common import Checkpoint, With, opened, say
+from headwise.cli.common import Checkpoint, With, load_model, say
 from headwise.errors import UserError
 
 
 def merge(run: Path, new: Path, *, checkpoint: Checkpoint = "best", with_: With = None) -> None:
-    """Make an ordinary run of one that was fine-tuned with low-rank maps: they are folded into its weights.
+    """Merge the LoRA matrices of a fine-tuned run into its weights, as a new run.
 
-    Using a run does not need this, which merges whenever it loads. Training further with all weights does. The new
-    folder's path is printed on stdout.
+    Needed only to train all weights further: for inference they are merged when the run is loaded. The path of the new
+    run is printed on stdout.
 
     For example:
 
@@ -23,13 +23,13 @@ def merge(run: Path, new: Path, *, checkpoint: Checkpoint = "best", with_: With 
     run
         A run trained with [tuning] lora.
     new
-        The run folder to make.
+        The new run folder.
     """
     from headwise.runs import Run
     from headwise.runs.differences import flatten
 
     if not flatten(Run.open(run).config).get("tuning.lora.rank"):
-        raise UserError(f"{run} has no low-rank maps: it was trained without tuning.lora; use it as it is")
-    opened(run, checkpoint, device="cpu", parts=with_).save(new)
+        raise UserError(f"{run} has no LoRA matrices: it was trained without tuning.lora; use it as it is")
+    load_model(run, checkpoint, device="cpu", parts=with_).save(new)
     say(f"to train it further: headwise train --resume {new}, or init_from = '{new}' in an experiment")
     print(new)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
     """List every model of the catalogue, or some of them.
 
-    Parameter counts are exact: they are those of the assembled models.
+    Parameter counts are exact: counted on the built models.
 
     For example:
 
@@ -29,7 +29,7 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
     Parameters
     ----------
     what
-        Only models of these names, families or tasks.
+        Only models with these names, families or tasks.
     json_
         Print one JSON array instead of a table.
     """
@@ -39,9 +39,9 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
     from headwise.errors import UserError, nearest
 
     traits = {name: {name, info.family, *info.tasks} for name, info in read_index().items()}
-    for each in what:
-        if each not in (known := set().union(*traits.values())):
-            raise UserError(f"no model, family or task is called '{each}'; {nearest(each, known)}")
+    for word in what:
+        if word not in (known := set().union(*traits.values())):
+            raise UserError(f"no model, family or task is called '{word}'; {nearest(word, known)}")
     chosen = {name: info for name, info in read_index().items() if not what or traits[name].intersection(what)}
     rows: list[dict[str, Any]] = [
         {
@@ -51,13 +51,13 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
             "year": info.year,
             "family": info.family,
             "tasks": ", ".join(info.tasks),
-            "vocab": of_size.vocab,
-            "parameters": of_size.parameters,
-            "published": of_size.published,
+            "vocab": counts.vocab,
+            "parameters": counts.parameters,
+            "published": counts.published,
             "oracle": info.oracle,
         }
         for info in chosen.values()
-        for size, of_size in info.sizes.items()
+        for size, counts in info.sizes.items()
     ]
     if json_:
         print(json.dumps(rows, indent=1))
@@ -69,8 +69,8 @@ def list_models(*what: str, json_: Annotated[bool, Parameter(name="--json", nega
         for row in (row for row in rows if row["entry"] == name):
             count = f"{row['parameters']:,}" if row["parameters"] else "-"
             published = f"   published {row['published']}" if row["published"] else ""
-            words = f"{row['vocab']:>7,} words" if row["vocab"] else f"{info.outputs:>7,} outputs"
-            console.print(f"  [cyan]{row['name']:<28}[/]{count:>16}   {words}{published}")
+            outputs = f"vocabulary {row['vocab']:>7,}" if row["vocab"] else f"outputs {info.outputs:>10,}"
+            console.print(f"  [cyan]{row['name']:<28}[/]{count:>16}   {outputs}{published}")
 
 
 def show(
@@ -81,7 +81,7 @@ def show(
     length: int = 0,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> None:
-    """Show one model: the assembled tree with shapes, parameters, FLOPs per token and memory.
+    """Show a model: its tree of modules with shapes, parameters, FLOPs per token and memory.
 
     For example:
 
@@ -93,18 +93,18 @@ def show(
     name
         A name that `headwise list` prints, with or without a size.
     set_
-        Change a key of the model, as in an experiment file's [model] table: --set wiring=pre, or model.wiring=pre
+        Change a setting of the model, as in the [model] table of an experiment: --set wiring=pre, or model.wiring=pre
     vocab
-        Words in the vocabulary; 0 takes the published number.
+        Vocabulary size; 0: the published one.
     length
-        Tokens of source and target for which FLOPs and activations are counted; 0: 64, or as many as fit.
+        Tokens for which FLOPs and activations are counted; 0: 64, or the maximum length if that is less.
     json_
         Print one JSON object.
     """
     from headwise import catalog
     from headwise.models.summary import read_summary
 
-    architecture, size = catalog.resolve(name)  # a wrong name is told before torch is imported
+    architecture, size = catalog.resolve(name)  # a wrong name is an error before torch is imported
     info = catalog.read_index()[architecture]
     if set_ or vocab or length:
         summary = _summarise(architecture, size, set_ or [], vocab, length)
@@ -117,7 +117,7 @@ def show(
 
 
 def _summarise(architecture: str, size: str, changed: list[str], vocab: int, length: int) -> Summary:
-    """Count a model that is not stored: with other settings, another vocabulary or another length."""
+    """Count a model with other settings, vocabulary or length than the stored ones."""
     from headwise.catalog import CATALOG
     from headwise.config.base import merge
     from headwise.experiment.config import parse_changes
@@ -143,57 +143,61 @@ def _print_cost(summary: Summary, info: ModelInfo, vocab: int, json_: bool) -> N
         print(json.dumps(report, indent=1))
         return
     console = Console()
-    console.print(_drawn(top))
+    console.print(_draw_tree(top))
     if summary.image:
-        side = " x ".join(map(str, summary.image[1:]))
-        words, unit, each = f"{info.outputs:,} outputs", f"image of {side} pixels", "image"
+        pixels = " x ".join(map(str, summary.image[1:]))
+        outputs, unit, example = f"{info.outputs:,} outputs", f"image of {pixels} pixels", "image"
+    elif {child.name for child in top.children} >= {"encoder", "decoder"}:
+        unit = f"source and target token, at {cost.length} tokens each"
+        outputs, example = f"a vocabulary of {vocab:,}", "pair of texts"
     else:
-        words, unit, each = f"{vocab:,} words", f"pair of tokens ({cost.length} a side)", "pair of texts"
+        outputs, unit, example = f"a vocabulary of {vocab:,}", f"token, at {cost.length} tokens", "text"
+    per_token = cost.cache_bytes_per_token
+    cache = f"\n                 {_format_bytes(per_token)} KV cache per target token" if per_token else ""
     console.print(
         f"\n{info.paper} ({info.year})\n"
-        f"parameters       {cost.parameters:,} with {words}\n"
-        f"FLOPs            {format_si(cost.flops_per_token)} forward for each {unit}\n"
-        f"training memory  {_bytes(cost.training_bytes)} weights, gradients and Adam\n"
-        f"                 {_bytes(cost.activation_bytes)} activations for each {each}\n"
-        f"decoding memory  {_bytes(cost.decoding_bytes)} weights\n"
-        f"                 {_bytes(cost.cache_bytes_per_token)} cache for each target token",
+        f"parameters       {cost.parameters:,} with {outputs}\n"
+        f"FLOPs            {format_si(cost.flops_per_token)} per {unit} (forward)\n"
+        f"training memory  {_format_bytes(cost.training_bytes)} weights, gradients and Adam moments\n"
+        f"                 {_format_bytes(cost.activation_bytes)} activations per {example}\n"
+        f"inference memory {_format_bytes(cost.decoding_bytes)} weights{cache}",
         highlight=False,
     )
 
 
 def _print_settings(summary: Summary, info: ModelInfo, json_: bool) -> None:
-    """A model without parameters has no size before it has read a text."""
+    """Print the settings of a model whose tables depend on the training data, such as an n-gram model."""
     if json_:
         print(json.dumps({"name": summary.name, "paper": info.paper, "settings": summary.settings}, indent=1))
         return
-    print(f"{summary.name}: learns by a fit of its own; its tables grow with the text")
+    print(f"{summary.name}: is fitted by counting; its size depends on the training text")
     for key, value in summary.settings.items():
         print(f"  {key} = {json.dumps(value)}")
     print(f"\n{info.paper} ({info.year})")
 
 
-def _drawn(node: Node) -> Tree:
+def _draw_tree(node: Node) -> Tree:
     from rich.markup import escape
     from rich.tree import Tree
 
-    drawn = Tree(_label(node))
+    drawn = Tree(_format_node(node))
 
     def add(branch: Tree, below: Node) -> None:
         for name, shape in below.tensors.items():
             branch.add(f"[dim]{escape(name)} {' x '.join(map(str, shape))}[/]")
         for child in below.children:
-            add(branch.add(_label(child)), child)
+            add(branch.add(_format_node(child)), child)
 
     add(drawn, node)
     return drawn
 
 
-def _label(node: Node) -> str:
+def _format_node(node: Node) -> str:
     times = f"[bold]{node.repeats} x[/] " if node.repeats > 1 else ""
     return f"{times}{node.name} [cyan]{node.kind}[/] [green]{node.parameters:,}[/]"
 
 
-def _bytes(number: float) -> str:
+def _format_bytes(number: float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:.3g} {unit}"

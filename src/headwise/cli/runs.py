@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Json, printable, say
+from headwise.cli.common import Json, make_printable, say
 from headwise.errors import UserError
 
 
 def runs(
     *paths: Path,
-    compare: Annotated[bool, Parameter(negative="", help="Show the settings in which the runs differ.")] = False,
-    plot: Annotated[Path | None, Parameter(help="Draw their curves to this .png or .svg.")] = None,
-    over: Annotated[Literal["step", "minutes", "epoch"], Parameter(help="The curves' horizontal axis.")] = "step",
+    compare: Annotated[bool, Parameter(negative="", help="Show the settings that differ between the runs.")] = False,
+    plot: Annotated[Path | None, Parameter(help="Plot training curves to this .png or .svg.")] = None,
+    over: Annotated[Literal["step", "minutes", "epoch"], Parameter(help="The x axis of the plot.")] = "step",
     json_: Json = False,
 ) -> None:
     """List, compare and plot runs.
@@ -31,34 +31,34 @@ def runs(
     Parameters
     ----------
     paths
-        Run folders, or folders that hold runs; `runs` by default.
+        Run folders, or folders of runs; `runs` by default.
     """
     from headwise.runs import Run, find_runs, summarize_run
     from headwise.runs.metrics import to_json_values
 
-    found: list[Run] = []
+    opened: list[Run] = []
     for path in paths or (Path("runs"),):
         if not path.is_dir():
-            raise UserError(f"{path}: there is no such folder; train something first, or name the folder of your runs")
-        found += [Run.open(path)] if (path / "config.toml").is_file() else find_runs(path)
-    if not found:
-        raise UserError(f"{' '.join(map(str, paths)) or 'runs'}: no run is in there yet; try `headwise demo`")
-    summaries = [summarize_run(run) for run in found]
-    listed = list(zip(found, summaries, strict=True))
+            raise UserError(f"{path}: there is no such folder; train a model first, or name the folder of your runs")
+        opened += [Run.open(path)] if (path / "config.toml").is_file() else find_runs(path)
+    if not opened:
+        raise UserError(f"{' '.join(map(str, paths)) or 'runs'}: there is no run here yet; try `headwise demo`")
+    summaries = [summarize_run(run) for run in opened]
+    listed = list(zip(opened, summaries, strict=True))
     if json_:
-        print(json.dumps([to_json_values({**asdict(each), "path": str(run.path)}) for run, each in listed]))
+        print(json.dumps([to_json_values({**asdict(summary), "path": str(run.path)}) for run, summary in listed]))
     else:
         _print_table(summaries)
-    for each in summaries:
-        if each.problem:
-            say(f"headwise: {printable(each.problem)}")
-    sound = [run for run, each in listed if not each.problem]
+    for summary in summaries:
+        if summary.problem:
+            say(f"headwise: {make_printable(summary.problem)}")
+    readable = [run for run, summary in listed if not summary.problem]
     if compare and not json_:
-        _print_differences(sound)
+        _print_differences(readable)
     if plot:
-        from headwise.runs.plot import plot_runs as draw
+        from headwise.runs.plot import plot_runs
 
-        say(f"curves are in {draw(sound, plot, over)}")
+        say(f"plot: {plot_runs(readable, plot, over)}")
 
 
 def _print_table(summaries: list[Any]) -> None:
@@ -78,11 +78,11 @@ def _print_table(summaries: list[Any]) -> None:
             each.name, f"{each.steps:,}", str(each.epochs), f"{each.minutes:.1f}",
             f"{each.score} {best}".strip(), state, each.created.replace("T", " ")[:16],
         )  # fmt: skip
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        table.add_row(*(Text(make_printable(cell)) for cell in cells))
     Console().print(table)
 
 
-def _print_differences(found: list[Any]) -> None:
+def _print_differences(runs: list[Any]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -91,8 +91,8 @@ def _print_differences(found: list[Any]) -> None:
 
     table = Table(box=None, header_style="bold", title="settings that differ", title_justify="left")
     table.add_column("key", style="cyan")
-    for run in found:
-        table.add_column(Text(printable(run.name)))
-    for key, values in find_differences([run.config for run in found]).items():
-        table.add_row(*(Text(printable(cell)) for cell in (key, *("-" if v is None else str(v) for v in values))))
+    for run in runs:
+        table.add_column(Text(make_printable(run.name)))
+    for key, values in find_differences([run.config for run in runs]).items():
+        table.add_row(*(Text(make_printable(cell)) for cell in (key, *("-" if v is None else str(v) for v in values))))
     Console().print(table)

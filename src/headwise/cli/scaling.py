@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Changes, With, say, warnings_to_stderr
+from headwise.cli.common import Changes, With, log_to_stderr, say
 
 if TYPE_CHECKING:
     from headwise.scaling.config import ScalingConfig
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 def scaling(
     ladder: Path,
     *,
-    jobs: Annotated[int, Parameter(help="Runs at once, each with its share of the cores; 0: one for each core.")] = 0,
+    jobs: Annotated[int, Parameter(help="Runs in parallel, which share the cores; 0: one per core.")] = 0,
     seeds: Annotated[
-        list[int] | None, Parameter(negative="", consume_multiple=True, help="Instead of the ladder's own.")
+        list[int] | None, Parameter(negative="", consume_multiple=True, help="Seeds, instead of the file's.")
     ] = None,
     set_: Changes = None,
-    format_: Annotated[Literal["text", "markdown", "json"], Parameter(name="--format", help="Of the table.")] = "text",
-    plot: Annotated[Path | None, Parameter(help="Draw the laws to this .png or .svg.")] = None,
-    runs: Annotated[Path, Parameter(help="Where the ladders' folders of runs are made.")] = Path("runs/scaling"),
-    dry_run: Annotated[bool, Parameter(negative="", help="Only list the runs: N, D, C, done or not.")] = False,
+    format_: Annotated[Literal["text", "markdown", "json"], Parameter(name="--format", help="Output format.")] = "text",
+    plot: Annotated[Path | None, Parameter(help="Plot the scaling laws to this .png or .svg.")] = None,
+    runs: Annotated[Path, Parameter(help="The folder for the runs of all files.")] = Path("runs/scaling"),
+    dry_run: Annotated[bool, Parameter(negative="", help="List the runs: N, D, C, done or not.")] = False,
     with_: With = None,
 ) -> None:
-    """Train one language model in several sizes and fit its loss as power laws of N, D and C.
+    """Train a language model in several sizes and fit scaling laws: loss as power laws of parameters N, tokens D and
+    compute C.
 
-    Results are kept: a second call costs nothing, a changed ladder runs only what changed, and after Ctrl-C the same
-    command goes on. docs/scaling.md describes the ladder.
+    Finished runs are reused: a changed file trains only what changed, and after Ctrl-C the same command continues.
+    docs/scaling.md describes the file.
 
     For example:
 
@@ -43,7 +44,7 @@ def scaling(
     ladder
         A TOML file.
     """
-    warnings_to_stderr()
+    log_to_stderr()
     from headwise.scaling.config import ScalingConfig
     from headwise.utils.plugins import add_parts
 
@@ -55,19 +56,19 @@ def scaling(
         return
 
     from headwise.scaling.render import FORMATS
-    from headwise.scaling.run import run_scaling as climb
+    from headwise.scaling.run import run_scaling
 
     if plot:
         from headwise.inspect.files import check_ending
 
-        check_ending(plot, ".svg", ".png")  # now, and not after hours of training
-    found = climb(config, runs, jobs=jobs, parts=with_ or ())
-    FORMATS[format_](found)
+        check_ending(plot, ".svg", ".png")  # before hours of training
+    result = run_scaling(config, runs, jobs=jobs, parts=with_ or ())
+    FORMATS[format_](result)
     if plot:
-        from headwise.scaling.plot import plot_scaling as draw
+        from headwise.scaling.plot import plot_scaling
 
-        say(f"the plot is in {draw(found, plot)}")
-    if found.failures:
+        say(f"plot: {plot_scaling(result, plot)}")
+    if result.failures:
         raise SystemExit(1)
 
 

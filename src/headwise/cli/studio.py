@@ -7,19 +7,23 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from headwise.cli.common import say, warnings_to_stderr
+from headwise.cli.common import log_to_stderr, say
 from headwise.errors import UserError
 from headwise.utils.extras import needed_for
 
 
 def studio(
     *runs: Path,
-    host: Annotated[str, Parameter(help="Where to listen; others than this machine's own need --key.")] = "127.0.0.1",
-    port: Annotated[int, Parameter(validator=validators.Number(gte=0, lte=65535), help="0: any that is free.")] = 8765,
-    key: Annotated[str, Parameter(help="What requests must show, where others can reach the studio.")] = "",
-    browser: Annotated[bool, Parameter(help="Open a browser on it.")] = True,
+    host: Annotated[str, Parameter(help="Address to listen on; any but localhost needs --key.")] = "127.0.0.1",
+    port: Annotated[
+        int, Parameter(validator=validators.Number(gte=0, lte=65535), help="Port; 0: any free one.")
+    ] = 8765,
+    key: Annotated[
+        str, Parameter(help="Secret that requests must contain if other machines can reach the studio.")
+    ] = "",
+    browser: Annotated[bool, Parameter(help="Open a browser.")] = True,
 ) -> None:
-    """Look inside runs, in the browser: attention of every head, step by step.
+    """Explore runs in the browser: attention of every head, decoding step by step.
 
     For example:
 
@@ -30,9 +34,9 @@ def studio(
     Parameters
     ----------
     runs
-        Run folders, Hugging Face folders, or folders that hold runs; `runs` by default, which may be empty.
+        Run folders, Hugging Face folders, or folders of runs; `runs` by default, which may be empty.
     """
-    warnings_to_stderr()
+    log_to_stderr()
     with needed_for("headwise studio"):
         from headwise.studio.server import serve
     from headwise.studio.run_registry import RunRegistry
@@ -41,7 +45,7 @@ def studio(
     for path in runs:
         if not path.is_dir():
             raise UserError(f"{path}: there is no such folder; name a run, or the folder of your runs")
-    shelf = RunRegistry(runs or (Path("runs"),))
-    if not shelf.items():
-        say("there are no runs here yet: `headwise demo` trains one, and it shows up in the studio")
-    serve(shelf, Address(host, port, key), browser=browser, say=say)
+    registry = RunRegistry(runs or (Path("runs"),))
+    if not registry.items():
+        say("there are no runs yet: `headwise demo` trains one, which then appears in the studio")
+    serve(registry, Address(host, port, key), browser=browser, say=say)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, chunks, opened
+from headwise.cli.common import Checkpoint, Device, File, Json, Threads, With, load_model, read_chunks
 
 
 def tag(
@@ -18,10 +18,10 @@ def tag(
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Tag each word of texts, as word/TAG, with a run that learnt to tag.
+    """Tag the words of texts, as word/TAG, with a run trained for tagging.
 
-    Words and punctuation marks stand between spaces. Texts are arguments, lines of --file, or lines of stdin; on a
-    terminal without any of these it asks.
+    Words and punctuation marks are separated by spaces. Texts are arguments, lines of --file, or lines of stdin;
+    without any of these, a terminal prompts for them.
 
     For example:
 
@@ -36,9 +36,9 @@ def tag(
     texts
         What to tag, each in quotes.
     """
-    loaded = opened(run, checkpoint, device, threads, with_)
+    loaded = load_model(run, checkpoint, device, threads, with_)
     loaded.check_task("tag")
-    for chunk in chunks(texts, file):
+    for chunk in read_chunks(texts, file):
         for text, pairs in zip(chunk, loaded.tag(chunk), strict=True):
             if json_:
                 words, tags = ([pair[side] for pair in pairs] for side in (0, 1))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headwise.cli.common import Changes, With, say, warnings_to_stderr
+from headwise.cli.common import Changes, With, log_to_stderr, say
 from headwise.errors import UserError
 
 
@@ -15,15 +15,15 @@ def train(
     experiment: Path | None = None,
     *,
     set_: Changes = None,
-    resume: Annotated[Path | None, Parameter(help="Go on with this run instead.")] = None,
-    runs: Annotated[Path, Parameter(help="Where run folders are made.")] = Path("runs"),
-    device: Annotated[str, Parameter(help="cpu, cuda, ...; instead of the experiment's train.device.")] = "",
+    resume: Annotated[Path | None, Parameter(help="Resume this run.")] = None,
+    runs: Annotated[Path, Parameter(help="The folder for new runs.")] = Path("runs"),
+    device: Annotated[str, Parameter(help="cpu, cuda, ...; overrides train.device.")] = "",
     with_: With = None,
 ) -> None:
     """Train an experiment file in a new run folder, or resume a run.
 
-    Ctrl-C stops at the next step, saves a checkpoint and leaves a run that can be resumed. The folder's path is
-    printed on stdout.
+    Ctrl-C stops at the next step and saves a checkpoint, from which the run can be resumed. The path of the run folder
+    is printed on stdout.
 
     For example:
 
@@ -36,19 +36,19 @@ def train(
     experiment
         A TOML file; docs/experiments.md describes its keys.
     """
-    warnings_to_stderr()
+    log_to_stderr()
     if (experiment is None) == (resume is None):
-        raise UserError("name an experiment file to train, or a run with --resume, and not both")
+        raise UserError("name an experiment file, or a run with --resume, but not both")
 
     from headwise.utils.plugins import add_parts
 
     add_parts(with_ or ())
     if resume is not None:
         if set_:
-            raise UserError("--set changes a new experiment; a resumed run goes on with its own config.toml")
-        from headwise.experiment.run import resume as go_on
+            raise UserError("--set: changes a new experiment; a resumed run uses its config.toml")
+        from headwise.experiment.run import resume as resume_run
 
-        run, result = go_on(resume, announce=say)
+        run, result = resume_run(resume, announce=say)
     else:
         from headwise.experiment.config import Experiment
 
@@ -56,16 +56,16 @@ def train(
         settings = Experiment.read(experiment, [*(set_ or ()), *([f"train.device={device}"] if device else ())])
 
         from headwise.experiment.run import train_experiment
-        from headwise.train.hardware import warn_if_busy
+        from headwise.train.hardware import describe_busy_cores
 
-        if warning := warn_if_busy(settings.train.threads):
+        if warning := describe_busy_cores(settings.train.threads):
             say(warning)
         run, result = train_experiment(settings, runs, announce=say)
     best = result.best
-    scored = f", best {best['name']} {best['value']:.4g} at step {best['step']}" if best else ""
-    say(f"stopped by {result.reason} after {result.step} steps, {result.minutes:.1f} minutes{scored}")
+    score = f", best {best['name']} {best['value']:.4g} at step {best['step']}" if best else ""
+    say(f"stopped ({result.reason}) after {result.step} steps, {result.minutes:.1f} minutes{score}")
     if result.interrupted:
-        say(f"to go on: headwise train --resume {run.path}")
+        say(f"to resume: headwise train --resume {run.path}")
     print(run.path)
     if result.interrupted:
         raise SystemExit(130)

@@ -22,8 +22,8 @@ from headwise.cli.common import (
     TopK,
     TopP,
     With,
-    chunks,
-    opened,
+    load_model,
+    read_chunks,
 )
 
 
@@ -34,20 +34,18 @@ def translate(
     and_: Ensemble = None,
     beams: Beams = None,
     length_penalty: LengthPenalty = None,
-    nbest: Annotated[int | None, Parameter(help="Print this many outputs a line, with scores.")] = None,
-    temperature: Annotated[float | None, Parameter(help="Above 0: draw at random.")] = None,
+    nbest: Annotated[int | None, Parameter(help="Print the n best outputs of each text, with scores.")] = None,
+    temperature: Annotated[float | None, Parameter(help="Above 0: sample at this softmax temperature.")] = None,
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
     replace_unknown: Annotated[
-        bool | None, Parameter(negative="", help="Write unknown words as the source's words that they look at.")
+        bool | None, Parameter(negative="", help="Replace unknown words by the source words with most attention.")
     ] = None,
-    dictionary: Annotated[
-        str | None, Parameter(help="Translations of the words so replaced: a file of source TAB target.")
-    ] = None,
+    dictionary: Annotated[str | None, Parameter(help="For --replace-unknown: a file of source TAB target.")] = None,
     engine: Annotated[
         Literal["auto", "native", "ctranslate2"],
-        Parameter(help="auto: CTranslate2 where it is installed, can express the model, and is right in 8 bits."),
+        Parameter(help="auto: CTranslate2 if it is installed and supports the model."),
     ] = "auto",
     int8: Int8 = False,
     checkpoint: Checkpoint = "best",
@@ -56,9 +54,9 @@ def translate(
     json_: Json = False,
     with_: With = None,
 ) -> None:
-    """Turn texts into outputs with a trained run.
+    """Translate or transduce texts with an encoder-decoder.
 
-    Texts are arguments, lines of --file, or lines of stdin; on a terminal without any of these it asks.
+    Texts are arguments, lines of --file, or lines of stdin; without any of these, a terminal prompts for them.
 
     For example:
 
@@ -71,25 +69,28 @@ def translate(
     run
         A run folder, or a Hugging Face Marian folder.
     texts
-        What to translate.
+        Texts, each in quotes.
     """
-    loaded = opened([run, *(and_ or ())], checkpoint, device, threads, with_)
+    loaded = load_model([run, *(and_ or ())], checkpoint, device, threads, with_)
     loaded.check_task("transduce")
     from headwise.inference.backends import choose_backend
 
-    given = {
+    options = {
         "beams": beams, "length_penalty": length_penalty, "nbest": nbest, "temperature": temperature,
         "top_k": top_k, "top_p": top_p, "seed": seed, "replace_unknown": replace_unknown, "dictionary": dictionary,
     }  # fmt: skip
-    settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    config = loaded.build_decode_config(**settings)  # a wrong setting is said before anything is read
+    settings: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    config = loaded.build_decode_config(**settings)  # a wrong setting is an error before texts are read
     loaded = choose_backend(loaded, engine, int8, threads or 1, config)
-    for chunk in chunks(texts, file):
-        for text, found in zip(chunk, loaded.translate_nbest(chunk, **settings), strict=True):
+    for chunk in read_chunks(texts, file):
+        for text, candidates in zip(chunk, loaded.translate_nbest(chunk, **settings), strict=True):
             if json_:
-                outputs = [{"text": each.text, "score": each.score, "log_prob": each.log_prob} for each in found]
+                outputs = [
+                    {"text": candidate.text, "score": candidate.score, "log_prob": candidate.log_prob}
+                    for candidate in candidates
+                ]
                 print(json.dumps({"source": text, "outputs": outputs}, ensure_ascii=False))
             elif nbest:
-                print("\n".join(f"{each.score:.4f}\t{each.text}" for each in found))
+                print("\n".join(f"{candidate.score:.4f}\t{candidate.text}" for candidate in candidates))
             else:
-                print(found[0].text)
+                print(candidates[0].text)

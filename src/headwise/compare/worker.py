@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from headwise.compare.cell import ITEMS, OUTCOME, Cell
 from headwise.compare.values import Outcome
 from headwise.errors import UserError
-from headwise.train.progress import Row, describe
+from headwise.train.progress import Row, format_row
 from headwise.utils.files import write
 from headwise.utils.plugins import add_parts
 
@@ -51,7 +51,7 @@ class ProgressReport:
             self.send({"share": share, "step": step, "text": self.text})
 
     def log(self, row: Row) -> None:
-        self.text = describe(row) or self.text
+        self.text = format_row(row) or self.text
 
 
 def run_cell(cell: Cell, send: Send) -> None:

@@ -20,7 +20,7 @@ from headwise.tasks.tables import TASKS, AnyTask
 from headwise.text.config import TOKENISERS, AnyTokeniser, CharactersConfig
 from headwise.train.config import OPTIMIZERS, TrainConfig
 from headwise.train.schedules import SCHEDULES
-from headwise.tuning.config import TuningConfig, inherited
+from headwise.tuning.config import TuningConfig, inherit_tables
 from headwise.utils.files import parse_toml
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Experiment(Config):
     @model_validator(mode="before")
     @classmethod
     def _inherit(cls, data: Any) -> Any:
-        return inherited(data) if isinstance(data, Mapping) and data.get("init_from") else data
+        return inherit_tables(data) if isinstance(data, Mapping) and data.get("init_from") else data
 
     @model_validator(mode="before")
     @classmethod

@@ -19,7 +19,7 @@ from headwise.runs.checkpoint import load_weights, restore
 from headwise.text import UNK
 from headwise.text.tokenisers import Tokenisers
 from headwise.tuning.config import TuningConfig
-from headwise.tuning.lora import adapt, merge
+from headwise.tuning.lora import add_lora, merge_lora
 
 
 def load(
@@ -48,10 +48,10 @@ def load(
     experiment = resolved(run.config, str(path / "config.toml"))
     tokenisers = Tokenisers.load(run.tokenizer)
     model = experiment.create_task(tokenisers).build(experiment.model)
-    adapt(model, experiment.tuning.lora)
+    add_lora(model, experiment.tuning.lora)
     restore(model, load_weights(run, which), str(path))
     if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
-        merge(model)
+        merge_lora(model)
         experiment = experiment.changed(tuning=TuningConfig())
     return TrainedModel(model.to(device).eval(), tokenisers, experiment)
 

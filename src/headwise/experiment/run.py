@@ -23,9 +23,9 @@ from headwise.text.tokenisers import Tokenisers
 from headwise.train import hardware
 from headwise.train.fit_once import fit_once
 from headwise.train.loop import Result, train
-from headwise.tuning.config import folder_of
-from headwise.tuning.freezing import lr_scales, size, tune
-from headwise.tuning.init_from import init_from, prepare_for
+from headwise.tuning.config import parse_run_reference
+from headwise.tuning.freezing import apply_tuning, compute_lr_scales, describe_size
+from headwise.tuning.init_from import init_from, prepare_data
 from headwise.utils.extras import needed_for
 
 Announce = Callable[[str], None]
@@ -64,7 +64,7 @@ def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tup
     hardware.prepare(experiment.train)
     prepared = experiment.task.task_class.prepare(experiment.data, Tokenisers.load(run.tokenizer))
     model = _build_model(experiment, prepared.tokenisers, announce, first=not run.steps())
-    tune(model, experiment.tuning)
+    apply_tuning(model, experiment.tuning)
     lessons = _load_data(experiment, prepared, model)
     return run, _train(run, experiment, prepared, model, lessons, announce, **options)
 
@@ -73,22 +73,22 @@ def _init_model(experiment: Experiment, announce: Announce) -> tuple[Prepared, A
     """The data, and the model as it is before the first step."""
     if experiment.init_from:
         source = load_pretrained(experiment.init_from)
-        prepared = prepare_for(experiment, source)
+        prepared = prepare_data(experiment, source)
         model = _build_model(experiment, prepared.tokenisers, announce, first=False)
         found = init_from(model, experiment, source, prepared.tokenisers)
-        tune(model, experiment.tuning)
+        apply_tuning(model, experiment.tuning)
         found.check(model)
         announce(str(found))
     else:
         prepared = experiment.task.task_class.prepare(experiment.data, experiment.tokeniser)
         model = _build_model(experiment, prepared.tokenisers, announce)
-        tune(model, experiment.tuning)
+        apply_tuning(model, experiment.tuning)
     return prepared, model
 
 
 def load_pretrained(init_from: str) -> TrainedModel:
     """The model that `init_from` names."""
-    path, which = folder_of(init_from)
+    path, which = parse_run_reference(init_from)
     if not path.is_dir():
         raise UserError(f"init_from: {path}: there is no such folder; name a run or a Hugging Face folder")
     return load(path, which=which)
@@ -114,7 +114,7 @@ def _load_data(experiment: Experiment, prepared: Prepared, model: Any) -> tuple[
 
 def load_teacher(task: Task[Any]) -> None:
     """Give a task the trained model that it learns from; one that does not fit is refused before a run is begun."""
-    path, which = folder_of(task.teacher_run)
+    path, which = parse_run_reference(task.teacher_run)
     try:
         loaded = load(path, which=which)
         teacher = loaded.check_task(task.kind)
@@ -150,11 +150,11 @@ def _train(
         return fit_once(
             run, model, lambda: task.prepare_model(model, prepared.train), judge, show, task.checkpoint_metric
         )
-    announce(f"{data.summary}; {about}; {size(model)}")
+    announce(f"{data.summary}; {about}; {describe_size(model)}")
     if not run.steps():
         profile(
             model, lambda: [task.loss(model, data.batch(first), task.init_state(model)) for first in data.plan(0)[:1]]
         )
     options |= {"validate": judge, "samples": show if config.samples else None, "watch": task.checkpoint_metric}
-    scales = lr_scales(model, experiment.model.lr_scales(), experiment.tuning.layer_lr_decay)
+    scales = compute_lr_scales(model, experiment.model.lr_scales(), experiment.tuning.layer_lr_decay)
     return train(run, model, task, data, config, experiment.seed, lr_scales=scales, **options)

@@ -1,10 +1,8 @@
-"""How a model is trained: budget, optimiser, schedule, checkpoints.
+"""The `[train]` table: budget, optimiser, schedule, validation, checkpoints. Zero disables a setting.
 
-Zero switches a setting off throughout, so that a config never holds None.
-
-    >>> config = TrainConfig(steps=100, schedule={"kind": "noam", "width": 512})
-    >>> f"{config.schedule.build()(4000, 0.0):.3e}"
-    '6.988e-04'
+>>> config = TrainConfig(steps=100, schedule={"kind": "noam", "width": 512})
+>>> f"{config.schedule.build()(4000, 0.0):.3e}"
+'6.988e-04'
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ else:
 
 
 def _make_adam() -> AnyOptimizer:
-    from headwise.train.optim import AdamConfig  # torch is not needed to know the settings of a training
+    from headwise.train.optim import AdamConfig  # imports torch, which reading a config does not need
 
     return AdamConfig()
 
@@ -48,31 +46,31 @@ class TrainConfig(Config):
 
     place = "train"
 
-    # the batch: by tokens, or by examples where batch_size is set
+    # batch size in tokens, or in examples if batch_size is set
     tokens_per_batch: Positive = 4096
     batch_size: Count = 0
-    accumulate: Positive = 1  # gradient accumulation: batches to one update
+    accumulate: Positive = 1  # gradient accumulation: batches per optimiser step
 
-    # the budget: the first one reached ends the run
+    # budgets: the first one reached ends the run
     steps: Count = 0
     epochs: Count = 0
     minutes: Amount = 0.0
-    tokens: Count = 0  # of the targets, as metrics count them
+    tokens: Count = 0  # of the targets, as in metrics.jsonl
 
     optimizer: AnyOptimizer = Field(default_factory=_make_adam)
     schedule: AnySchedule = Cosine()
     label_smoothing: Share = 0.1
-    clip_norm: Amount = 1.0  # gradient clipping: the largest global norm
-    nan: Literal["stop", "skip"] = "stop"  # what to do with an update that is not finite
+    clip_norm: Amount = 1.0  # gradient clipping: maximum global norm
+    nan: Literal["stop", "skip"] = "stop"  # at a non-finite gradient: save and stop, or skip the update
 
     log_every: Positive = 50
     validate_every: Count = 0  # steps; 0: after each epoch
-    samples: Count = 4  # outputs that are kept at each validation, to look at
+    samples: Count = 4  # sample outputs logged at each validation
     patience: Count = 0  # early stopping: validations without a better score
     checkpoint_every: Count = 0  # steps
     checkpoint_minutes: Amount = 5.0
-    keep_checkpoints: Positive = 3  # checkpoints that stay, besides the best one
-    average_checkpoints: Count = 0  # how many of the last checkpoints `average_checkpoints` weights are the mean of
+    keep_checkpoints: Positive = 3  # checkpoints to keep, besides the best one
+    average_checkpoints: Count = 0  # how many checkpoints `--checkpoint average` averages
     ema: Share = 0.0  # decay of the exponential moving average of the weights
 
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: mixed precision (autocast)
@@ -82,13 +80,13 @@ class TrainConfig(Config):
     tensorboard: bool = False
 
     @model_validator(mode="after")
-    def _some_budget(self) -> TrainConfig:
+    def _check_budget(self) -> TrainConfig:
         if not (self.steps or self.epochs or self.minutes or self.tokens):
-            raise Problems([(("steps",), "training needs an end; set steps, epochs or minutes, or tokens")])
+            raise Problems([(("steps",), "training needs an end; set steps, epochs, minutes or tokens")])
         return self
 
     def for_width(self, width: int) -> TrainConfig:
-        """The same with the model's width filled in where the schedule asks for it (noam)."""
+        """The same with the model's width in the schedule, if it needs one (noam)."""
         if not width or getattr(self.schedule, "width", True):
             return self
         return self.changed(schedule=self.schedule.changed(width=width))

@@ -1,4 +1,4 @@
-"""Models without gradients: what they learn, they count in one pass. The run folder is the same."""
+"""Models without gradients, such as n-gram models: fitted by counting, in one pass over the data."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from headwise.train.state import Metric, Result, Samples, State, Validate
 
 
 def fit_once(
-    run: Run, model: nn.Module, teach: Callable[[], None], validate: Validate, samples: Samples, watch: Metric
+    run: Run, model: nn.Module, fit: Callable[[], None], validate: Validate, samples: Samples, watch: Metric
 ) -> Result:
-    """Teach the model, validate it and save it as step 1; a run that has its checkpoint is left as it is."""
+    """Fit the model, validate it and save it as step 1; a run that has a checkpoint is not fitted again."""
     with run.lock():
-        if found := load_latest(run):
-            state = State(**found.state)
+        if checkpoint := load_latest(run):
+            state = State(**checkpoint.state)
         else:
-            begun = monotonic()
-            teach()
+            start = monotonic()
+            fit()
             model.eval()
             scores = dict(validate(model))
-            state = State(step=1, epoch=1, minutes=(monotonic() - begun) / 60, validated=1)
+            state = State(step=1, epoch=1, minutes=(monotonic() - start) / 60, validated=1)
             state.best = {"name": watch.name, "value": float(scores[watch.name]), "step": 1}
-            where = {"step": 1, "epoch": 1, "minutes": round(state.minutes, 4)}
-            run.metrics.append({**where, "valid": scores, "samples": samples(model)})
+            position = {"step": 1, "epoch": 1, "minutes": round(state.minutes, 4)}
+            run.metrics.append({**position, "valid": scores, "samples": samples(model)})
             run.metrics.sync()
             save(run, Checkpoint(asdict(state), unique_tensors(model)))
     return Result("epochs", state.step, state.epoch, state.minutes, state.best)

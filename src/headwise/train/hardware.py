@@ -1,4 +1,4 @@
-"""Where and how precisely to compute: device, threads, precision."""
+"""Device, threads, mixed precision and the memory allocator."""
 
 import ctypes
 from contextlib import AbstractContextManager
@@ -13,10 +13,9 @@ from headwise.utils.cpu import count_busy_cores, count_cores
 def prepare(config: TrainConfig) -> torch.device:
     """Set threads, flush denormals, and choose the device.
 
-    Call it before the first tensor is made: the workers of torch's thread pool take the flag
-    over when they start, and never again.
+    Call it before the first tensor is created: threads of torch's pool copy the flag when they start, and only then.
     """
-    # a saturated softmax is full of denormals, and each costs about a hundred normal operations
+    # a saturated softmax gives many denormals, each about a hundred times as slow as a normal number
     torch.set_flush_denormal(True)
     tune_allocator()
     if config.threads:
@@ -24,29 +23,29 @@ def prepare(config: TrainConfig) -> torch.device:
     return choose_device(config.device)
 
 
-def warn_if_busy(threads: int = 0) -> str:
-    """A warning where several threads would share their processors with another program; empty where they do not.
+def describe_busy_cores(threads: int = 0) -> str:
+    """A warning if other programs use the cores that torch's threads need; empty if enough cores are free.
 
-    Threads wait for each other at every product: where one of two waited for its processor as well, training was seen
-    to be forty times slower, not twice.
+    Threads synchronise at every matrix product, so a thread that waits for a core delays all of them: training was
+    measured to be forty times slower, not twice.
     """
     threads, busy = threads or torch.get_num_threads(), count_busy_cores()
     free = max(1, count_cores() - busy)
     if threads <= free or torch.accelerator.is_available():
         return ""
     return (
-        f"{busy} of {count_cores()} processors are busy with other programs, for which {threads} threads would wait "
-        f"again and again: --set train.threads={free} may be much faster"
+        f"other programs keep {busy} of {count_cores()} cores busy, and {threads} threads would wait for them: "
+        f"--set train.threads={free} may be much faster"
     )
 
 
 def tune_allocator() -> None:
-    """Ask glibc to keep freed memory for the next step instead of giving it back to the system.
+    """Let glibc keep freed memory for the next step instead of returning it to the system.
 
-    Every step frees and takes the same large tensors; fetched anew, each page is cleared and mapped again, which
-    takes a tenth of a step of the base size (benchmarks/README.md). Other C libraries lack the call: nothing happens.
+    Every step frees and allocates the same large tensors; mapping and clearing their pages again takes a tenth of a
+    step at the base size (benchmarks/README.md). Other C libraries have no mallopt: nothing happens.
     """
-    trim_threshold, top_pad, mmap_max = -1, -2, -4  # of <malloc.h>
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # constants of <malloc.h>
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
@@ -57,7 +56,7 @@ def tune_allocator() -> None:
 
 
 def choose_device(name: str) -> torch.device:
-    """A device that is really there; `auto` is the accelerator, else the CPU."""
+    """An available device by name; `auto` is the accelerator, or the CPU if there is none."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if name == "auto":
         return accelerator or torch.device("cpu")
@@ -65,23 +64,23 @@ def choose_device(name: str) -> torch.device:
         chosen = torch.device(name)
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        there = f"cpu or {accelerator}" if accelerator else "cpu"
-        raise UserError(f"device: '{name}' is not available here; use {there}") from error
+        available = f"cpu or {accelerator}" if accelerator else "cpu"
+        raise UserError(f"device: '{name}' is not available here; use {available}") from error
     return chosen
 
 
-def autocast(precision: str, where: torch.device) -> AbstractContextManager[object]:
-    """Context of mixed precision (autocast) for forward passes; refused where the hardware would only emulate it."""
-    wanted = precision == "bfloat16"
-    if wanted and not _has_bfloat16(where):
-        raise UserError(f"train.precision: {where.type} here has no bfloat16 arithmetic; use float32")
-    return torch.autocast(where.type, dtype=torch.bfloat16, enabled=wanted)
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Context of mixed precision (autocast) for forward passes; an error if the hardware would only emulate it."""
+    enabled = precision == "bfloat16"
+    if enabled and not _has_bfloat16(device):
+        raise UserError(f"train.precision: this {device.type} has no bfloat16 arithmetic; use float32")
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
-def _has_bfloat16(where: torch.device) -> bool:
-    if where.type == "cuda":
+def _has_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if where.type == "cpu":
-        can = torch.cpu.get_capabilities()
-        return any(can.get(unit, False) for unit in ("avx512_bf16", "amx_bf16", "bf16"))
+    if device.type == "cpu":
+        capabilities = torch.cpu.get_capabilities()
+        return any(capabilities.get(unit, False) for unit in ("avx512_bf16", "amx_bf16", "bf16"))
     return True

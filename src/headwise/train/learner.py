@@ -1,4 +1,4 @@
-"""A model that learns: losses in, updates out. It knows nothing of files, epochs and clocks."""
+"""Model, optimiser and schedule: one optimiser step at a time. Files, epochs and the clock are the loop's."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from headwise.train.state import State, Task
 
 
 class Learner:
-    """Model, optimiser, schedule and moving average, with the sums of what was learnt since `reset`."""
+    """Model, optimiser, schedule and moving average of the weights, with the metrics since `reset_metrics`."""
 
-    loads: dict[LayerPath, ExpertLoad]  # of experts, by their places
+    loads: dict[LayerPath, ExpertLoad]  # of the experts, by layer
 
     def __init__(
         self,
@@ -42,31 +42,31 @@ class Learner:
         self.model = model.to(self.device)
         self.optimizer = config.optimizer.build(model, lr_scales)
         self.state = task.init_state(model)
-        self.before = self.state.carried  # of the last group of batches, in case this one is broken off
+        self.carried_before = self.state.carried  # before the current step, in case it is aborted
         self.ema = Ema(model, config.ema)
         self.rate = 0.0
         if config.compile:
             model.compile()
         model.train()
-        self.reset()
+        self.reset_metrics()
 
-    def learn(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
-        """One update by gradient accumulation over a group of batches; returns the gradient's norm, not yet read."""
-        # Seeding each step makes the random numbers a function of the step, like the order of the
-        # data: there is no generator state to save, and validation may draw as many as it likes.
+    def step(self, batches: Iterable[Any], step: int, progress: float) -> Tensor:
+        """One optimiser step by gradient accumulation over batches; returns the gradient norm, still on the device."""
+        # Seeding each step makes its random numbers a function of seed and step: there is no generator state to save,
+        # and random numbers drawn in validation change nothing.
         reseed(self.seed, step, self.device)
         sums = torch.zeros(3, device=self.device)
         tokens, loads = 0, self.loads
         self.state.progress = progress
-        self.before = self.state.carried
+        self.carried_before = self.state.carried
         for batch in batches:
-            with self.autocast, collect("aux", "load") as side:
+            with self.autocast, collect("aux", "load") as recorded:
                 loss = self.task.loss(self.model, batch.to(self.device), self.state)
-            # What parts ask for beside the task counts as often as its tokens do, so that their mean has it once.
-            total = sum((loss.count * aux for aux in side.list_values("aux")), start=loss.total)
+            # Auxiliary losses are means: times the token count they add to a sum over tokens.
+            total = sum((loss.count * aux for aux in recorded.list_values("aux")), start=loss.total)
             total.backward()
             sums += torch.stack([part.detach().float() for part in (total, loss.nll, loss.count)])
-            loads = merge_loads(loads, side.values.get("load", {}))
+            loads = merge_loads(loads, recorded.values.get("load", {}))
             tokens += batch.tokens
         self.rate = self.schedule(step, progress)
         norm = optim.update(self.optimizer, sums[2], self.rate, self.clip)
@@ -76,23 +76,23 @@ class Learner:
         self.loads = loads
         return norm
 
-    def forget(self) -> None:
-        """Drop the gradient of a group that was broken off, and what its batches left for the next."""
+    def abort_step(self) -> None:
+        """Undo an unfinished step: drop its gradient and restore the carried state."""
         self.optimizer.zero_grad(set_to_none=True)
-        self.state.carried = self.before
+        self.state.carried = self.carried_before
 
-    def reset(self) -> None:
-        self.sums = torch.zeros(3, device=self.device)  # loss, nll, count: read only when logged
+    def reset_metrics(self) -> None:
+        self.sums = torch.zeros(3, device=self.device)  # loss, nll, token count; read from the device only for the log
         self.tokens = 0
         self.loads = {}
 
     @property
-    def figures(self) -> dict[str, dict[str, float]]:
-        """What a row says of experts, where there are some: their load since `reset`; read only when logged."""
+    def expert_metrics(self) -> dict[str, dict[str, float]]:
+        """The load of the experts since `reset_metrics`; empty for a model without experts."""
         return {"load": summarise_loads(self.loads.values())} if self.loads else {}
 
     def has_finite_loss(self, batch: Any) -> bool:
-        """Whether the loss of a batch is finite with the weights of now; nothing else changes."""
+        """Whether the loss of a batch is finite with the current weights, in eval mode."""
         self.model.eval()
         try:
             with torch.no_grad(), self.autocast:
@@ -103,31 +103,31 @@ class Learner:
 
     @contextmanager
     def eval_mode(self) -> Iterator[nn.Module]:
-        """The model as it will be used: averaged weights, no dropout, no gradients."""
+        """The model as in inference: averaged weights, no dropout, no gradients."""
         self.model.eval()
         try:
-            with self.ema.swapped(), torch.no_grad(), self.autocast:
+            with self.ema.swap_in(), torch.no_grad(), self.autocast:
                 yield self.model
         finally:
             self.model.train()
 
     def checkpoint(self, state: dict[str, Any]) -> Checkpoint:
         weights = unique_tensors(self.model)
-        dump = optim.dump(self.optimizer, self.model)
-        return Checkpoint(state, weights, dump, self.ema.dump(weights), self.state.carried)
+        optimizer = optim.dump_state(self.optimizer, self.model)
+        return Checkpoint(state, weights, optimizer, self.ema.dump(weights), self.state.carried)
 
     def load(self, checkpoint: Checkpoint, where: str) -> State:
         restore(self.model, checkpoint.model, where)
-        optim.load(self.optimizer, self.model, checkpoint.optimizer)
+        optim.load_state(self.optimizer, self.model, checkpoint.optimizer)
         self.ema.load(checkpoint.ema)
         self.state.carried = {name: tensor.to(self.device) for name, tensor in checkpoint.carried.items()}
         return State(**checkpoint.state)
 
 
 def reseed(seed: int, step: int, device: torch.device) -> None:
-    """Set the generators to a number mixed from seed and step."""
+    """Seed the random number generators with a hash of seed and step."""
     number = int.from_bytes(hashlib.blake2b(f"{seed} {step}".encode(), digest_size=8).digest()) >> 1
-    # torch.manual_seed also queues a seed for each accelerator that is not there, 200 µs a call
+    # torch.manual_seed also queues a seed for backends that are not available, 200 µs a call
     torch.default_generator.manual_seed(number)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(number)

@@ -1,8 +1,8 @@
-"""The one training loop. It knows no model: loss, data and validation are arguments.
+"""The training loop, for all models: loss, data and validation are arguments.
 
-What a step does is a function of the checkpoint before it, the seed and its number, so a run
-that is killed and resumed ends with the same bits as one that never was. (Under a budget of
-steps, epochs or tokens; a budget of minutes bends the schedule by the clock.)
+An optimiser step is a function of the checkpoint before it, the seed and the step number, so a run that is killed and
+resumed ends with the same bits as one that is not. The exception is a budget in minutes, where the schedule follows
+the clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from math import isfinite, nan
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
@@ -26,10 +26,10 @@ from headwise.train.learner import Learner
 from headwise.train.optim import NO_SCALES
 from headwise.train.progress import Progress, make_progress
 from headwise.train.signals import Interrupted, Signals
-from headwise.train.state import Counted, Data, Metric, Observer, Result, Row, Samples, State, Task, Validate
+from headwise.train.state import Data, HasUnit, Metric, Observer, Result, Row, Samples, State, Task, Validate
 from headwise.train.tensorboard import open_tensorboard
 
-MOST_SKIPS = 10  # in a row, under nan = "skip": beyond that the weights themselves are lost
+MAX_SKIPS = 10  # skipped updates in a row under nan = "skip"; with more, the weights have diverged
 
 
 def train(
@@ -47,27 +47,36 @@ def train(
     observers: Sequence[Observer] = (),
     show: Progress | None = None,
 ) -> Result:
-    """Train `model` in `run` until the budget is spent, from its newest checkpoint where there is one.
+    """Train `model` in `run` until a budget is spent, starting from the newest checkpoint if there is one.
 
-    So resuming is calling it again. `validate(model)` returns scores, of which `watch` names the
-    decisive one, and `samples(model)` outputs to be kept beside them; `lr_scales` are shares of the learning rate by
-    names of parameters; `observers` hear each row of metrics.jsonl.
+    Calling it again resumes the run. `validate(model)` returns scores; `watch` names the one that selects the best
+    checkpoint. `samples(model)` returns outputs that are logged with the scores. `lr_scales` are factors of the
+    learning rate by parameter name. Each observer is called with every row of metrics.jsonl.
     """
     with ExitStack() as stack:
         stack.enter_context(run.lock())
         signals = stack.enter_context(Signals())
         loop = Loop(run, Learner(model, task, config, seed, lr_scales), data, config, signals)
         loop.validate, loop.samples, loop.watch = validate, samples, watch
-        shown = stack.enter_context(show or make_progress())
-        loop.observers = [run.metrics.append, shown.log, *observers]
+        progress = stack.enter_context(show or make_progress())
+        loop.observers = [run.metrics.append, progress.log, *observers]
         if config.tensorboard:
             loop.observers.append(stack.enter_context(open_tensorboard(run, loop.state.step)))
-        return loop.go(shown)
+        return loop.train(progress)
+
+
+class Step(NamedTuple):
+    """An optimiser step whose gradient norm has not been read yet."""
+
+    number: int
+    indices: Sequence[np.ndarray]  # of the examples in each accumulated batch
+    batch: Any  # the last of them
+    norm: Tensor
 
 
 class Loop:
-    """The training loop, with early stopping: one process's share of a run: when to step, validate, log, save and
-    stop."""
+    """The training loop with early stopping: when to take an optimiser step, validate, log, save a checkpoint, and stop
+    (a budget, patience or a signal)."""
 
     validate: Validate | None = None
     samples: Samples | None = None
@@ -77,113 +86,119 @@ class Loop:
     def __init__(self, run: Run, learner: Learner, data: Data, config: TrainConfig, signals: Signals):
         self.run, self.learner, self.data = run, learner, data
         self.config, self.signals = config, signals
-        found = load_latest(run)
-        self.state = learner.load(found, str(run.path)) if found else State()
-        run.rewind(self.state.step)
-        self.keep = max(config.keep_checkpoints, config.average_checkpoints)
-        if found:
-            update_pointers(run, found, self.keep)
-        self.saved = self.state.timeless() if found else {}
-        self.plan = self._planned()
-        # steps whose gradient norm is not read yet; waiting for it would stall an accelerator
-        self.norms: deque[tuple[int, Sequence[np.ndarray], Any, Tensor]] = deque()
+        self.keep_checkpoints = max(config.keep_checkpoints, config.average_checkpoints)
+        self.state, self.saved_state = self._resume()
+        self.plan = self._plan_epoch()  # the batches of this epoch, as arrays of example indices
+        # Reading a gradient norm waits for the device, so on an accelerator it is read one step later.
+        self.unchecked_steps: deque[Step] = deque()
+        self.norm_lag = 0 if learner.device.type == "cpu" else 1
         self.norm = nan
-        self.batch: Any = None  # the one in work
-        self.finite: Any = None  # the last one whose gradient was finite
-        self.lag = 0 if learner.device.type == "cpu" else 1
+        self.batch: Any = None  # the current one
+        self.finite_batch: Any = None  # the last one with a finite gradient
         self.start = monotonic() - 60 * self.state.minutes
         self.saved_at = self.logged_at = monotonic()
 
-    def go(self, shown: Progress) -> Result:
+    def _resume(self) -> tuple[State, dict[str, Any]]:
+        """Restore the newest checkpoint; returns the training state, and what of it is saved."""
+        checkpoint = load_latest(self.run)
+        state = self.learner.load(checkpoint, str(self.run.path)) if checkpoint else State()
+        self.run.rewind(state.step)
+        if checkpoint is None:
+            return state, {}
+        update_pointers(self.run, checkpoint, self.keep_checkpoints)
+        return state, state.without_minutes()
+
+    def train(self, progress: Progress) -> Result:
         while True:
-            shares = self._shares()
-            shown.show(max(shares.values()), self.state.step, self.state.epoch)
-            reason = self.signals.asked or self._end(shares)
-            if not self.signals.asked and self._validation_due(bool(reason)):
+            spent = self._measure_budgets()
+            progress.show(max(spent.values()), self.state.step, self.state.epoch)
+            stop_reason = self.signals.received or self._find_stop_reason(spent)
+            if not self.signals.received and self._validation_due(final=bool(stop_reason)):
                 self._validate()
                 continue
-            if reason:
+            if stop_reason:
                 break
             if self._checkpoint_due():
-                self._save()
-            self._step(max(shares.values()))
-        self._save()
+                self._save_checkpoint()
+            self._train_step(max(spent.values()))
+        self._save_checkpoint()
         state = self.state
-        return Result(reason, state.step, state.epoch, state.minutes, state.best)
+        return Result(stop_reason, state.step, state.epoch, state.minutes, state.best)
 
-    def _shares(self) -> Mapping[str, float]:
-        """How much of each budget is spent."""
+    def _measure_budgets(self) -> Mapping[str, float]:
+        """The fraction of each budget that is spent."""
         self.state.minutes = self._minutes()
-        spent = {
+        used = {
             "steps": self.state.step,
             "epochs": self.state.epoch + self.state.index / len(self.plan),
             "minutes": self.state.minutes,
-            "tokens": self.state.tokens + self.learner.tokens,  # logged, and learnt since
+            "tokens": self.state.tokens + self.learner.tokens,  # up to the last log row, and since
         }
-        budgets = {name: getattr(self.config, name) for name in spent}
-        return {name: min(1.0, spent[name] / budget) for name, budget in budgets.items() if budget}
+        budgets = {name: getattr(self.config, name) for name in used}
+        return {name: min(1.0, used[name] / budget) for name, budget in budgets.items() if budget}
 
     def _minutes(self) -> float:
         return (monotonic() - self.start) / 60
 
-    def _end(self, shares: Mapping[str, float]) -> str:
-        """Why training is over, a budget or early stopping (`patience`); empty while it is not."""
+    def _find_stop_reason(self, spent: Mapping[str, float]) -> str:
+        """The budget that is spent, or `patience` for early stopping; empty while training goes on."""
         if self.config.patience and self.state.stale >= self.config.patience:
             return "patience"
-        return next((name for name, share in shares.items() if share >= 1.0), "")
+        return next((name for name, fraction in spent.items() if fraction >= 1.0), "")
 
-    def _planned(self) -> Sequence[np.ndarray]:
+    def _plan_epoch(self) -> Sequence[np.ndarray]:
         plan = self.data.plan(self.state.epoch)
         if not len(plan):
             raise UserError("the training data gives no batch; add examples or raise train.tokens_per_batch")
         return plan
 
-    def _step(self, share: float) -> None:
+    def _train_step(self, progress: float) -> None:
+        """One optimiser step, by gradient accumulation over `train.accumulate` batches."""
         state = self.state
-        group = self.plan[state.index : state.index + self.config.accumulate]
+        indices = self.plan[state.index : state.index + self.config.accumulate]
         try:
-            norm = self.learner.learn(self._batches(group), state.step + 1, share)
+            norm = self.learner.step(self._load_batches(indices), state.step + 1, progress)
         except Interrupted:
-            self.learner.forget()
+            self.learner.abort_step()
             return
         state.step += 1
-        state.index += len(group)
+        state.index += len(indices)
         if state.index >= len(self.plan):
             state.epoch, state.index = state.epoch + 1, 0
-            self.plan = self._planned()
-        self.norms.append((state.step, group, self.batch, norm))
-        self._check_norms(self.lag)
+            self.plan = self._plan_epoch()
+        self.unchecked_steps.append(Step(state.step, indices, self.batch, norm))
+        self._check_norms(self.norm_lag)
         if state.step % self.config.log_every == 0:
-            self._log()
+            self._log_training()
 
-    def _batches(self, group: Sequence[np.ndarray]) -> Iterator[Any]:
-        for numbers in group:
-            if self.signals.asked:  # a long group is broken off and done again after resuming
+    def _load_batches(self, indices: Sequence[np.ndarray]) -> Iterator[Any]:
+        for batch_indices in indices:
+            if self.signals.received:  # with many batches a step is long: abort it, and repeat it after resuming
                 raise Interrupted
-            self.batch = self.data.batch(numbers)
+            self.batch = self.data.batch(batch_indices)
             yield self.batch
 
     def _check_norms(self, lag: int) -> None:
-        """Report updates that were refused because the gradient was not finite."""
-        while len(self.norms) > lag:
-            step, group, batch, norm = self.norms.popleft()
-            self.norm = norm.item()
+        """Log updates that were skipped because their gradient was not finite, and stop if `train.nan` says so."""
+        while len(self.unchecked_steps) > lag:
+            step = self.unchecked_steps.popleft()
+            self.norm = step.norm.item()
             if isfinite(self.norm):
-                self.state.skips, self.finite = 0, batch
+                self.state.skips, self.finite_batch = 0, step.batch
                 continue
-            examples = [int(number) for numbers in group for number in numbers]
+            examples = [int(index) for batch_indices in step.indices for index in batch_indices]
             self.state.skips += 1
-            self._log_row({"step": step, "skipped": examples})
-            if self.config.nan == "stop" or self.state.skips > MOST_SKIPS:
-                self._save()
+            self._log_row({"step": step.number, "skipped": examples})
+            if self.config.nan == "stop" or self.state.skips > MAX_SKIPS:
+                self._save_checkpoint()
                 raise UserError(
-                    f"step {step}: the gradient is not finite (examples {_some(examples)}); the update was not "
-                    f"made and {self.run.checkpoint_path(self.state.step)} is good: lower the learning rate, mend "
-                    'the examples, or set train.nan = "skip"'
+                    f"step {step.number}: the gradient is not finite (examples {_abbreviate(examples)}); the update "
+                    f"was skipped and {self.run.checkpoint_path(self.state.step)} is good: lower the learning rate, "
+                    'correct the examples, or set train.nan = "skip"'
                 )
 
-    def _log(self) -> None:
-        """Write the means since the last row."""
+    def _log_training(self) -> None:
+        """Log the means since the last row."""
         if not self.learner.tokens:
             return
         now = monotonic()
@@ -197,18 +212,18 @@ class Loop:
                 "norm": self.norm,
                 "tokens": self.state.tokens,
                 "tokens_per_second": self.learner.tokens / (now - self.logged_at),
-                **({"unit": self.data.unit} if isinstance(self.data, Counted) else {}),
-                **self.learner.figures,
+                **({"unit": self.data.unit} if isinstance(self.data, HasUnit) else {}),
+                **self.learner.expert_metrics,
             }
         )
-        self.learner.reset()
+        self.learner.reset_metrics()
         self.logged_at = now
 
     def _log_row(self, row: Row) -> None:
         state = self.state
-        where = {"step": state.step, "epoch": state.epoch, "minutes": round(state.minutes, 4)}
+        position = {"step": state.step, "epoch": state.epoch, "minutes": round(state.minutes, 4)}
         for observer in self.observers:
-            observer({**where, **row})
+            observer({**position, **row})
 
     def _validation_due(self, final: bool) -> bool:
         state, every = self.state, self.config.validate_every
@@ -217,29 +232,31 @@ class Loop:
         return final or (state.step % every == 0 if every else state.index == 0)
 
     def _validate(self) -> None:
+        """Validate, update the best score, log and save; interrupted by a signal, it is repeated after resuming."""
         assert self.validate is not None
-        self._log()
+        self._log_training()
         try:
-            with self.learner.eval_mode() as model, self.signals.abandoning():
+            with self.learner.eval_mode() as model, self.signals.interruptible():
                 scores = dict(self.validate(model))
-                sound = all(map(isfinite, scores.values()))  # weights that are lost write nothing
-                row = {"samples": self.samples(model)} if self.samples and sound else {}
+                finite = all(map(isfinite, scores.values()))  # diverged weights cannot generate samples
+                samples = {"samples": self.samples(model)} if self.samples and finite else {}
         except Interrupted:
-            return  # not validated: it is done again after resuming
-        self._run_validation(scores)
-        self._log_row({"valid": scores, **row})
-        self._save()
+            return
+        self._update_best(scores)
+        self._log_row({"valid": scores, **samples})
+        self._save_checkpoint()
         self.logged_at = monotonic()
 
-    def _run_validation(self, scores: Mapping[str, float]) -> None:
+    def _update_best(self, scores: Mapping[str, float]) -> None:
+        """Record the watched score, and for early stopping the number of validations without a better one."""
         state, name = self.state, self.watch.name
         if name not in scores:
             raise UserError(f"the validation has no score '{name}' to watch; {nearest(name, scores)}")
         state.validated = state.step
         value = float(scores[name])
-        better = isfinite(value) and (not state.best or self.watch.better(value, state.best["value"]))
+        better = isfinite(value) and (not state.best or self.watch.is_better(value, state.best["value"]))
         state.stale = 0 if better else state.stale + 1
-        if better or value == state.best.get("value"):  # of equals the later one has learnt longer
+        if better or value == state.best.get("value"):  # of equal scores the later checkpoint is the best
             state.best = {"name": name, "value": value, "step": state.step}
 
     def _checkpoint_due(self) -> bool:
@@ -248,39 +265,40 @@ class Loop:
         by_clock = minutes and monotonic() - self.saved_at >= 60 * minutes
         return self.state.step > 0 and bool(by_step or by_clock)
 
-    def _save(self) -> None:
-        """Save a checkpoint, unless the last one is of this very state."""
+    def _save_checkpoint(self) -> None:
+        """Save a checkpoint, unless this state is saved already; diverged weights are an error."""
         self._check_norms(0)
-        self._log()
-        if self.saved == self.state.timeless():
+        self._log_training()
+        if self.saved_state == self.state.without_minutes():
             return
-        if not self._is_sound():
-            raise UserError(
-                self._describe_lost_weights("the weights are lost (the loss is not finite), so they are not saved")
-            )
+        if not self._has_finite_loss():
+            raise UserError(self._describe_divergence("the loss is not finite, so the weights are not saved"))
         self.run.metrics.sync()
-        self.state.minutes = self._minutes()  # those of the validation too
+        self.state.minutes = self._minutes()  # validation included
         try:
-            save(self.run, self.learner.checkpoint(asdict(self.state)), self.keep)
+            save(self.run, self.learner.checkpoint(asdict(self.state)), self.keep_checkpoints)
         except NonFinite as error:
-            raise UserError(self._describe_lost_weights(str(error))) from error
-        self.saved, self.saved_at = self.state.timeless(), monotonic()
+            raise UserError(self._describe_divergence(str(error))) from error
+        self.saved_state, self.saved_at = self.state.without_minutes(), monotonic()
 
-    def _is_sound(self) -> bool:
-        """Whether the weights give a finite loss where those of a step before did: a wild update may have lost them
-        though they are finite themselves."""
-        return self.finite is None or self.learner.has_finite_loss(self.finite)
+    def _has_finite_loss(self) -> bool:
+        """Whether the loss is finite on a batch on which it was before: after too large an update the weights can be
+        finite and the loss not."""
+        return self.finite_batch is None or self.learner.has_finite_loss(self.finite_batch)
 
-    def _describe_lost_weights(self, why: str) -> str:
-        """The sentence for weights that cannot be used any more."""
-        kept = self.run.steps()
+    def _describe_divergence(self, problem: str) -> str:
+        """The error message for diverged weights."""
+        steps = self.run.steps()
         good = (
-            f"{self.run.checkpoint_path(kept[-1])} is the last good checkpoint"
-            if kept
+            f"{self.run.checkpoint_path(steps[-1])} is the last good checkpoint"
+            if steps
             else "there is no checkpoint yet"
         )
-        return f"step {self.state.step}: {why}; {good}: lower train.schedule.lr or set train.clip_norm, and train anew"
+        return (
+            f"step {self.state.step}: {problem}; {good}: lower train.schedule.lr or set train.clip_norm, "
+            "and train again"
+        )
 
 
-def _some(numbers: Sequence[int], most: int = 20) -> str:
+def _abbreviate(numbers: Sequence[int], most: int = 20) -> str:
     return ", ".join(map(str, numbers[:most])) + (", ..." if len(numbers) > most else "")

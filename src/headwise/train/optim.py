@@ -1,4 +1,4 @@
-"""Optimisers, their parameter groups, and the one update that all of them share."""
+"""Optimisers, parameter groups, and the update with gradient clipping that all of them share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch.optim import AdamW, Optimizer
 
 from headwise.config.base import Amount, Config, Rising, Share
 
-NO_SCALES: Mapping[str, float] = MappingProxyType({})  # every parameter learns with the whole rate
-JSON = ":json"  # marks state entries that are no tensors
+NO_SCALES: Mapping[str, float] = MappingProxyType({})  # all parameters have the full learning rate
+JSON = ":json"  # suffix of state entries that are not tensors
 
 
-def adam(
+def build_adam(
     model: nn.Module,
     betas: tuple[float, float],
     eps: float,
@@ -27,13 +27,13 @@ def adam(
     decay_embeddings: bool = False,
     lr_scales: Mapping[str, float] = NO_SCALES,
 ) -> Optimizer:
-    """Fused Adam with decoupled weight decay (Loshchilov & Hutter 2019) of matrices; biases and norms have none."""
+    """Fused Adam with decoupled weight decay (Loshchilov & Hutter 2019) of matrices; none of biases and norms."""
     return AdamW(
         group_parameters(model, weight_decay, decay_embeddings, lr_scales), lr=0.0, betas=betas, eps=eps, fused=True
     )
 
 
-def adafactor(
+def build_adafactor(
     model: nn.Module,
     eps: tuple[float, float] = (1e-30, 1e-3),
     clip_threshold: float = 1.0,
@@ -44,7 +44,7 @@ def adafactor(
     decay_embeddings: bool = False,
     lr_scales: Mapping[str, float] = NO_SCALES,
 ) -> Optimizer:
-    """Adafactor with decoupled weight decay of matrices; biases and norms have none."""
+    """Adafactor with decoupled weight decay of matrices; none of biases and norms."""
     groups = group_parameters(model, weight_decay, decay_embeddings, lr_scales)
     return Adafactor(groups, eps, clip_threshold, decay_rate, beta1, scale_parameter)
 
@@ -52,15 +52,16 @@ def adafactor(
 class Adafactor(Optimizer):
     """Adafactor (Shazeer & Stern 2018, algorithms 4 and 5): Adam with factored second moments.
 
-    The mean squares R of the rows and C of the columns stand for the second moments of a matrix (of the last two
-    dimensions, where there are more); vectors keep theirs whole. With t the updates of the weight X so far:
+    The second moments of a matrix are factored into the mean squares R of its rows and C of its columns (of the last
+    two dimensions of a larger tensor); those of a vector are stored in full. With t the number of updates of weight X:
 
         beta2 = 1 - t^decay_rate,  V = R C / mean(R),  U = G / sqrt(V),  U <- U / max(1, RMS(U) / clip_threshold)
-        X <- X - lr U,  lr = rate · max(eps[1], RMS(X)) with `scale_parameter`, else the rate alone
+        X <- X - lr U,  lr = rate · max(eps[1], RMS(X)) with `scale_parameter`, else rate
 
-    `relative_step` in schedules.py is the paper's rate. DISCREPANCY: as in the released code, `beta1` averages the
-    updates after the rate, and weight decay, which the paper does not have, takes lr · weight_decay · X.
-    torch.optim.Adafactor is another algorithm: it cuts any rate to t^-0.5, decays without the scale and has no beta1.
+    `relative_step` in schedules.py is the paper's learning rate. DISCREPANCY: as in the released code, `beta1` averages
+    updates that include the learning rate, and weight decay, which the paper does not have, subtracts
+    lr · weight_decay · X. torch.optim.Adafactor differs: it limits the rate to t^-0.5, does not scale the decay and has
+    no beta1.
     """
 
     def __init__(
@@ -118,16 +119,16 @@ class Adafactor(Optimizer):
 
 
 def _rms(tensor: Tensor) -> Tensor:
-    """The root mean square, as a tensor: reading it would wait for the device."""
+    """The root mean square, as a tensor: reading its value would synchronise with the device."""
     return tensor.norm() / tensor.numel() ** 0.5
 
 
 def group_parameters(
     model: nn.Module, weight_decay: float, decay_embeddings: bool, lr_scales: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """Parameter groups by weight decay (matrices only; embeddings if asked) and by their share of the learning rate."""
+    """Parameter groups by weight decay (matrices only; embeddings with `decay_embeddings`) and learning-rate scale."""
     embeddings = {
-        id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding) and not decay_embeddings
+        id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding) and not decay_embeddings
     }
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     decayed = {name for name, weight in trained.items() if weight.ndim >= 2 and id(weight) not in embeddings}
@@ -145,11 +146,11 @@ def group_parameters(
 
 
 def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Tensor:
-    """One step along the mean gradient (sum / `count`) with gradient clipping to norm `clip`; returns the norm.
+    """One optimiser step with the mean gradient (sum / `count`) and gradient clipping to norm `clip`; returns the norm.
 
-    A gradient that is not finite leaves weights and state as they were. Optimisers that take `grad_scale` and
-    `found_inf`, as torch's fused ones declare, average, clip and refuse on the device: no pass over the gradients and
-    no wait. For the others the gradients are scaled in place, and one value is read: whether the norm is finite.
+    A non-finite gradient changes neither weights nor optimiser state. Optimisers with `grad_scale` and `found_inf`, as
+    torch's fused ones, average, clip and skip on the device, without another pass over the gradients and without a
+    wait. For others the gradients are scaled in place, and one value is read: whether the norm is finite.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     gradients = [weight.grad for weight in weights if weight.grad is not None]
@@ -158,7 +159,7 @@ def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Ten
     scale = (count * excess).float()
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("lr_scale", 1.0)
-    if getattr(optimizer, "_step_supports_amp_scaling", False):  # torch's name, which its GradScaler asks for too
+    if getattr(optimizer, "_step_supports_amp_scaling", False):  # torch's attribute, which GradScaler reads too
         optimizer.grad_scale, optimizer.found_inf = scale, (~norm.isfinite()).float()  # type: ignore[attr-defined]
         optimizer.step()
     elif gradients and norm.isfinite():
@@ -168,10 +169,10 @@ def update(optimizer: Optimizer, count: Tensor, rate: float, clip: float) -> Ten
     return norm
 
 
-def dump(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimiser's state under `parameter/entry`, independent of how the groups are cut.
+def dump_state(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """The optimiser's state as tensors named `parameter/entry`, independent of parameter groups.
 
-    What is no tensor (a count, a number, None) is stored as the bytes of its JSON.
+    Values that are not tensors (numbers, None) are stored as the bytes of their JSON.
     """
     names = {id(weight): name for name, weight in model.named_parameters()}
     tensors = {}
@@ -185,8 +186,8 @@ def dump(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def load(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put dumped state back."""
+def load_state(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Restore the state that `dump_state` returned."""
     states: dict[str, dict[str, Any]] = defaultdict(dict)
     for key, tensor in tensors.items():
         name, entry = key.rsplit("/", 1)
@@ -196,13 +197,13 @@ def load(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) 
             states[name][entry] = tensor
     names = {id(weight): name for name, weight in model.named_parameters()}
     order = [names[id(weight)] for group in optimizer.param_groups for weight in group["params"]]
-    packed = optimizer.state_dict()
-    packed["state"] = {number: states[name] for number, name in enumerate(order) if name in states}
-    optimizer.load_state_dict(packed)
+    state_dict = optimizer.state_dict()
+    state_dict["state"] = {number: states[name] for number, name in enumerate(order) if name in states}
+    optimizer.load_state_dict(state_dict)
 
 
 class OptimizerConfig(Config):
-    """An optimiser: `build(model, lr_scales)`, with shares of the learning rate by names of parameters."""
+    """An optimiser: `build(model, lr_scales)`, with factors of the learning rate by parameter name."""
 
     kind: str
 
@@ -218,7 +219,7 @@ class AdamConfig(OptimizerConfig):
     eps: Rising = 1e-9
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
-        return adam(model, self.betas, self.eps, lr_scales=lr_scales)
+        return build_adam(model, self.betas, self.eps, lr_scales=lr_scales)
 
 
 class AdamWConfig(OptimizerConfig):
@@ -231,18 +232,21 @@ class AdamWConfig(OptimizerConfig):
     decay_embeddings: bool = False
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
-        return adam(model, self.betas, self.eps, self.weight_decay, self.decay_embeddings, lr_scales)
+        return build_adam(model, self.betas, self.eps, self.weight_decay, self.decay_embeddings, lr_scales)
 
 
 class AdafactorConfig(OptimizerConfig):
     """Adafactor (Shazeer & Stern 2018): factored second moments, n + m numbers for a matrix of n x m weights.
 
-    The rate is the schedule's (`relative_step` is the paper's own), times the root mean square of each weight with
-    `scale_parameter`. The update of each weight is clipped to a root mean square of `clip_threshold`.
+    The learning rate is the schedule's (`relative_step` is the paper's), times the root mean square of each weight
+    with `scale_parameter`. The update of each weight is clipped to a root mean square of `clip_threshold`.
     """
 
     kind: Literal["adafactor"] = "adafactor"
-    eps: tuple[Annotated[float, Field(ge=1e-30)], Rising] = (1e-30, 1e-3)  # of squared gradients, of weights
+    eps: tuple[Annotated[float, Field(ge=1e-30)], Rising] = (
+        1e-30,
+        1e-3,
+    )  # of squared gradients, of weights
     clip_threshold: Rising = 1.0
     decay_rate: Annotated[float, Field(lt=0)] = -0.8
     beta1: Share = 0.0  # 0: no first moment
@@ -251,4 +255,4 @@ class AdafactorConfig(OptimizerConfig):
     decay_embeddings: bool = False
 
     def build(self, model: nn.Module, lr_scales: Mapping[str, float] = NO_SCALES) -> Optimizer:
-        return adafactor(model, **self.model_dump(exclude={"kind"}), lr_scales=lr_scales)
+        return build_adafactor(model, **self.model_dump(exclude={"kind"}), lr_scales=lr_scales)

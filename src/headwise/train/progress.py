@@ -1,4 +1,4 @@
-"""How a training shows itself: a bar on a terminal, now and then a line elsewhere."""
+"""Progress of training on stderr: a progress bar on a terminal, a line now and then in a log file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 
 class Progress(Protocol):
-    """Entered for the length of a training; `show` is called at every step."""
+    """A context for the whole training; `show` is called at every step, `log` with every row."""
 
     def __enter__(self) -> Progress: ...
     def __exit__(self, *_: object) -> None: ...
@@ -20,13 +20,13 @@ class Progress(Protocol):
 
 
 def make_progress() -> Progress:
-    """A bar where stderr is a terminal, lines where it is not."""
+    """A progress bar if stderr is a terminal, else lines."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """
-    >>> duration(59.2), duration(3661)
+    >>> format_duration(59.2), format_duration(3661)
     ('0:59', '1:01:01')
     """
     minutes, second = divmod(int(seconds), 60)
@@ -34,12 +34,12 @@ def duration(seconds: float) -> str:
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
-def describe(row: Row) -> str:
-    """The figures of a training row, or the scores of a validation row, in words.
+def format_row(row: Row) -> str:
+    """The metrics of a training row, or the scores of a validation row, as one line.
 
-    >>> describe({"loss": 2.5, "rate": 0.001, "tokens_per_second": 8123.4})
+    >>> format_row({"loss": 2.5, "rate": 0.001, "tokens_per_second": 8123.4})
     'loss 2.500  rate 1.0e-03  8,123 tokens/s'
-    >>> describe({"valid": {"ser": 0.42}})
+    >>> format_row({"valid": {"ser": 0.42}})
     'valid ser 0.42'
     """
     if "valid" in row:
@@ -47,13 +47,13 @@ def describe(row: Row) -> str:
     if "loss" not in row:
         return ""
     speed = f"{row['tokens_per_second']:,.0f} {row.get('unit', 'tokens')}/s"
-    told = f"loss {row['loss']:.3f}  rate {row['rate']:.1e}  {speed}"
+    text = f"loss {row['loss']:.3f}  rate {row['rate']:.1e}  {speed}"
     load = row.get("load")
-    return f"{told}  busiest expert {load['busiest']:.1f}x  {load['dropped']:.1%} dropped" if load else told
+    return f"{text}  busiest expert {load['busiest']:.1f}x  {load['dropped']:.1%} dropped" if load else text
 
 
 class _Clock:
-    """Time left, from the share of the budget that this process has spent."""
+    """Estimates the time left from the fraction of the budget that this process has spent."""
 
     def __init__(self) -> None:
         self.start = monotonic()
@@ -63,7 +63,7 @@ class _Clock:
         if self.first is None:
             self.first = share
         done = share - self.first
-        return duration((monotonic() - self.start) * (1 - share) / done) if done > 0 else "?"
+        return format_duration((monotonic() - self.start) * (1 - share) / done) if done > 0 else "?"
 
 
 class Lines:
@@ -88,9 +88,9 @@ class Lines:
 
     def log(self, row: Row) -> None:
         if "valid" in row:
-            self._print(f"step {row['step']}  {describe(row)}")
+            self._print(f"step {row['step']}  {format_row(row)}")
         else:
-            self.text = describe(row) or self.text
+            self.text = format_row(row) or self.text
 
     def _print(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -129,6 +129,6 @@ class Bar:
 
     def log(self, row: Row) -> None:
         if "valid" in row:
-            self.bar.console.print(f"step {row['step']}  {describe(row)}", markup=False, highlight=False)
-        elif text := describe(row):
+            self.bar.console.print(f"step {row['step']}  {format_row(row)}", markup=False, highlight=False)
+        elif text := format_row(row):
             self.bar.update(self.task, text=text)

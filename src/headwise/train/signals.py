@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a training politely; a second one ends it at once."""
+"""SIGTERM and Ctrl-C stop training with a checkpoint; a second signal quits at once."""
 
 import os
 import signal
@@ -7,47 +7,47 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-POLITE = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
-    """Raised out of work that may be abandoned; like KeyboardInterrupt no Exception, so that none swallows it."""
+    """Raised by a signal in `Signals.interruptible`; a BaseException, so `except Exception` does not catch it."""
 
 
 class Signals:
-    """While entered, the first signal sets `asked`; the loop looks at it where stopping is safe."""
+    """While entered, the first signal sets `received`; the loop checks it where it can stop safely."""
 
     def __init__(self) -> None:
-        self.asked = ""
-        self._abandon = False
+        self.received = ""
+        self._interruptible = False
 
     def __enter__(self) -> "Signals":
-        # only the main thread may set handlers; elsewhere its owner deals with signals
+        # only the main thread may set handlers; in another thread signals are left to the program
         main = threading.current_thread() is threading.main_thread()
-        self._before = {number: signal.signal(number, self._hear) for number in POLITE} if main else {}
+        self._old_handlers = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS} if main else {}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
 
     @contextmanager
-    def abandoning(self) -> Iterator[None]:
-        """Work that a signal breaks off instead of waiting for its end: a long validation."""
-        self._abandon = True
+    def interruptible(self) -> Iterator[None]:
+        """A block that a signal interrupts at once, such as a long validation."""
+        self._interruptible = True
         try:
-            if self.asked:
+            if self.received:
                 raise Interrupted
             yield
         finally:
-            self._abandon = False
+            self._interruptible = False
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
             os._exit(128 + number)
-        self.asked = signal.Signals(number).name
-        # not through sys.stderr: the signal may have come while it was writing
-        os.write(2, f"\n{self.asked}: saving a checkpoint; once more to quit at once\n".encode())
-        if self._abandon:
-            self._abandon = False
+        self.received = signal.Signals(number).name
+        # os.write: sys.stderr is not reentrant, and the signal may have interrupted a write to it
+        os.write(2, f"\n{self.received}: saving a checkpoint; a second signal quits at once\n".encode())
+        if self._interruptible:
+            self._interruptible = False
             raise Interrupted

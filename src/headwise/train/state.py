@@ -1,4 +1,4 @@
-"""What the loop is given, where it stands, and how it ended."""
+"""Types of the training loop: its arguments, its state and its result."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ Samples = Callable[[nn.Module], Sequence[Mapping[str, str]]]
 
 
 class Data(Protocol):
-    """Batches in an order that is a pure function of the epoch."""
+    """Training data: `plan` returns the batches of an epoch as arrays of example indices."""
 
-    def plan(self, epoch: int) -> Sequence[np.ndarray]: ...
+    def plan(self, epoch: int) -> Sequence[np.ndarray]: ...  # the same at every call, so that a run can be resumed
     def batch(self, numbers: np.ndarray) -> Any: ...
 
 
 @runtime_checkable
-class Counted(Protocol):
-    """Data that count other things than tokens, such as images."""
+class HasUnit(Protocol):
+    """Data whose `tokens` count something else, such as images."""
 
     unit: str
 
 
 @dataclass
 class LossState:
-    """What a loss depends on beside model and batch. The learner owns it, and a checkpoint keeps what is `carried`."""
+    """What a loss depends on besides model and batch. The learner owns it; checkpoints store what is `carried`."""
 
-    progress: float = 0.0  # the share of the training budget that is spent
-    # What a model takes from batch to batch. A loss puts other tensors there and leaves the old ones as they were.
+    progress: float = 0.0  # the fraction of the training budget that is spent
+    # State from batch to batch, such as segment memory. A loss replaces tensors; it must not change them in place.
     carried: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Losses(Protocol):
-    """Sums over tokens: `total` to differentiate, plain `nll`, and their `count`."""
+    """Sums over tokens: `total` to differentiate, `nll` without label smoothing, and the token `count`."""
 
     @property
     def total(self) -> Tensor: ...
@@ -50,7 +50,7 @@ class Losses(Protocol):
 
 
 class Task(Protocol):
-    """What is learnt, as far as the loop needs to know it."""
+    """A task as the loop sees it: its loss."""
 
     def init_state(self, model: nn.Module) -> LossState: ...
     def loss(self, model: nn.Module, batch: Any, state: LossState) -> Losses: ...
@@ -58,37 +58,37 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Metric:
-    """Which of the validation's scores decides what is best."""
+    """The validation score that selects the best checkpoint."""
 
     name: str = "nll"
-    lower: bool = True
+    lower: bool = True  # lower is better
 
-    def better(self, new: float, old: float) -> bool:
+    def is_better(self, new: float, old: float) -> bool:
         return new < old if self.lower else new > old
 
 
 @dataclass
 class State:
-    """Where a run stands; stored as a checkpoint's state.json."""
+    """The state of training, stored as a checkpoint's state.json."""
 
     step: int = 0
     epoch: int = 0
-    index: int = 0  # batches of the epoch that are done
+    index: int = 0  # of the next batch in the epoch
     minutes: float = 0.0
     tokens: int = 0
-    validated: int = 0  # the last step that was validated
+    validated: int = 0  # step of the last validation
     best: dict[str, Any] = field(default_factory=dict)  # name, value, step
-    stale: int = 0  # validations since the best
-    skips: int = 0  # updates refused in a row
+    stale: int = 0  # validations since the best one, for early stopping
+    skips: int = 0  # skipped updates in a row
 
-    def timeless(self) -> dict[str, Any]:
-        """All of it that does not depend on the clock."""
+    def without_minutes(self) -> dict[str, Any]:
+        """The state as a dict without the clock, to compare two states."""
         return {key: value for key, value in asdict(self).items() if key != "minutes"}
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a training ended. `reason`: steps, epochs, minutes, patience, or the name of a signal."""
+    """How training ended. `reason`: steps, epochs, minutes, tokens, patience, or the name of a signal."""
 
     reason: str
     step: int

@@ -1,4 +1,4 @@
-"""The rows of a run in TensorBoard."""
+"""TensorBoard logs of a run."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +20,6 @@ def open_tensorboard(run: Run, step: int) -> Iterator[Callable[[Mapping[str, Any
         for name, value in (valid | train).items():
             writer.add_scalar(name, value, row["step"])
 
-    # purge_step: what a killed process wrote beyond its checkpoint is hidden
+    # purge_step hides what a killed process logged after its last checkpoint
     with SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1) as writer:
         yield observe

@@ -1,1 +1,1 @@
-"""Training a model further: begin with another's weights, freeze parts of it, adapt it with low-rank maps."""
+"""Fine-tuning: initialise from a pretrained model, freeze parameters, add LoRA, swap mixers."""

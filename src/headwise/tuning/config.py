@@ -1,6 +1,6 @@
-"""Training a model that exists further: where it comes from (`init_from`), what stays and what learns (`[tuning]`).
+"""Settings of fine-tuning: the pretrained model (`init_from`), frozen parameters and LoRA (`[tuning]`).
 
-A pattern chooses names: it stands for all that is inside what it names, `*` for anything, `0-5` for these numbers.
+A pattern matches a parameter, or a module with all its parameters; `*` matches anything, `0-5` these numbers.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pydantic import Field
 from headwise.config.base import Config, Count, Problems, Rising, Share, merge
 from headwise.errors import UserError
 
-INHERITED = ("model", "tokeniser")  # tables that an experiment has from the run it begins with
+INHERITED = ("model", "tokeniser")  # tables that an experiment inherits from the run in `init_from`
 
 
 class LoraConfig(Config):
-    """Low-rank adaptation (Hu et al. 2021) of some linear maps. Rank 0 adapts none."""
+    """Low-rank adaptation (LoRA, Hu et al. 2021) of linear layers. Rank 0: no LoRA."""
 
     place = "tuning.lora"
 
     rank: Count = 0
-    alpha: Rising = 16.0  # the change counts alpha / rank times
-    targets: tuple[str, ...] = Field(("*.qkv", "*.out"), min_length=1)  # patterns of linear maps
-    dropout: Share = 0.0  # of what the low-rank maps read
+    alpha: Rising = 16.0  # the low-rank product is scaled by alpha / rank
+    targets: tuple[str, ...] = Field(("*.qkv", "*.out"), min_length=1)  # patterns of linear layers
+    dropout: Share = 0.0  # on the input of the low-rank product
 
 
 class TuningConfig(Config):
@@ -33,49 +33,49 @@ class TuningConfig(Config):
 
     place = "tuning"
 
-    freeze: tuple[str, ...] = ()  # patterns of parameters that stay as they are
-    unfreeze: tuple[str, ...] = ()  # of these, or of what `lora` freezes, those that learn after all
-    layer_lr_decay: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the learning rate, from each layer to the one below
+    freeze: tuple[str, ...] = ()  # patterns of frozen parameters
+    unfreeze: tuple[str, ...] = ()  # exceptions from `freeze` and from what `lora` freezes
+    layer_lr_decay: Annotated[float, Field(gt=0, le=1)] = 1.0  # learning rate of a layer / of the layer above
     lora: LoraConfig = LoraConfig()
 
 
-def folder_of(init_from: str) -> tuple[Path, str]:
-    """A folder and which of its checkpoints is meant.
+def parse_run_reference(reference: str) -> tuple[Path, str]:
+    """Split `RUN@CHECKPOINT` into folder and checkpoint; without one, the best.
 
-    >>> folder_of("runs/words@step-200")
+    >>> parse_run_reference("runs/words@step-200")
     (PosixPath('runs/words'), 'step-200')
     """
-    folder, at, which = init_from.rpartition("@")
-    return (Path(folder), which) if at and not Path(init_from).is_dir() else (Path(init_from), "best")
+    folder, at, which = reference.rpartition("@")
+    return (Path(folder), which) if at and not Path(reference).is_dir() else (Path(reference), "best")
 
 
-def inherited(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """An experiment's tables with `model` and `tokeniser` of the run it begins with, where it names no `kind` of its
-    own; what it does say is laid over them. A run's config names all kinds, so nobody looks for the other run again."""
-    lacking = [key for key in INHERITED if unnamed(tables.get(key, {}))]
-    theirs = described(str(tables["init_from"])) if lacking else {}
-    return {**tables, **{key: merge(theirs[key], tables.get(key, {})) for key in lacking if key in theirs}}
+def inherit_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of an experiment with `init_from`: `model` and `tokeniser` without a `kind` are merged into those of
+    the pretrained run. A run's config.toml names all kinds, so resuming does not need the pretrained run."""
+    lacking = [key for key in INHERITED if lacks_kind(tables.get(key, {}))]
+    source = read_source_tables(str(tables["init_from"])) if lacking else {}
+    return {**tables, **{key: merge(source[key], tables.get(key, {})) for key in lacking if key in source}}
 
 
-def unnamed(table: Any) -> bool:
+def lacks_kind(table: Any) -> bool:
     return isinstance(table, Mapping) and "kind" not in table
 
 
-def described(init_from: str) -> dict[str, Any]:
-    """The experiment behind a run or a foreign folder; empty where there is none, which training will say."""
+def read_source_tables(init_from: str) -> dict[str, Any]:
+    """The tables of a run or a Hugging Face folder; empty if there is none: loading the model raises the error."""
     from headwise.runs import Run
 
-    path, _ = folder_of(init_from)
+    path, _ = parse_run_reference(init_from)
     try:
         if (path / "config.toml").is_file():
-            found = Run.open(path).config
+            tables = Run.open(path).config
         elif (path / "config.json").is_file():
             from headwise.interop.hf.read import read_folder
 
-            found = {"model": read_folder(path).config.model_dump(mode="json")}
+            tables = {"model": read_folder(path).config.model_dump(mode="json")}
         else:
             return {}
     except UserError as error:
         raise Problems([(("init_from",), str(error))]) from None
-    found.get("model", {}).pop("embeddings", None)  # its vectors were a beginning too, and the weights are newer
-    return found
+    tables.get("model", {}).pop("embeddings", None)  # word vectors for initialisation, which the weights replace
+    return tables

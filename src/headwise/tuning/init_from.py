@@ -1,4 +1,4 @@
-"""Begin with the weights of a model that exists: what goes where, and in which units its texts are read."""
+"""Initialise a model with the weights and the tokenisers of a pretrained one (`init_from`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwise.inference.trained_model import TrainedModel
 from headwise.text.base import Tokeniser
 from headwise.text.paired import Paired
 from headwise.text.tokenisers import Tokenisers
-from headwise.tuning.config import folder_of
+from headwise.tuning.config import parse_run_reference
 from headwise.tuning.names import summarize_names
 from headwise.tuning.transfer import resize_weights
 
@@ -24,129 +24,138 @@ if TYPE_CHECKING:
     from headwise.experiment.config import Experiment
     from headwise.text.config import TokeniserConfig
 
-# What a part of the new model begins with where the old one has no part of that name, and the new one none of this:
-# a reader with a writer's stack (Radford et al. 2018), a pooler with the one that judged pairs (Devlin et al. 2019).
-INSTEAD = {"encoder": "decoder", "pool": "order"}
-HEADS = ("head", "heads")  # parts with a row for each label
-VOCABULARY = re.compile(r".*embed\.table\.weight|decoder\.head\.(table\.weight|bias)")  # one row a token
+# Modules that are initialised from another module if the pretrained model lacks one of the same name and the new model
+# lacks the other: an encoder from a decoder (Radford et al. 2018), a pooler from the next-sentence head (Devlin et al.
+# 2019).
+SUBSTITUTES = {"encoder": "decoder", "pool": "order"}
+HEADS = ("head", "heads")  # modules with one row per label
+VOCABULARY = re.compile(r".*embed\.table\.weight|decoder\.head\.(table\.weight|bias)")  # one row per token
 
 
 @dataclass(frozen=True)
-class Pretrained:
-    """Which tensors were taken over, which of the new model's are new, which of the old one's were left."""
+class LoadReport:
+    """Which tensors of the new model are loaded and which newly initialised; which of the pretrained one are unused."""
 
     source: str
-    taken: list[str]
+    loaded: list[str]
     new: list[str]
-    left: list[str]
-    rest: list[str]  # of the old model: those that were not left
+    unused: list[str]
+    used: list[str]  # names in the pretrained model
 
     def __str__(self) -> str:
-        new, left = summarize_names(self.new, self.taken), summarize_names(self.left, self.rest)
-        return f"{len(self.taken)} tensors taken over from {self.source}; new: {new}; left there: {left}"
+        new, unused = summarize_names(self.new, self.loaded), summarize_names(self.unused, self.used)
+        return f"{len(self.loaded)} tensors loaded from {self.source}; newly initialised: {new}; unused: {unused}"
 
     def check(self, model: nn.Module) -> None:
-        """Refuse a model in which something new is frozen: it would stay random."""
+        """Raise if a newly initialised parameter is frozen: it would stay random."""
         frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
-        if stuck := [name for name in self.new if name in frozen]:
-            others = [*self.taken, *(name for name in self.new if name not in frozen)]
+        if random := [name for name in self.new if name in frozen]:
+            others = [*self.loaded, *(name for name in self.new if name not in frozen)]
             raise UserError(
-                f"tuning: {summarize_names(stuck, others)} cannot be taken over from {self.source} and would stay "
+                f"tuning: {summarize_names(random, others)} cannot be loaded from {self.source} and would stay "
                 "random; name it in tuning.unfreeze"
             )
 
 
-def prepare_for(experiment: Experiment, source: TrainedModel) -> Prepared:
-    """The experiment's data in the units of the model that it begins with.
+def prepare_data(experiment: Experiment, source: TrainedModel) -> Prepared:
+    """Prepare the experiment's data with the tokenisers of the pretrained model; only labels get a new vocabulary.
 
-    The texts are read as it learnt to read them. A [tokeniser] that says otherwise is a mistake; labels are new.
+    A [tokeniser] table with other settings is an error.
     """
-    own, theirs = (units(each.tokeniser) for each in (experiment, source.experiment))
-    if own != theirs:
-        told, asked = (
-            ", ".join(f"{key} = {value}" for key, value in sorted(some)) for some in (theirs - own, own - theirs)
+    new, old = (get_source_settings(config.tokeniser) for config in (experiment, source.experiment))
+    if new != old:
+        wanted, actual = (
+            ", ".join(f"{key} = {value}" for key, value in sorted(items)) for items in (old - new, new - old)
         )
-        path, _ = folder_of(experiment.init_from)
-        raise UserError(f"tokeniser: {path} learnt with {told} and the experiment says {asked}; leave [tokeniser] out")
+        path, _ = parse_run_reference(experiment.init_from)
+        raise UserError(
+            f"tokeniser: {path} was trained with {wanted}, the experiment has {actual}; leave out [tokeniser]"
+        )
     task = experiment.task.task_class
-    read, written = text_sides(source)
+    inputs, outputs = get_text_tokenisers(source)
     if experiment.task.labelled:
-        sides = read, task.prepare(experiment.data, experiment.tokeniser).tokenisers.target
+        sides = inputs, task.prepare(experiment.data, experiment.tokeniser).tokenisers.target
     elif experiment.task.writes == "continuation":
-        sides = written, written
+        sides = outputs, outputs
     else:
-        sides = read, written if experiment.task.transduces else read
+        sides = inputs, outputs if experiment.task.transduces else inputs
     return task.prepare(experiment.data, Tokenisers(*sides))
 
 
-def text_sides(source: TrainedModel) -> tuple[Tokeniser, Tokeniser]:
-    """The units of what the old model reads and of what it writes, which are the same where it writes labels."""
+def get_text_tokenisers(source: TrainedModel) -> tuple[Tokeniser, Tokeniser]:
+    """The tokenisers of the pretrained model's inputs and outputs; that of its inputs twice if it outputs labels."""
     sides = source.tokenisers.source, source.tokenisers.target
-    read, written = (side.inner if isinstance(side, Paired) else side for side in sides)
-    return read, read if source.experiment.task.labelled else written
+    inputs, outputs = (side.inner if isinstance(side, Paired) else side for side in sides)
+    return inputs, inputs if source.experiment.task.labelled else outputs
 
 
-def units(config: TokeniserConfig) -> set[tuple[str, object]]:
-    """What a config says of the source side."""
+def get_source_settings(config: TokeniserConfig) -> set[tuple[str, object]]:
+    """The settings of the source tokeniser."""
     return set(config.model_dump(mode="json", exclude={"shared", "target", "pairs"}).items())
 
 
 @torch.no_grad()
-def init_from(model: nn.Module, experiment: Experiment, source: TrainedModel, tokenisers: Tokenisers) -> Pretrained:
-    """Copy every tensor of the old model that has the same name and shape in the new one, a table of words as far as
-    both go, projections of another mixer as far as they mean the same, positions of another grid interpolated. A head
-    is taken over only where it has the same task and the same labels."""
-    own, theirs = model.state_dict(), dict(source.model.state_dict())
-    ways = routes(parts(own), parts(theirs))
-    theirs |= resize_weights(model, source.model, ways)
-    same_outputs = source.task.kind == experiment.task.kind and same(source.tokenisers, tokenisers)
-    done: set[int] = set()  # by place in memory: a tied tensor has several names
+def init_from(model: nn.Module, experiment: Experiment, source: TrainedModel, tokenisers: Tokenisers) -> LoadReport:
+    """Load the weights of a pretrained model: every tensor with the same name and shape.
+
+    Of a token embedding the rows that both have, projections of another mixer converted, positions of another image
+    size interpolated. A head is loaded only if task and labels are the same.
+    """
+    weights, pretrained = model.state_dict(), dict(source.model.state_dict())
+    sources = map_modules(list_modules(weights), list_modules(pretrained))
+    pretrained |= resize_weights(model, source.model, sources)
+    same_outputs = source.task.kind == experiment.task.kind and have_same_labels(source.tokenisers, tokenisers)
+    loaded: set[int] = set()  # addresses: a tied tensor has several names
     used: set[int] = set()
-    for name, tensor in own.items():
-        part, _, rest = name.partition(".")
-        given = theirs.get(f"{ways[part]}.{rest}")
-        if given is None or not tensor.numel() or tensor.data_ptr() in done or (part in HEADS and not same_outputs):
+    for name, tensor in weights.items():
+        module, _, rest = name.partition(".")
+        value = pretrained.get(f"{sources[module]}.{rest}")
+        if value is None or not tensor.numel() or tensor.data_ptr() in loaded or (module in HEADS and not same_outputs):
             continue
-        if VOCABULARY.fullmatch(name) and given.shape[1:] == tensor.shape[1:]:
-            side = tokenisers.source if part == "encoder" else tokenisers.target
-            tensor, given = known(tensor, given, side.size, experiment.init_from)
-        if given.shape == tensor.shape:
-            tensor.copy_(given)
-            done.add(tensor.data_ptr())
-            used.add(given.data_ptr())
-    taken = [name for name, tensor in own.items() if tensor.data_ptr() in done]
-    if not taken:
-        raise UserError(f"init_from: nothing in {experiment.init_from} fits this model; leave out [model], or mend it")
-    new = [name for name, tensor in own.items() if tensor.data_ptr() not in done]
-    left = [name for name, tensor in theirs.items() if tensor.data_ptr() not in used]
-    return Pretrained(experiment.init_from, taken, new, left, [name for name in theirs if name not in left])
+        if VOCABULARY.fullmatch(name) and value.shape[1:] == tensor.shape[1:]:
+            side = tokenisers.source if module == "encoder" else tokenisers.target
+            tensor, value = select_shared_rows(tensor, value, side.size, experiment.init_from)
+        if value.shape == tensor.shape:
+            tensor.copy_(value)
+            loaded.add(tensor.data_ptr())
+            used.add(value.data_ptr())
+    names = [name for name, tensor in weights.items() if tensor.data_ptr() in loaded]
+    if not names:
+        raise UserError(f"init_from: no tensor of {experiment.init_from} fits this model; leave out or correct [model]")
+    new = [name for name, tensor in weights.items() if tensor.data_ptr() not in loaded]
+    unused = [name for name, tensor in pretrained.items() if tensor.data_ptr() not in used]
+    return LoadReport(experiment.init_from, names, new, unused, [name for name in pretrained if name not in unused])
 
 
-def parts(names: Iterable[str]) -> set[str]:
+def list_modules(names: Iterable[str]) -> set[str]:
+    """The top-level modules of these tensors."""
     return {name.partition(".")[0] for name in names}
 
 
-def routes(new: set[str], old: set[str]) -> dict[str, str]:
-    """Which part of the old model each part of the new one begins with.
+def map_modules(new: set[str], old: set[str]) -> dict[str, str]:
+    """The module of the pretrained model from which each module of the new one is initialised.
 
-    >>> routes({"encoder", "head"}, {"decoder"})["encoder"]
+    >>> map_modules({"encoder", "head"}, {"decoder"})["encoder"]
     'decoder'
-    >>> routes({"encoder", "decoder"}, {"decoder"})["encoder"]
+    >>> map_modules({"encoder", "decoder"}, {"decoder"})["encoder"]
     'encoder'
     """
-    return {part: other if part not in old and (other := INSTEAD.get(part, part)) not in new else part for part in new}
+    return {
+        module: other if module not in old and (other := SUBSTITUTES.get(module, module)) not in new else module
+        for module in new
+    }
 
 
-def known(tensor: Tensor, given: Tensor, size: int, source: str) -> tuple[Tensor, Tensor]:
-    """The rows of two tables that both have: behind the tokeniser's own may stand a mask or padding."""
-    if len(given) < size:
+def select_shared_rows(table: Tensor, pretrained: Tensor, size: int, source: str) -> tuple[Tensor, Tensor]:
+    """The rows that two token embeddings share: rows after the tokeniser's `size` may be a mask token or padding."""
+    if len(pretrained) < size:
         raise UserError(
-            f"init_from: {source} has vectors for {len(given):,} tokens and its tokeniser {size:,}; name a whole model"
+            f"init_from: {source} has {len(pretrained):,} token embeddings and its tokeniser {size:,} tokens; name a "
+            "complete model"
         )
-    rows = min(len(tensor), len(given))
-    return tensor[:rows], given[:rows]
+    rows = min(len(table), len(pretrained))
+    return table[:rows], pretrained[:rows]
 
 
-def same(one: Tokenisers, other: Tokenisers) -> bool:
-    """Whether the outputs are the same."""
+def have_same_labels(one: Tokenisers, other: Tokenisers) -> bool:
     return one.target.vocabulary == other.target.vocabulary

@@ -1,11 +1,11 @@
 """Low-rank adaptation (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models").
 
-A linear map keeps its weight, and beside it learns a change of small rank. Names of tensors stay as they are, so that
-checkpoints, `init_from` and patterns need to know nothing of it; the two new tensors are `down` and `up`.
+A linear layer keeps its weight, and learns a low-rank change beside it. The names of its tensors do not change, so
+checkpoints, `init_from` and patterns need not know of LoRA; the two new tensors are `down` and `up`.
 
-DISCREPANCY: the paper adapts queries and values apart. Here queries, keys and values are one product, and so is their
-change, with one `down` for the three. The paper draws A from a Gaussian, the released code uniformly; so do we as the
-paper, with the variance 1 / width that keeps A x as large as x.
+DISCREPANCY: the paper adapts queries and values separately. Here queries, keys and values are one fused projection,
+with one `down` for the three. The paper draws A from a Gaussian, the released code from a uniform distribution; this
+file follows the paper, with the variance 1 / width, which keeps A x as large as x.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from headwise.tuning.config import LoraConfig
 from headwise.tuning.names import match_names
 
 
-class LowRank(nn.Linear):
-    """A linear layer with a LoRA adapter: W x + b + (alpha / r) B A x, equation 3: W and b of `base`, A (`down`)
+class LoraLinear(nn.Linear):
+    """A linear layer with a LoRA adapter: W x + b + (alpha / r) B A x, equation 3, with W and b of `base`, A (`down`)
     random, B (`up`) zero.
 
     >>> base, x = nn.Linear(4, 6), torch.ones(1, 4)
-    >>> torch.equal(LowRank(base, rank=2)(x), base(x))
+    >>> torch.equal(LoraLinear(base, rank=2)(x), base(x))
     True
     """
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float = 16.0, dropout: float = 0.0):
-        nn.Module.__init__(self)  # weight and bias exist
+        nn.Module.__init__(self)  # not nn.Linear's: weight and bias exist already
         self.in_features, self.out_features = base.in_features, base.out_features
         self.weight = base.weight
         self.register_parameter("bias", base.bias)
@@ -45,31 +45,34 @@ class LowRank(nn.Linear):
         return F.linear(x, self.weight, self.bias) + self.scale * change
 
     @torch.no_grad()
-    def merged(self) -> nn.Linear:
-        """The same map as one matrix, W + (alpha / r) B A."""
-        plain = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
-        plain.weight = nn.Parameter(torch.addmm(self.weight, self.up, self.down, alpha=self.scale))
-        plain.register_parameter("bias", self.bias)
-        return plain
+    def merge(self) -> nn.Linear:
+        """A plain linear layer with the weight W + (alpha / r) B A."""
+        merged = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
+        merged.weight = nn.Parameter(torch.addmm(self.weight, self.up, self.down, alpha=self.scale))
+        merged.register_parameter("bias", self.bias)
+        return merged
 
 
-def adapt(model: nn.Module, config: LoraConfig) -> None:
-    """Put low-rank maps beside the linear maps that the config's patterns name."""
+def add_lora(model: nn.Module, config: LoraConfig) -> None:
+    """Add LoRA to the linear layers that `targets` matches."""
     if not config.rank:
         return
-    maps = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
-    names = match_names(config.targets, maps, "tuning.lora.targets")
-    replace(model, {maps[name]: LowRank(maps[name], config.rank, config.alpha, config.dropout) for name in names})
+    layers = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
+    names = match_names(config.targets, layers, "tuning.lora.targets")
+    adapted: dict[nn.Module, nn.Module] = {
+        layers[name]: LoraLinear(layers[name], config.rank, config.alpha, config.dropout) for name in names
+    }
+    replace_modules(model, adapted)
 
 
-def merge(model: nn.Module) -> None:
-    """Fold all low-rank maps into plain ones: nothing is left to be slower than before."""
-    replace(model, {module: module.merged() for module in model.modules() if isinstance(module, LowRank)})
+def merge_lora(model: nn.Module) -> None:
+    """Merge all LoRA matrices into the weights, so that inference costs nothing extra."""
+    replace_modules(model, {module: module.merge() for module in model.modules() if isinstance(module, LoraLinear)})
 
 
-def replace(model: nn.Module, others: Mapping[nn.Module, nn.Module]) -> None:
-    """Put other modules in place of some, wherever they stand."""
+def replace_modules(model: nn.Module, replacements: Mapping[nn.Module, nn.Module]) -> None:
+    """Replace modules, wherever they are in the model."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if child in others:
-                setattr(parent, name, others[child])
+            if child in replacements:
+                setattr(parent, name, replacements[child])

@@ -1,4 +1,4 @@
-"""Dotted names of parameters and modules: choosing them by patterns, and saying many of them briefly."""
+"""Dotted names of parameters and modules: match them by patterns, and summarise many of them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from headwise.errors import UserError
 
 
 def match_names(patterns: Iterable[str], names: Iterable[str], key: str) -> list[str]:
-    """The names that some pattern fits, in their order; a pattern that fits none is refused with the nearest ones.
+    """The names that match a pattern, in their order; a pattern without a match is an error that lists the nearest.
 
     >>> names = ["embed.table", "layers.1.weight", "layers.2.weight", "b.bias"]
     >>> match_names(["embed", "layers.0-1", "*.bias"], names, "")
     ['embed.table', 'layers.1.weight', 'b.bias']
     """
-    names, found = list(names), set()
+    names, matched = list(names), set()
     for pattern in patterns:
-        fits = compiled(pattern)
-        if not (those := [name for name in names if fits.fullmatch(name)]):
-            raise UserError(f"{key}: nothing in the model is called '{pattern}'; {nearest_places(pattern, names)}")
-        found.update(those)
-    return [name for name in names if name in found]
+        regex = compile_pattern(pattern)
+        if not (matches := [name for name in names if regex.fullmatch(name)]):
+            raise UserError(f"{key}: nothing in the model is called '{pattern}'; {suggest_patterns(pattern, names)}")
+        matched.update(matches)
+    return [name for name in names if name in matched]
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern fits what it names and all that is inside; `*` is anything, dots too, `0-5` one of these numbers."""
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """The regular expression of a pattern: a name and everything inside it; `*` matches anything, dots too, `0-5` these
+    numbers."""
     pieces = []
     for piece in pattern.split("."):
         ends = re.fullmatch(r"(\d{1,4})-(\d{1,4})", piece)
@@ -36,27 +37,28 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(r"\.".join(pieces) + r"(?:\..*)?")
 
 
-def nearest_places(pattern: str, names: Iterable[str]) -> str:
-    """Patterns that would fit something, with all layers as one.
+def suggest_patterns(pattern: str, names: Iterable[str]) -> str:
+    """The nearest patterns that have a match, with `*` for the numbers of layers.
 
-    >>> nearest_places("encoder.stak", ["encoder.stack.layers.0.out.weight", "encoder.stack.layers.1.out.weight"])
+    >>> suggest_patterns("encoder.stak", ["encoder.stack.layers.0.out.weight", "encoder.stack.layers.1.out.weight"])
     'the nearest are encoder.stack, encoder.stack.layers, encoder'
     """
-    places = sorted({re.sub(r"\.\d+(?=\.|$)", ".*", place) for name in names for place in prefixes(name)})
-    return f"the nearest are {', '.join(get_close_matches(pattern, places, n=3, cutoff=0.0))}"
+    prefixes = sorted({re.sub(r"\.\d+(?=\.|$)", ".*", prefix) for name in names for prefix in list_prefixes(name)})
+    return f"the nearest are {', '.join(get_close_matches(pattern, prefixes, n=3, cutoff=0.0))}"
 
 
-def summarize_names(some: Iterable[str], others: Iterable[str], most: int = 5) -> str:
-    """The shortest names that hold `some` and none of `others`.
+def summarize_names(names: Iterable[str], others: Iterable[str], most: int = 5) -> str:
+    """The shortest prefixes that match `names` and none of `others`.
 
     >>> summarize_names(["head.bias", "head.table", "stack.1.out"], ["stack.0.out"])
     'head, stack.1'
     """
-    taken = {place for name in others for place in prefixes(name)}
-    brief = list(dict.fromkeys(next((p for p in prefixes(name) if p not in taken), name) for name in some))
-    more = f" and {len(brief) - most} more" if len(brief) > most else ""
-    return (", ".join(brief[:most]) + more) or "nothing"
+    excluded = {prefix for name in others for prefix in list_prefixes(name)}
+    prefixes = list(dict.fromkeys(next((p for p in list_prefixes(name) if p not in excluded), name) for name in names))
+    more = f" and {len(prefixes) - most} more" if len(prefixes) > most else ""
+    return (", ".join(prefixes[:most]) + more) or "nothing"
 
 
-def prefixes(name: str) -> Iterable[str]:
+def list_prefixes(name: str) -> Iterable[str]:
+    """`a`, `a.b`, `a.b.c` of the name `a.b.c`."""
     return accumulate(name.split("."), "{}.{}".format)

@@ -163,7 +163,7 @@ def test_weight_transfer_may_drop_projections_but_not_add_them() -> None:
     again = headwise.swap(without, "attention", announce=said.append)
     qkv = "encoder.stack.layers.0.parts.0.qkv"
     assert again.get_parameter(f"{qkv}.project.weight").shape == old.shape
-    assert qkv in said[1].partition("new:")[2].partition("left there:")[0]
+    assert qkv in said[1].partition("newly initialised:")[2].partition("unused:")[0]
 
 
 def test_a_fixed_matrix_stays_and_is_saved() -> None:

@@ -26,13 +26,13 @@ class LearnedGridPositions(nn.Module):
     def forward(self, x: Tensor, pos: Tensor, grid: tuple[int, int]) -> Tensor:
         if grid == self.grid:
             return x + self.table
-        return x + resize_positions(self.table, self.class_tokens, self.grid, grid)
+        return x + interpolate_positions(self.table, self.class_tokens, self.grid, grid)
 
 
-def resize_positions(table: Tensor, class_tokens: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+def interpolate_positions(table: Tensor, class_tokens: int, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
     """Resize the position vectors of a grid to another grid by bicubic interpolation; those of class tokens stay.
 
-    >>> resize_positions(torch.ones(5, 3), 1, (2, 2), (3, 4)).shape
+    >>> interpolate_positions(torch.ones(5, 3), 1, (2, 2), (3, 4)).shape
     torch.Size([13, 3])
     """
     patches = table[class_tokens:].view(1, *old, -1).permute(0, 3, 1, 2)  # (hw, C) -> (1, C, h, w)
