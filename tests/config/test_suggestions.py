@@ -13,7 +13,7 @@ from headwise.catalog import CATALOG, MODELS
 from headwise.config.base import Config, Table, validate
 from headwise.config.suggestions import COUNTED, GUESSES, OF_KEYS, OF_NAMES, ROWS
 from headwise.errors import UserError
-from headwise.experiment.config import KINDS, Experiment, resolved
+from headwise.experiment.config import KINDS, Experiment, parse_experiment
 from headwise.tasks.tables import TASKS
 from headwise.train.config import TrainConfig
 
@@ -40,7 +40,7 @@ def holders(key: str) -> list[type[Config]]:
 
 def sentence(tables: dict[str, Any]) -> str:
     with pytest.raises(UserError) as told:
-        resolved({**WHOLE, **tables}, "own.toml")
+        parse_experiment({**WHOLE, **tables}, "own.toml")
     return str(told.value)
 
 
@@ -247,7 +247,7 @@ LACKING = [
 @pytest.mark.parametrize(("tables", "what", "remedy"), LACKING)
 def test_a_missing_table_is_told_with_what_to_write(tables, what, remedy):
     with pytest.raises(UserError) as told:
-        resolved(tables, "own.toml")
+        parse_experiment(tables, "own.toml")
     (line,) = [line for line in str(told.value).splitlines() if line.startswith(f"own.toml: {what}")]
     assert remedy in line and "field required" not in str(told.value)
     assert ("data: " in str(told.value)) == ("data" not in tables)

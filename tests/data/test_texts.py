@@ -131,7 +131,7 @@ def test_tokenisers_learn_from_a_sample_spread_over_all_files(put, monkeypatch):
 def test_many_lines_are_held_out_as_few_are(put, monkeypatch):
     root = put(a_txt="".join(f"line {i}\n" for i in range(500)))
     data = TextDataConfig(root=str(root), train="a.txt", format="lines", valid_size=10)
-    few = load_corpus(data.changed(test_fraction=0.001)).valid
+    few = load_corpus(data.replace(test_fraction=0.001)).valid
     assert len(few) == 10
     monkeypatch.setattr(corpora, "BLOCK", 7)
     found = {text for _, text in load_corpus(data).valid}

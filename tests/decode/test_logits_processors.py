@@ -48,7 +48,7 @@ def test_no_output_is_shorter_than_it_may_be_but_the_limit_comes_first(table_mod
     model.table[:, 2] += 5  # ends are likely
     sources = [[3], [3] * 10]
     config = DecodeConfig(max_extra=2, min_length=6)
-    for way in (config, config.changed(beams=3), config.changed(temperature=1.0)):
+    for way in (config, config.replace(beams=3), config.replace(temperature=1.0)):
         assert [len(own[0].ids) for own in decode(model, sources, way)] == [3, 6]
 
 

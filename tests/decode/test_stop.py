@@ -79,7 +79,7 @@ def specified(tokeniser, prompt, ids, stop):
 def test_a_text_ends_at_the_first_stop_string_and_never_shows_it(kind, prompt, text, stop):
     tokeniser = TOKENISERS[kind]
     prompt, ids = tokeniser.encode(prompt), tokeniser.encode(text)
-    config, model = GREEDY.changed(stop=stop), Reciter([ids], tokeniser.size)
+    config, model = GREEDY.replace(stop=stop), Reciter([ids], tokeniser.size)
     expected = specified(tokeniser, prompt, ids, stop)
     ((found,),) = decode(model, [prompt], config, tokeniser=tokeniser)
     assert decode_continuation(tokeniser, prompt, found.ids, stop) == expected
@@ -90,13 +90,13 @@ def test_a_text_ends_at_the_first_stop_string_and_never_shows_it(kind, prompt, t
     assert shown == expected
 
 
-@pytest.mark.parametrize("config", [GREEDY, GREEDY.changed(beams=2), GREEDY.changed(temperature=1e-3, nbest=2)])
+@pytest.mark.parametrize("config", [GREEDY, GREEDY.replace(beams=2), GREEDY.replace(temperature=1e-3, nbest=2)])
 def test_rows_stop_each_for_itself(config):
     tokeniser = TOKENISERS["bytes"]
     texts = ["one. two", "no end", "three.", ". four"]
     model = Reciter([tokeniser.encode(text) for text in texts], tokeniser.size)
     prompts = [[100, 101], [100, 102], [100, 103], [100, 104]]
-    found = decode(model, prompts, config.changed(stop=[". ", "!"]), tokeniser=tokeniser)
+    found = decode(model, prompts, config.replace(stop=[". ", "!"]), tokeniser=tokeniser)
     told = [decode_continuation(tokeniser, p, own[0].ids, [". "]) for p, own in zip(prompts, found, strict=True)]
     assert told == ["one", "no end", "three.", ""]
     assert [len(own[0].ids) for own in found] == [5, 6, 6, 2]  # no token after the string was asked for
@@ -106,7 +106,7 @@ def test_rows_stop_each_for_itself(config):
 def test_a_stop_string_in_the_prompt_stops_nothing():
     tokeniser = TOKENISERS["characters"]
     model = Reciter([tokeniser.encode("ba ab")], tokeniser.size)
-    ((found,),) = decode(model, [tokeniser.encode("ab")], GREEDY.changed(stop=["ab", "bb"]), tokeniser=tokeniser)
+    ((found,),) = decode(model, [tokeniser.encode("ab")], GREEDY.replace(stop=["ab", "bb"]), tokeniser=tokeniser)
     assert tokeniser.decode(found.ids) == "ba ab"
 
 

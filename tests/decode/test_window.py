@@ -49,7 +49,7 @@ def sighted(text, prompt):
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_each_token_follows_from_what_is_in_sight(positions, prompt):
     model = made(POSITIONS[positions])
-    ((found,),) = decode(model, [prompt], SEARCHES["greedy"].changed(context=CONTEXT))
+    ((found,),) = decode(model, [prompt], SEARCHES["greedy"].replace(context=CONTEXT))
     assert len(found.ids) == 30
     text = [BOS, *prompt]
     for token in found.ids:
@@ -64,7 +64,7 @@ def test_each_token_follows_from_what_is_in_sight(positions, prompt):
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_a_prompt_does_not_depend_on_the_others(positions, search):
-    model, config = made(POSITIONS[positions]), SEARCHES[search].changed(context=CONTEXT)
+    model, config = made(POSITIONS[positions]), SEARCHES[search].replace(context=CONTEXT)
     together = decode(model, PROMPTS, config)
     alone = [decode(model, [prompt], config)[0] for prompt in PROMPTS]
     assert [[h.ids for h in own] for own in together] == [[h.ids for h in own] for own in alone]
@@ -72,7 +72,7 @@ def test_a_prompt_does_not_depend_on_the_others(positions, search):
 
 
 def test_scores_of_beams_are_those_of_their_sentences():
-    model, config = made("rotary"), SEARCHES["beam"].changed(context=CONTEXT)
+    model, config = made("rotary"), SEARCHES["beam"].replace(context=CONTEXT)
     for hypothesis in decode(model, [PROMPTS[0]], config)[0]:
         assert len(hypothesis.ids) > CONTEXT
         text, total = [BOS, *PROMPTS[0]], 0.0
@@ -84,7 +84,7 @@ def test_scores_of_beams_are_those_of_their_sentences():
 
 
 def test_a_stream_gives_the_same_tokens():
-    model, config = made(POSITIONS["learned"]), SEARCHES["greedy"].changed(context=CONTEXT)
+    model, config = made(POSITIONS["learned"]), SEARCHES["greedy"].replace(context=CONTEXT)
     for prompt in PROMPTS:
         ((found,),) = decode(model, [prompt], config)
         assert tuple(stream(model, prompt, config)) == found.ids
@@ -92,7 +92,7 @@ def test_a_stream_gives_the_same_tokens():
 
 def test_an_ensemble_goes_on_as_well():
     both = Ensemble([made("rotary"), made(POSITIONS["learned"], seed=4)]).eval()
-    ((found,),) = decode(both, [[5, 6]], SEARCHES["greedy"].changed(context=1000))  # its positions are fewer
+    ((found,),) = decode(both, [[5, 6]], SEARCHES["greedy"].replace(context=1000))  # its positions are fewer
     assert len(found.ids) == 30
 
 
@@ -105,7 +105,7 @@ def test_what_fits_is_read_as_ever():
 
 def test_dropout_is_off_and_comes_back():
     model = made("rotary", dropout=0.5).train()
-    config = SEARCHES["greedy"].changed(context=CONTEXT)
+    config = SEARCHES["greedy"].replace(context=CONTEXT)
     assert decode(model, [[5]], config) == decode(model, [[5]], config)
     assert model.training and model.decoder.training
     model.eval()
@@ -118,12 +118,12 @@ def test_dropout_is_off_and_comes_back():
     [("gpt2-tiny", 8), ("performer-tiny", 8), ("lstm-tiny", 0), ("transformer-xl-tiny", 0), ("ngram", 0)],
 )
 def test_states_that_go_on_and_counts_need_no_window(tmp_path, kind, reach):
-    from headwise.experiment.config import resolved
+    from headwise.experiment.config import parse_experiment
     from headwise.experiment.run import train_experiment
 
     (tmp_path / "text").write_text("to be or not to be, that is the question\n" * 8)
     learns = {"steps": 1, "batch_size": 2} if kind != "ngram" else {"epochs": 1}
-    experiment = resolved({
+    experiment = parse_experiment({
         "name": "one", "task": {"kind": "language-model", "context": 8}, "tokeniser": "characters",
         "model": kind, "train": {"threads": 1, **learns},
         "data": {"train": str(tmp_path / "text"), "format": "text", "cache": str(tmp_path / "cache")},

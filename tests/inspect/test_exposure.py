@@ -131,7 +131,7 @@ def test_a_real_model_is_followed_as_it_is_trained_and_as_it_is_decoded(loaded):
 
 
 def test_only_transducers_have_an_exposure(loaded):
-    other = replace(loaded, experiment=loaded.experiment.changed(task="language-model"))
+    other = replace(loaded, experiment=loaded.experiment.replace(task="language-model"))
     with pytest.raises(UserError, match="trained to language-model, not to transduce"):
         exposure(other, [("a", "b")])
 

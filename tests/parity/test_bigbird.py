@@ -130,7 +130,7 @@ def test_with_the_random_blocks_of_training(tmp_path: Path) -> None:
 def test_what_a_folder_cannot_say_is_refused(tmp_path: Path) -> None:
     config = read_folder(saved(theirs("BigBirdForMaskedLM"), tmp_path / "in")).config
     for settings in ({"variant": "paper"}, {"window": 5}, {"first": 2}):
-        other = config.changed(mixer=config.mixer.changed(**settings))
+        other = config.replace(mixer=config.mixer.replace(**settings))
         with pytest.raises(UserError, match="a folder of big_bird cannot say this"):
             fitting(other, "masked", len(VOCAB))
     with pytest.raises(UserError, match="'BigBirdForQuestionAnswering' is not known"):

@@ -122,4 +122,4 @@ def test_base_models_are_encoders_to_look_into(case: str, tmp_path: Path, monkey
 def test_what_their_files_cannot_say_is_refused(pair: tuple[Any, Imported, Path], changes: dict[str, Any]) -> None:
     _, imported, _ = pair
     with pytest.raises(UserError, match=next(iter(changes))):
-        fitting(imported.config.changed(**changes), imported.task)
+        fitting(imported.config.replace(**changes), imported.task)

@@ -10,7 +10,7 @@ import torch
 import headwise
 from headwise import UserError
 from headwise.evaluate.answers import exact_match, overlap
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.tasks.answer import best, spans
 from headwise.tasks.regress import number
@@ -81,7 +81,7 @@ def test_answers_are_compared_as_squad_does() -> None:
 def test_a_reader_learns_where_people_live(tmp_path: Path) -> None:
     file = tmp_path / "where.tsv"
     file.write_text(questions())
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "task": "answer",
             "data": {
@@ -106,7 +106,7 @@ def test_a_reader_learns_where_people_live(tmp_path: Path) -> None:
     assert found["exact match"] > 90, found
     assert loaded.answer([("where is ben", "anna in oslo , ben in rome")]) == ["rome"]
     with pytest.raises(UserError, match="put a tab between the two"):
-        loaded.task.answers(loaded.model, ["where is ben"])
+        loaded.task.predict_answers(loaded.model, ["where is ben"])
 
 
 def test_a_regression_learns_how_much_more_the_first_text_praises(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_regression_learns_how_much_more_the_first_text_praises(tmp_path: Path
     lines = [f"{one}\t{two}\t{a - b:.1f}" for (one, two), (a, b) in zip(rows, sums, strict=True)]
     file = tmp_path / "praise.tsv"
     file.write_text("one\ttwo\tscore\n" + "\n".join(lines) + "\n")
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "task": "regress",
             "data": {"train": str(file), "columns": ["one", "two", "score"], "cache": str(tmp_path / "cache")},

@@ -45,8 +45,8 @@ def taught(task: Caption, images: Images) -> torch.nn.Module:
 
 
 def test_it_learns_and_writes_what_it_learnt(task: Caption, taught: torch.nn.Module, images: Images) -> None:
-    assert task.captions(taught, images.pixels, GREEDY) == list(images.targets)
-    assert task.captions(taught, torch.from_numpy(images.pixels), DecodeConfig(beams=3)) == list(images.targets)
+    assert task.caption_images(taught, images.pixels, GREEDY) == list(images.targets)
+    assert task.caption_images(taught, torch.from_numpy(images.pixels), DecodeConfig(beams=3)) == list(images.targets)
     found = task.validate(taught, images, pairs_of(images))
     assert found["exact_match"] == 100
     assert found["bleu"] == pytest.approx(100)
@@ -70,8 +70,8 @@ def test_what_an_image_gets_does_not_depend_on_the_others(
     task: Caption, taught: torch.nn.Module, images: Images
 ) -> None:
     for config in (GREEDY, DecodeConfig(temperature=2.0, seed=3)):
-        alone = [task.captions(taught, images.pixels[number : number + 1], config)[0] for number in range(3)]
-        assert alone == task.captions(taught, images.pixels, config)[:3]
+        alone = [task.caption_images(taught, images.pixels[number : number + 1], config)[0] for number in range(3)]
+        assert alone == task.caption_images(taught, images.pixels, config)[:3]
 
 
 def test_batches_have_images_as_sources(task: Caption, images: Images) -> None:
@@ -88,7 +88,7 @@ def test_mistakes_are_said(task: Caption, taught: torch.nn.Module, images: Image
     with pytest.raises(UserError, match="no captions"):
         words([3, 4], WordsConfig())
     with pytest.raises(UserError, match="replace_unknown"):
-        task.captions(taught, images.pixels, DecodeConfig(replace_unknown=True))
+        task.caption_images(taught, images.pixels, DecodeConfig(replace_unknown=True))
     with pytest.raises(ValueError, match="in its place"):
         TASKS.parse({"kind": "caption", "augment": ["flip"]})
     with pytest.raises(ValueError, match="prefix_lm"):

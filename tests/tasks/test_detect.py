@@ -101,15 +101,15 @@ def test_a_mirror_has_its_boxes_mirrored() -> None:
 def test_boxes_are_in_the_pixels_of_the_image_that_was_given(task: Detect, images: Images) -> None:
     oracle = Oracle(task, images)
     large = Image.new("RGB", (128, 64))  # its middle, 64 x 64, is seen as 32 x 32
-    (found,) = task.located(oracle, [large])
+    (found,) = task.detect_in_images(oracle, [large])
     truth = images.targets[0].corners * 2 + np.array([32, 0, 32, 0])
     assert sorted(found.corners.tolist()) == [pytest.approx(row, abs=1e-3) for row in sorted(truth.tolist())]
-    assert task.located(oracle, []) == []
+    assert task.detect_in_images(oracle, []) == []
 
 
 def test_each_slot_looks_somewhere_in_the_image(task: Detect, images: Images) -> None:
     model = task.build(validate(DetrConfig, SIZES["tiny"]))
-    maps = task.attention(model, torch.from_numpy(images.pixels[0]))
+    maps = task.attention_maps(model, torch.from_numpy(images.pixels[0]))
     assert maps.shape[0] == SIZES["tiny"]["queries"]
     assert maps.sum((1, 2)) == pytest.approx(np.ones(len(maps)), abs=1e-5)
 

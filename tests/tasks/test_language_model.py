@@ -40,7 +40,7 @@ def test_overlapping_blocks_score_a_long_text_as_a_whole_would_be(context):
     language = task(TEXT, context)
     model = language.build(NgramConfig(order=3))
     ids = language.tokenisers.target.encode(TEXT)
-    language.prepare_model(model, Examples.of([([], ids[:40])]))
+    language.fit_model(model, Examples.of([([], ids[:40])]))
     perplexity, nats = language.evaluate(model, [("", TEXT)]).scores
     truth = direct(model, ids)
     assert perplexity.value == pytest.approx(exp(truth / (len(ids) + 1)), rel=1e-4)

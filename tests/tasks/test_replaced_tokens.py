@@ -14,7 +14,7 @@ import torch.nn.functional as F
 import headwise
 from headwise import UserError
 from headwise.data.examples import Examples
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.models.bert import BertConfig
 from headwise.models.ngram import NgramConfig
@@ -156,7 +156,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "schedule": {"kind": "constant", "lr": 0.003},
         },
     }  # fmt: skip
-    made, _ = train_experiment(resolved(tables), folder / "runs")
+    made, _ = train_experiment(parse_experiment(tables), folder / "runs")
     return made.path
 
 
@@ -205,6 +205,6 @@ def test_the_encoder_begins_a_classifier(run: Path, tmp_path: Path) -> None:
         "data": {"train": str(tmp_path / "labels.tsv"), "cache": str(tmp_path / "cache")}, "name": "tuned",
     }  # fmt: skip
     told: list[str] = []
-    train_experiment(resolved(tables), tmp_path / "runs", announce=told.append)
+    train_experiment(parse_experiment(tables), tmp_path / "runs", announce=told.append)
     taken = next(line for line in told if "tensors taken over" in line)
     assert "left there: " in taken and "generator" in taken and "encoder" not in taken.partition("left")[0]

@@ -105,7 +105,7 @@ def test_training_tells_the_task_how_far_it_is_and_resumes_to_the_same_bits(tmp_
             config = TrainConfig(steps=4, threads=1, schedule={"kind": "constant", "lr": 0.01})
             observer = [].append if steps == 4 else stopping(steps)
             try:
-                train(run, model, teacher, data, config.changed(log_every=1, checkpoint_every=1), observers=[observer])
+                train(run, model, teacher, data, config.replace(log_every=1, checkpoint_every=1), observers=[observer])
             except Stopped:
                 continue
         seen[name] = teacher.progress

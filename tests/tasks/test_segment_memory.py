@@ -100,7 +100,7 @@ def test_what_stands_further_back_than_a_segment_is_learnt_by_recalling_it() -> 
     """Five random letters, eight times: in segments of four nobody can do better than chance without a memory."""
     draw = random.Random(0)
     texts = ["".join(draw.choices("abeghinor", k=5)) * 8 for _ in range(300)]
-    config = XL.changed(memory_length=4, depth=1)
+    config = XL.replace(memory_length=4, depth=1)
     task = language(4, config)
     torch.manual_seed(0)
     model = task.build(config)
@@ -117,9 +117,9 @@ def test_what_stands_further_back_than_a_segment_is_learnt_by_recalling_it() -> 
 
 
 def test_without_a_memory_nothing_is_carried() -> None:
-    task = language(context=8, config=XL.changed(memory_length=0))
+    task = language(context=8, config=XL.replace(memory_length=0))
     assert task.config.order == "shuffled"
-    model = task.build(XL.changed(memory_length=0))
+    model = task.build(XL.replace(memory_length=0))
     data = task.data(examples(task, TEXT), 1, TrainConfig(steps=1, batch_size=2))
     state = task.init_state(model)
     task.loss(model, data.batch(np.concatenate(data.plan(0))[:2]), state)

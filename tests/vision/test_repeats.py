@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.tasks.tables import TASKS
 from headwise.vision.batches import ImageData
 from headwise.vision.images import Images
@@ -43,7 +43,7 @@ def test_epochs_have_different_shares_of_the_images() -> None:
 
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_the_setting_of_the_task_reaches_the_batches(repeats: int, tmp_path: Path) -> None:
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "task": {"kind": "classify-images", "repeats": repeats},
             "data": {"name": "digits", "max_images": 48, "valid_size": 8, "cache": str(tmp_path / "cache")},

@@ -66,8 +66,8 @@ def detect(
         (found,) = loaded.detect([picture], above)
         _tell(file, found, json_)
         if out:
-            maps = task.attention(loaded.model, task.pixels.read(picture))[found.slots] if attention else None
-            say(f"the picture is {draw(out, picture, found, maps, task.seen(picture.size))}")
+            maps = task.attention_maps(loaded.model, task.pixels.read(picture))[found.slots] if attention else None
+            say(f"the picture is {draw(out, picture, found, maps, task.visible_window(picture.size))}")
 
 
 def _tell(file: Path, found: Found, as_json: bool) -> None:

@@ -120,7 +120,7 @@ def _seeing(loaded: TrainedModel, data: Sequence[str]) -> TrainedModel:
         raise UserError("--data: give one set of images by name, or one folder with a folder for each class")
     parts = dict.fromkeys(("train", "valid", "test"), data[0])  # so that nothing of a folder is held out
     images = validate(ImagesConfig, parts if Path(data[0]).exists() else {"name": data[0]}, "--data")
-    return replace(loaded, experiment=loaded.experiment.changed(data=images))
+    return replace(loaded, experiment=loaded.experiment.replace(data=images))
 
 
 def _read(files: tuple[Path, ...], loaded: TrainedModel) -> Sequence[Pair]:
@@ -164,6 +164,6 @@ def _draw_lengths(found: Evaluation, loaded: TrainedModel, path: Path, title: st
     from headwise.inspect.by_length import by_length, plot_by_length
 
     task: Any = loaded.task
-    bins = by_length(found, score=lambda outputs, references: task.scores(outputs, references)[0])
+    bins = by_length(found, score=lambda outputs, references: task.score_outputs(outputs, references)[0])
     plot_by_length({title: bins}, path)
     return path

@@ -34,11 +34,11 @@ from pydantic import (
 from headwise.errors import UserError, nearest
 from headwise.utils.files import check_name
 
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(ge=0)]
-Rising = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Config(BaseModel):
@@ -69,7 +69,7 @@ class Config(BaseModel):
         """The keys of its table."""
         return tuple(cls.model_fields)
 
-    def changed(self, **changes: Any) -> Any:
+    def replace(self, **changes: Any) -> Any:
         """A copy with some fields replaced, validated again."""
         return type(self).model_validate({**dict(self), **changes})
 
@@ -82,7 +82,7 @@ class Problems(ValueError):
         self.found = found
 
 
-def problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
+def list_problems(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
     """pydantic's errors as (path, sentence), nested tables included, without its URLs."""
     found: list[tuple[tuple[str, ...], str]] = []
     for item in error.errors(include_url=False):
@@ -163,7 +163,7 @@ class Table:
         try:
             return cls.model_validate(dict(value), context={"place": self.place})
         except ValidationError as error:
-            raise Problems(problems(error)) from None
+            raise Problems(list_problems(error)) from None
 
 
 def slot(table: Table) -> Any:
@@ -184,7 +184,7 @@ def validate(cls: type[Any], data: Mapping[str, Any], where: str = "") -> Any:
     try:
         return cls.model_validate(dict(data))
     except ValidationError as error:
-        found = problems(error)
+        found = list_problems(error)
     except Problems as error:
         found = error.found
     raise UserError("\n".join(": ".join(filter(None, (where, ".".join(path), text))) for path, text in found))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headwise.errors import UserError
-from headwise.evaluate.bootstrap import check_paired, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_paired
 from headwise.evaluate.score import Score
 
 
@@ -36,7 +36,7 @@ def matthews(outputs: Sequence[str], references: Sequence[str], resamples: int =
         return 100 * (right * total - (true * given).sum(1)) / np.sqrt(np.where(spread > 0, spread, np.inf))
 
     flat = rows.reshape(len(rows), -1)
-    low, high = interval(flat, correlation, resamples, seed)
+    low, high = bootstrap_interval(flat, correlation, resamples, seed)
     return Score("Matthews", float(correlation(flat.sum(0, keepdims=True))[0]), low, high, f"{len(rows)} items")
 
 
@@ -55,7 +55,7 @@ def f1_of(label: str, outputs: Sequence[str], references: Sequence[str], resampl
     def f1(sums: np.ndarray) -> np.ndarray:
         return 100 * 2 * sums[:, 0] / np.maximum(sums[:, 1] + sums[:, 2], 1)
 
-    low, high = interval(rows, f1, resamples, seed)
+    low, high = bootstrap_interval(rows, f1, resamples, seed)
     value = float(f1(rows.sum(0, keepdims=True))[0])
     return Score(f"F1 of {label}", value, low, high, f"{len(rows)} items", unit="%")
 
@@ -102,5 +102,5 @@ def _correlation(name: str, ours: np.ndarray, true: np.ndarray, resamples: int, 
         spread = (count * aa - a**2) * (count * bb - b**2)
         return 100 * (count * ab - a * b) / np.sqrt(np.where(spread > 1e-24, spread, np.inf))
 
-    low, high = interval(rows, correlation, resamples, seed)
+    low, high = bootstrap_interval(rows, correlation, resamples, seed)
     return Score(name, float(correlation(rows.sum(0, keepdims=True))[0]), low, high, f"{len(rows)} items")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import check_listed, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_listed
 from headwise.evaluate.score import Score
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
@@ -63,5 +63,5 @@ def _mean(
     check_listed(outputs, references)
     pairs = zip(outputs, references, strict=True)
     each = 100 * np.array([max(score(ours, true) for true in listed) for ours, listed in pairs])
-    low, high = interval(each[:, None], lambda sums: sums[:, 0] / len(each), resamples)
+    low, high = bootstrap_interval(each[:, None], lambda sums: sums[:, 0] / len(each), resamples)
     return Score(name, float(each.mean()), low, high, f"{len(each)} items", unit="%")

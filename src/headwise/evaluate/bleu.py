@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import Floats, check_listed, interval
+from headwise.evaluate.bootstrap import Floats, bootstrap_interval, check_listed
 from headwise.evaluate.score import Score
 
 ORDERS = 4
@@ -70,7 +70,7 @@ def _score(
     single = BLEU(force=True, effective_order=True, **options)
     scores = [single.sentence_score(o, list(r)) for o, r in zip(outputs, references, strict=True)]
     statistics = [[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in scores]
-    low, high = interval(statistics, from_statistics, resamples, seed)
+    low, high = bootstrap_interval(statistics, from_statistics, resamples, seed)
     return Score(name, value, low, high, how + str(metric.get_signature()))
 
 

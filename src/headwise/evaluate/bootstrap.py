@@ -16,7 +16,7 @@ from headwise.errors import UserError
 Floats = NDArray[np.float64]
 
 
-def interval(
+def bootstrap_interval(
     statistics: ArrayLike,
     score: Callable[[Floats], Floats],
     resamples: int = 1000,
@@ -27,7 +27,7 @@ def interval(
 
     `statistics` holds one row per item; `score` maps sums of rows (resamples, k) to (resamples,).
 
-    >>> interval([[1.0], [1.0], [1.0]], lambda sums: sums[:, 0] / 3)
+    >>> bootstrap_interval([[1.0], [1.0], [1.0]], lambda sums: sums[:, 0] / 3)
     (1.0, 1.0)
     """
     rows = np.asarray(statistics, dtype=np.float64)  # (items, k)

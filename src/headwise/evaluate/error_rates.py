@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import check_listed, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_listed
 from headwise.evaluate.score import Score
 
 
@@ -122,6 +122,6 @@ def _rate(name: str, statistics: np.ndarray, resamples: int, seed: int) -> Score
     def rate(sums: np.ndarray) -> np.ndarray:
         return 100 * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
-    low, high = interval(statistics, rate, resamples, seed)
+    low, high = bootstrap_interval(statistics, rate, resamples, seed)
     value = float(rate(statistics.sum(axis=0, keepdims=True))[0])
     return Score(name, value, low, high, f"{len(statistics)} items", unit="%")

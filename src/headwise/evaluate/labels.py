@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headwise.errors import UserError
-from headwise.evaluate.bootstrap import check_paired, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_paired
 from headwise.evaluate.score import Score
 
 Labels = Sequence[Sequence[str]]
@@ -30,7 +30,7 @@ def accuracy_by_text(
     def share(sums: np.ndarray) -> np.ndarray:
         return 100 * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
-    low, high = interval(rows, share, resamples, seed)
+    low, high = bootstrap_interval(rows, share, resamples, seed)
     total = rows.sum(axis=0, keepdims=True)
     return Score(name, float(share(total)[0]), low, high, f"{int(total[0, 1])} labels", unit="%")
 
@@ -58,7 +58,7 @@ def macro_f1(outputs: Labels, references: Labels, resamples: int = 1000, seed: i
         return 100 * (f1 * (true > 0)).sum(1) / np.maximum((true > 0).sum(1), 1)
 
     flat = rows.reshape(len(rows), -1)  # (N, 3, L) -> (N, 3 * L)
-    low, high = interval(flat, mean, resamples, seed)
+    low, high = bootstrap_interval(flat, mean, resamples, seed)
     value = float(mean(flat.sum(axis=0, keepdims=True))[0])
     return Score("F1", value, low, high, f"macro, {len(names)} labels", unit="%")
 

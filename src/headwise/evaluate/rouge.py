@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import check_listed, interval
+from headwise.evaluate.bootstrap import bootstrap_interval, check_listed
 from headwise.evaluate.score import Score
 
 Words = Sequence[str]
@@ -89,7 +89,7 @@ def _mean(
             for output, listed in zip(outputs, references, strict=True)
         ]
     )
-    low, high = interval(100 * found[:, None] / len(found), lambda sums: sums[:, 0], resamples, seed)
+    low, high = bootstrap_interval(100 * found[:, None] / len(found), lambda sums: sums[:, 0], resamples, seed)
     return Score(name, float(100 * found.mean()), low, high, f"{len(found)} items", unit="%")
 
 

@@ -209,6 +209,6 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
     return tables
 
 
-def resolved(data: Mapping[str, Any], where: str = "") -> Experiment:
+def parse_experiment(data: Mapping[str, Any], where: str = "") -> Experiment:
     """An experiment from plain tables, such as a run folder's config.toml."""
     return validate(Experiment, data, where)

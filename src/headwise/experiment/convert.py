@@ -76,7 +76,7 @@ def ready(imported: Imported, source: Path) -> TrainedModel:
     decode = DecodeConfig(marked=writes.opens if isinstance(writes, HfTokeniser) else True)
     if imported.task == "language-model":
         task["context"] = min(imported.context, CONTEXT)
-        decode = decode.changed(context=imported.context)
+        decode = decode.replace(context=imported.context)
     experiment = Experiment(
         name=source.stem,
         task=task,

@@ -11,7 +11,7 @@ from headwise.decode.ensemble import Ensemble
 from headwise.embeddings.tables import find_tables
 from headwise.embeddings.vectors import Vectors
 from headwise.errors import UserError
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.convert import from_gguf, from_hf
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
@@ -45,14 +45,14 @@ def load(
     if (path / "config.json").is_file() and not (path / "config.toml").is_file():
         return from_hf(path).on(device)
     run = Run.open(path)
-    experiment = resolved(run.config, str(path / "config.toml"))
+    experiment = parse_experiment(run.config, str(path / "config.toml"))
     tokenisers = Tokenisers.load(run.tokenizer)
     model = experiment.create_task(tokenisers).build(experiment.model)
     adapt(model, experiment.tuning.lora)
     restore(model, load_weights(run, which), str(path))
     if experiment.tuning.lora.rank:  # as fast as without; only training keeps the low-rank maps apart
         merge(model)
-        experiment = experiment.changed(tuning=TuningConfig())
+        experiment = experiment.replace(tuning=TuningConfig())
     return TrainedModel(model.to(device).eval(), tokenisers, experiment)
 
 

@@ -13,7 +13,7 @@ from headwise.blocks.admin import profile
 from headwise.data.prepare import Prepared
 from headwise.embeddings import initialise
 from headwise.errors import UserError
-from headwise.experiment.config import Experiment, resolved
+from headwise.experiment.config import Experiment, parse_experiment
 from headwise.experiment.load import load, load_vectors
 from headwise.inference.trained_model import TrainedModel
 from headwise.runs import Run
@@ -58,7 +58,7 @@ def train_experiment(
 def resume(path: str | Path, announce: Announce = silent, **options: Any) -> tuple[Run, Result]:
     """Go on with a run from its newest whole checkpoint."""
     run = Run.open(path)
-    experiment = resolved(run.config, str(run.path / "config.toml"))
+    experiment = parse_experiment(run.config, str(run.path / "config.toml"))
     if not run.tokenizer.exists() or (experiment.init_from and not run.steps()):
         raise UserError(f"{run.path} ended before training began; train it anew")
     hardware.prepare(experiment.train)
@@ -147,9 +147,7 @@ def _train(
 
     if data is None:
         announce(f"{len(prepared.train):,} texts to learn from, {about}")
-        return fit_once(
-            run, model, lambda: task.prepare_model(model, prepared.train), judge, show, task.checkpoint_metric
-        )
+        return fit_once(run, model, lambda: task.fit_model(model, prepared.train), judge, show, task.checkpoint_metric)
     announce(f"{data.summary}; {about}; {size(model)}")
     if not run.steps():
         profile(

@@ -144,35 +144,35 @@ class TrainedModel:
 
     def tag(self, texts: Sequence[str]) -> list[list[tuple[str, str]]]:
         """Each word of each text with its tag."""
-        found = self.check_task("tag").tags(self.model, texts)
+        found = self.check_task("tag").predict_tags(self.model, texts)
         own = [words(self.tokenisers.source, text) for text in texts]
         return [list(zip(*each, strict=True)) for each in zip(own, found, strict=True)]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """The probability of each label, for each text; they sum to 1 unless a text may have several labels."""
-        return self.check_task("classify").probabilities(self.model, texts)
+        return self.check_task("classify").predict_probabilities(self.model, texts)
 
     def regress(self, texts: Sequence[str]) -> list[float]:
         """The number that a regression gives each text."""
-        return self.check_task("regress").numbers(self.model, texts)
+        return self.check_task("regress").predict_values(self.model, texts)
 
     def classify_images(self, images: Iterable[str | Path | Image]) -> list[dict[str, float]]:
         """The probability of each label, for each image: a file, or one that Pillow has opened."""
         task = self.check_task("classify-images")
         read = [task.pixels.read(image) for image in images]
-        return task.probabilities(self.model, torch.stack(read)) if read else []
+        return task.predict_probabilities(self.model, torch.stack(read)) if read else []
 
     def detect(self, images: Iterable[str | Path | Image], above: float = 0.5) -> list[Found]:
         """What is in each image and where, in its own pixels: what has at least the score `above`, the surest first."""
         from headwise.vision.decode import shown
 
-        return self.check_task("detect").located(self.model, [shown(image) for image in images], above)
+        return self.check_task("detect").detect_in_images(self.model, [shown(image) for image in images], above)
 
     def caption(self, images: Iterable[str | Path | Image], **settings: Any) -> list[str]:
         """A sentence about each image. Settings are those of `[decode]`."""
         task = self.check_task("caption")
         read = [task.pixels.read(image) for image in images]
-        return task.captions(self.model, torch.stack(read), self.decoding(**settings)) if read else []
+        return task.caption_images(self.model, torch.stack(read), self.decoding(**settings)) if read else []
 
     def describe_image(self, image: str | Path | Image, **settings: Any) -> ImageDescription:
         """What the model says of an image, whatever its task: labels or a sentence."""
@@ -185,11 +185,11 @@ class TrainedModel:
         """What each question asks for, in the words of the text beside it."""
         from headwise.text.paired import BETWEEN
 
-        return self.check_task("answer").answers(self.model, [BETWEEN.join(pair) for pair in questions])
+        return self.check_task("answer").predict_answers(self.model, [BETWEEN.join(pair) for pair in questions])
 
     def fill_mask(self, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable words for each [MASK] of each text, best first; of a denoising run, any number of words."""
-        return self.check_command("fill-mask").fill(self.model, texts, count)
+        return self.check_command("fill-mask").fill_masks(self.model, texts, count)
 
     def embed(self, texts: Sequence[str], pool: str = "mean", normalised: bool = False) -> Tensor:
         """A vector for each text, (N, C): the mean of its tokens' last states, or another `pool` of them."""
@@ -200,7 +200,7 @@ class TrainedModel:
     def decoding(self, **settings: Any) -> DecodeConfig:
         """The run's own way of decoding, with some settings changed."""
         config = validate(DecodeConfig, {**dict(self.experiment.decode), **settings}, "decode")
-        return config if config.context else config.changed(context=self.task.max_context(self.model))
+        return config if config.context else config.replace(context=self.task.max_context(self.model))
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""
@@ -209,7 +209,7 @@ class TrainedModel:
 
     def held_out(self) -> Any:
         """The experiment's test part, or its validation part where there is none."""
-        return self.task.held_out(self.experiment.data)
+        return self.task.load_test_pairs(self.experiment.data)
 
     def inspect(self, text: str, target: str = "", **settings: Any) -> Maps:
         """The attention of every layer and head while reading `text` and writing `target` (its own output if empty)."""

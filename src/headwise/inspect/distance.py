@@ -25,7 +25,7 @@ from headwise.errors import UserError
 from headwise.inspect import colour
 from headwise.inspect.files import figure
 from headwise.inspect.image_maps import Gaze, Grid, of_encoder
-from headwise.tasks.classify_images import batches
+from headwise.tasks.classify_images import batch_images
 
 AT_ONCE = 8  # images whose maps are kept together
 
@@ -77,7 +77,7 @@ def distances(model: Any, images: NDArray[np.uint8] | Tensor, normalised: Any) -
     height, width = images.shape[-2:]
     sums: list[Tensor] = []
     even: list[float] = []
-    for part in batches(images, AT_ONCE):
+    for part in batch_images(images, AT_ONCE):
         gazes = placed(of_encoder(model, normalised(part)))
         found = [mean_distance(gaze, (height, width)).sum(0) for gaze in gazes]  # L x (H,)
         sums = found if not sums else [old + new for old, new in zip(sums, found, strict=True)]

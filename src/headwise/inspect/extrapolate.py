@@ -14,9 +14,9 @@ from headwise.blocks.evaluation import get_device, inference_mode
 from headwise.data.blocks import Blocks
 from headwise.data.examples import Examples
 from headwise.errors import UserError
-from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.inference.trained_model import TrainedModel
-from headwise.tasks.language_model import losses
+from headwise.tasks.language_model import token_losses
 
 STEPS = 4  # bins to each length of training
 
@@ -52,7 +52,7 @@ def extrapolate(loaded: TrainedModel, examples: Examples, times: int = 4, most: 
     with inference_mode(loaded.model):
         for first in range(0, len(starts), rows):
             batch = blocks.batch(starts[first : first + rows]).to(device)
-            nll = losses(loaded.model, type(batch)(batch.ids[:, :reach], batch.labels[:, :reach]))  # (B, T)
+            nll = token_losses(loaded.model, type(batch)(batch.ids[:, :reach], batch.labels[:, :reach]))  # (B, T)
             real = (batch.labels[:, :reach] != 0).to(nll.dtype)
             by_window.append(np.stack([_padded(nll, length), _padded(real, length)], axis=-1))
     sums = np.concatenate(by_window)  # (windows, length, 2)
@@ -78,7 +78,7 @@ def _spans(sums: np.ndarray, width: int) -> list[Span]:
         rows = rows[rows[:, 1] > 0]
         if len(rows):
             total = rows.sum(0)
-            bounds = interval(rows, lambda drawn: drawn[:, 0] / drawn[:, 1])
+            bounds = bootstrap_interval(rows, lambda drawn: drawn[:, 0] / drawn[:, 1])
             spans.append(Span(low, low + width, float(total[0] / total[1]), bounds, int(total[1])))
     return spans
 

@@ -82,16 +82,16 @@ def energy_above(images: Tensor, radius: float) -> Tensor:
 def by_frequency(task: ClassifyImages, model: Any, images: Images, radii: Sequence[float] = ()) -> ByFrequency:
     """How many images a model recognises from their low, and from their high frequencies alone. Without radii, eight
     of which each doubles the area of the disc, up to all frequencies."""
-    from headwise.tasks.classify_images import batches
+    from headwise.tasks.classify_images import batch_images
 
     if not len(images):
         raise UserError("there are no images to filter; name a part that has some")
     height, width = images.pixels.shape[-2:]
     radii = tuple(radii) or tuple(float(periods(height, width).max()) / 2 ** (power / 2) for power in range(7, -1, -1))
-    labels, device = task.numbers(list(images.targets)), get_device(model)
+    labels, device = task.encode_labels(list(images.targets)), get_device(model)
     right = torch.zeros(2 * len(radii) + 1, dtype=torch.int64, device=device)
     with inference_mode(model):
-        for part, wanted in zip(batches(images.pixels), batches(labels), strict=True):
+        for part, wanted in zip(batch_images(images.pixels), batch_images(labels), strict=True):
             pixels, wanted = task.pixels.scaled(part.to(device)), wanted.to(device)
             seen = [pixels, *(passed(pixels, r) for passed in (low_pass, high_pass) for r in radii)]
             right += torch.stack([(model(task.pixels.normalised(x)).argmax(-1) == wanted).sum() for x in seen])

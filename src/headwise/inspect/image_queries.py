@@ -59,7 +59,7 @@ def _latents(model: ImageClassifier | TextEncoder, scene: Scene) -> Asked:
 
 @asked.register
 def _slots(model: Detector, scene: Scene) -> Asked:
-    (found,) = scene.loaded.check_task("detect").found(model, scene.read)
+    (found,) = scene.loaded.check_task("detect").detect(model, scene.read)
     sure = max(int((found.scores >= SURE).sum()), FEW)
     shares = found.corners / np.array([scene.pixels.width, scene.pixels.height] * 2)
     rows = list(zip(found.slots.tolist(), found.labels, found.scores, shares.tolist(), strict=True))[:sure]

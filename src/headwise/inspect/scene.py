@@ -15,7 +15,7 @@ from headwise.blocks.evaluation import get_device
 from headwise.errors import UserError
 from headwise.inspect.image_maps import Gaze, Grid, of_encoder
 from headwise.inspect.panels import ACROSS, SIDE, Box, Heat, Sheet, Tile, canvas
-from headwise.tasks.classify_images import held_out
+from headwise.tasks.classify_images import load_test_images
 from headwise.vision.decode import shown, whole_pixels, window
 from headwise.vision.pixels import Pixels
 
@@ -71,7 +71,7 @@ class Scene:
 
     def others(self) -> np.ndarray:
         """Some of the held-out images, (N, C, H, W) bytes: from all over the set, which may be sorted by label."""
-        images = held_out(self.loaded.experiment.data, self.pixels)
+        images = load_test_images(self.loaded.experiment.data, self.pixels)
         return images.pixels[np.linspace(0, len(images) - 1, min(HELD_OUT, len(images))).astype(int)]
 
     @cached_property

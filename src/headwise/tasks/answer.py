@@ -20,7 +20,7 @@ from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.answers import exact_match, overlap
 from headwise.tasks.base import Evaluation, Task, TaskConfig
-from headwise.tasks.tag import batches
+from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.paired import BETWEEN
@@ -38,7 +38,7 @@ class Answer(Task["AnswerConfig"]):
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
-            return prepare(data, tokeniser.changed(shared=True, pairs=True))
+            return prepare(data, tokeniser.replace(shared=True, pairs=True))
         return prepare(data, tokeniser.paired())
 
     def build(self, model: Any) -> nn.Module:
@@ -53,7 +53,7 @@ class Answer(Task["AnswerConfig"]):
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
         listed = references(pairs)
-        outputs = self.answers(model, list(listed))
+        outputs = self.predict_answers(model, list(listed))
         return {
             "f1": overlap(outputs, list(listed.values()), resamples=0).value,
             "exact_match": exact_match(outputs, list(listed.values()), resamples=0).value,
@@ -64,10 +64,10 @@ class Answer(Task["AnswerConfig"]):
     ) -> Evaluation:
         listed = references(pairs)
         sources, targets = list(listed), list(listed.values())
-        outputs = self.answers(model, sources)
+        outputs = self.predict_answers(model, sources)
         return Evaluation(sources, outputs, targets, [exact_match(outputs, targets), overlap(outputs, targets)])
 
-    def answers(self, model: Any, sources: Sequence[str], longest: int = 30, tokens: int = 8192) -> list[str]:
+    def predict_answers(self, model: Any, sources: Sequence[str], longest: int = 30, tokens: int = 8192) -> list[str]:
         """The best span of at most `longest` tokens in each text."""
         for number, source in enumerate(sources, 1):
             if BETWEEN not in source:
@@ -76,7 +76,7 @@ class Answer(Task["AnswerConfig"]):
         device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(sources)]
         with inference_mode(model):
-            for numbers, ids in batches(rows, tokens):
+            for numbers, ids in batch_texts(rows, tokens):
                 for number, (first, last) in zip(numbers, best(model(ids.to(device)), longest).tolist(), strict=True):
                     found[number] = self.tokenisers.target.decode(rows[number][first : last + 1]).strip()
         return found

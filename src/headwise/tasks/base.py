@@ -171,12 +171,12 @@ class Task(ABC, Generic[Settings]):
         """Channels, rows and columns of what it reads, where that is images."""
         return ()
 
-    def held_out(self, data: DataConfig) -> Any:
+    def load_test_pairs(self, data: DataConfig) -> Any:
         """The data's test part, or their validation part where there is none."""
         corpus = load_corpus(data)
         return list(corpus.test or corpus.valid)
 
-    def prepare_model(self, model: Any, examples: Any) -> None:
+    def fit_model(self, model: Any, examples: Any) -> None:
         """Let a model without gradients learn: one pass over the examples."""
         model.fit(examples)
 

@@ -25,7 +25,7 @@ from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
 from headwise.evaluate.score import Score
 from headwise.tasks.base import ImageDescription, PairData
-from headwise.tasks.classify_images import Augment, InPlace, held_out, prepared
+from headwise.tasks.classify_images import Augment, InPlace, load_test_images, prepared
 from headwise.tasks.transduce import Transduce, TransduceConfig
 from headwise.text.base import Tokeniser
 from headwise.text.config import TokeniserConfig
@@ -92,8 +92,8 @@ class Caption(Transduce):
         """Their captions; a source is an image, which has no tokens."""
         return Examples.of(((), ids) for ids in self.tokenisers.target.encode_batch(images.targets))
 
-    def held_out(self, data: DataConfig) -> list[Pair]:
-        return pairs_of(held_out(data, self.pixels))
+    def load_test_pairs(self, data: DataConfig) -> list[Pair]:
+        return pairs_of(load_test_images(data, self.pixels))
 
     @cached_property
     def augmentations(self) -> list[Augment]:
@@ -113,12 +113,12 @@ class Caption(Transduce):
         return CaptionData(examples, self.tokenised(examples), 0, self.pixels)
 
     def outputs(self, model: Any, sources: Sequence[Any], config: DecodeConfig) -> list[str]:
-        return self.captions(model, np.stack([picture.pixels for picture in sources]), config)
+        return self.caption_images(model, np.stack([picture.pixels for picture in sources]), config)
 
     def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
-        return ImageDescription(sentence=self.captions(model, image, config)[0])
+        return ImageDescription(sentence=self.caption_images(model, image, config)[0])
 
-    def captions(self, model: Any, images: np.ndarray | Tensor, config: DecodeConfig) -> list[str]:
+    def caption_images(self, model: Any, images: np.ndarray | Tensor, config: DecodeConfig) -> list[str]:
         """A sentence for each image (N, C, H, W) of bytes."""
         read = [self.pixels.normalised(torch.as_tensor(image)[None])[0] for image in images]
         if config.replace_unknown:

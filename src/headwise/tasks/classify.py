@@ -20,7 +20,7 @@ from headwise.evaluate.agreement import f1_of, matthews
 from headwise.evaluate.labels import Labels, accuracy_by_text, confusion, macro_f1
 from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation, Task, TaskConfig
-from headwise.tasks.tag import batches
+from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, UNK
 from headwise.text.config import LabelsConfig, TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
@@ -61,7 +61,7 @@ class Classify(Task["ClassifyConfig"]):
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
-            return prepare(data, tokeniser.changed(shared=False, target=LabelsConfig(), pairs=True))
+            return prepare(data, tokeniser.replace(shared=False, target=LabelsConfig(), pairs=True))
         return prepare(data, tokeniser.paired())
 
     @property
@@ -84,7 +84,7 @@ class Classify(Task["ClassifyConfig"]):
         return model(batch.source, labels=batch.target_out[:, 0], label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        outputs = [[best(found)] for found in self.probabilities(model, [text for text, _ in pairs])]
+        outputs = [[best(found)] for found in self.predict_probabilities(model, [text for text, _ in pairs])]
         chosen = self.config.scores
         return {name: scorer(name)(outputs, self.references(pairs), 0).value for name in chosen}
 
@@ -94,7 +94,7 @@ class Classify(Task["ClassifyConfig"]):
         self._check_single("scored")
         sources = [text for text, _ in pairs]
         references = self.references(pairs)
-        outputs = [[best(found)] for found in self.probabilities(model, sources)]
+        outputs = [[best(found)] for found in self.predict_probabilities(model, sources)]
         names, counts = confusion(outputs, references)
         scores = [scorer(name)(outputs, references, 1000) for name in self.config.scores]
         return Evaluation(sources, [label for (label,) in outputs], references, scores, names, counts)
@@ -103,14 +103,14 @@ class Classify(Task["ClassifyConfig"]):
         normalise = self.tokenisers.target.normalise  # a model that never saw a capital is not asked for one
         return [[" ".join(normalise(label).split())] for _, label in pairs]
 
-    def probabilities(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[dict[str, float]]:
+    def predict_probabilities(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[dict[str, float]]:
         """The probability of each label for each text: they sum to 1, or each stands for itself (`function`)."""
         names = self.tokenisers.target.vocabulary[UNK + 1 :]
         found: list[dict[str, float]] = [{} for _ in texts]
         device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
         with inference_mode(model):
-            for numbers, ids in batches(rows, tokens):
+            for numbers, ids in batch_texts(rows, tokens):
                 logits = model(ids.to(device))[:, UNK + 1 :].float()  # special tokens are no labels
                 probabilities = logits.sigmoid() if self.config.function == "sigmoid" else logits.softmax(-1)
                 for number, row in zip(numbers, probabilities.tolist(), strict=True):

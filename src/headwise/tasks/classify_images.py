@@ -67,10 +67,10 @@ class LabelledImages(Task[Settings]):
             0, len(self.classes), self.config.shape
         )
 
-    def held_out(self, data: DataConfig) -> Images:
-        return held_out(data, self.pixels)
+    def load_test_pairs(self, data: DataConfig) -> Images:
+        return load_test_images(data, self.pixels)
 
-    def numbers(self, labels: Sequence[str]) -> Tensor:
+    def encode_labels(self, labels: Sequence[str]) -> Tensor:
         """The number of each label, (N,)."""
         known = {label: number for number, label in enumerate(self.classes)}
         if strange := sorted(set(labels) - known.keys()):
@@ -88,7 +88,7 @@ class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
         return prepared(data, tokeniser, labels)
 
     def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
-        labels, repeats = self.numbers(examples.targets), self.config.repeats
+        labels, repeats = self.encode_labels(examples.targets), self.config.repeats
         return ImageData(examples, lambda n: labels[torch.from_numpy(n)], seed, config.batch_size or 128, repeats)
 
     @cached_property
@@ -125,27 +125,27 @@ class ClassifyImages(LabelledImages["ClassifyImagesConfig"]):
         return Loss(rows.sum(), nll, torch.tensor(len(images), device=images.device))
 
     def validate(self, model: nn.Module, examples: Images, pairs: Images) -> Mapping[str, float]:
-        outputs = [[best(found)] for found in self.probabilities(model, examples.pixels)]
+        outputs = [[best(found)] for found in self.predict_probabilities(model, examples.pixels)]
         references = [[label] for label in examples.targets]
         return {name: scorer(name)(outputs, references, 0).value for name in self.config.scores}
 
     def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
-        self.numbers(pairs.targets)  # refuses labels that it could never give
-        outputs = [[best(found)] for found in self.probabilities(model, pairs.pixels)]
+        self.encode_labels(pairs.targets)  # refuses labels that it could never give
+        outputs = [[best(found)] for found in self.predict_probabilities(model, pairs.pixels)]
         references = [[str(label)] for label in pairs.targets]
         names, counts = confusion(outputs, references)
         scores = [scorer(name)(outputs, references, 1000) for name in self.config.scores]
         return Evaluation(list(pairs.names), [label for (label,) in outputs], references, scores, names, counts)
 
     def describe_image(self, model: Any, image: Tensor, config: DecodeConfig) -> ImageDescription:
-        return ImageDescription(self.probabilities(model, image)[0])
+        return ImageDescription(self.predict_probabilities(model, image)[0])
 
-    def probabilities(self, model: Any, images: np.ndarray | Tensor) -> list[dict[str, float]]:
+    def predict_probabilities(self, model: Any, images: np.ndarray | Tensor) -> list[dict[str, float]]:
         """The probability of each label, for each image (N, C, H, W) of bytes."""
         device = get_device(model)
         found: list[dict[str, float]] = []
         with inference_mode(model):
-            for part in batches(images):
+            for part in batch_images(images):
                 logits = model(self.pixels.normalised(part.to(device)))
                 found += [dict(zip(self.classes, row, strict=True)) for row in logits.float().softmax(-1).tolist()]
         return found
@@ -170,7 +170,7 @@ def labels(targets: Sequence[Any], config: Any = None) -> Labels:
     return Labels(sorted(set(targets)))
 
 
-def batches(images: np.ndarray | Tensor, size: int = AT_ONCE) -> Iterator[Tensor]:
+def batch_images(images: np.ndarray | Tensor, size: int = AT_ONCE) -> Iterator[Tensor]:
     """Some images at a time."""
     for start in range(0, len(images), size):
         part = images[start : start + size]
@@ -186,10 +186,10 @@ def for_pixels(data: ImagesConfig, pixels: Pixels | None) -> ImagesConfig:
     """The data in the size and the channels that a model reads, unless they say others."""
     if pixels is None:
         return data
-    return data.changed(size=data.size or (pixels.height, pixels.width), channels=data.channels or pixels.channels)
+    return data.replace(size=data.size or (pixels.height, pixels.width), channels=data.channels or pixels.channels)
 
 
-def held_out(data: DataConfig, pixels: Pixels) -> Images:
+def load_test_images(data: DataConfig, pixels: Pixels) -> Images:
     """The test part of what a model reads, or its validation part where there is none."""
     assert isinstance(data, ImagesConfig)
     corpus = load_images(for_pixels(data, pixels))

@@ -98,9 +98,9 @@ class Denoise(Task["DenoiseConfig"]):
     def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
         """A word of each text is hidden, and guessed."""
         texts = beginnings([text for _, text in first(pairs, count)], count)
-        return fill_masks(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
+        return fill_masks(texts, self.tokenisers.target, lambda hidden: self.fill_masks(model, hidden, 1))
 
-    def fill(self, model: Any, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
+    def fill_masks(self, model: Any, texts: Sequence[str], count: int = 5) -> list[list[list[FilledMask]]]:
         """The most probable spans for each mask of each text, among the best outputs of a beam search; a span's
         probability is the sum of theirs."""
         sentinels = range(self.vocab - 1, self.vocab - 1 - SENTINELS, -1)
@@ -109,7 +109,7 @@ class Denoise(Task["DenoiseConfig"]):
         if max(masks, default=0) > SENTINELS:
             raise UserError(f"there are {max(masks)} times {MASK} in a text, and {SENTINELS} at most can be told apart")
         beams = min(2 * count, 1024)
-        found = decode(model, rows, GREEDY.changed(beams=beams, nbest=beams), get_device(model))
+        found = decode(model, rows, GREEDY.replace(beams=beams, nbest=beams), get_device(model))
         return [
             [self._ways(own, sentinel)[:count] for sentinel in sentinels[:many]]
             for own, many in zip(found, masks, strict=True)

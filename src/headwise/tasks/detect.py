@@ -20,9 +20,9 @@ from headwise.data.config import DataConfig
 from headwise.data.prepare import Prepared
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
-from headwise.evaluate.precision import precisions
+from headwise.evaluate.average_precision import average_precision
 from headwise.tasks.base import Evaluation, TaskConfig
-from headwise.tasks.classify_images import Augment, InPlace, LabelledImages, batches, prepared
+from headwise.tasks.classify_images import Augment, InPlace, LabelledImages, batch_images, prepared
 from headwise.tasks.detection_loss import Objects, detection_loss
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
@@ -52,7 +52,7 @@ class Detect(LabelledImages["DetectConfig"]):
     def data(self, examples: Images, seed: int, config: TrainConfig) -> ImageData:
         with needed_for("task.kind = 'detect': matching of boxes"):
             import_module("scipy.optimize")
-        self.numbers([label for boxes in examples.targets for label in boxes.labels])  # refuses strange ones
+        self.encode_labels([label for boxes in examples.targets for label in boxes.labels])  # refuses strange ones
         known = {label: number for number, label in enumerate(self.classes)}
 
         def objects(numbers: np.ndarray) -> Objects:
@@ -78,21 +78,24 @@ class Detect(LabelledImages["DetectConfig"]):
         return detection_loss(model.layers(self.pixels.normalised(images)), objects)
 
     def validate(self, model: nn.Module, examples: Images, pairs: Images) -> Mapping[str, float]:
-        found = self.found(model, examples.pixels)
-        return {score.name.lower(): score.value for score in precisions(found, examples.targets, names=("AP", "AP50"))}
+        found = self.detect(model, examples.pixels)
+        return {
+            score.name.lower(): score.value
+            for score in average_precision(found, examples.targets, names=("AP", "AP50"))
+        }
 
     def evaluate(self, model: Any, pairs: Any, config: DecodeConfig = GREEDY, language: str = "en") -> Evaluation:
-        found = self.found(model, pairs.pixels)
-        scores = precisions(found, pairs.targets, resamples=200, sides=self.config.sides)
+        found = self.detect(model, pairs.pixels)
+        scores = average_precision(found, pairs.targets, resamples=200, sides=self.config.sides)
         outputs = [describe_boxes(each.surer(SURE)) for each in found]
         return Evaluation(list(pairs.names), outputs, [[describe_boxes(boxes)] for boxes in pairs.targets], scores)
 
-    def found(self, model: Any, images: np.ndarray | Tensor) -> list[Found]:
+    def detect(self, model: Any, images: np.ndarray | Tensor) -> list[Found]:
         """What each slot of the model says of each image (N, C, H, W) of bytes, the surest first."""
         device, every = get_device(model), list[Found]()
         size = torch.tensor([self.pixels.width, self.pixels.height] * 2, device=device)
         with inference_mode(model):
-            for part in batches(images, AT_ONCE):
+            for part in batch_images(images, AT_ONCE):
                 detections = model(self.pixels.normalised(part.to(device)))
                 scores, numbers = detections.best()  # 2 x (B, Q)
                 corners = to_corners(detections.boxes.float()) * size
@@ -100,15 +103,17 @@ class Detect(LabelledImages["DetectConfig"]):
                 every += [self._sorted(*row) for row in zip(*rows, strict=True)]
         return every
 
-    def located(self, model: Any, images: Sequence[Image], above: float = SURE) -> list[Found]:
+    def detect_in_images(self, model: Any, images: Sequence[Image], above: float = SURE) -> list[Found]:
         """What is in images of any size, in their own pixels, where it has at least the score `above`."""
         if not images:
             return []
-        found = self.found(model, torch.stack([self.pixels.read(image) for image in images]))
+        found = self.detect(model, torch.stack([self.pixels.read(image) for image in images]))
         sizes = (image.size for image in images)
-        return [self._restored(own.surer(above), self.seen(size)) for own, size in zip(found, sizes, strict=True)]
+        return [
+            self._restored(own.surer(above), self.visible_window(size)) for own, size in zip(found, sizes, strict=True)
+        ]
 
-    def seen(self, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    def visible_window(self, size: tuple[int, int]) -> tuple[float, float, float, float]:
         """x0 y0 x1 y1 of what the model is given of an image with this width and height: its middle."""
         return window(*size, self.pixels.height, self.pixels.width)
 
@@ -117,7 +122,7 @@ class Detect(LabelledImages["DetectConfig"]):
         scale = np.array([(x1 - x0) / self.pixels.width, (y1 - y0) / self.pixels.height] * 2)
         return replace(found, corners=found.corners * scale + np.array([x0, y0] * 2))
 
-    def attention(self, model: Any, image: Tensor) -> np.ndarray:
+    def attention_maps(self, model: Any, image: Tensor) -> np.ndarray:
         """Where each slot looks in one image (C, H, W) of bytes: the last layer's mean over its heads, (Q, h, w)."""
         with inference_mode(model), record() as maps, collect("layer") as side:
             model(self.pixels.normalised(image[None].to(get_device(model))))

@@ -15,7 +15,7 @@ from headwise.data.prepare import Prepared
 from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
-from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation, Task, TaskConfig
 from headwise.tasks.language_model import LanguageModelTask
@@ -33,7 +33,7 @@ class Embed(Task["EmbedConfig"]):
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         return LanguageModelTask.prepare(data, tokeniser)
 
-    def prepare_model(self, model: Any, examples: Examples) -> None:
+    def fit_model(self, model: Any, examples: Examples) -> None:
         model.fit(target for _, target in examples)
 
     @property
@@ -63,7 +63,7 @@ class Embed(Task["EmbedConfig"]):
         whole = statistics.sum(0, keepdims=True)
         named = (("accuracy", accuracy, "%"), ("mean rank", rank, ""))
         scores = [
-            Score(name, float(score(whole)[0]), *interval(statistics, score), detail, unit)
+            Score(name, float(score(whole)[0]), *bootstrap_interval(statistics, score), detail, unit)
             for name, score, unit in named
         ]
         return Evaluation([], [], [], scores)

@@ -55,7 +55,7 @@ class Encode(Task[TaskConfig]):
 class EncodeImages(Encode):
     """The same of an encoder that reads images: a vector for each, by the model's `pool`."""
 
-    def held_out(self, data: DataConfig) -> Any:
+    def load_test_pairs(self, data: DataConfig) -> Any:
         nothing_to_learn()
 
     def build(self, model: Any) -> TextEncoder:

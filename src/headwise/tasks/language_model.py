@@ -46,8 +46,8 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
         if isinstance(tokeniser, TokeniserConfig):
             if tokeniser.target.kind != "same":
                 raise UserError("tokeniser.target: a language model has one side; leave it out")
-            tokeniser = tokeniser.changed(shared=True)
-        return prepare(data.changed(max_length=UNLIMITED), tokeniser)
+            tokeniser = tokeniser.replace(shared=True)
+        return prepare(data.replace(max_length=UNLIMITED), tokeniser)
 
     def build(self, model: ModelConfig) -> nn.Module:
         built = super().build(model)
@@ -64,7 +64,7 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
         kind = Packed if self.config.packing else Streams if self.config.order == "stream" else Blocks
         return kind(examples, self.config.context, seed, config.tokens_per_batch, config.batch_size)
 
-    def prepare_model(self, model: Any, examples: Examples) -> None:
+    def fit_model(self, model: Any, examples: Examples) -> None:
         model.fit(target for _, target in examples)
 
     @property
@@ -133,7 +133,7 @@ class LanguageModelTask(Task["LanguageModelConfig"]):
                 labels = batch.labels
                 labels[np.arange(labels.shape[1]) < firsts[here, None]] = PAD
                 batch = batch.to(device)
-                nll[here] = losses(model, batch).sum(1).cpu().numpy()
+                nll[here] = token_losses(model, batch).sum(1).cpu().numpy()
                 counts[here] = (labels != PAD).sum(1).numpy()
         return nll, counts
 
@@ -178,7 +178,7 @@ def recall_of(model: Any) -> int:
     return getattr(model, "memory_length", 0)
 
 
-def losses(model: Any, batch: TextBatch) -> Tensor:
+def token_losses(model: Any, batch: TextBatch) -> Tensor:
     """The negative log-likelihood of each token, (B, T); a model that looks them up is asked for these alone."""
     if hasattr(model, "score"):
         found = -model.score(model.find_contexts(batch.ids), batch.labels)
@@ -209,4 +209,4 @@ class LanguageModelConfig(TaskConfig):
         if self.order != "auto":
             return self
         recalls = getattr(model, "memory_length", 0) and not self.packing
-        return self.changed(order="stream" if recalls else "shuffled")
+        return self.replace(order="stream" if recalls else "shuffled")

@@ -24,7 +24,7 @@ from headwise.data.read import Pair
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
 from headwise.evaluate.accuracy import accuracy
-from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.evaluate.perplexity import perplexity
 from headwise.evaluate.score import Score
 from headwise.models.config import ModelConfig
@@ -32,7 +32,7 @@ from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first
 from headwise.tasks.language_model import LanguageModelTask, beginnings
 from headwise.tasks.mask_filling import FilledMask, fill_masks, masked_ids
-from headwise.tasks.tag import batches
+from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, PAD, UNK
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
@@ -122,9 +122,9 @@ class Masked(Task["MaskedConfig"]):
     def samples(self, model: Any, pairs: Any, count: int) -> list[Sample]:
         """A word of each text is hidden, and guessed."""
         texts = beginnings([text for _, text in first(pairs, count)], count)
-        return fill_masks(texts, self.tokenisers.target, lambda hidden: self.fill(model, hidden, 1))
+        return fill_masks(texts, self.tokenisers.target, lambda hidden: self.fill_masks(model, hidden, 1))
 
-    def fill(
+    def fill_masks(
         self, model: MaskedLanguageModel | Any, texts: Sequence[str], count: int = 5
     ) -> list[list[list[FilledMask]]]:
         """The most probable words for each mask of each text, best first."""
@@ -133,7 +133,7 @@ class Masked(Task["MaskedConfig"]):
         found: list[list[list[FilledMask]]] = [[] for _ in texts]
         device = get_device(model)
         with inference_mode(model):
-            for numbers, ids in batches(rows, tokens=8192):
+            for numbers, ids in batch_texts(rows, tokens=8192):
                 masks = ids == model.mask_id
                 stream = model.encoder(ids.to(device), Context())
                 x = model.encoder.tokens(stream)[masks.to(device)]  # (B, T, C) -> (masks, C)
@@ -166,7 +166,9 @@ def _accuracy(found: Guesses) -> Score:
         return 100 * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
     value = float(share(statistics.sum(axis=0, keepdims=True))[0])
-    return Score("accuracy", value, *interval(statistics, share), f"{int(found.counts.sum())} hidden words", "%")
+    return Score(
+        "accuracy", value, *bootstrap_interval(statistics, share), f"{int(found.counts.sum())} hidden words", "%"
+    )
 
 
 class MaskedConfig(TaskConfig):
@@ -184,4 +186,4 @@ class MaskedConfig(TaskConfig):
         if self.next_sentence != "auto":
             return self
         able = getattr(model, "token_types", 0) > 1 and getattr(model, "next_sentence_head", True)
-        return self.changed(next_sentence=able)
+        return self.replace(next_sentence=able)

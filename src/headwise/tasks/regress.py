@@ -23,7 +23,7 @@ from headwise.evaluate.agreement import pearson, spearman
 from headwise.evaluate.score import Score
 from headwise.tasks.base import Evaluation, Task, TaskConfig
 from headwise.tasks.classify import Classify
-from headwise.tasks.tag import batches
+from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, UNK
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
@@ -56,24 +56,24 @@ class Regress(Task["RegressConfig"]):
         return torch.tensor([0.0] * (UNK + 1) + [number(name) for name in names])
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        found = self.numbers(model, [text for text, _ in pairs])
+        found = self.predict_values(model, [text for text, _ in pairs])
         return {score.name.lower(): score.value for score in scores(found, pairs, resamples=0)}
 
     def evaluate(
         self, model: Any, pairs: Sequence[Pair], config: DecodeConfig = GREEDY, language: str = "en"
     ) -> Evaluation:
         sources = [text for text, _ in pairs]
-        found = self.numbers(model, sources)
+        found = self.predict_values(model, sources)
         outputs = [f"{value:.3f}" for value in found]
         return Evaluation(sources, outputs, [[label] for _, label in pairs], scores(found, pairs))
 
-    def numbers(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[float]:
+    def predict_values(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[float]:
         """What the model says of each text."""
         found = [0.0] * len(texts)
         device = get_device(model)
         rows = [[*ids, EOS] for ids in self.tokenisers.source.encode_batch(texts)]
         with inference_mode(model):
-            for numbers, ids in batches(rows, tokens):
+            for numbers, ids in batch_texts(rows, tokens):
                 for place, value in zip(numbers, model(ids.to(device))[:, 0].tolist(), strict=True):
                     found[place] = value
         return found

@@ -43,7 +43,7 @@ from headwise.data.read import Pair
 from headwise.data.word_pieces import split_words, words
 from headwise.decode.config import GREEDY, DecodeConfig
 from headwise.errors import UserError
-from headwise.evaluate.bootstrap import interval
+from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.evaluate.score import Score
 from headwise.models.assemble import TextFields
 from headwise.models.config import ModelConfig
@@ -51,7 +51,7 @@ from headwise.models.init_weights import init_normal
 from headwise.models.masked_lm import MaskedLanguageModel
 from headwise.tasks.base import Evaluation, Sample, Task, TaskConfig, first
 from headwise.tasks.language_model import LanguageModelTask, beginnings
-from headwise.tasks.tag import batches
+from headwise.tasks.tag import batch_texts
 from headwise.text import EOS, PAD
 from headwise.text.config import TokeniserConfig
 from headwise.text.tokenisers import Tokenisers
@@ -137,7 +137,7 @@ def generator_config(model: ModelConfig, size: float) -> ModelConfig:
     width = max(1, round(size * model.width / heads)) * heads
     hidden = max(1, round(size * (model.hidden or 4 * model.width)))
     changes: dict[str, Any] = {"width": width, "heads": heads, "hidden": hidden}
-    narrow: ModelConfig = model.changed(embedding_width=model.embedding_width or model.width, **changes)
+    narrow: ModelConfig = model.replace(embedding_width=model.embedding_width or model.width, **changes)
     return narrow
 
 
@@ -201,7 +201,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         detail = f"{tokens:,} tokens, {replaced:,} of them replaced"
         whole = counts.sum(0, keepdims=True)
         return [
-            Score(name, float(score(whole)[0]), *interval(counts, score, resamples), detail, "%")
+            Score(name, float(score(whole)[0]), *bootstrap_interval(counts, score, resamples), detail, "%")
             for name, score in RATES.items()
         ]
 
@@ -249,7 +249,7 @@ class ReplacedTokens(Task["ReplacedTokensConfig"]):
         blocks = [(text, ids[at : at + most]) for text, ids in enumerate(flat) for at in range(0, len(ids), most)]
         by_block: list[list[float]] = [[] for _ in blocks]
         with inference_mode(model):
-            for numbers, ids in batches([[*ids, EOS] for _, ids in blocks], tokens):
+            for numbers, ids in batch_texts([[*ids, EOS] for _, ids in blocks], tokens):
                 for number, row in zip(numbers, model(ids.to(device)).float().sigmoid().tolist(), strict=True):
                     by_block[number] = row[: len(blocks[number][1])]
         by_text: list[list[float]] = [[] for _ in texts]

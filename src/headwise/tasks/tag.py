@@ -36,10 +36,10 @@ class Tag(Task["TagConfig"]):
     @classmethod
     def prepare(cls, data: DataConfig, tokeniser: TokeniserConfig | Tokenisers) -> Prepared:
         if isinstance(tokeniser, TokeniserConfig):
-            tokeniser = tokeniser.changed(shared=False, target=WordsConfig(size=0))
-        return prepare(data.changed(one_to_one=TagConfig.one_to_one), tokeniser, tokenise_tagged)
+            tokeniser = tokeniser.replace(shared=False, target=WordsConfig(size=0))
+        return prepare(data.replace(one_to_one=TagConfig.one_to_one), tokeniser, tokenise_tagged)
 
-    def prepare_model(self, model: Any, examples: Examples) -> None:
+    def fit_model(self, model: Any, examples: Examples) -> None:
         if not isinstance(self.tokenisers.source, Words):
             raise UserError("tokeniser.kind: this model counts words and their tags; use tokeniser = 'words'")
         model.fit(examples, self.tokenisers.source.vocabulary)
@@ -52,7 +52,7 @@ class Tag(Task["TagConfig"]):
         return model(batch.source[:, :-1], labels=labels(batch), label_smoothing=self.label_smoothing)
 
     def validate(self, model: nn.Module, examples: Examples, pairs: Sequence[Pair]) -> dict[str, float]:
-        outputs = self.tags(model, [text for text, _ in pairs])
+        outputs = self.predict_tags(model, [text for text, _ in pairs])
         references = self.references(pairs)
         return {"accuracy": accuracy_by_text(outputs, references, resamples=0).value}
 
@@ -61,7 +61,7 @@ class Tag(Task["TagConfig"]):
     ) -> Evaluation:
         sources = [text for text, _ in pairs]
         references = self.references(pairs)
-        outputs = self.tags(model, sources)
+        outputs = self.predict_tags(model, sources)
         scores = [accuracy_by_text(outputs, references), macro_f1(outputs, references)]
         known = self.known(sources)
         if not all(map(all, known)):
@@ -82,14 +82,14 @@ class Tag(Task["TagConfig"]):
             return [[True] * len(words(source, text)) for text in texts]
         return [[number % source.size not in source.strange for number in ids] for ids in source.encode_batch(texts)]
 
-    def tags(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[list[str]]:
+    def predict_tags(self, model: Any, texts: Sequence[str], tokens: int = 8192) -> list[list[str]]:
         """The tags of each text's words."""
         names, source = self.tokenisers.target.vocabulary, self.tokenisers.source
         found: list[list[str]] = [[] for _ in texts]
         device = get_device(model)
         cut = split_words(source, texts)
         with inference_mode(model):
-            for numbers, ids in batches([[number for piece in each for number in piece] for each in cut], tokens):
+            for numbers, ids in batch_texts([[number for piece in each for number in piece] for each in cut], tokens):
                 own = [words(source, texts[number]) for number in numbers]
                 for number, row in zip(numbers, chosen(model, ids.to(device), own).tolist(), strict=True):
                     firsts = accumulate(
@@ -120,7 +120,7 @@ def chosen(model: Any, ids: Tensor, words: Sequence[Sequence[str]]) -> Tensor:
     return logits.argmax(-1)
 
 
-def batches(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[tuple[list[int], Tensor]]:
+def batch_texts(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[tuple[list[int], Tensor]]:
     """Numbers of texts of like length and their padded ids, (B, T)."""
     for numbers in by_length([max(len(row), 1) for row in rows], tokens):
         ids = [torch.tensor(rows[number] or [PAD]) for number in numbers]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from headwise.config.base import Config, Count, Problems, Rising, Share, merge
+from headwise.config.base import Config, Fraction, NonNegativeInt, PositiveFloat, Problems, merge
 from headwise.errors import UserError
 
 INHERITED = ("model", "tokeniser")  # tables that an experiment has from the run it begins with
@@ -22,10 +22,10 @@ class LoraConfig(Config):
 
     place = "tuning.lora"
 
-    rank: Count = 0
-    alpha: Rising = 16.0  # the change counts alpha / rank times
+    rank: NonNegativeInt = 0
+    alpha: PositiveFloat = 16.0  # the change counts alpha / rank times
     targets: tuple[str, ...] = Field(("*.qkv", "*.out"), min_length=1)  # patterns of linear maps
-    dropout: Share = 0.0  # of what the low-rank maps read
+    dropout: Fraction = 0.0  # of what the low-rank maps read
 
 
 class TuningConfig(Config):

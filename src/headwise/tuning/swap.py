@@ -73,7 +73,7 @@ def swap(
     told = rewritten(model.experiment.model, model.model, names, config)
     defaults = {"key_value_heads": told.key_value_heads}
     other = exchanged(model.model, config, names, announce, **defaults)
-    return replace(model, model=other, experiment=model.experiment.changed(model=told))
+    return replace(model, model=other, experiment=model.experiment.replace(model=told))
 
 
 def self_attentions(model: nn.Module, layers: Iterable[int | str] | None = None) -> list[str]:
@@ -168,13 +168,13 @@ def rewritten(config: Any, model: nn.Module, names: Iterable[str], mixer: Any) -
         side, _, _, layer, _, part = name.split(".")
         wanted[side][int(layer)][int(part)] = mixer
     asked = {side: tuple(map(tuple, layers)) for side, layers in wanted.items()}
-    simple = config.changed(mixer=mixer)
+    simple = config.replace(mixer=mixer)
     if all(layers_of(simple, side, memory) == layers for side, layers in asked.items()):
         return simple
     if "layers" in type(config).model_fields:
-        return config.changed(layers=next(iter(asked.values())))
-    stacks = {side: getattr(config, side).changed(layers=layers) for side, layers in asked.items()}
-    return config.changed(**stacks)
+        return config.replace(layers=next(iter(asked.values())))
+    stacks = {side: getattr(config, side).replace(layers=layers) for side, layers in asked.items()}
+    return config.replace(**stacks)
 
 
 def layers_of(config: LayerFields, side: str, memory: bool) -> tuple[Parts, ...]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import headwise
 from headwise import UserError
 from headwise.blocks.positions.tree import Apart, Fusion, ancestors, depths, relations
-from headwise.experiment.config import resolved
+from headwise.experiment.config import parse_experiment
 from headwise.experiment.run import train_experiment
 from headwise.text.parsed import Parsed
 
@@ -157,7 +157,7 @@ def sentence(number: int) -> str:
 def test_a_tagger_reads_the_tree(tmp_path: Path) -> None:
     file = tmp_path / "fish.conllu"
     file.write_text("".join(map(sentence, range(40))))
-    experiment = resolved(
+    experiment = parse_experiment(
         {
             "task": "tag",
             "data": {"train": str(file), "valid": str(file), "format": "conllu-trees", "cache": str(tmp_path / "c")},

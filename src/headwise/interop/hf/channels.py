@@ -27,7 +27,7 @@ def sines_first(model: Any, config: Any) -> tuple[Any, Any]:
     for module in moved.modules():
         for weight, axis in _along(module):
             weight.data = weight.data.index_select(axis, order.to(weight.device))
-    return moved, config.changed(positions=SinusoidalPositionsConfig(halves=True))
+    return moved, config.replace(positions=SinusoidalPositionsConfig(halves=True))
 
 
 def _along(module: nn.Module) -> list[tuple[Tensor, int]]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from torch import Tensor
 
-from headwise.config.base import Problems, problems
+from headwise.config.base import Problems, list_problems
 from headwise.interop.hf.architecture import OURS, Architecture, Key, Keys, Plain, activation_of, either
 from headwise.interop.hf.bart import ALIASES, block
 from headwise.interop.hf.images import Sides, TheirImages, pair
@@ -64,7 +64,7 @@ def timm(data: Mapping[str, Any]) -> TheirBackbone:
     try:
         return TimmBackbone.model_validate(data).resnet
     except ValidationError as error:
-        raise Problems(problems(error)) from None
+        raise Problems(list_problems(error)) from None
 
 
 class TheirDetr(TheirImages):
@@ -165,7 +165,7 @@ def backbone_of(config: DetrConfig) -> TheirBackbone:
     if config.backbone.kind != "resnet":
         return TheirBackbone()
     found = TheirBackbone.of(config.backbone.with_image_size(*config.image, config.channels), 0)
-    return found.changed(out_features=(f"stage{len(found.depths)}",))
+    return found.replace(out_features=(f"stage{len(found.depths)}",))
 
 
 def either_backbone() -> dict[str, Key]:

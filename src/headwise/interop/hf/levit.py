@@ -75,7 +75,7 @@ class TheirLevit(TheirImages):
             key_dim=(config.head_width,) * STAGES,
             attention_ratio=(getattr(config.mixer, "value_expand", 2),) * STAGES,
         )
-        found: Self = said.changed(down_ops=said.shrinking())
+        found: Self = said.replace(down_ops=said.shrinking())
         return found
 
 

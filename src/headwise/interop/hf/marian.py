@@ -88,7 +88,7 @@ class TheirMarian(Theirs):
     def ours(self, task: str, names: Collection[str]) -> dict[str, Any]:
         heads, hidden = self.decoder_attention_heads, self.decoder_ffn_dim
         same = (heads, hidden) == (self.encoder_attention_heads, self.encoder_ffn_dim)
-        own = (ATTENTION.changed(heads=heads), CROSS.changed(heads=heads), MLP.changed(hidden=hidden))
+        own = (ATTENTION.replace(heads=heads), CROSS.replace(heads=heads), MLP.replace(hidden=hidden))
         return {
             "width": self.d_model,
             "heads": self.encoder_attention_heads,

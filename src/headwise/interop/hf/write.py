@@ -79,7 +79,7 @@ def _write_texts(
     source, target = vocabularies(model, task, tokenisers, labels, rows)
     model, config = sines_first(model, config)
     if separate := shape == "transduce" and target is not source:
-        config = config.changed(tie="target" if config.tie == "auto" else config.tie)
+        config = config.replace(tie="target" if config.tie == "auto" else config.tie)
     kind, theirs = fitting(config, shape, source.vocab)
     assert isinstance(theirs, Theirs)
     name = kind.class_for(shape, model.state_dict())

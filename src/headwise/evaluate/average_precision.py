@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headwise.evaluate.bootstrap import Floats, check_paired, interval
+from headwise.evaluate.bootstrap import Floats, bootstrap_interval, check_paired
 from headwise.evaluate.score import Score
 from headwise.vision.boxes import Boxes, Found, area, common, iou
 
@@ -61,7 +61,7 @@ class Line:
         return float(np.mean([row[place] for row, place in zip(padded, places, strict=True)]))
 
 
-def precisions(
+def average_precision(
     found: Sequence[Found],
     truths: Sequence[Boxes],
     resamples: int = 0,
@@ -92,7 +92,7 @@ def _score(name: str, lines: Sequence[Line], bars: slice, images: int, resamples
 
     value = float(mean(np.ones((1, images)))[0])
     # a draw of images is how often each of them was drawn, which is what sums of rows of the identity say
-    low, high = interval(np.eye(images) if resamples else [[0.0]], mean, resamples)
+    low, high = bootstrap_interval(np.eye(images) if resamples else [[0.0]], mean, resamples)
     boxes = int(sum(line.boxes.sum() for line in lines))
     return Score(name, value, low, high, f"{boxes} boxes in {images} images", unit="%")
 
