@@ -125,7 +125,7 @@ def lesson_of(
     learnt = experiment.create_task(tokenisers)
     torch.manual_seed(0)
     model = perturb_parameters(learnt.build(experiment.model)).float()
-    data = learnt.data(examples, 0, experiment.train)
+    data = learnt.build_batches(examples, 0, experiment.train)
     return learnt, model, [data.batch(numbers) for numbers in data.plan(0)[:2]]
 
 

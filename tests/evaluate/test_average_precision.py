@@ -79,7 +79,7 @@ def coco(found: list[Found], truths: list[Boxes], most: int = 100) -> dict[str, 
 @pytest.mark.parametrize(("seed", "most"), [(0, 100), (1, 100), (2, 2)])
 def test_equals_coco(seed: int, most: int) -> None:
     found, truths = random_case(seed)
-    ours = {score.name: score.value for score in average_precision(found, truths, most=most)}
+    ours = {score.name: score.value for score in average_precision(found, truths, max_detections=most)}
     theirs = coco(found, truths, most)
     assert ours == pytest.approx(theirs, abs=1e-9)
     assert 1 < theirs["AP"] < 99

@@ -109,7 +109,7 @@ def test_each_head_learns_its_own_lesson(place: Path) -> None:
     task = made.create_task(old.tokenisers)
     load_teacher(task)
     model = task.build(made.model)
-    batch = task.data(old.task.load_test_pairs(made.data), 0, made.train).batch(np.arange(8))
+    batch = task.build_batches(old.task.load_test_pairs(made.data), 0, made.train).batch(np.arange(8))
     task.loss(model, batch, task.init_state(model)).total.backward()
     first, second = (head.head.weight.grad.norm().item() for head in model.heads)
     assert first < 0.01 * second

@@ -52,7 +52,7 @@ def test_several_texts_are_scored_each_from_its_beginning():
     model = language.build(TransformerConfig(width=16, heads=2, decoder={"depth": 1}, dropout=0.0)).eval()
     texts = ["abc", "a", "cabbac"]
     rows = [language.tokenisers.target.encode(text) for text in texts]
-    nll, counts = language.likelihoods(model, Examples.of([([], row) for row in rows]), stride=16)
+    nll, counts = language.compute_nll(model, Examples.of([([], row) for row in rows]), stride=16)
     with torch.inference_mode():
         assert nll == pytest.approx([direct(model, row) for row in rows], rel=1e-4)
     assert counts.tolist() == [4, 2, 7]
@@ -87,7 +87,7 @@ def test_packed_texts_cost_as_much_as_alone():
     packing = LanguageModelTask(LanguageModelConfig(context=16, packing=True), tokenisers)
     model = packing.build(TransformerConfig(width=16, heads=2, decoder={"depth": 2}, dropout=0.0))
     rows = [tokenisers.target.encode(text) for text in PACKED]
-    data = packing.data(Examples.of([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
+    data = packing.build_batches(Examples.of([([], row) for row in rows]), 1, TrainConfig(steps=1, batch_size=8))
     [numbers] = data.plan(0)
     batch = data.batch(numbers)
     assert len(batch) == 2 and batch.tokens == batch.ids.numel() == 32

@@ -16,7 +16,7 @@ from headwise.models.bert import AlbertConfig, BertConfig
 from headwise.models.t5 import T5Config
 from headwise.models.transformer import TransformerConfig
 from headwise.runs.checkpoint import load_weights
-from headwise.tasks.mask_filling import masked_ids
+from headwise.tasks.mask_filling import encode_masked
 from headwise.tasks.masked import Masked, MaskedConfig
 from headwise.text.tokenisers import Tokenisers
 from headwise.text.vocabulary import Characters, Words
@@ -44,7 +44,7 @@ def test_any_encoder_can_be_asked_for_its_loss_and_its_guesses(model):
     built = masked.build(model)
     assert built.mask_id == LETTERS.size
     data = Examples.of([([], LETTERS.encode(text)) for text in ("abc def", "hag cab " * 5, "", "b")])
-    batches = masked.data(data, 1, resolved_train())
+    batches = masked.build_batches(data, 1, resolved_train())
     loss = masked.loss(built, batches.batch(batches.plan(0)[0]), masked.init_state(built))
     assert torch.isfinite(loss.total) and loss.count > 0
     scores = masked.validate(built, data, [])
@@ -60,7 +60,7 @@ def resolved_train():
 def test_batches_of_other_sizes_do_not_change_the_likelihood_of_the_same_guesses():
     masked = task()
     model = masked.build(TransformerConfig(**TINY, encoder={"depth": 1})).eval()
-    found = masked.guesses(model, Examples.of([([], LETTERS.encode("abc def gab"))]))
+    found = masked.sum_masked(model, Examples.of([([], LETTERS.encode("abc def gab"))]))
     data = masked._masking(Examples.of([([], LETTERS.encode("abc def gab"))]), seed=0)
     batch = data.batch(data.tiles())
     with torch.inference_mode():
@@ -117,8 +117,8 @@ def test_a_resumed_run_ends_with_the_same_weights(topics, tmp_path, task):
 
 
 def test_spaces_belong_to_words_but_are_letters_of_their_own():
-    assert masked_ids("the [MASK]sat", Words(["the", "cat", "sat"]), [7]) == [4, 7, 6]
-    assert masked_ids("a[MASK] b", LETTERS, [13]) == [*LETTERS.encode("a"), 13, *LETTERS.encode(" b")]
+    assert encode_masked("the [MASK]sat", Words(["the", "cat", "sat"]), [7]) == [4, 7, 6]
+    assert encode_masked("a[MASK] b", LETTERS, [13]) == [*LETTERS.encode("a"), 13, *LETTERS.encode(" b")]
 
 
 def test_marks_are_never_filled_in():
@@ -134,5 +134,5 @@ def test_a_text_without_a_mask_is_refused():
     model = task().build(TransformerConfig(**TINY, encoder={"depth": 1}))
     with pytest.raises(UserError, match=r"there is no \[MASK\] in 'abc'"):
         task().fill_masks(model, ["a[MASK]", "abc"])
-    with pytest.raises(UserError, match="no word to hide"):
-        task().guesses(model, Examples.of([([], np.array([], int))]))
+    with pytest.raises(UserError, match="no word to mask"):
+        task().sum_masked(model, Examples.of([([], np.array([], int))]))

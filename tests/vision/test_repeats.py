@@ -52,7 +52,7 @@ def test_the_setting_of_the_task_reaches_the_batches(repeats: int, tmp_path: Pat
         }
     )
     prepared = TASKS["classify-images"].task_class.prepare(experiment.data, experiment.tokeniser)
-    data = experiment.create_task(prepared.tokenisers).data(prepared.train, 0, experiment.train)
+    data = experiment.create_task(prepared.tokenisers).build_batches(prepared.train, 0, experiment.train)
     batch = data.batch(data.plan(0)[0])
     copies = Counter(batch.ids.tolist())
     assert set(copies.values()) == {repeats} and len(copies) == 12 // repeats

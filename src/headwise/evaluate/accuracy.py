@@ -1,4 +1,4 @@
-"""The share of items that are right."""
+"""Accuracy: the share of outputs that equal their reference."""
 
 from __future__ import annotations
 

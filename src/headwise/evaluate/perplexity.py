@@ -1,4 +1,4 @@
-"""exp of the mean negative log-likelihood per token."""
+"""Perplexity, exp of the mean negative log-likelihood per token, and nats per character."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwise.evaluate.score import Score
 def nats_per_character(
     nll: ArrayLike, counts: ArrayLike, characters: int, resamples: int = 1000, seed: int = 0
 ) -> Score:
-    """Mean negative log-likelihood per character: comparable between models with different units.
+    """Mean negative log-likelihood per character: comparable between models with different tokenisers.
 
     >>> nats_per_character([2.0, 4.0], [1, 2], characters=12).value
     0.5

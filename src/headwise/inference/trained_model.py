@@ -22,7 +22,7 @@ from headwise.errors import UserError
 from headwise.inference.few_shot import TEMPLATE, few_shot
 from headwise.runs import Run
 from headwise.runs.checkpoint import Checkpoint, check_finite, save, unique_tensors
-from headwise.tasks.base import Evaluation, ImageDescription, Task
+from headwise.tasks.base import AnyModelTask, Evaluation, ImageDescription
 from headwise.text.tokenisers import Tokenisers
 from headwise.vision.pixels import Pixels
 
@@ -67,7 +67,7 @@ class TrainedModel:
         return run
 
     @property
-    def task(self) -> Task[Any]:
+    def task(self) -> AnyModelTask:
         return self.experiment.create_task(self.tokenisers)
 
     def check_task(self, *kinds: str) -> Any:
@@ -200,7 +200,7 @@ class TrainedModel:
     def decoding(self, **settings: Any) -> DecodeConfig:
         """The run's own way of decoding, with some settings changed."""
         config = validate(DecodeConfig, {**dict(self.experiment.decode), **settings}, "decode")
-        return config if config.context else config.replace(context=self.task.max_context(self.model))
+        return config if config.context else config.replace(context=self.task.get_max_context(self.model))
 
     def evaluate(self, pairs: Sequence[Pair] = (), language: str = "en", **settings: Any) -> Evaluation:
         """Scores on these pairs, or on the experiment's test part (its validation part where there is none)."""

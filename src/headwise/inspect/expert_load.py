@@ -27,7 +27,7 @@ def loads(loaded: TrainedModel, batches: int = 50) -> dict[str, ExpertLoad]:
         raise UserError("this run's model has no experts; inspect another run")
     experiment, task = loaded.experiment, loaded.task
     prepared = type(task).prepare(experiment.data, loaded.tokenisers)
-    data, device = task.data(prepared.valid, experiment.seed, experiment.train), get_device(loaded.model)
+    data, device = task.build_batches(prepared.valid, experiment.seed, experiment.train), get_device(loaded.model)
     found: dict[LayerPath, ExpertLoad] = {}
     state = task.init_state(loaded.model)
     with inference_mode(loaded.model):

@@ -16,7 +16,7 @@ from headwise.data.examples import Examples
 from headwise.errors import UserError
 from headwise.evaluate.bootstrap import bootstrap_interval
 from headwise.inference.trained_model import TrainedModel
-from headwise.tasks.language_model import token_losses
+from headwise.tasks.language_model import score_tokens
 
 STEPS = 4  # bins to each length of training
 
@@ -52,7 +52,7 @@ def extrapolate(loaded: TrainedModel, examples: Examples, times: int = 4, most: 
     with inference_mode(loaded.model):
         for first in range(0, len(starts), rows):
             batch = blocks.batch(starts[first : first + rows]).to(device)
-            nll = token_losses(loaded.model, type(batch)(batch.ids[:, :reach], batch.labels[:, :reach]))  # (B, T)
+            nll = score_tokens(loaded.model, type(batch)(batch.ids[:, :reach], batch.labels[:, :reach]))  # (B, T)
             real = (batch.labels[:, :reach] != 0).to(nll.dtype)
             by_window.append(np.stack([_padded(nll, length), _padded(real, length)], axis=-1))
     sums = np.concatenate(by_window)  # (windows, length, 2)

@@ -21,7 +21,7 @@ from headwise.blocks.positions.absolute import SinusoidalPositionsConfig
 from headwise.blocks.residual import LayerScaleAdd, PostNormConfig, ResidualAdd
 from headwise.blocks.stack import Stack
 from headwise.blocks.tables import AnyNorm, AnyPart, AnyPosition, AnyWiring
-from headwise.config.base import STACKS, Config, Problems, list_problems
+from headwise.config.base import SHORTHANDS, Config, Problems, list_problems
 
 Parts = tuple[Any, ...]  # the parts of one layer
 MakeAdd = Callable[[], nn.Module]  # builds a residual add
@@ -77,7 +77,7 @@ class LayerFields(Config):
             StackConfig.model_validate(depth)
         except ValidationError as error:
             raise Problems(list_problems(error)) from None
-        stacks = {side: data.get(side, {}) for side in STACKS if side in cls.model_fields}
+        stacks = {side: data.get(side, {}) for side in SHORTHANDS["depth"] if side in cls.model_fields}
         spread = {side: {**depth, **stack} for side, stack in stacks.items() if isinstance(stack, Mapping)}
         return {key: value for key, value in data.items() if key != "depth" or key in cls.model_fields} | spread
 
@@ -123,7 +123,7 @@ class TwoStackFields(LayerFields):
         return (*super().known_keys(), "depth")
 
     def replace(self, **changes: Any) -> Any:
-        sides = STACKS if "depth" in changes else ()
+        sides = SHORTHANDS["depth"] if "depth" in changes else ()
         stacks = {side: getattr(self, side).replace(depth=changes["depth"]) for side in sides}
         return super().replace(**{**stacks, **changes})
 

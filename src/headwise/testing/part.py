@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from headwise.blocks.attention.multihead import QKVProjection
 from headwise.blocks.cache import DecodingCache
 from headwise.blocks.part import BuildContext, PartConfig
 from headwise.blocks.stream import NO_CACHE, Cache, Context, Part, Properties, Stream
@@ -28,6 +29,8 @@ TOLERANCE = 1e-7  # of what is computed in another way, in float64
 MEMORY = 4  # vectors that a cross-attention may attend to
 PADDING = 2  # vectors of padding behind each row
 LONGEST = 8192  # a part that takes fewer tokens must refuse more by then
+FIXED_BY = 32  # tokens after which a decoding state of fixed size has that size
+FORGOTTEN_BY = 256  # tokens, twice: by how much the influence of the first ones falls from the first half to the second
 Check = Callable[["Trial"], None]  # raises AssertionError where the property does not hold
 
 
@@ -115,9 +118,11 @@ class Trial:
         pos: Tensor | None = None,
         memory: Stream | None = None,
         outputs_needed: int | None = None,
+        prefill: bool = False,
     ) -> Tensor:
-        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.hidden_keep`)."""
-        shown, hidden = (None, keep) if self.in_decoder else (keep, None)
+        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.hidden_keep`); not that of prompts
+        (`prefill`), which later tokens see."""
+        shown, hidden = (None, keep) if self.in_decoder and not prefill else (keep, None)
         stream = Stream.of(x, shown, start)
         pos = stream.pos if pos is None else pos
         stream = replace(stream, pos=pos, segment=segment, grid=self.grid, hidden_keep=hidden)
@@ -133,6 +138,8 @@ class Trial:
             return
         for declared, check in CHECKS.items():
             if (self.grid is not None and check not in OF_GRIDS) or not (self.declared.exact or check is check_exact):
+                continue
+            if check in OF_STATES and not self.declared.steppable:
                 continue
             violation = find_violation(check, self)
             if getattr(self.declared, declared):
@@ -276,6 +283,85 @@ def check_packing(trial: Trial) -> None:
                 raise AssertionError(f"documents of {first} and {trial.length - first} tokens mix: {error}") from None
 
 
+@torch.no_grad()
+def check_joins(trial: Trial) -> None:
+    """Continuous batching: rows that have read different numbers of tokens share a decoding state and go on as they do
+    alone, also after one of them leaves."""
+    x, memory, caches = trial.draw(3), trial.memory(3), []
+    lengths = (trial.length - 3, 1, 0)  # the last row joins before its first token
+    for row, length in enumerate(lengths):
+        cache, one = DecodingCache(1), slice(row, row + 1)
+        if length:
+            trial.run(x[one, :length], cache=cache, memory=replace(memory, x=memory.x[one]))
+        caches.append(cache)
+    shared = caches[0]
+    try:
+        for cache in caches[1:]:
+            shared.join(cache, ragged=True)
+        _step_rows(trial, x, memory, shared, torch.tensor(lengths), steps=2)
+        rows = torch.tensor([2, 1])  # the longest leaves
+        shared.select(rows)
+        shared.compact(ragged=True)
+        memory = replace(memory, x=memory.x[rows])
+        _step_rows(trial, x[rows], memory, shared, torch.tensor(lengths)[rows] + 2, steps=1)
+    except RuntimeError as error:
+        raise AssertionError(f"states of rows of different lengths do not fit together: {error}") from None
+
+
+@torch.no_grad()
+def check_ragged(trial: Trial) -> None:
+    """Prompts of different lengths, padded on the right, leave a decoding state from which each row goes on as it does
+    alone; and rows may join it."""
+    check_joins(trial)
+    x, memory = trial.draw(2), trial.memory(2)
+    lengths, longest = torch.tensor([trial.length - 2, 1]), trial.length - 2
+    pos = torch.arange(longest).expand(2, -1)
+    keep = pos < lengths.unsqueeze(1)
+    prompts = torch.where(keep.unsqueeze(-1), x[:, :longest], x[:, :longest] + 1)
+    cache = DecodingCache(2)
+    trial.run(prompts, cache=cache, keep=keep, pos=pos, memory=memory, prefill=True)
+    _step_rows(trial, x, memory, cache, lengths, steps=2)
+
+
+def _step_rows(trial: Trial, x: Tensor, memory: Stream, cache: DecodingCache, read: Tensor, steps: int) -> None:
+    """Feed each row of `x` (R, T, C) its next tokens, after the `read` (R,) ones that the cache has of it, and compare
+    with the rows alone."""
+    rows = torch.arange(len(x))
+    alone = [trial.run(x[row : row + 1], memory=replace(memory, x=memory.x[row : row + 1])) for row in rows]
+    for place in (read + step for step in range(steps)):
+        outputs = trial.run(x[rows, place].unsqueeze(1), pos=place.unsqueeze(1), cache=cache, memory=memory)
+        _compare(outputs[:, 0], torch.cat(alone)[rows, place], "of rows of different lengths in one state, outputs")
+
+
+@torch.no_grad()
+def check_unbounded(trial: Trial) -> None:
+    """The decoding state has a fixed size, and the influence of tokens vanishes with their distance: faster than it does
+    in a mean over all tokens."""
+    limit = max((part.memory_length for part in trial.part.modules() if isinstance(part, QKVProjection)), default=0)
+    short, long = limit + FIXED_BY, limit + 2 * FIXED_BY
+    x = trial.draw(1, limit + 2 * FORGOTTEN_BY)
+    sizes = [_feed(trial, x[:, :length], limit)[1] for length in (short, long)]
+    assert sizes[0], "it stores no state"
+    assert sizes[0] == sizes[1], f"its state grows: {sizes[0]} numbers after {short} tokens, {sizes[1]} after {long}"
+    edited = torch.cat((trial.draw(1, seed=1), x[:, trial.length :]), 1)
+    outputs = _feed(trial, x, limit)[0]
+    changes = (_feed(trial, edited, limit)[0] - outputs).abs().mean((0, 2))  # (1, T, C) -> (T,)
+    quarter = FORGOTTEN_BY // 4
+    early, late = changes[limit + FORGOTTEN_BY - quarter :][:quarter].mean(), changes[-quarter:].mean()
+    assert late <= max(early / 4, TOLERANCE * outputs.abs().max()), (
+        f"it does not forget: other first tokens change outputs by {early:.3g} after {limit + FORGOTTEN_BY} tokens and "
+        f"by {late:.3g} after {len(changes)}"
+    )
+
+
+def _feed(trial: Trial, x: Tensor, limit: int) -> tuple[Tensor, int]:
+    """Outputs of tokens that are fed one by one, and how many numbers the decoding state holds after the last."""
+    cache, memory = DecodingCache(len(x), limit=limit), trial.memory(len(x))
+    outputs = [trial.run(x[:, at : at + 1], start=at, cache=cache, memory=memory) for at in range(x.shape[1])]
+    growing = (tensor for entry in cache.growing.values() for tensor in entry.contents(limit))
+    return torch.cat(outputs, 1), sum(tensor.numel() for tensor in (*growing, *cache.states.values()))
+
+
 def check_by_token(trial: Trial) -> None:
     """A token's output depends on that token alone."""
     x = trial.draw(trial.rows)
@@ -292,9 +378,11 @@ CHECKS: dict[str, Check] = {
     "padding": check_padding,
     "packing": check_packing,
     "exact": check_exact,
+    "joins": check_joins,
+    "ragged": check_ragged,
+    "unbounded": check_unbounded,
 }
-# Of decoding states: `check_model` checks rows that join and padded prompts in whole models.
-OF_STATES = ("joins", "ragged", "unbounded")
+OF_STATES = (check_joins, check_ragged, check_unbounded)  # a part that is not steppable has no decoding state
 OF_GRIDS = (check_causal, check_batch_independent, check_exact)
 
 
