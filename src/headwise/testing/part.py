@@ -120,8 +120,8 @@ class Trial:
         outputs_needed: int | None = None,
         prefill: bool = False,
     ) -> Tensor:
-        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.hidden_keep`); not that of prompts
-        (`prefill`), which later tokens see."""
+        """The part's outputs. In a decoder the causal mask hides the padding (`Stream.hidden_keep`), but not that of
+        prompts (`prefill`), after which tokens follow."""
         shown, hidden = (None, keep) if self.in_decoder and not prefill else (keep, None)
         stream = Stream.of(x, shown, start)
         pos = stream.pos if pos is None else pos
@@ -335,8 +335,8 @@ def _step_rows(trial: Trial, x: Tensor, memory: Stream, cache: DecodingCache, re
 
 @torch.no_grad()
 def check_unbounded(trial: Trial) -> None:
-    """The decoding state has a fixed size, and the influence of tokens vanishes with their distance: faster than it does
-    in a mean over all tokens."""
+    """The decoding state has a fixed size, and the influence of a token vanishes with its distance, faster than in a
+    mean over all tokens."""
     limit = max((part.memory_length for part in trial.part.modules() if isinstance(part, QKVProjection)), default=0)
     short, long = limit + FIXED_BY, limit + 2 * FIXED_BY
     x = trial.draw(1, limit + 2 * FORGOTTEN_BY)
