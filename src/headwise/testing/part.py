@@ -1,11 +1,11 @@
 """Check a part against the `Properties` that it declares.
 
-Each property has one check, which finds a violation or none. A claim that is violated fails, and so does a denial
-without a violation: the part can do more than it says, and models that could use it refuse it.
+Each property has one check. A claim fails if the check finds a violation, a denial if it finds none: models refuse what
+a part denies, so a denial must be true, too.
 
-The part is tested in float64, with weights away from their initial values, on a handful of tokens. Claims about
-dependence are tested twice: gradients are exactly zero, which sees leaks below rounding, and edits of the inputs change
-nothing, which sees choices that gradients do not go through (a hash, a queue, a top-k).
+The part is tested in float64, with noise on its weights, on a few tokens. Independence is tested twice: gradients are
+exactly zero, which detects leaks below rounding, and edits of the inputs change nothing, which detects choices without
+gradient (a hash, a queue, a top-k).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from headwise.testing.assertions import assert_causal, assert_independent, asser
 
 SITE = BuildContext(width=8, heads=2, hidden=12, memory_width=8)
 TOLERANCE = 1e-7  # of what is computed in another way, in float64
-MEMORY = 4  # vectors that a cross-attention may attend to
-PADDING = 2  # vectors of padding behind each row
+MEMORY = 4  # tokens of the memory that cross-attention reads
+PADDING = 2  # tokens of padding at the end of each row
 LONGEST = 8192  # a part that takes fewer tokens must refuse more by then
 FIXED_BY = 32  # tokens after which a decoding state of fixed size has that size
 FORGOTTEN_BY = 256  # tokens, twice: by how much the influence of the first ones falls from the first half to the second
@@ -43,13 +43,13 @@ def check_part(
 ) -> None:
     """Check each property that a part declares, both ways: a claim must hold, a denial must be seen to fail.
 
-    A config is built and checked at this `site` as in an encoder and as in a decoder, or in one of them where it
-    refuses the other with a `UserError`. A built part is checked as it is; `site.width` is then its width. `length` is
-    the number of tokens of most checks. With `grid`, (rows, columns), the tokens are patches of an image: there is no
-    padding, no packing and no other length. Of a part that denies to be `exact`, no outputs can be compared: that
-    denial alone is checked.
+    A config is built and checked for this `site` in an encoder and in a decoder, or in one of them if it refuses the
+    other with a `UserError`. A built part is checked as it is; `site.width` is then its width. `length`, at least 4, is
+    the number of tokens of most checks. With `grid`, (rows, columns), the tokens are patches of an image: padding,
+    packing, decoding and other lengths are not checked. Outputs of a part that is not `exact` cannot be compared: only
+    that denial is checked. Decoding states (`joins`, `ragged`, `unbounded`) are checked if the part is `steppable`.
 
-    Raises an AssertionError that names every violated property, whether it was claimed or denied, and by how much.
+    Raises an AssertionError that names every wrong claim and denial, and by how much it is violated.
     """
     torch.manual_seed(0)
     trials = list(_trials(part, site, length if grid is None else grid[0] * grid[1], grid))
@@ -59,14 +59,14 @@ def check_part(
 
 
 def _trials(part: Part | PartConfig, site: BuildContext, length: int, grid: tuple[int, int] | None) -> Iterator[Trial]:
-    """The part wherever it can stand: in an encoder, where its stream has a padding mask, and in a decoder."""
+    """The part in an encoder, where its stream has a padding mask, and in a decoder."""
     if isinstance(part, Part):
-        for decodes in (False, True) if part.properties.causal and grid is None else (False,):
-            yield Trial(perturb_parameters(deepcopy(part)), decodes, site, length, grid)
+        for in_decoder in (False, True) if part.properties.causal and grid is None else (False,):
+            yield Trial(perturb_parameters(deepcopy(part)), in_decoder, site, length, grid)
         return
     refusals: list[str] = []
-    for decodes in (False, True) if grid is None else (False,):
-        here = replace(site, causal=decodes, shared={})
+    for in_decoder in (False, True) if grid is None else (False,):
+        here = replace(site, causal=in_decoder, shared={})
         try:
             built = part.build(here)
         except UserError as refusal:
@@ -74,14 +74,14 @@ def _trials(part: Part | PartConfig, site: BuildContext, length: int, grid: tupl
             continue
         if not isinstance(built, Part):
             raise AssertionError(f"{type(part).__name__}.build gives {type(built).__name__}, which is no Part")
-        yield Trial(perturb_parameters(built), decodes, here, length, grid)
+        yield Trial(perturb_parameters(built), in_decoder, here, length, grid)
     if len(refusals) == 2 or (grid is not None and refusals):
         raise AssertionError(f"{type(part).__name__} cannot be built: {'; '.join(refusals)}")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One part under test: where it stands, and what it is fed with."""
+    """A part under test, its place in a model, and its inputs."""
 
     part: Part
     in_decoder: bool
@@ -103,7 +103,7 @@ class Trial:
         return _normal(rows, length or self.length, self.site.width, seed)
 
     def memory(self, rows: int) -> Stream:
-        """What a cross-attention attends to: a row for each row of the batch."""
+        """The encoder outputs that cross-attention reads: a row for each row of the batch."""
         stream = Stream.of(_normal(rows, MEMORY, self.site.memory_width or self.site.width, seed=7))
         return stream if self.grid is None else replace(stream, grid=(1, MEMORY))
 
@@ -131,7 +131,7 @@ class Trial:
         return self.part(stream, ctx)
 
     def problems(self) -> Iterator[str]:
-        """A line for each declared property that is not what it is said to be."""
+        """A line for each wrong claim or denial."""
         name = f"{type(self.part).__name__} in {'a decoder' if self.in_decoder else 'an encoder'}"
         if violation := find_violation(check_interface, self):
             yield f"{name}: {violation}"
@@ -154,7 +154,7 @@ class Trial:
 
 
 def find_violation(check: Check, trial: Trial) -> str:
-    """What a check says against the part; empty where the property holds."""
+    """The message of a failed check; empty if the property holds."""
     try:
         check(trial)
     except AssertionError as violation:
@@ -176,7 +176,7 @@ def check_interface(trial: Trial) -> None:
 
 @torch.no_grad()
 def check_outputs_needed(trial: Trial) -> None:
-    """Where only the first outputs are needed, these are the same."""
+    """If only the first outputs are needed, these are the same."""
     x = trial.draw(trial.rows)
     _compare(trial.run(x, outputs_needed=2)[:, :2], trial.run(x)[:, :2], "with `outputs_needed` of 2 these")
 
@@ -188,7 +188,7 @@ def check_causal(trial: Trial) -> None:
 
 @torch.no_grad()
 def check_steppable(trial: Trial) -> None:
-    """Fed one by one through a cache, and after a prompt that was fed at once, tokens give what they give at once."""
+    """KV cache: tokens fed one by one, and after a prompt that was fed at once, give the same as at once."""
     x = trial.draw(trial.rows)
     at_once = trial.run(x)
     for prompt in (1, 3):
@@ -201,7 +201,7 @@ def check_steppable(trial: Trial) -> None:
 
 @torch.no_grad()
 def check_length_free(trial: Trial) -> None:
-    """Rows of any length are taken; a part for which there is a longest must refuse more with a `UserError`."""
+    """Any length is accepted; a part with a maximum length must refuse more with a `UserError`."""
     lengths = [1, 2, 8 * trial.length]
     if not trial.declared.length_free:
         lengths += [length for length in (2**power for power in range(7, 14)) if length <= LONGEST]
@@ -219,7 +219,7 @@ def check_batch_independent(trial: Trial) -> None:
     """A row's outputs do not depend on the other rows."""
     assert_independent(trial.run, trial.draw(3), 0, slice(1, None))
     with torch.no_grad():
-        for seed in range(4):  # a queue is not too long for every draw
+        for seed in range(4):  # experts' queues overflow in some draws only
             x = trial.draw(4, seed=seed)
             memory, together = trial.memory(4), trial.run(x)
             for row in range(4):
@@ -263,8 +263,8 @@ def check_exact(trial: Trial) -> None:
 
 
 def check_packing(trial: Trial) -> None:
-    """Documents that are packed into one row (`Stream.segment`) do not depend on one another; through queues they may,
-    as rows of a batch do, where batch independence is denied."""
+    """Documents packed into one row (`Stream.segment`) do not depend on one another; if batch independence is denied,
+    edits may change them through experts' queues, as rows of a batch."""
     x = trial.draw(trial.rows)
     for first in (2, trial.length // 2, trial.length - 1):  # tokens of the first document
         places = torch.arange(trial.length)
