@@ -107,7 +107,7 @@ def test_a_reader_learns_where_people_live(tmp_path: Path) -> None:
     found = {score.name: score.value for score in loaded.evaluate().scores}
     assert found["exact match"] > 90, found
     assert loaded.answer([("where is ben", "anna in oslo , ben in rome")]) == ["rome"]
-    with pytest.raises(UserError, match="put a tab between the two"):
+    with pytest.raises(UserError, match="text 1: there is no tab between question and text"):
         loaded.task.predict_answers(loaded.model, ["where is ben"])
 
 
